@@ -1,0 +1,38 @@
+"""Every error a user can meet: what was got, what was expected, and where."""
+
+__all__ = ["InputError", "MolattnError", "SmilesError", "quoted"]
+
+_QUOTE_LIMIT = 80
+
+
+class MolattnError(Exception):
+    """Base class of the errors molattn raises on purpose."""
+
+
+class InputError(MolattnError, ValueError):
+    """The user's input is wrong; the message is one line that says how to mend it."""
+
+
+class SmilesError(InputError):
+    """A text that is not a molecule.
+
+    Args:
+        smiles: The text as it was given.
+        code: Short machine-readable reason, for example ``valence``.
+        reason: The same as a sentence.
+    """
+
+    def __init__(self, smiles: object, code: str, reason: str) -> None:
+        super().__init__(f"{quoted(smiles)} is not a molecule: {reason} [{code}]")
+        self.smiles = smiles
+        self.code = code
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type["SmilesError"], tuple[object, str, str]]:
+        return type(self), (self.smiles, self.code, self.reason)
+
+
+def quoted(text: object) -> str:
+    """Return ``text`` escaped to printable ASCII, in quotes, and cut to 80 characters."""
+    shown = ascii(text)
+    return shown if len(shown) <= _QUOTE_LIMIT else f"{shown[: _QUOTE_LIMIT - 4]}...{shown[-1]}"

@@ -1,0 +1,28 @@
+"""The compact form of a molecule, shared by chemistry (which makes it) and graphs (which read it)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["MoleculeRecord"]
+
+
+@dataclass(frozen=True, slots=True)
+class MoleculeRecord:
+    """A molecule as small integers.
+
+    Args:
+        atoms: Component codes of each atom, ``uint8 [n, A]``; the columns are the featurizer's
+            ``atom_names``.
+        pairs: Joint code of each ordered pair (sender, receiver), ``uint8 [n, n]``; rows of the
+            featurizer's ``pair_table``. The diagonal holds the code of an atom with itself.
+    """
+
+    atoms: NDArray[np.uint8]
+    pairs: NDArray[np.uint8]
+
+    @property
+    def num_atoms(self) -> int:
+        """Number of atoms ``n``."""
+        return self.atoms.shape[0]
