@@ -1,0 +1,44 @@
+# Everything runs from .venv, which the first target that needs it creates with the pinned set.
+PYTHON ?= python3.11
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+OUTPUT ?= runs/solubility
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help train test lint format clean
+
+help: ## Show this help
+	@echo "molattn: attention for molecules. Python 3.11 is all that has to be there already."
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "Variables: PYTHON=$(PYTHON)  OUTPUT=$(OUTPUT)  PYTEST_ARGS=\"tests/nn -x\""
+
+train: $(READY) ## Train the solubility predictor on the bundled data, into $(OUTPUT)
+	$(PY) scripts/train.py --output $(OUTPUT)
+
+test: $(READY) ## Run the tests
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+lint: $(READY) ## Check style, format, types and the import rule
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m pyright
+	$(PY) -c "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+format: $(READY) ## Rewrite the code in the house format
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+clean: ## Remove the environment, caches and build products; runs/ stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find molattn scripts datasets tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 not found; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Setting up $(VENV) (a few minutes the first time)"
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
