@@ -16,7 +16,7 @@ help: ## Show this help
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  OUTPUT=$(OUTPUT)  PYTEST_ARGS=\"tests/nn -x\""
 
-train: $(READY) ## Train the solubility predictor on the bundled data, into $(OUTPUT)
+train: $(READY) ## Train the solubility predictor on the bundled data, into runs/solubility
 	$(PY) scripts/train.py --output $(OUTPUT)
 
 test: $(READY) ## Run the tests
@@ -26,7 +26,7 @@ lint: $(READY) ## Check style, format, types and the import rule
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m pyright
-	$(PY) -c "from importlinter.cli import lint_imports_command; lint_imports_command()"
+	$(VENV)/bin/lint-imports
 
 format: $(READY) ## Rewrite the code in the house format
 	$(PY) -m ruff check --fix .
