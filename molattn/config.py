@@ -1,12 +1,18 @@
 """Every option, declared once: the command line, config files and saved models follow from it."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any, Literal, get_args
 
-__all__ = ["ArchitectureConfig"]
+from molattn.errors import InputError, quoted
+
+__all__ = ["ArchitectureConfig", "DataConfig", "OptimisationConfig", "TrainConfig"]
 
 Score = Literal["dot", "scaled_dot", "general", "additive", "gatv2"]
 Combine = Literal["linear", "concat", "mean", "max", "weighted"]
+SplitMethod = Literal["random", "scaffold"]
+Device = Literal["auto", "cpu", "gpu"]
 
 
 @dataclass(frozen=True)
@@ -41,3 +47,141 @@ class ArchitectureConfig:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     readout: str = "mean"
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The table, and how its rows are parted into training, validation and test.
+
+    Args:
+        smiles_column: Column that holds the SMILES.
+        target_columns: Columns to learn.
+        target_units: Unit of each target, for tables and plots.
+        split_column: Column that names each row's part; without validation rows in it, some of
+            its training rows are set aside.
+        split: How rows are parted where no column says it; scaffold keeps molecules of one
+            Bemis-Murcko scaffold together.
+        validation_size: Part of the rows (with a split column, of its training rows) set aside to
+            choose the best epoch.
+        test_size: Part of the rows set aside for the final score.
+    """
+
+    smiles_column: str = "smiles"
+    target_columns: tuple[str, ...] = ()
+    target_units: tuple[str, ...] = ()
+    split_column: str | None = None
+    split: SplitMethod = "random"
+    validation_size: float = 0.1
+    test_size: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_choice(self, "split", get_args(SplitMethod))
+        for name in ("validation_size", "test_size"):
+            _check(self, name, lambda size: 0.0 < size < 1.0, "a number between 0 and 1")
+        if self.validation_size + self.test_size >= 1.0:
+            raise InputError(
+                f"--validation-size + --test-size: got {self.validation_size} + {self.test_size}, "
+                "expected a sum below 1"
+            )
+        for name in ("target_columns", "target_units"):
+            if not isinstance(getattr(self, name), tuple):
+                got = quoted(getattr(self, name))
+                raise InputError(f"{_option(name)}: got {got}, expected a tuple of texts")
+        if len(set(self.target_columns)) != len(self.target_columns):
+            raise InputError(
+                f"--target-columns: got {list(self.target_columns)}, expected each column once"
+            )
+        if self.target_units and len(self.target_units) != len(self.target_columns):
+            raise InputError(
+                f"--target-units: got {len(self.target_units)}, expected one for each of the "
+                f"{len(self.target_columns)} target columns"
+            )
+
+
+@dataclass(frozen=True)
+class OptimisationConfig:
+    """How the network is trained.
+
+    Args:
+        epochs: Most passes over the training rows.
+        patience: Epochs without a better validation loss after which training stops.
+        batch_size: Molecules in a batch.
+        learning_rate: Highest learning rate, reached after the warm-up.
+        warmup: Part of the training in which the learning rate rises from zero; then it falls to
+            zero as a cosine.
+        weight_decay: Weight decay of AdamW.
+        gradient_clip: Largest norm of the gradient; 0 leaves it alone.
+        seed: Seed of the split, the initial weights and the order of rows.
+        device: Where to compute.
+    """
+
+    epochs: int = 60
+    patience: int = 20
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    gradient_clip: float = 1.0
+    seed: int = 0
+    device: Device = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "patience", "batch_size"):
+            _check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
+        _check(self, "learning_rate", lambda rate: 0.0 < rate < inf, "a positive number")
+        _check(self, "warmup", lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
+        for name in ("weight_decay", "gradient_clip"):
+            _check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
+        _check(self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number below 2**32", int)
+        _check_choice(self, "device", get_args(Device))
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides a training run; written as ``config.yaml`` into its folder.
+
+    Args:
+        file: The table.
+        data: Its columns and parts.
+        architecture: The network.
+        optimisation: How it is trained.
+    """
+
+    file: str
+    data: DataConfig
+    architecture: ArchitectureConfig
+    optimisation: OptimisationConfig
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run as nested dictionaries of JSON types."""
+        sections = asdict(self)
+        for section in ("data", "architecture", "optimisation"):
+            sections[section] = {
+                key: list(value) if isinstance(value, tuple) else value
+                for key, value in sections[section].items()
+            }
+        return sections
+
+
+def _check(
+    config: object,
+    name: str,
+    holds: Callable[[Any], bool],
+    expected: str,
+    kind: type | tuple[type, ...] = (int, float),
+) -> None:
+    value = getattr(config, name)
+    if isinstance(value, bool) or not isinstance(value, kind) or not holds(value):
+        raise InputError(f"{_option(name)}: got {quoted(value)}, expected {expected}")
+
+
+def _check_choice(config: object, name: str, choices: tuple[str, ...]) -> None:
+    value = getattr(config, name)
+    if value not in choices:
+        raise InputError(
+            f"{_option(name)}: got {quoted(value)}, expected one of {', '.join(choices)}"
+        )
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
