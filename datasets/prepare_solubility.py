@@ -21,6 +21,9 @@ from rdkit import Chem, rdBase
 MEMBERS = ("solubility.train.sdf", "solubility.test.sdf")
 SPLITS = ("train", "test")
 
+# The prime of 2,2'-bipyridine: an acute accent, byte B4, that the source widened with its sign.
+GARBLED_PRIME = "\uffb4"
+
 
 class Row(NamedTuple):
     """A line of the table; ``logS`` keeps the digits of its source."""
@@ -62,7 +65,8 @@ def read_sdf(sdf: str, split: str) -> tuple[list[Row], list[str]]:
             missing = [field for field in ("NAME", "SOL") if field not in fields]
             if missing:
                 raise SourceError(f"{where}: no field {' or '.join(missing)}; got {[*fields]}")
-            row = Row(fields["NAME"], Chem.MolToSmiles(mol), fields["SOL"], split)
+            name = fields["NAME"].replace(GARBLED_PRIME, "'")
+            row = Row(name, Chem.MolToSmiles(mol), fields["SOL"], split)
             try:
                 float(row.logS)
             except ValueError:
