@@ -1,0 +1,45 @@
+"""The grammar of a SMILES as regular expressions: what may be shown to RDKit's parser.
+
+After OpenSMILES 1.0 (opensmiles.org), with RDKit's dative bonds and long ring-closure numbers.
+Branches must balance and ring closures must pair up, which RDKit checks.
+"""
+
+import re
+
+from rdkit import Chem
+
+__all__ = ["ATOM", "BRACKET_ATOM", "EXTENSION", "SMILES"]
+
+
+def _element_symbols() -> str:
+    table = Chem.GetPeriodicTable()
+    second: dict[str, list[str]] = {}
+    for number in range(1, 119):
+        symbol = table.GetElementSymbol(number)
+        second.setdefault(symbol[0], []).append(symbol[1:])
+    branches = []
+    for first, letters in second.items():
+        long = "".join(letter for letter in letters if letter)
+        if not long:
+            branches.append(first)
+        else:
+            branches.append(f"{first}[{long}]" + ("?" if "" in letters else ""))
+    return "|".join(branches)
+
+
+_BOND = r"(?:->|<-|[-=#$:/\\])"
+_RING_CLOSURE = r"(?:\d|%\d\d|%\(\d{1,5}\))"
+_CHIRALITY = r"@(?:@|TH[12]|AL[12]|SP[1-3]|TB(?:1\d|20|[1-9])|OH(?:[12]\d|30|[1-9]))?"
+# RDKit holds an isotope in 16 bits and a charge in 8, and wraps a larger number in silence.
+_ISOTOPE = r"(?:[1-5]\d{4}|\d{1,4})"
+_CHARGE = r"(?:[+-]\d{1,2}|\+{1,15}|-{1,15})"
+BRACKET_ATOM = (
+    rf"\[{_ISOTOPE}?(?:se|as|te|si|[bcnops]|\*|{_element_symbols()})"
+    rf"(?:{_CHIRALITY})?(?:H\d{{0,2}})?{_CHARGE}?(?::\d{{1,9}})?\]"
+)
+_ATOM = rf"(?:Cl|Br|[BCNOPSFIbcnops*]|{BRACKET_ATOM})"
+
+ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[A-Za-z*]")
+# Possessive, so that the time is linear in the length of the text.
+SMILES = re.compile(rf"{_ATOM}(?>\(?(?:{_BOND}|\.)?{_ATOM}|{_BOND}?{_RING_CLOSURE}|\))*+", re.ASCII)
+EXTENSION = re.compile(r"\|[ -{}~]*\|", re.ASCII)

@@ -1,0 +1,128 @@
+"""Text to molecule: what is not plainly a SMILES is refused before RDKit's parser sees it."""
+
+import os
+import re
+import threading
+from types import TracebackType
+
+from rdkit import Chem, rdBase
+
+from molattn.chem.diagnose import explain, explain_unreadable
+from molattn.chem.grammar import ATOM, EXTENSION, SMILES
+from molattn.errors import SmilesError
+
+__all__ = ["parse_smiles"]
+
+_WHITE_SPACE = " \t\r\n\v\f"
+_CHARACTERS_PER_ATOM = 20
+_MAX_NESTING = 200
+
+
+class _Quiet:
+    """Keeps RDKit's log off the terminal while any thread is inside."""
+
+    def __init__(self) -> None:
+        self._reset()
+        # A child forked while another thread holds the lock would wait for ever.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._block: rdBase.BlockLogs | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._block = rdBase.BlockLogs()
+            self._inside += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._block = None
+
+
+_quiet = _Quiet()
+
+
+def _extended_parameters() -> Chem.SmilesParserParams:
+    parameters = Chem.SmilesParserParams()
+    parameters.strictCXSMILES = True
+    parameters.parseName = False
+    return parameters
+
+
+_EXTENDED = _extended_parameters()
+
+
+def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
+    """Read a SMILES into a sanitised molecule with implicit hydrogens.
+
+    White space around the SMILES is dropped. A CXSMILES extension (``CCO |...|``) is read when all
+    of it is valid; any other text after a space is refused, since RDKit would drop it unseen.
+
+    Args:
+        text: The SMILES.
+        max_atoms: Largest number of atoms of a molecule, implicit hydrogens not counted.
+
+    Raises:
+        SmilesError: The text is not a molecule; ``code`` and ``reason`` say why.
+
+    Example:
+        >>> parse_smiles("OCC").GetNumAtoms()
+        3
+    """
+    if not isinstance(text, str):
+        raise SmilesError(text, *explain(text))
+    smiles = text.strip(_WHITE_SPACE)
+    limit = _CHARACTERS_PER_ATOM * max_atoms
+    if len(smiles) > limit:
+        raise SmilesError(
+            text, "too_long", f"it has {len(smiles)} characters, at most {limit} are read"
+        )
+    parameters = None
+    if SMILES.fullmatch(smiles) is None:
+        smiles, parameters = _split_extension(text, smiles)
+    if len(smiles) > max_atoms and (atoms := len(ATOM.findall(smiles))) > max_atoms:
+        raise _too_large(text, atoms, max_atoms)
+    if smiles.count("(") > _MAX_NESTING and _nesting(smiles) > _MAX_NESTING:
+        raise SmilesError(
+            text, "too_nested", f"its branches are nested more than {_MAX_NESTING} deep"
+        )
+    with _quiet:
+        if parameters is None:
+            mol = Chem.MolFromSmiles(smiles)
+        else:
+            mol = Chem.MolFromSmiles(smiles, parameters)
+        if mol is None:
+            raise SmilesError(text, *explain_unreadable(smiles, extended=parameters is not None))
+    if mol.GetNumAtoms() > max_atoms:
+        raise _too_large(text, mol.GetNumAtoms(), max_atoms)
+    return mol
+
+
+def _split_extension(text: str, smiles: str) -> tuple[str, Chem.SmilesParserParams]:
+    head, *rest = smiles.split(None, 1)[:2] or [""]
+    if rest and EXTENSION.fullmatch(rest[0]) and SMILES.fullmatch(head):
+        return f"{head} {rest[0]}", _EXTENDED
+    raise SmilesError(text, *explain(smiles))
+
+
+def _too_large(text: str, atoms: int, max_atoms: int) -> SmilesError:
+    return SmilesError(text, "too_large", f"it has {atoms} atoms, at most {max_atoms} are read")
+
+
+def _nesting(smiles: str) -> int:
+    deepest = depth = 0
+    for bracket in re.findall(r"[()]", smiles):
+        depth += 1 if bracket == "(" else -1
+        deepest = max(deepest, depth)
+    return deepest
