@@ -1,0 +1,1 @@
+"""Attention layers for molecules on PyTorch Geometric."""

@@ -1,0 +1,6 @@
+"""Complete graphs and batches of them: integers in, graphs out."""
+
+from .batch import MoleculeBatch as MoleculeBatch
+from .batch import collate as collate
+from .complete import Block as Block
+from .complete import CompleteGraphs as CompleteGraphs

@@ -1,0 +1,74 @@
+"""Compact molecules to a batch that a model reads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..record import MoleculeRecord
+from .complete import CompleteGraphs
+
+__all__ = ["MoleculeBatch", "collate"]
+
+
+@dataclass(frozen=True)
+class MoleculeBatch:
+    """Molecules as complete graphs, in rows (see :class:`CompleteGraphs`).
+
+    Args:
+        x: Codes of each atom, ``uint8 [num_rows, A]``; padding is zero.
+        edge_index: The layout.
+        edge_attr: Joint code of each pair, ``uint8 [num_pairs]``; padding is zero.
+    """
+
+    x: Tensor
+    edge_index: CompleteGraphs
+    edge_attr: Tensor
+
+    @property
+    def num_graphs(self) -> int:
+        """Number of molecules."""
+        return self.edge_index.num_graphs
+
+    def to(self, device: "torch.device | str", *, non_blocking: bool = False) -> "MoleculeBatch":
+        """The same batch on another device."""
+        return MoleculeBatch(
+            self.x.to(device, non_blocking=non_blocking),
+            self.edge_index.to(device, non_blocking=non_blocking),
+            self.edge_attr.to(device, non_blocking=non_blocking),
+        )
+
+    def pin_memory(self) -> "MoleculeBatch":
+        """The same batch in page-locked memory."""
+        return MoleculeBatch(
+            self.x.pin_memory(), self.edge_index.pin_memory(), self.edge_attr.pin_memory()
+        )
+
+
+def collate(records: Sequence[MoleculeRecord], *, self_loops: bool = True) -> MoleculeBatch:
+    """Lay molecules out as one batch.
+
+    Args:
+        records: At least one molecule, all made by the same featurizer.
+        self_loops: Whether an atom is a neighbour of itself.
+
+    Raises:
+        ValueError: No molecule, or records whose atoms have different numbers of columns.
+    """
+    widths = sorted({record.atoms.shape[1] for record in records})
+    if len(widths) != 1:
+        raise ValueError(
+            f"records: got {len(records)} molecules with {widths} columns of atom codes, "
+            "expected at least one molecule and one number of columns"
+        )
+    graphs = CompleteGraphs([r.num_atoms for r in records], self_loops=self_loops)
+    x = np.zeros((graphs.num_rows, widths[0]), dtype=np.uint8)
+    pairs = np.zeros(graphs.num_pairs, dtype=np.uint8)
+    for record, start in zip(records, graphs.graph_starts(), strict=True):
+        n = record.num_atoms
+        x[start.row : start.row + n] = record.atoms
+        block = pairs[start.pair : start.pair + start.width**2].reshape(start.width, start.width)
+        block[:n, :n] = record.pairs.T  # senders along the last axis
+    return MoleculeBatch(torch.from_numpy(x), graphs, torch.from_numpy(pairs))

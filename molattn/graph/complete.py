@@ -1,0 +1,265 @@
+"""A batch of complete graphs, laid out so that attention is a few batched matrix products."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .blocks import plan_blocks
+
+__all__ = ["Block", "CompleteGraphs"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Graphs of similar size, padded to one size.
+
+    Args:
+        graphs: Number of graphs ``B``.
+        nodes: Padded number of nodes of each ``N``.
+        row: First of the block's ``B N`` rows of nodes.
+        pair: First of the block's ``B N N`` rows of pairs.
+    """
+
+    graphs: int
+    nodes: int
+    row: int
+    pair: int
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The block's part of node rows ``[R, ...]`` as ``[B, N, ...]``; a view."""
+        part = x.narrow(0, self.row, self.graphs * self.nodes)
+        return part.unflatten(0, (self.graphs, self.nodes))
+
+    def pairs(self, e: Tensor) -> Tensor:
+        """The block's part of pair rows ``[P, ...]`` as ``[B, N receivers, N senders, ...]``."""
+        part = e.narrow(0, self.pair, self.graphs * self.nodes * self.nodes)
+        return part.unflatten(0, (self.graphs, self.nodes, self.nodes))
+
+
+class GraphStart(NamedTuple):
+    """Where a graph lies: its first node row, its first pair row, its padded size."""
+
+    row: int
+    pair: int
+    width: int
+
+
+class CompleteGraphs:
+    """The layout of a batch of graphs in which every node sees every node of its graph.
+
+    Graphs are ordered by size into a few blocks, each padded to its largest graph, their number
+    chosen by cost. Nodes and pairs have two views, converted by the methods below:
+
+    - flat: ``[num_nodes, ...]`` in the order given and ``[num_edges, ...]`` in the order of
+      ``edge_index``, without padding, as everywhere in PyG;
+    - rows: ``[num_rows, ...]`` and ``[num_pairs, ...]``, block after block, padding included, as
+      the layers take them. What padding holds is of no account: no real node reads it.
+
+    Args:
+        sizes: Number of nodes of each graph.
+        self_loops: Whether a node is a neighbour of itself.
+
+    Raises:
+        ValueError: A negative size.
+
+    Example:
+        >>> graphs = CompleteGraphs([1, 3], self_loops=False)
+        >>> graphs.num_nodes, graphs.num_edges
+        (4, 6)
+        >>> x = torch.arange(4.0).unsqueeze(-1)
+        >>> torch.equal(graphs.rows_to_nodes(graphs.nodes_to_rows(x)), x)
+        True
+    """
+
+    def __init__(self, sizes: Sequence[int], *, self_loops: bool = True) -> None:
+        self.sizes = tuple(int(n) for n in sizes)
+        if any(n < 0 for n in self.sizes):
+            raise ValueError(f"sizes: got {min(self.sizes)}, expected numbers of nodes >= 0")
+        self.self_loops = self_loops
+        count = np.asarray(self.sizes, dtype=np.int64)
+        order = np.argsort(count, kind="stable")
+        self._width = np.zeros_like(count)  # padded size of each graph's block
+        self._row_start = np.zeros_like(count)
+        self._pair_start = np.zeros_like(count)
+        blocks: list[Block] = []
+        row_graph: list[np.ndarray] = []
+        row = pair = 0
+        for first, last in plan_blocks(count[order]):
+            members = order[first:last]
+            nodes = int(count[members[-1]])
+            blocks.append(Block(len(members), nodes, row, pair))
+            row_graph.append(np.repeat(members, nodes))
+            self._width[members] = nodes
+            self._row_start[members] = row + nodes * np.arange(len(members))
+            self._pair_start[members] = pair + nodes**2 * np.arange(len(members))
+            row += len(members) * nodes
+            pair += len(members) * nodes**2
+        self.blocks = tuple(blocks)
+        self.num_rows, self.num_pairs = row, pair
+        batch, within = _runs(count)
+        node_row = self._row_start[batch] + within
+        mask = np.zeros(row, dtype=bool)
+        mask[node_row] = True
+        self.batch = torch.from_numpy(batch)
+        self.node_row = torch.from_numpy(node_row)
+        self.row_graph = torch.from_numpy(np.concatenate([*row_graph, np.zeros(0, np.int64)]))
+        self.row_mask = torch.from_numpy(mask)
+
+    @property
+    def num_graphs(self) -> int:
+        """Number of graphs."""
+        return len(self.sizes)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, without padding."""
+        return self.node_row.numel()
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges, without padding."""
+        return sum(n * n if self.self_loops else n * (n - 1) for n in self.sizes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the index tensors are."""
+        return self.node_row.device
+
+    def graph_starts(self) -> Iterator[GraphStart]:
+        """Where each graph lies, in the order given."""
+        columns = (self._row_start.tolist(), self._pair_start.tolist(), self._width.tolist())
+        return map(GraphStart, *columns)
+
+    def to(self, device: "torch.device | str", *, non_blocking: bool = False) -> "CompleteGraphs":
+        """The same layout on another device."""
+        return self._map(lambda t: t.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "CompleteGraphs":
+        """The same layout in page-locked memory."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, move: Callable[[Tensor], Tensor]) -> "CompleteGraphs":
+        moved = copy.copy(self)
+        for name, thing in vars(self).items():
+            if isinstance(thing, Tensor):
+                setattr(moved, name, move(thing))
+        for derived in ("_edges", "pair_masks"):
+            vars(moved).pop(derived, None)
+        return moved
+
+    # Flat and padded views of nodes.
+
+    def nodes_to_rows(self, x: Tensor) -> Tensor:
+        """Lay nodes ``[num_nodes, ...]`` out as rows ``[num_rows, ...]``; padding is zero."""
+        return x.new_zeros((self.num_rows, *x.shape[1:])).index_copy(0, self.node_row, x)
+
+    def rows_to_nodes(self, rows: Tensor) -> Tensor:
+        """Take nodes ``[num_nodes, ...]`` from rows ``[num_rows, ...]``."""
+        return rows.index_select(0, self.node_row)
+
+    # Flat and padded views of pairs.
+
+    @cached_property
+    def _edges(self) -> tuple[Tensor, Tensor]:
+        """``edge_index`` in flat nodes, and the pair row of each edge."""
+        count = np.asarray(self.sizes, dtype=np.int64)
+        first = np.cumsum(count) - count
+        graph, within = _runs(count**2)
+        size = np.maximum(count[graph], 1)
+        receiver, sender = within // size, within % size
+        if not self.self_loops:
+            keep = receiver != sender
+            graph, receiver, sender = graph[keep], receiver[keep], sender[keep]
+        index = np.stack([first[graph] + sender, first[graph] + receiver])
+        row = self._pair_start[graph] + receiver * self._width[graph] + sender
+        return torch.from_numpy(index).to(self.device), torch.from_numpy(row).to(self.device)
+
+    @property
+    def edge_index(self) -> Tensor:
+        """All edges between flat nodes, ``[2, num_edges]``, sorted by receiver, then sender."""
+        return self._edges[0]
+
+    @property
+    def edge_row(self) -> Tensor:
+        """Pair row of each edge of ``edge_index``, ``[num_edges]``."""
+        return self._edges[1]
+
+    def edges_to_pairs(self, e: Tensor) -> Tensor:
+        """Lay edges ``[num_edges, ...]`` out as pair rows ``[num_pairs, ...]``; padding is zero."""
+        return e.new_zeros((self.num_pairs, *e.shape[1:])).index_copy(0, self.edge_row, e)
+
+    def pairs_to_edges(self, pairs: Tensor) -> Tensor:
+        """Take edges ``[num_edges, ...]`` from pair rows ``[num_pairs, ...]``."""
+        return pairs.index_select(0, self.edge_row)
+
+    def receivers_to_pairs(self, rows: Tensor) -> Tensor:
+        """Give each pair its receiver's row: ``[num_rows, ...]`` to ``[num_pairs, ...]``."""
+        parts = []
+        for block in self.blocks:
+            part = block.rows(rows).unsqueeze(2)
+            parts.append(part.expand(-1, -1, block.nodes, *rows.shape[1:]).flatten(0, 2))
+        return _join(parts, rows)
+
+    @cached_property
+    def pair_masks(self) -> tuple[Tensor, ...]:
+        """For each block, which pairs are edges: ``bool [B, N receivers, N senders]``."""
+        masks = []
+        for block in self.blocks:
+            node = block.rows(self.row_mask)
+            mask = node.unsqueeze(-1) & node.unsqueeze(-2)
+            if not self.self_loops:
+                mask = mask & ~torch.eye(block.nodes, dtype=torch.bool, device=mask.device)
+            masks.append(mask)
+        return tuple(masks)
+
+    # What a node's neighbours hold.
+
+    def neighbour_mean(self, rows: Tensor) -> Tensor:
+        """Mean over each row's neighbours, ``[num_rows, F]``; 0 where there are none."""
+        parts = []
+        for block, mask in zip(self.blocks, self.pair_masks, strict=True):
+            weights = mask.to(rows.dtype)
+            weights = weights / weights.sum(dim=-1, keepdim=True).clamp_min(1)
+            parts.append((weights @ block.rows(rows)).flatten(0, 1))
+        return _join(parts, rows)
+
+    def neighbour_max(self, rows: Tensor) -> Tensor:
+        """Maximum over each row's neighbours, ``[num_rows, F]``; 0 where there are none."""
+        lowest = torch.finfo(rows.dtype).min
+        parts = []
+        for block in self.blocks:
+            node = block.rows(self.row_mask).unsqueeze(-1)
+            x = block.rows(rows).masked_fill(~node, lowest)
+            most = x.amax(dim=1, keepdim=True)
+            if not self.self_loops:
+                # A node that alone holds the maximum sees the runner-up among the others.
+                alone = (x == most) & ((x == most).sum(dim=1, keepdim=True) == 1)
+                second = x.masked_fill(alone, lowest).amax(dim=1, keepdim=True)
+                most = torch.where(alone, second, most)
+                degree = node.sum(dim=1, keepdim=True) - 1
+                most = most.masked_fill(degree < 1, 0.0)
+            parts.append(most.expand_as(x).masked_fill(~node, 0.0).flatten(0, 1))
+        return _join(parts, rows)
+
+    def __repr__(self) -> str:
+        blocks = ", ".join(f"{b.graphs}x{b.nodes}" for b in self.blocks)
+        return (
+            f"{type(self).__name__}(graphs={self.num_graphs}, nodes={self.num_nodes}, "
+            f"self_loops={self.self_loops}, blocks=[{blocks}])"
+        )
+
+
+def _runs(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For runs of these lengths, end to end: which run each place is in, and where in it."""
+    run = np.repeat(np.arange(len(lengths)), lengths)
+    return run, np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+def _join(parts: list[Tensor], like: Tensor) -> Tensor:
+    return torch.cat(parts) if parts else like.new_zeros((0, *like.shape[1:]))

@@ -1,0 +1,128 @@
+"""Attention over complete graphs, as batched matrix products on padded blocks."""
+
+from typing import NamedTuple, Optional
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..graph.complete import Block, CompleteGraphs
+from .functional import DenseRows, normalise
+from .heads import HeadScore
+
+__all__ = ["Attended", "EdgeTerms", "dense_attention"]
+
+
+class EdgeTerms(NamedTuple):
+    """What edges add to keys and values.
+
+    Args:
+        attr: Features of each pair row, ``[P, D]``.
+        key: Their weight in the key, ``[H, C, D]``.
+        value: Their weight in the value, ``[H, C, D]``.
+    """
+
+    attr: Tensor
+    key: Tensor
+    value: Tensor
+
+
+class Attended(NamedTuple):
+    """What attention gives, before heads are combined.
+
+    Args:
+        nodes: Sum of the weighted values, ``[N, H, C]``.
+        alpha: Weights before dropout, ``[E, H]``, when asked for.
+        messages: Weighted value of each edge, ``[E, H, C]``, when asked for.
+    """
+
+    nodes: Tensor
+    alpha: Optional[Tensor]
+    messages: Optional[Tensor]
+
+
+def dense_attention(
+    graph: CompleteGraphs,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    edges: Optional[EdgeTerms],
+    score: HeadScore,
+    temperature: float,
+    dropout: float,
+    *,
+    return_alpha: bool = False,
+    return_messages: bool = False,
+) -> Attended:
+    r"""Attend over all pairs of each graph.
+
+    With a bilinear score no tensor of ``[pairs, H, C]`` is made, by two identities:
+    :math:`q_r \cdot W_{ke} e = (W_{ke}^\top q_r) \cdot e` and
+    :math:`\sum_s b_{rs} W_{ve} e_{rs} = W_{ve} \sum_s b_{rs} e_{rs}`.
+
+    Args:
+        graph: The layout.
+        query: Projected queries ``[R, H, C]``.
+        key: Projected keys ``[R, H, C]``.
+        value: Values ``[R, H, C]``.
+        edges: What pairs add to keys and values.
+        score: The score.
+        temperature: See :func:`molattn.nn.functional.normalise`.
+        dropout: Probability with which a weight is dropped; 0 outside training.
+        return_alpha: Return the weights.
+        return_messages: Return the weighted value of each pair (costly).
+    """
+    edge_query = edge_key = None
+    if edges is not None and score.bilinear:
+        edge_query = torch.einsum("rhc,hcd->rhd", query, edges.key)
+    elif edges is not None:
+        edge_key = score.key(torch.einsum("pd,hcd->phc", edges.attr, edges.key))
+    outs, pooled, alphas, messages = [], [], [], []
+    for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
+        q, k, v = (block.rows(t).transpose(1, 2) for t in (query, key, value))  # [B, H, N, C]
+        if score.bilinear:
+            logits = q @ k.mT
+            if edges is not None and edge_query is not None:
+                logits = logits + (block.rows(edge_query) @ block.pairs(edges.attr).mT).transpose(
+                    1, 2
+                )
+        else:
+            logits = _pairwise(block, score, q, k, edge_key)
+        alpha = normalise(logits, DenseRows(mask.unsqueeze(1)), temperature)
+        applied = F.dropout(alpha, dropout) if dropout > 0 else alpha
+        outs.append((applied @ v).transpose(1, 2).flatten(0, 1))
+        by_receiver = applied.transpose(1, 2)  # [B, N, H, S]
+        if edges is not None:
+            pooled.append((by_receiver @ block.pairs(edges.attr)).flatten(0, 1))
+        if return_alpha:
+            alphas.append(alpha.permute(0, 2, 3, 1).flatten(0, 2))
+        if return_messages:
+            pair_value = block.rows(value).unsqueeze(1)  # [B, 1, S, H, C]
+            if edges is not None:
+                pair_value = pair_value + torch.einsum(
+                    "brsd,hcd->brshc", block.pairs(edges.attr), edges.value
+                )
+            weighted = by_receiver.transpose(2, 3).unsqueeze(-1) * pair_value
+            messages.append(weighted.flatten(0, 2))
+    if not outs:
+        empty = query.new_zeros((0, query.size(1)))
+        return Attended(torch.zeros_like(value), empty, empty.unsqueeze(-1))
+    out = torch.cat(outs)
+    if edges is not None:
+        out = out + torch.einsum("rhd,hcd->rhc", torch.cat(pooled), edges.value)
+    return Attended(
+        out,
+        torch.cat(alphas) if return_alpha else None,
+        torch.cat(messages) if return_messages else None,
+    )
+
+
+def _pairwise(
+    block: Block, score: HeadScore, query: Tensor, key: Tensor, edge_key: Optional[Tensor]
+) -> Tensor:
+    """Logits ``[B, H, N, N]`` of a score that must see each pair."""
+    query, key = query.transpose(1, 2), key.transpose(1, 2)  # [B, N, H, C]
+    pair_key = key.unsqueeze(1)
+    if edge_key is not None:
+        pair_key = pair_key + block.pairs(edge_key)
+    return score(query.unsqueeze(2), pair_key).permute(0, 3, 1, 2)

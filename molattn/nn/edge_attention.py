@@ -1,0 +1,311 @@
+"""Battaglia's edge update read as multi-head attention."""
+
+from typing import Any, Optional, Union
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.nn.conv import MessagePassing
+from torch_geometric.nn.dense.linear import Linear
+from torch_geometric.typing import OptTensor, SparseTensor
+
+from ..graph.complete import CompleteGraphs
+from .dense import Attended, EdgeTerms, dense_attention
+from .edges import (
+    Edges,
+    NodeGlobals,
+    Pair,
+    as_pair,
+    at_receivers,
+    check_features,
+    read_complete,
+    read_edges,
+    read_globals,
+)
+from .functional import ScatteredEdges, check_temperature, normalise
+from .gate import HeadGate
+from .heads import HeadCombine, HeadScore
+
+
+class EdgeAttentionConv(MessagePassing):
+    r"""Multi-head attention in which an edge is part of the key and of the value.
+
+    Battaglia et al. 2018 ("Relational inductive biases, deep learning, and graph networks",
+    section 3.2) with attention as the edge update. For edge :math:`k` from sender :math:`s` to
+    receiver :math:`r`, and each head:
+
+    .. math::
+        q_k &= W_q x_r + W_{qu} u \\
+        K_k &= W_k x_s + W_{ke} e_k + W_{ku} u \\
+        V_k &= W_v x_s + W_{ve} e_k + W_{vu} u \\
+        b_k &= \mathrm{normalise}_{k \in N(r)}\, \mathrm{score}(q_k, K_k) \\
+        e'_k &= g_r\, b_k V_k \\
+        x'_i &= W_r x_i + \mathrm{combine}_h \sum_{k \in N(i)} e'_k + \beta
+
+    with :math:`g = 1`, or GaAN's gate of each head (Zhang et al. 2018). A receiver without edges
+    gets :math:`W_r x_i + \beta`.
+
+    Any PyG graph will do. Given :class:`~molattn.graph.CompleteGraphs` in place of
+    ``edge_index``, nodes and edges are rows of that layout and the same numbers come from
+    batched matrix products.
+
+    Args:
+        in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
+        out_channels: Width of what comes out. A head is ``out_channels // heads`` wide for
+            ``combine`` ``linear`` and ``concat``, ``out_channels`` wide otherwise.
+        heads: Number of heads ``H``.
+        edge_dim: Width of edge features ``D``; -1 = on first use; None = edges have none.
+        global_dim: Width of graph features ``u``; None = there are none.
+        score: ``dot``, ``scaled_dot``, ``general``, ``additive`` or ``gatv2``; see
+            :func:`molattn.nn.functional.score`.
+        temperature: Logits are divided by it; 0 = all weight on the maximum (ties share),
+            ``inf`` = the mean.
+        combine: How heads come together: ``linear``, ``concat``, ``mean``, ``max`` or
+            ``weighted``; see :class:`molattn.nn.heads.HeadCombine`.
+        gate: Gate each head by its receiver and the receiver's senders.
+        update_edges: Also return :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, ``edge_dim``
+            wide (the heads are concatenated where ``combine`` is ``linear``).
+        dropout: Probability with which a weight is dropped in training.
+        root_weight: Add :math:`W_r x_i`.
+        bias: Give queries, keys, values and output a bias.
+
+    Shapes:
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
+        - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
+        - **edge_attr**: ``[E, edge_dim]``
+        - **u**: ``[B, global_dim]``
+        - **batch**: ``[N]``, or a pair for a bipartite graph; None = one graph
+        - **output**: ``[N_dst, out_channels]``; then edges ``[E, edge_dim]`` with
+          ``update_edges``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``, when asked for
+
+    Raises:
+        ValueError: An option or shape that does not fit; the message says what was expected.
+
+    Example:
+        >>> conv = EdgeAttentionConv(8, 16, heads=4, edge_dim=3)
+        >>> x, edge_attr = torch.randn(3, 8), torch.randn(2, 3)
+        >>> edge_index = torch.tensor([[0, 1], [1, 2]])
+        >>> conv(x, edge_index, edge_attr).shape
+        torch.Size([3, 16])
+    """
+
+    def __init__(
+        self,
+        in_channels: Union[int, tuple[int, int]],
+        out_channels: int,
+        heads: int = 1,
+        *,
+        edge_dim: Optional[int] = None,
+        global_dim: Optional[int] = None,
+        score: str = "scaled_dot",
+        temperature: float = 1.0,
+        combine: str = "linear",
+        gate: bool = False,
+        update_edges: bool = False,
+        dropout: float = 0.0,
+        root_weight: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(aggr="add", node_dim=0)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
+        if update_edges and (edge_dim is None or edge_dim < 1):
+            raise ValueError(f"update_edges needs a positive edge_dim, got edge_dim={edge_dim}")
+        check_temperature(temperature)
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.heads = heads
+        self.edge_dim = edge_dim
+        self.global_dim = global_dim
+        self.score = score
+        self.temperature = temperature
+        self.combine = combine
+        self.gate = gate
+        self.update_edges = update_edges
+        self.dropout = dropout
+        self.root_weight = root_weight
+
+        source, target = (in_channels,) * 2 if isinstance(in_channels, int) else in_channels
+        self._widths = (source, target)
+        self.head_combine = HeadCombine(combine, heads, out_channels)
+        self.head_channels = self.head_combine.head_channels
+        width = heads * self.head_channels
+        self.head_score = HeadScore(score, heads, self.head_channels)
+        self.lin_query = Linear(target, width, bias=bias)
+        self.lin_key = Linear(source, width, bias=bias)
+        self.lin_value = Linear(source, width, bias=bias)
+        has_edges, has_globals = edge_dim is not None, global_dim is not None
+        self.lin_edge_key = Linear(edge_dim, width, bias=False) if has_edges else None
+        self.lin_edge_value = Linear(edge_dim, width, bias=False) if has_edges else None
+        self.lin_global_query = Linear(global_dim, width, bias=False) if has_globals else None
+        self.lin_global_key = Linear(global_dim, width, bias=False) if has_globals else None
+        self.lin_global_value = Linear(global_dim, width, bias=False) if has_globals else None
+        self.head_gate = HeadGate((source, target), heads, out_channels) if gate else None
+        self.edge_combine: Optional[HeadCombine] = None
+        self.lin_edge_out: Optional[Linear] = None
+        if update_edges:
+            kind = "concat" if combine == "linear" else combine
+            self.edge_combine = HeadCombine(kind, heads, out_channels)
+            self.lin_edge_out = Linear(out_channels, edge_dim, bias=False)
+        self.lin_root = Linear(target, out_channels, bias=False) if root_weight else None
+        self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        super().reset_parameters()
+        for module in self.children():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()  # pyright: ignore[reportCallIssue]
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(
+        self,
+        x: Union[Tensor, Pair],
+        edge_index: Union[Tensor, SparseTensor, CompleteGraphs],
+        edge_attr: OptTensor = None,
+        u: OptTensor = None,
+        batch: Union[Tensor, Pair, None] = None,
+        return_attention_weights: Optional[bool] = False,
+    ) -> Any:
+        """Update nodes, and edges where asked.
+
+        Args:
+            x: Node features, or a pair (senders, receivers).
+            edge_index: The graph.
+            edge_attr: Edge features.
+            u: Graph features.
+            batch: Graph of each node.
+            return_attention_weights: Also return the graph as it was given and the weights of its
+                edges, before dropout.
+
+        Returns:
+            ``x'``; ``(x', e')`` with ``update_edges``; with ``return_attention_weights`` the
+            tuple's last item is ``(edge_index, alpha)``.
+
+        Raises:
+            ValueError: A shape that does not fit.
+            TypeError: A type that does not fit.
+            IndexError: An edge to a node that does not exist.
+        """
+        pair = as_pair(x)
+        edges = self._read(x, edge_index, edge_attr)
+        graph = edges.index
+        batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
+        query, key, value = self._project(pair, u, batch)
+        attend = self._attend_complete if isinstance(graph, CompleteGraphs) else self._attend_edges
+        nodes, alpha, messages = attend(query, key, value, edges, bool(return_attention_weights))
+        if self.head_gate is not None:
+            gate = self.head_gate(*pair, graph).unsqueeze(-1)
+            nodes = nodes * gate
+            if messages is not None:
+                messages = messages * at_receivers(gate, graph)
+        out = self.head_combine(nodes)
+        if self.lin_root is not None:
+            out = out + self.lin_root(pair[1])
+        if self.bias is not None:
+            out = out + self.bias
+        result: tuple[Any, ...] = (out,)
+        if self.edge_combine is not None and self.lin_edge_out is not None:
+            result += (edges.attr + self.lin_edge_out(self.edge_combine(messages)),)
+        if return_attention_weights:
+            result += ((edge_index, alpha),)
+        return result if len(result) > 1 else out
+
+    def _read(
+        self,
+        x: Union[Tensor, Pair],
+        edge_index: Union[Tensor, SparseTensor, CompleteGraphs],
+        edge_attr: OptTensor,
+    ) -> Edges:
+        """Check the graph and its features; any PyG graph becomes a list of edges."""
+        x_src, x_dst = as_pair(x)
+        check_features("x" if x_src is x_dst else "x[0] (senders)", x_src, self._widths[0])
+        check_features("x" if x_src is x_dst else "x[1] (receivers)", x_dst, self._widths[1])
+        if isinstance(edge_index, CompleteGraphs):
+            return read_complete(x, edge_index, edge_attr, self.edge_dim)
+        return read_edges(edge_index, edge_attr, x_src.size(0), x_dst.size(0), self.edge_dim)
+
+    def _project(
+        self, x: Pair, u: OptTensor, batch: Union[Tensor, Pair, None]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values ``[N, H, C]``; query and key as the score wants them."""
+        u_src, u_dst = read_globals(u, batch, x, self.global_dim)
+
+        def project(
+            lin: Linear, x: Tensor, lin_global: Optional[Linear], u: Optional[NodeGlobals]
+        ) -> Tensor:
+            out = lin(x)
+            if lin_global is not None and u is not None:
+                out = out + u.at_nodes(lin_global(u.values))
+            return out.view(-1, self.heads, self.head_channels)
+
+        query = project(self.lin_query, x[1], self.lin_global_query, u_dst)
+        key = project(self.lin_key, x[0], self.lin_global_key, u_src)
+        value = project(self.lin_value, x[0], self.lin_global_value, u_src)
+        return self.head_score.query(query), self.head_score.key(key), value
+
+    def _attend_complete(
+        self, query: Tensor, key: Tensor, value: Tensor, edges: Edges, return_alpha: bool
+    ) -> Attended:
+        terms = None
+        if self.lin_edge_key is not None and self.lin_edge_value is not None:
+            shape = (self.heads, self.head_channels, -1)
+            terms = EdgeTerms(
+                edges.attr,
+                self.lin_edge_key.weight.view(shape),
+                self.lin_edge_value.weight.view(shape),
+            )
+        return dense_attention(
+            edges.index,
+            query,
+            key,
+            value,
+            terms,
+            self.head_score,
+            self.temperature,
+            self.dropout if self.training else 0.0,
+            return_alpha=return_alpha,
+            return_messages=self.update_edges,
+        )
+
+    def _attend_edges(
+        self, query: Tensor, key: Tensor, value: Tensor, edges: Edges, return_alpha: bool
+    ) -> Attended:
+        edge_key = edge_value = None
+        if self.lin_edge_key is not None and self.lin_edge_value is not None:
+            shape = (-1, self.heads, self.head_channels)
+            edge_key = self.head_score.key(self.lin_edge_key(edges.attr).view(shape))
+            edge_value = self.lin_edge_value(edges.attr).view(shape)
+        size = (key.size(0), query.size(0))
+        alpha = self.edge_updater(edges.index, query=query, key=key, edge_key=edge_key, size=size)
+        applied = F.dropout(alpha, self.dropout, self.training)
+        nodes = self.propagate(
+            edges.index, value=value, edge_value=edge_value, alpha=applied, size=size
+        )
+        messages = None
+        if self.update_edges:
+            messages = self.message(value[edges.index[0]], edge_value, applied)
+        return Attended(nodes, alpha if return_alpha else None, messages)
+
+    def edge_update(
+        self,
+        query_i: Tensor,
+        key_j: Tensor,
+        edge_key: OptTensor,
+        index: Tensor,
+        dim_size: Optional[int],
+    ) -> Tensor:
+        """Weights ``[E, H]`` of edges."""
+        logits = self.head_score(query_i, key_j if edge_key is None else key_j + edge_key)
+        return normalise(logits, ScatteredEdges(index, dim_size), self.temperature)
+
+    def message(self, value_j: Tensor, edge_value: OptTensor, alpha: Tensor) -> Tensor:
+        """Weighted values ``[E, H, C]``."""
+        return alpha.unsqueeze(-1) * (value_j if edge_value is None else value_j + edge_value)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+        )
