@@ -1,0 +1,131 @@
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MODULES = sorted((ROOT / "molattn").rglob("*.py"))
+
+
+def python(code, *, cwd=ROOT, **environment):
+    """Run code in a fresh interpreter and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "module,absent",
+    [
+        ("molattn", "torch rdkit lightning pandas"),
+        ("molattn.errors", "torch rdkit lightning pandas"),
+        ("molattn.chem", "torch torch_geometric lightning pandas"),
+        ("molattn.graph", "rdkit lightning matplotlib"),
+        # torch-geometric loads pandas by itself.
+        ("molattn.nn", "rdkit lightning matplotlib"),
+    ],
+)
+def test_import_loads_no_more_than_it_needs(module, absent):
+    loaded = python(f"import sys, {module}; print(*sys.modules)").split()
+    assert module in loaded
+    assert not {*absent.split()} & {*loaded}
+
+
+def test_import_rule_holds():
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_stay_short(path):
+    assert len(path.read_text().splitlines()) < 400
+
+
+def test_versions_agree():
+    import molattn
+
+    assert molattn.__version__ == PROJECT["version"]
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == PROJECT["version"]
+
+
+def test_constraints_pin_what_the_project_asks_for():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    pinned = {canonicalize_name(name): version for name, version in pins.items()}
+    asked = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    for requirement in map(Requirement, asked):
+        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)])
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A wheel built from a copy, as building leaves its products beside the sources."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("molattn", "datasets", "scripts", "tests"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", "dist", "."]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (built,) = (source / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Folder into which the wheel is installed, which precedes all others on the path."""
+    target = tmp_path_factory.mktemp("installed")
+    options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), wheel]
+    subprocess.run(command, check=True, capture_output=True)
+    return target
+
+
+def test_wheel_holds_the_package_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = {*archive.namelist()}
+    expected = {str(path.relative_to(ROOT)) for path in MODULES}
+    expected |= {"molattn/py.typed", "molattn/solubility.csv"}
+    assert {name for name in names if ".dist-info/" not in name} == expected
+
+
+def test_wheel_declares_the_command(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (entry_points,) = (n for n in archive.namelist() if n.endswith("/entry_points.txt"))
+        assert "molattn = molattn.cli:run" in archive.read(entry_points).decode()
+
+
+def test_installed_package_finds_its_data(installed, tmp_path):
+    code = "from molattn.table import bundled_dataset; print(bundled_dataset())"
+    found = Path(python(code, cwd=tmp_path, PYTHONPATH=str(installed)))
+    assert found == installed / "molattn" / "solubility.csv"
+    assert found.read_bytes() == (ROOT / "datasets" / "solubility.csv").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["datasets", "scripts", "tests"])
+def test_folders_of_the_repository_are_not_importable(installed, tmp_path, name):
+    code = f"from importlib.util import find_spec; print(find_spec({name!r}))"
+    # Another distribution may hold the name; these two places may not.
+    found = python(code, cwd=tmp_path, PYTHONPATH=str(installed))
+    assert str(installed / name) not in found
+    assert str(ROOT / name) not in found
