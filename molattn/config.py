@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from molattn.errors import InputError, quoted
 
-__all__ = ["ArchitectureConfig", "DataConfig", "OptimisationConfig", "TrainConfig"]
+__all__ = ["ArchitectureConfig", "DataConfig", "OptimisationConfig", "PredictConfig", "TrainConfig"]
 
 Score = Literal["dot", "scaled_dot", "general", "additive", "gatv2"]
 Combine = Literal["linear", "concat", "mean", "max", "weighted"]
@@ -134,6 +134,22 @@ class OptimisationConfig:
             _check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
         _check(self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number below 2**32", int)
         _check_choice(self, "device", get_args(Device))
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """How predictions are made.
+
+    Args:
+        smiles_column: Column that holds the SMILES.
+        batch_size: Most molecules in a batch; large molecules go in smaller ones.
+    """
+
+    smiles_column: str = "smiles"
+    batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        _check(self, "batch_size", lambda count: count >= 1, "a whole number of at least 1", int)
 
 
 @dataclass(frozen=True)

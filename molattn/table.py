@@ -1,4 +1,4 @@
-"""Files to rows and molecules, and predictions back to rows.
+"""Files to rows, and rows back to files.
 
 A table is a stream of rows that remember their line in the file, so that a file of any length fits
 in constant memory and every complaint can say where. Every cell stays the text that it was.
@@ -9,35 +9,20 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice
-from math import isnan, nan
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from molattn.chem.features import Featurizer
-from molattn.chem.parse import parse_smiles
-from molattn.config import DataConfig
-from molattn.errors import InputError, SmilesError, quoted
-from molattn.record import MoleculeRecord
+from molattn.errors import InputError, quoted
 
 __all__ = [
     "Row",
-    "SkippedRow",
     "Table",
-    "TrainingTable",
     "bundled_dataset",
-    "chunks",
     "column_index",
-    "featurize",
-    "parse_target",
-    "read_training_table",
+    "listed",
     "write_table",
 ]
 
@@ -50,9 +35,6 @@ _SIGNATURES = {
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
 }
-_MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_LARGEST_TARGET = 1e30  # its square still fits a float64, and it a float32
 _COLUMNS_SHOWN = 10
 
 
@@ -151,150 +133,7 @@ def column_index(header: Sequence[str], name: str, option: str, path: Path) -> i
     close = get_close_matches(name.strip().lower(), alike, n=1)
     hint = f", did you mean {quoted(alike[close[0]])}?" if close else ";"
     raise InputError(
-        f"{path}: no column {quoted(name)} ({option}){hint} the columns are {_listed(header)}"
-    )
-
-
-def chunks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Yield the rows in lists of ``size``; the last one may be shorter."""
-    iterator = iter(rows)
-    while chunk := list(islice(iterator, size)):
-        yield chunk
-
-
-def featurize(smiles: str, featurizer: Featurizer) -> MoleculeRecord | SmilesError:
-    """Return the molecule, or what is wrong with it: a bad row never costs a good one."""
-    try:
-        return featurizer(parse_smiles(smiles))
-    except SmilesError as error:
-        return error
-
-
-def parse_target(text: str) -> float:
-    """Return a label as a number; NaN where it is missing.
-
-    Args:
-        text: The cell; empty or one of na, n/a, nan, null, none (any case) if missing.
-
-    Raises:
-        ValueError: If the text is neither a finite number of sane size nor missing.
-    """
-    text = text.strip()
-    if text.lower() in _MISSING:
-        return nan
-    if not _NUMBER.fullmatch(text):
-        raise ValueError("a number or an empty cell")
-    value = float(text)
-    if abs(value) > _LARGEST_TARGET:
-        raise ValueError(f"a number of magnitude below {_LARGEST_TARGET:g}")
-    return value
-
-
-class SkippedRow(NamedTuple):
-    """A row that training does without, and why."""
-
-    line: int
-    smiles: str
-    code: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class TrainingTable:
-    """The usable rows of a table, as molecules with labels.
-
-    Args:
-        path: The file.
-        header: Its columns.
-        rows: The usable rows, in order.
-        smiles: Their SMILES.
-        records: Their molecules.
-        targets: Their labels ``float64 [n, T]`` in original units, NaN where missing.
-        parts: The cell of the split column for each row, or None without one.
-        skipped: The other rows.
-    """
-
-    path: Path
-    header: list[str]
-    rows: list[Row]
-    smiles: list[str]
-    records: list[MoleculeRecord]
-    targets: NDArray[np.float64]
-    parts: list[str] | None
-    skipped: list[SkippedRow]
-
-    @property
-    def rows_in(self) -> int:
-        """Number of rows in the file."""
-        return len(self.rows) + len(self.skipped)
-
-
-def read_training_table(
-    path: str | Path, config: DataConfig, featurizer: Featurizer
-) -> TrainingTable:
-    """Read a table of molecules with labels.
-
-    Args:
-        path: The file.
-        config: Names of the columns.
-        featurizer: Turns molecules into integers.
-
-    Returns:
-        The usable rows; a row without a molecule or without any label is among ``skipped``.
-
-    Raises:
-        InputError: If a column is missing, a label is neither a number nor missing, or no row is
-            usable.
-    """
-    table = Table(path)
-    smiles_index = table.column(config.smiles_column, "--smiles-column")
-    if not config.target_columns:
-        raise InputError(
-            f"{table.path}: --target-columns: got none, expected the columns to learn, some of "
-            + _listed(table.header)
-        )
-    target_indices = [table.column(name, "--target-columns") for name in config.target_columns]
-    split_index = (
-        None if config.split_column is None else table.column(config.split_column, "--split-column")
-    )
-
-    rows: list[Row] = []
-    smiles: list[str] = []
-    records: list[MoleculeRecord] = []
-    labels: list[list[float]] = []
-    skipped: list[SkippedRow] = []
-    for row in table:
-        text = row.cells[smiles_index]
-        if row.fault is not None:
-            skipped.append(SkippedRow(row.line, text, "ragged", row.fault))
-            continue
-        values = [_label(table, row, index) for index in target_indices]
-        if all(isnan(value) for value in values):
-            skipped.append(SkippedRow(row.line, text, "no_label", "no target has a value"))
-            continue
-        record = featurize(text, featurizer)
-        if isinstance(record, SmilesError):
-            skipped.append(SkippedRow(row.line, text, record.code, record.reason))
-            continue
-        rows.append(row)
-        smiles.append(text)
-        records.append(record)
-        labels.append(values)
-    if not rows:
-        first = f"; the first, line {skipped[0].line}: {skipped[0].reason}" if skipped else ""
-        raise InputError(
-            f"{table.path}: got {len(skipped)} rows, expected some with a molecule and a label "
-            f"(columns {quoted(config.smiles_column)}, {_listed(config.target_columns)}){first}"
-        )
-    return TrainingTable(
-        path=table.path,
-        header=table.header,
-        rows=rows,
-        smiles=smiles,
-        records=records,
-        targets=np.asarray(labels, dtype=np.float64),
-        parts=None if split_index is None else [row.cells[split_index] for row in rows],
-        skipped=skipped,
+        f"{path}: no column {quoted(name)} ({option}){hint} the columns are {listed(header)}"
     )
 
 
@@ -359,16 +198,6 @@ def bundled_dataset() -> Path:
     )
 
 
-def _label(table: Table, row: Row, index: int) -> float:
-    try:
-        return parse_target(row.cells[index])
-    except ValueError as error:
-        raise InputError(
-            f"{table.path}, line {row.line}, column {quoted(table.header[index])}: "
-            f"got {quoted(row.cells[index])}, expected {error}"
-        ) from None
-
-
 def _check_text_file(path: Path) -> None:
     try:
         if not path.exists():
@@ -386,7 +215,8 @@ def _check_text_file(path: Path) -> None:
         raise InputError(f"{path}: got binary data, expected a CSV table (plain UTF-8 text)")
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return the names in quotes, the first few of them if they are many."""
     shown = ", ".join(quoted(name) for name in names[:_COLUMNS_SHOWN])
     return (
         f"{shown} and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else shown

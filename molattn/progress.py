@@ -1,0 +1,85 @@
+"""Progress on the terminal, and a few plain lines where there is none."""
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+__all__ = ["RowProgress", "TrainingProgress"]
+
+_LINES_WITHOUT_TERMINAL = 10
+
+
+class TrainingProgress:
+    """One bar over all epochs; without a terminal, a line every few epochs.
+
+    Args:
+        console: Where to draw.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._epochs = 0
+        self._bar = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("")
+
+    def start(self, epochs: int, steps: int) -> None:
+        """Begin a training of so many epochs, and steps in all of them together."""
+        self._epochs = epochs
+        self._bar.update(self._task, total=steps)
+        self._bar.start()
+
+    def step(self) -> None:
+        """Count one step."""
+        self._bar.advance(self._task)
+
+    def epoch(self, epoch: int, train_loss: float, validation_loss: float) -> None:
+        """Show how an epoch, counted from 1, ended."""
+        sentence = (
+            f"epoch {epoch}/{self._epochs}  training loss {train_loss:.4f}  "
+            f"validation loss {validation_loss:.4f}"
+        )
+        if self._console.is_terminal:
+            self._bar.update(self._task, description=sentence)
+        elif epoch % max(1, self._epochs // _LINES_WITHOUT_TERMINAL) == 0:
+            self._console.print(sentence, highlight=False, markup=False)
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+
+class RowProgress:
+    """A count of rows on a terminal, nothing elsewhere; a context manager.
+
+    Args:
+        console: Where to draw.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._bar = Progress(
+            TextColumn("predicting"),
+            BarColumn(),
+            TextColumn("{task.completed:,} rows"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> "RowProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def advance(self, rows: int) -> None:
+        """Count so many rows more."""
+        self._bar.advance(self._task, rows)
