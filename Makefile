@@ -40,5 +40,5 @@ $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 not found; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Setting up $(VENV) (a few minutes the first time)"
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
