@@ -7,12 +7,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.nn.dense.linear import Linear
-from torch_geometric.typing import OptTensor, SparseTensor
+from torch_geometric.typing import OptTensor
 
 from ..graph.complete import CompleteGraphs
 from .dense import Attended, EdgeTerms, dense_attention
 from .edges import (
     Edges,
+    Graph,
     NodeGlobals,
     Pair,
     as_pair,
@@ -109,8 +110,6 @@ class EdgeAttentionConv(MessagePassing):
         super().__init__(aggr="add", node_dim=0)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
-        if update_edges and (edge_dim is None or edge_dim < 1):
-            raise ValueError(f"update_edges needs a positive edge_dim, got edge_dim={edge_dim}")
         check_temperature(temperature)
         self.in_channels = in_channels
         self.out_channels = out_channels
@@ -134,16 +133,17 @@ class EdgeAttentionConv(MessagePassing):
         self.lin_query = Linear(target, width, bias=bias)
         self.lin_key = Linear(source, width, bias=bias)
         self.lin_value = Linear(source, width, bias=bias)
-        has_edges, has_globals = edge_dim is not None, global_dim is not None
-        self.lin_edge_key = Linear(edge_dim, width, bias=False) if has_edges else None
-        self.lin_edge_value = Linear(edge_dim, width, bias=False) if has_edges else None
-        self.lin_global_query = Linear(global_dim, width, bias=False) if has_globals else None
-        self.lin_global_key = Linear(global_dim, width, bias=False) if has_globals else None
-        self.lin_global_value = Linear(global_dim, width, bias=False) if has_globals else None
+        self.lin_edge_key = _term(edge_dim, width)
+        self.lin_edge_value = _term(edge_dim, width)
+        self.lin_global_query = _term(global_dim, width)
+        self.lin_global_key = _term(global_dim, width)
+        self.lin_global_value = _term(global_dim, width)
         self.head_gate = HeadGate((source, target), heads, out_channels) if gate else None
         self.edge_combine: Optional[HeadCombine] = None
         self.lin_edge_out: Optional[Linear] = None
         if update_edges:
+            if edge_dim is None or edge_dim < 1:
+                raise ValueError(f"update_edges needs a positive edge_dim, got edge_dim={edge_dim}")
             kind = "concat" if combine == "linear" else combine
             self.edge_combine = HeadCombine(kind, heads, out_channels)
             self.lin_edge_out = Linear(out_channels, edge_dim, bias=False)
@@ -163,7 +163,7 @@ class EdgeAttentionConv(MessagePassing):
     def forward(
         self,
         x: Union[Tensor, Pair],
-        edge_index: Union[Tensor, SparseTensor, CompleteGraphs],
+        edge_index: Graph,
         edge_attr: OptTensor = None,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
@@ -216,7 +216,7 @@ class EdgeAttentionConv(MessagePassing):
     def _read(
         self,
         x: Union[Tensor, Pair],
-        edge_index: Union[Tensor, SparseTensor, CompleteGraphs],
+        edge_index: Graph,
         edge_attr: OptTensor,
     ) -> Edges:
         """Check the graph and its features; any PyG graph becomes a list of edges."""
@@ -251,6 +251,7 @@ class EdgeAttentionConv(MessagePassing):
     ) -> Attended:
         terms = None
         if self.lin_edge_key is not None and self.lin_edge_value is not None:
+            assert edges.attr is not None  # as read_complete checked
             shape = (self.heads, self.head_channels, -1)
             terms = EdgeTerms(
                 edges.attr,
@@ -306,6 +307,9 @@ class EdgeAttentionConv(MessagePassing):
         return alpha.unsqueeze(-1) * (value_j if edge_value is None else value_j + edge_value)
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
-        )
+        return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+
+
+def _term(channels: Optional[int], width: int) -> Optional[Linear]:
+    """A term of a sum, for features that may not exist."""
+    return None if channels is None else Linear(channels, width, bias=False)

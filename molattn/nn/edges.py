@@ -5,13 +5,16 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
-from torch_geometric.typing import SparseTensor
+from torch_geometric.typing import (
+    SparseTensor,  # pyright: ignore[reportAttributeAccessIssue]  (a stand-in when not installed)
+)
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from ..graph.complete import CompleteGraphs
 
 __all__ = [
     "Edges",
+    "Graph",
     "NodeGlobals",
     "Pair",
     "as_pair",
@@ -23,6 +26,7 @@ __all__ = [
 ]
 
 Pair = tuple[Tensor, Tensor]
+Graph = Union[Tensor, SparseTensor, CompleteGraphs]
 
 
 class Edges(NamedTuple):
@@ -173,8 +177,10 @@ def read_globals(
     check_features("u", u, global_dim)
     if batch is None:
         if u.size(0) != 1:
-            raise ValueError(f"batch: got None with u of {u.size(0)} graphs, expected the graph of "
-                             "each node, int64 [N]")
+            raise ValueError(
+                f"batch: got None with u of {u.size(0)} graphs, expected the graph of "
+                "each node, int64 [N]"
+            )
         return NodeGlobals(u, None), NodeGlobals(u, None)
     batches = as_pair(batch, "batch")
     for nodes, of in zip(x, batches, strict=True):
@@ -218,7 +224,7 @@ def _read_index(
     if isinstance(edge_index, EdgeIndex):
         return edge_index.as_tensor(), None
     if isinstance(edge_index, SparseTensor):
-        row, col, value = edge_index.coo()
+        row, col, value = edge_index.coo()  # pyright: ignore[reportAttributeAccessIssue]
         return torch.stack([col, row]), value
     if not isinstance(edge_index, Tensor):
         raise TypeError(

@@ -104,10 +104,10 @@ def project_query(query: Tensor, kind: str = "scaled_dot", weight: Tensor | None
 
 
 def project_key(key: Tensor, kind: str = "scaled_dot", weight: Tensor | None = None) -> Tensor:
-    r"""The part of a score that depends on the key alone; linear, so it may be applied to each
-    term of a sum.
+    r"""The part of a score that depends on the key alone.
 
-    :math:`W_k k` for ``additive`` with :math:`W = [W_q, W_k]`, and ``k`` otherwise.
+    :math:`W_k k` for ``additive`` with :math:`W = [W_q, W_k]`, and ``k`` otherwise. It is linear,
+    so it may be applied to each term of a sum.
 
     Args:
         key: ``[..., S, C]``.
@@ -134,7 +134,7 @@ def pair_score(query: Tensor, key: Tensor, kind: str, vector: Tensor | None = No
     Returns:
         Logits ``[...]``.
     """
-    if is_bilinear(kind):
+    if vector is None:
         return (query * key).sum(dim=-1)
     total = query + key
     total = total.tanh() if kind == "additive" else F.leaky_relu(total, _GATV2_SLOPE)

@@ -41,9 +41,7 @@ class HeadGate(nn.Module):
         self.lin_pool.reset_parameters()
         self.lin_gate.reset_parameters()
 
-    def forward(
-        self, x_src: Tensor, x_dst: Tensor, graph: "Tensor | CompleteGraphs"
-    ) -> Tensor:
+    def forward(self, x_src: Tensor, x_dst: Tensor, graph: "Tensor | CompleteGraphs") -> Tensor:
         """Return the gates ``[N_dst, H]``.
 
         Args:

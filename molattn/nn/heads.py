@@ -33,9 +33,7 @@ class HeadScore(nn.Module):
         needs_weight, needs_vector = functional.score_parameters(kind)
         self.kind = kind
         columns = 2 * channels if kind == "additive" else channels
-        self.weight = (
-            nn.Parameter(torch.empty(heads, channels, columns)) if needs_weight else None
-        )
+        self.weight = nn.Parameter(torch.empty(heads, channels, columns)) if needs_weight else None
         self.vector = nn.Parameter(torch.empty(heads, channels)) if needs_vector else None
         self.reset_parameters()
 

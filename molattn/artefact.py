@@ -1,0 +1,93 @@
+"""A saved model: safetensors and JSON in a folder. Nothing is ever unpickled."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from .errors import InputError
+
+__all__ = ["CONFIG_FILE", "WEIGHTS_FILE", "read_config", "read_weights", "write_artefact"]
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+
+
+def write_artefact(folder: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    """Write a model; each file appears whole or not at all.
+
+    Args:
+        folder: Made if it does not exist.
+        config: JSON types only.
+        weights: The model's ``state_dict``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    metadata = {"format": "pt"}
+    _replace(folder / WEIGHTS_FILE, safetensors.torch.save(plain, metadata))
+    text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    _replace(folder / CONFIG_FILE, text.encode())
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read a model's config.
+
+    Raises:
+        InputError: No such folder or file, or a file that is not a JSON object.
+    """
+    path = _existing(folder, CONFIG_FILE)
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: not a JSON file: {error}") from error
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: got a JSON {type(config).__name__}, expected an object")
+    return config
+
+
+def read_weights(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Read a model's weights.
+
+    Args:
+        folder: The model's folder.
+        expected: The ``state_dict`` that they must fit.
+
+    Raises:
+        InputError: No such file, a damaged file, or weights of other names or shapes.
+    """
+    path = _existing(folder, WEIGHTS_FILE)
+    try:
+        weights = safetensors.torch.load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: not a readable safetensors file: {error}") from error
+    for name in sorted(weights.keys() ^ expected.keys()):
+        raise InputError(
+            f"{path}: {'unexpected' if name in weights else 'missing'} weight {name!r}; "
+            f"does it belong to the {CONFIG_FILE} beside it?"
+        )
+    for name, tensor in expected.items():
+        if weights[name].shape != tensor.shape:
+            raise InputError(
+                f"{path}: weight {name!r} has shape {list(weights[name].shape)}, "
+                f"expected {list(tensor.shape)}"
+            )
+    return weights
+
+
+def _existing(folder: Path, name: str) -> Path:
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder, expected one with a saved model")
+    path = folder / name
+    if not path.is_file():
+        raise InputError(f"{folder}: no {name} in it, expected a folder with a saved model")
+    return path
+
+
+def _replace(path: Path, content: bytes) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(content)
+    part.replace(path)
