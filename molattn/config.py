@@ -59,8 +59,8 @@ class DataConfig:
         target_units: Unit of each target, for tables and plots.
         split_column: Column that names each row's part; without validation rows in it, some of
             its training rows are set aside.
-        split: How rows are parted where no column says it; scaffold keeps molecules of one
-            Bemis-Murcko scaffold together.
+        split: How rows are parted where no column says it, at random by default; scaffold keeps
+            molecules of one Bemis-Murcko scaffold together.
         validation_size: Part of the rows (with a split column, of its training rows) set aside to
             choose the best epoch.
         test_size: Part of the rows set aside for the final score.
@@ -70,12 +70,13 @@ class DataConfig:
     target_columns: tuple[str, ...] = ()
     target_units: tuple[str, ...] = ()
     split_column: str | None = None
-    split: SplitMethod = "random"
+    split: SplitMethod | None = None
     validation_size: float = 0.1
     test_size: float = 0.1
 
     def __post_init__(self) -> None:
-        _check_choice(self, "split", get_args(SplitMethod))
+        if self.split is not None:
+            _check_choice(self, "split", get_args(SplitMethod))
         for name in ("validation_size", "test_size"):
             _check(self, name, lambda size: 0.0 < size < 1.0, "a number between 0 and 1")
         if self.validation_size + self.test_size >= 1.0:

@@ -204,7 +204,7 @@ def part_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     Raises:
         InputError: If a part would be empty, or a row's part is none of train, validation, test.
     """
-    method = {"random": random_split, "scaffold": scaffold_split}[config.split]
+    method = {"random": random_split, "scaffold": scaffold_split}[config.split or "random"]
     if table.parts is None:
         sizes = (
             1.0 - config.validation_size - config.test_size,

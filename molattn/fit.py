@@ -142,7 +142,7 @@ def fit(
     Raises:
         MolattnError: If a loss stops being finite.
     """
-    model.set_target_scaling(*map(torch.from_numpy, target_scaling(train.targets)))
+    model.set_target_scaling(*target_scaling(train.targets))
     best = _KeepBest(config.patience)
     callbacks: list[Callback] = [best]
     if console is not None:

@@ -92,6 +92,8 @@ def predict_table(
 
 def _saved_model(path: Path) -> Path:
     folder = path.parent if path.is_file() else path
+    if not folder.is_dir():  # before its name is looked for on a hub
+        raise InputError(f"{path}: no such folder, expected one with a saved model")
     return folder / "model" if (folder / "model").is_dir() else folder
 
 

@@ -18,6 +18,8 @@ from typing import NamedTuple
 from molattn.errors import InputError, quoted
 
 __all__ = [
+    "BUNDLED_TARGET",
+    "BUNDLED_UNIT",
     "Row",
     "Table",
     "bundled_dataset",
@@ -25,6 +27,9 @@ __all__ = [
     "listed",
     "write_table",
 ]
+
+BUNDLED_TARGET = "logS"
+BUNDLED_UNIT = "log mol/L"
 
 # One list for reading and writing, so that bytes which are no UTF-8 come out as they went in.
 _ENCODING_ERRORS = "surrogateescape"
@@ -35,6 +40,7 @@ _SIGNATURES = {
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
 }
+_SPECIAL = re.compile('[,"\r\n]')
 _COLUMNS_SHOWN = 10
 
 
@@ -140,7 +146,7 @@ def column_index(header: Sequence[str], name: str, option: str, path: Path) -> i
 @contextmanager
 def write_table(
     path: str | Path, header: Sequence[str]
-) -> Iterator[Callable[[Sequence[object]], object]]:
+) -> Iterator[Callable[[Sequence[object]], None]]:
     """Write a CSV file that is there whole or not at all.
 
     Rows go to a file beside it, which takes its name when the block ends without an exception.
@@ -167,9 +173,12 @@ def write_table(
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     try:
         with file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            yield writer.writerow
+
+            def write(cells: Sequence[object]) -> None:
+                file.write(_csv_line(cells))
+
+            write(header)
+            yield write
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -196,6 +205,15 @@ def bundled_dataset() -> Path:
     raise InputError(
         "solubility.csv, the bundled data set, was not installed; give a table of your own"
     )
+
+
+def _csv_line(cells: Sequence[object]) -> str:
+    # Not csv.writer: with this line end it leaves a carriage return in a cell unquoted.
+    texts = [str(cell) for cell in cells]
+    quoted_texts = [
+        '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text for text in texts
+    ]
+    return (",".join(quoted_texts) or '""') + "\n"
 
 
 def _check_text_file(path: Path) -> None:
