@@ -2,3 +2,6 @@
 
 from molattn.chem.features import Featurizer as Featurizer
 from molattn.chem.parse import parse_smiles as parse_smiles
+from molattn.chem.split import Split as Split
+from molattn.chem.split import random_split as random_split
+from molattn.chem.split import scaffold_split as scaffold_split

@@ -9,12 +9,13 @@ from molattn.chem.grammar import BRACKET_ATOM, SMILES
 
 __all__ = ["explain", "explain_unreadable"]
 
-_MISSING = frozenset(
-    "null nil none nan na n/a n.a. nd n.d. n.a <na> #n/a #na nat nul inf +inf -inf infinity "
-    "+infinity -infinity true false yes missing unknown undefined unspecified blank empty tbd tba "
-    "void invalid error not_available not_applicable #value! #ref! #name? #div/0! #num! #null! "
-    "#error! #spill! #calc! #getting_data".split()
-)
+_MISSING_WORDS = """
+    null nil none nan na n/a n.a. nd n.d. <na> #n/a #na nat nul inf +inf -inf infinity
+    +infinity -infinity true false yes missing unknown undefined unspecified blank empty tbd tba
+    void invalid error not_available not_applicable #value! #ref! #name? #div/0! #num! #null!
+    #error! #spill! #calc! #getting_data
+"""
+_MISSING = frozenset(_MISSING_WORDS.split())
 _BRACKET = re.compile(BRACKET_ATOM, re.ASCII)
 _INCHI = re.compile(r"\s*InChI(?:=|Key)", re.IGNORECASE)
 _INCHI_KEY = re.compile(r"[A-Z]{14}-[A-Z]{10}(?:-[A-Z])?")

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
 
-from molattn.chem.vocabulary import ATOM_COLUMNS, BOND_COLUMNS, Column, Value
+from molattn.chem.encode import Encoder
+from molattn.chem.vocabulary import ATOM_COLUMNS, BOND_COLUMNS, Column
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 
@@ -18,59 +19,6 @@ __all__ = ["Featurizer"]
 
 _VERSION = 1
 _MAX_PAIR_CODES = 256
-# RDKit marks a pair without a path by 1e8; no molecule has a path this long.
-_UNREACHABLE = 1e6
-
-_BOND_NAMES: dict[str, str] = {
-    "SINGLE": "single",
-    "DOUBLE": "double",
-    "TRIPLE": "triple",
-    "AROMATIC": "aromatic",
-    "DATIVE": "dative",
-}
-_STEREO_NAMES: dict[str, str] = {
-    "STEREONONE": "none",
-    "STEREOANY": "any",
-    "STEREOZ": "Z",
-    "STEREOCIS": "Z",
-    "STEREOE": "E",
-    "STEREOTRANS": "E",
-}
-
-
-def _chirality(atom: Chem.Atom) -> str:
-    if atom.HasProp("_CIPCode"):
-        return atom.GetProp("_CIPCode")
-    return "none" if atom.GetChiralTag() == Chem.ChiralType.CHI_UNSPECIFIED else "unlabelled"
-
-
-def _ring_size(atom: Chem.Atom, rings: Chem.RingInfo) -> int:
-    index = atom.GetIdx()
-    return rings.MinAtomRingSize(index) if rings.NumAtomRings(index) else 0
-
-
-def _atom_values(atom: Chem.Atom, rings: Chem.RingInfo) -> dict[str, Value]:
-    return {
-        "element": atom.GetAtomicNum(),
-        "degree": atom.GetDegree(),
-        "hydrogens": atom.GetTotalNumHs(),
-        "charge": atom.GetFormalCharge(),
-        "hybridization": atom.GetHybridization().name,
-        "aromatic": atom.GetIsAromatic(),
-        "ring_size": _ring_size(atom, rings),
-        "chirality": _chirality(atom),
-        "radicals": atom.GetNumRadicalElectrons(),
-        "isotope": atom.GetIsotope() != 0,
-    }
-
-
-def _bond_values(bond: Chem.Bond) -> dict[str, Value]:
-    return {
-        "bond": _BOND_NAMES.get(bond.GetBondType().name, "other"),
-        "conjugated": bond.GetIsConjugated(),
-        "ring": bond.IsInRing(),
-        "stereo": _STEREO_NAMES.get(bond.GetStereo().name, "other"),
-    }
 
 
 @dataclass(frozen=True)
@@ -189,32 +137,15 @@ class Featurizer:
         Returns:
             Record with ``atoms`` ``uint8 [n, A]`` and ``pairs`` ``uint8 [n, n]``.
         """
-        rings = mol.GetRingInfo()
-        atoms = np.array(
-            [self._atom_row(_atom_values(atom, rings)) for atom in mol.GetAtoms()], dtype=np.uint8
-        ).reshape(mol.GetNumAtoms(), len(self.atom_columns))
-        distance = Chem.GetDistanceMatrix(mol)
-        pairs = np.minimum(distance, self.max_distance).astype(np.uint8)
-        pairs[distance > _UNREACHABLE] = self.max_distance + 1
-        for bond in mol.GetBonds():
-            begin, end = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-            pairs[begin, end] = pairs[end, begin] = self._bond_code(_bond_values(bond))
-        return MoleculeRecord(atoms, pairs)
+        return self._encoder(mol)
 
     @cached_property
-    def _codes(self) -> dict[str, dict[Value, int]]:
-        return {column.name: column.codes() for column in (*self.atom_columns, *self.bond_columns)}
+    def _encoder(self) -> Encoder:
+        return Encoder(self.atom_columns, self.bond_columns, self.max_distance)
 
-    def _atom_row(self, values: dict[str, Value]) -> list[int]:
-        return [self._codes[c.name].get(values[c.name], len(c.values)) for c in self.atom_columns]
-
-    def _bond_code(self, values: dict[str, Value]) -> int:
-        code = 0
-        for column in self.bond_columns:
-            own = self._codes[column.name].get(values[column.name], len(column.values))
-            code = code * column.size + own
-        kinds, *rest = (column.size for column in self.bond_columns)
-        return self.num_pair_codes - kinds * int(np.prod(rest)) + code
+    def __reduce__(self) -> tuple[Any, ...]:
+        columns = self.atom_columns, self.bond_columns
+        return type(self), (*columns, self.max_distance, self.version)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types from which :meth:`from_dict` makes an equal featurizer."""
