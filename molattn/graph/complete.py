@@ -93,6 +93,8 @@ class CompleteGraphs:
         for first, last in plan_blocks(count[order]):
             members = order[first:last]
             nodes = int(count[members[-1]])
+            if nodes == 0:  # graphs without nodes have no rows
+                continue
             blocks.append(Block(len(members), nodes, row, pair))
             row_graph.append(np.repeat(members, nodes))
             self._width[members] = nodes

@@ -1,0 +1,106 @@
+"""The layout of complete graphs against plain loops."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from molattn.graph import CompleteGraphs
+from molattn.graph.blocks import plan_blocks
+
+SIZES = st.lists(st.integers(0, 12), max_size=12)
+
+
+def loop_edges(sizes, self_loops):
+    edges, first = [], 0
+    for n in sizes:
+        for receiver in range(n):
+            for sender in range(n):
+                if self_loops or sender != receiver:
+                    edges.append((first + sender, first + receiver))
+        first += n
+    return torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
+
+
+@given(sizes=SIZES, self_loops=st.booleans())
+def test_views_convert_exactly(sizes, self_loops):
+    graphs = CompleteGraphs(sizes, self_loops=self_loops)
+    edge_index = loop_edges(sizes, self_loops)
+    assert torch.equal(graphs.edge_index, edge_index)
+    assert graphs.num_nodes == sum(sizes)
+    assert graphs.num_edges == edge_index.size(1)
+    assert graphs.num_graphs == len(sizes)
+    assert graphs.batch.tolist() == [g for g, n in enumerate(sizes) for _ in range(n)]
+    x = torch.randn(graphs.num_nodes, 3)
+    rows = graphs.nodes_to_rows(x)
+    assert rows.size(0) == graphs.num_rows
+    assert torch.equal(graphs.rows_to_nodes(rows), x)
+    assert float(rows.abs().sum()) == pytest.approx(float(x.abs().sum()))
+    assert torch.equal(graphs.row_graph[graphs.node_row], graphs.batch)
+    assert int(graphs.row_mask.sum()) == graphs.num_nodes
+    e = torch.randn(graphs.num_edges, 2)
+    assert torch.equal(graphs.pairs_to_edges(graphs.edges_to_pairs(e)), e)
+
+
+@given(sizes=SIZES, self_loops=st.booleans())
+def test_pair_rows_hold_their_sender_and_receiver(sizes, self_loops):
+    graphs = CompleteGraphs(sizes, self_loops=self_loops)
+    names = graphs.nodes_to_rows(torch.arange(graphs.num_nodes))
+    for block, mask in zip(graphs.blocks, graphs.pair_masks, strict=True):
+        name = block.rows(names)
+        sender = name.unsqueeze(1).expand(-1, block.nodes, -1)
+        receiver = name.unsqueeze(2).expand(-1, -1, block.nodes)
+        edges = graphs.edges_to_pairs(graphs.edge_index.T)
+        assert torch.equal(block.pairs(edges)[mask], torch.stack([sender[mask], receiver[mask]], 1))
+    assert sum(int(mask.sum()) for mask in graphs.pair_masks) == graphs.num_edges
+    by_receiver = graphs.pairs_to_edges(graphs.receivers_to_pairs(names))
+    assert torch.equal(by_receiver, graphs.edge_index[1])
+
+
+@given(sizes=SIZES, self_loops=st.booleans(), seed=st.integers(0, 99))
+def test_neighbour_pools_equal_loops(sizes, self_loops, seed):
+    graphs = CompleteGraphs(sizes, self_loops=self_loops)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(-3, 4, (graphs.num_nodes, 2), generator=generator).double()
+    most, mean = torch.zeros_like(x), torch.zeros_like(x)
+    sender, receiver = graphs.edge_index
+    for i in range(graphs.num_nodes):
+        mine = x[sender[receiver == i]]
+        if len(mine):
+            most[i], mean[i] = mine.amax(0), mine.mean(0)
+    rows = graphs.nodes_to_rows(x)
+    rows[~graphs.row_mask] = 1e6  # what padding holds must not matter
+    assert torch.equal(graphs.rows_to_nodes(graphs.neighbour_max(rows)), most)
+    torch.testing.assert_close(graphs.rows_to_nodes(graphs.neighbour_mean(rows)), mean)
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8), cost=st.integers(0, 200))
+def test_blocks_are_the_cheapest_partition(sizes, cost):
+    """Against every way to cut the sorted sizes."""
+    sizes = sorted(sizes)
+
+    def price(ranges):
+        return sum((last - first) * sizes[last - 1] ** 2 + cost for first, last in ranges)
+
+    def partitions(first):
+        if first == len(sizes):
+            yield []
+        for last in range(first + 1, len(sizes) + 1):
+            for rest in partitions(last):
+                yield [(first, last), *rest]
+
+    got = plan_blocks(np.asarray(sizes), cost)
+    assert [i for first, last in got for i in range(first, last)] == list(range(len(sizes)))
+    assert price(got) == min(price(p) for p in partitions(0))
+
+
+def test_moves_between_devices_and_shows_itself():
+    graphs = CompleteGraphs([2, 5, 2])
+    edge_index = graphs.edge_index
+    moved = graphs.to("cpu")
+    assert torch.equal(moved.edge_index, edge_index)
+    assert moved.device == torch.device("cpu")
+    assert "graphs=3, nodes=9" in repr(graphs)
+    with pytest.raises(ValueError, match="got -1, expected numbers of nodes >= 0"):
+        CompleteGraphs([2, -1])

@@ -1,0 +1,245 @@
+"""The primitive against text-book numbers, torch and plain NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
+from torch_geometric.utils import softmax
+
+from molattn.nn import functional as F
+from molattn.nn.functional import DenseRows, ScatteredEdges, attention, normalise, score
+
+INF = math.inf
+DOUBLE = torch.float64
+# Text-book example 1: keys are values' indices, one query.
+KEYS = torch.tensor(
+    [[0, 0, 0], [2, 0, 1], [1, -1, -2], [2, 3, 1], [-2, 0, 0], [0, 2, 1]], dtype=DOUBLE
+)
+VALUES = torch.tensor([[0, -0.2, 0.3, 0.4, 0, 0.1]], dtype=DOUBLE).T
+QUERY = torch.tensor([[0, 2, 1]], dtype=DOUBLE)
+
+
+def double(rows):
+    return torch.tensor(rows, dtype=DOUBLE)
+
+
+def assert_near(got, expected, tolerance=5e-9):
+    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+
+
+def test_oracle_1_logits_and_weights():
+    assert score(QUERY, KEYS, "dot").tolist() == [[0, 1, -4, 7, 0, 5]]
+    _, weights = attention(QUERY, KEYS, VALUES, score="dot", return_weights=True)
+    expected = [0.00080014, 0.00217500, 0.00001466, 0.87745891, 0.00080014, 0.11875115]
+    assert_near(weights, double([expected]))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"score": "dot"}, 0.36242808),
+        ({"score": "scaled_dot"}, 0.30778976),
+        ({"score": "dot", "temperature": 2.0}, 0.28880824),
+        ({"score": "dot", "temperature": 0.0}, 0.4),
+        ({"score": "dot", "temperature": INF}, 0.1),
+    ],
+)
+def test_oracle_1_outputs(options, expected):
+    assert_near(attention(QUERY, KEYS, VALUES, **options), double([[expected]]))
+
+
+def test_oracle_2_self_attention_of_alternating_rows():
+    x = double([[1, 0], [0, 1], [1, 0], [0, 1]])
+    out, weights = attention(x, x, x, return_weights=True)
+    first, second = [0.33488077, 0.16511923] * 2, [0.16511923, 0.33488077] * 2
+    assert_near(weights, double([first, second, first, second]))
+    a, b = [0.66976155, 0.33023845], [0.33023845, 0.66976155]
+    assert_near(out, double([a, b, a, b]))
+
+
+def test_oracle_3_projected_self_attention():
+    x = double([[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
+    w = double([[1, 0], [0, 1], [1, 0], [0, 1]])
+    q = x @ w
+    assert q.tolist() == [[2, 0], [0, 2], [1, 1], [1, 1]]
+    out, weights = attention(q, q, q, return_weights=True)
+    assert_near(weights[0], double([0.64710711, 0.03824775, 0.15732257, 0.15732257]))
+    expected = [[1.60885937, 0.39114063], [0.39114063, 1.60885937], [1, 1], [1, 1]]
+    assert_near(out, double(expected))
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (None, [[6.33478197, 3.66521803, 0, 0], [3.66521803, 6.33478197, 0, 0], [5, 5, 0, 0]]),
+        (
+            torch.ones(3, 3).tril().bool(),
+            [[10, 0, 0, 0], [2.68941421, 7.31058579, 0, 0], [5, 5, 0, 0]],
+        ),
+    ],
+    ids=["full", "causal"],
+)
+def test_oracle_4_full_and_causal(mask, expected):
+    x = double([[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 1, 1]])
+    v = double([[10, 0, 0, 0], [0, 10, 0, 0], [5, 5, 0, 0]])
+    assert_near(attention(x, x, v, mask), double(expected))
+
+
+def test_equals_scaled_dot_product_attention():
+    q, k, v = (torch.randn(2, 3, n, 8, dtype=DOUBLE, requires_grad=True) for n in (5, 7, 7))
+    mask = torch.rand(2, 1, 5, 7) < 0.6
+    mask[..., 0] = True
+    ours, torchs = attention(q, k, v, mask), scaled_dot_product_attention(q, k, v, mask)
+    assert_near(ours, torchs, 1e-12)
+    upstream = torch.randn_like(ours)
+    for a, b in zip(
+        torch.autograd.grad((ours * upstream).sum(), (q, k, v)),
+        torch.autograd.grad((torchs * upstream).sum(), (q, k, v)),
+        strict=True,
+    ):
+        assert_near(a, b, 1e-12)
+
+
+def numpy_score(kind, q, k, weight, vector):
+    """One query and one key, as the formulas are printed."""
+    if kind == "dot":
+        return q @ k
+    if kind == "scaled_dot":
+        return q @ k / np.sqrt(q.size)
+    if kind == "general":
+        return q @ weight @ k
+    if kind == "additive":
+        return vector @ np.tanh(weight @ np.concatenate([q, k]))
+    total = q + k
+    return vector @ np.where(total > 0, total, 0.2 * total)
+
+
+@pytest.mark.parametrize("kind", F.SCORES)
+def test_score_is_its_formula(kind):
+    q, k = torch.randn(3, 4, dtype=DOUBLE), torch.randn(5, 4, dtype=DOUBLE)
+    needs_weight, needs_vector = F.score_parameters(kind)
+    columns = 8 if kind == "additive" else 4
+    weight = torch.randn(4, columns, dtype=DOUBLE) if needs_weight else None
+    vector = torch.randn(4, dtype=DOUBLE) if needs_vector else None
+    got = score(q, k, kind, weight=weight, vector=vector)
+    parameters = [None if p is None else p.numpy() for p in (weight, vector)]
+    expected = [[numpy_score(kind, a, b, *parameters) for b in k.numpy()] for a in q.numpy()]
+    assert_near(got, double(expected), 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["general", "additive", "gatv2"])
+def test_score_parameters_may_differ_by_head(kind):
+    q, k = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    needs_weight, _ = F.score_parameters(kind)
+    weight = torch.randn(2, 4, 8 if kind == "additive" else 4) if needs_weight else None
+    vector = torch.randn(2, 4) if kind != "general" else None
+    together = score(q, k, kind, weight=weight, vector=vector)
+    for h in range(2):
+        alone = score(
+            q[h],
+            k[h],
+            kind,
+            weight=None if weight is None else weight[h],
+            vector=None if vector is None else vector[h],
+        )
+        torch.testing.assert_close(together[h], alone)
+
+
+@given(
+    index=st.lists(st.integers(0, 4), max_size=30),
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 50.0, INF]),
+    seed=st.integers(0, 99),
+)
+def test_both_forms_of_normalise_agree(index, temperature, seed):
+    """An edge list equals a dense row with a mask; multi-edges take a column of their own."""
+    receiver = torch.tensor(index, dtype=torch.long)
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randint(-3, 4, (len(index),), generator=generator).to(DOUBLE)
+    scattered = normalise(logits, ScatteredEdges(receiver, 5), temperature)
+    mask = receiver == torch.arange(5).unsqueeze(-1)  # [receivers, edges]
+    dense = normalise(logits.expand(5, -1), DenseRows(mask), temperature)
+    assert_near(dense[receiver, torch.arange(len(index))], scattered, 1e-15)
+    assert bool((dense[~mask] == 0).all())
+    has_edges = mask.any(-1).to(DOUBLE)
+    assert_near(dense.sum(-1), has_edges, 1e-12)
+
+
+def test_soft_equals_pyg_softmax():
+    logits, index = torch.randn(40, 3, dtype=DOUBLE), torch.randint(0, 9, (40,))
+    got = normalise(logits, ScatteredEdges(index, 10))
+    assert_near(got, softmax(logits, index, num_nodes=10), 1e-12)
+
+
+def test_hard_shares_ties_and_is_the_limit_of_soft():
+    logits = double([[1.0, 3.0, 3.0, -2.0]])
+    hard = normalise(logits, DenseRows(None), 0.0)
+    assert hard.tolist() == [[0, 0.5, 0.5, 0]]
+    assert_near(normalise(logits, DenseRows(None), 1e-3), hard, 1e-12)
+
+
+def test_uniform_is_the_limit_of_hot_soft():
+    logits = double([[1.0, 3.0, 3.0, -2.0]])
+    uniform = normalise(logits, DenseRows(None), INF)
+    assert uniform.tolist() == [[0.25] * 4]
+    assert_near(normalise(logits, DenseRows(None), 1e9), uniform, 1e-8)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, INF])
+def test_rows_without_edges_have_zero_values_and_gradients(temperature):
+    logits = torch.randn(2, 3, requires_grad=True)
+    mask = torch.tensor([[True, True, False], [False, False, False]])
+    weights = normalise(logits, DenseRows(mask), temperature)
+    assert weights[1].tolist() == [0, 0, 0]
+    (weights * torch.randn(2, 3)).sum().backward() if weights.requires_grad else None
+    assert logits.grad is None or bool(logits.grad.isfinite().all())
+    assert attention(logits, torch.ones(0, 3), torch.ones(0, 5)).tolist() == [[0] * 5] * 2
+
+
+@pytest.mark.parametrize("huge", [1e4, 1e30])
+def test_huge_logits_stay_finite(huge):
+    """Masked logits far above the others must not overflow either."""
+    logits = torch.tensor([[huge, -huge, 0.0], [0.0, -huge, huge]], requires_grad=True)
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    weights = normalise(logits, DenseRows(mask))
+    assert weights.tolist() == [[1, 0, 0], [1, 0, 0]]
+    weights.square().sum().backward()
+    assert bool(logits.grad.isfinite().all())
+
+
+def test_half_precision_is_normalised_in_single():
+    logits = torch.randn(4, 300).bfloat16()
+    weights = normalise(logits, DenseRows(None))
+    assert weights.dtype == torch.bfloat16
+    torch.testing.assert_close(weights, logits.float().softmax(-1).bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: score(QUERY, KEYS, "cosine"), ValueError, "got 'cosine', expected one of dot"),
+        (lambda: score(QUERY[:, :2], KEYS), ValueError, "one width C: got query (1, 2)"),
+        (lambda: score(QUERY, KEYS, "general"), ValueError, "needs weight [..., 3, 3]"),
+        (
+            lambda: score(QUERY, KEYS, "additive", weight=KEYS, vector=QUERY),
+            ValueError,
+            "got shape (6, 3), expected [..., 3, 6]",
+        ),
+        (lambda: score(QUERY, KEYS, "dot", vector=QUERY), ValueError, "takes no vector"),
+        (lambda: attention(QUERY, KEYS, VALUES[1:]), ValueError, "one length S"),
+        (lambda: attention(QUERY, KEYS, VALUES, torch.ones(6)), TypeError, "expected torch.bool"),
+        (lambda: attention(QUERY, KEYS, VALUES, temperature=-1), ValueError, "got -1, expected"),
+        (
+            lambda: attention(QUERY, KEYS, VALUES, temperature=math.nan),
+            ValueError,
+            "got nan, expected",
+        ),
+    ],
+)
+def test_errors_name_got_and_expected(call, error, message):
+    with pytest.raises(error) as caught:
+        call()
+    assert message in str(caught.value)
