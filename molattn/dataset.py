@@ -205,29 +205,22 @@ def part_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
         InputError: If a part would be empty, or a row's part is none of train, validation, test.
     """
     method = {"random": random_split, "scaffold": scaffold_split}[config.split or "random"]
-    if table.parts is None:
-        sizes = (
-            1.0 - config.validation_size - config.test_size,
-            config.validation_size,
-            config.test_size,
-        )
-        parts = method(table.smiles, sizes=sizes, seed=seed)
-    else:
-        rows = _given_parts(table, table.parts, config.split_column)
-        if len(rows["validation"]) == 0:
-            smiles = [table.smiles[row] for row in rows["train"]]
-            sizes = (1.0 - config.validation_size, config.validation_size, 0.0)
-            inner = method(smiles, sizes=sizes, seed=seed)
-            rows["validation"] = rows["train"][inner.val]
-            rows["train"] = rows["train"][inner.train]
-        parts = Split(rows["train"], rows["validation"], rows["test"])
-    for name, indices in zip(("training", "validation", "test"), parts, strict=True):
-        if len(indices) == 0:
-            raise InputError(
-                f"{table.path}: got {len(table.rows)} usable rows and none of them for {name}, "
-                "expected enough rows for three parts"
+    try:
+        if table.parts is None:
+            sizes = (
+                1.0 - config.validation_size - config.test_size,
+                config.validation_size,
+                config.test_size,
             )
-    return parts
+            return method(table.smiles, sizes=sizes, seed=seed)
+        given = _given_parts(table, table.parts, config.split_column)
+        if len(given.val):
+            return given
+        sizes = (1.0 - config.validation_size, config.validation_size, 0.0)
+        inner = method([table.smiles[row] for row in given.train], sizes=sizes, seed=seed)
+        return Split(given.train[inner.train], given.train[inner.val], given.test)
+    except InputError as error:
+        raise InputError(f"{table.path}: {error}") from error
 
 
 def target_scaling(
@@ -246,19 +239,20 @@ def target_scaling(
     return mean, np.where(varies, scale, 1.0)
 
 
-def _given_parts(
-    table: TrainingTable, cells: Sequence[str], column: str | None
-) -> dict[str, NDArray[np.int64]]:
+def _given_parts(table: TrainingTable, cells: Sequence[str], column: str | None) -> Split:
     rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
     for index, cell in enumerate(cells):
         part = _PARTS.get(cell.strip().lower())
         if part is None:
             raise InputError(
-                f"{table.path}, line {table.rows[index].line}, column {quoted(column)}: "
-                f"got {quoted(cell)}, expected one of {', '.join(_PARTS)}"
+                f"line {table.rows[index].line}, column {quoted(column)}: got {quoted(cell)}, "
+                f"expected one of {', '.join(_PARTS)}"
             )
         rows[part].append(index)
-    return {part: np.asarray(indices, dtype=np.int64) for part, indices in rows.items()}
+    for part in ("train", "test"):
+        if not rows[part]:
+            raise InputError(f"column {quoted(column)}: no usable row is for {part}, expected some")
+    return Split(*(np.asarray(indices, dtype=np.int64) for indices in rows.values()))
 
 
 def _label(table: Table, row: Row, index: int) -> float:

@@ -363,6 +363,8 @@ def _quiet_lightning() -> Iterator[None]:
             logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PossibleUserWarning)
+            # Lightning 2.6 calls torch's pytree by an old name.
+            warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
