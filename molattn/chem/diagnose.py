@@ -145,10 +145,7 @@ def explain_unreadable(smiles: str, *, extended: bool = False) -> tuple[str, str
             return "cxsmiles", "its CXSMILES extension is not valid"
     mol = Chem.MolFromSmiles(smiles, sanitize=False)
     if mol is not None:
-        for problem in Chem.DetectChemistryProblems(mol):
-            code = _PROBLEMS.get(problem.GetType(), "sanitize")
-            return code, _sentence(problem.Message())
-        return "sanitize", "RDKit cannot make a molecule of it"
+        return _explain_chemistry(mol)
     if (found := _explain_balance(smiles)) is not None:
         return found
     open_labels: set[int] = set()
@@ -160,6 +157,13 @@ def explain_unreadable(smiles: str, *, extended: bool = False) -> tuple[str, str
     return "syntax", "RDKit cannot read it as a SMILES"
 
 
-def _sentence(message: str) -> str:
-    first = " ".join(message.split())
-    return first[:1].lower() + first[1:] if first else "RDKit cannot make a molecule of it"
+def _explain_chemistry(mol: Chem.Mol) -> tuple[str, str]:
+    try:
+        problems = Chem.DetectChemistryProblems(mol)
+    except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
+        problems = ()
+    for problem in problems:
+        sentence = " ".join(problem.Message().split())
+        code = _PROBLEMS.get(problem.GetType(), "sanitize")
+        return code, sentence[:1].lower() + sentence[1:]
+    return "sanitize", "RDKit cannot make a molecule of it"

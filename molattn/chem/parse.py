@@ -120,14 +120,17 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
 
 
 def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol | None:
-    if parameters is not None:
-        return Chem.MolFromSmiles(smiles, parameters)
-    if _EXPLICIT_HYDROGEN.search(smiles):
-        return Chem.MolFromSmiles(smiles)
-    mol = Chem.MolFromSmiles(smiles, _RAW)
-    if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
+    try:
+        if parameters is not None:
+            return Chem.MolFromSmiles(smiles, parameters)
+        if _EXPLICIT_HYDROGEN.search(smiles):
+            return Chem.MolFromSmiles(smiles)
+        mol = Chem.MolFromSmiles(smiles, _RAW)
+        if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
+            return None
+        Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
+    except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
         return None
-    Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
     return mol
 
 
