@@ -59,12 +59,12 @@ def _explain_characters(text: str) -> tuple[str, str] | None:
     if not text or text.isspace():
         return "empty", "the text is empty"
     for index, character in enumerate(text):
-        if ord(character) > 126:
+        if ord(character) > 127:
             return (
                 "non_ascii",
                 f"character {index + 1} is U+{ord(character):04X}, a SMILES is plain ASCII",
             )
-        if ord(character) < 32 and character not in "\t\r\n\v\f":
+        if not character.isprintable() and character not in "\t\r\n\v\f":
             return (
                 "control_character",
                 f"character {index + 1} is a control character, U+{ord(character):04X}",

@@ -68,6 +68,19 @@ class Featurizer:
         expected = tuple(column.name for column in BOND_COLUMNS)
         if self.pair_names[:-1] != expected:
             raise InputError(f"bond features: expected {expected}, got {self.pair_names[:-1]}")
+        standard = {column.name: column for column in (*ATOM_COLUMNS, *BOND_COLUMNS)}
+        for column in (*self.atom_columns, *self.bond_columns):
+            own = standard[column.name]
+            if column.is_open != own.is_open or not (
+                own.is_open or set(column.values) == set(own.values)
+            ):
+                raise InputError(f"feature {column.name!r}: expected {own}, got {column}")
+        for column, own in zip(self.bond_columns, BOND_COLUMNS, strict=True):
+            if column.values[0] != own.values[0]:
+                raise InputError(
+                    f"feature {column.name!r}: expected the first value {own.values[0]!r}, "
+                    f"that of a pair without a bond, got {column.values[0]!r}"
+                )
         if type(self.max_distance) is not int or self.max_distance < 1:
             raise InputError(
                 f"max_distance: expected a whole number from 1, got {self.max_distance!r}"

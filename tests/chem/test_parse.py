@@ -1,0 +1,172 @@
+"""Only what is plainly a SMILES reaches RDKit; everything else gets a code and a reason."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rdkit import Chem
+
+from molattn.chem import parse_smiles
+from molattn.errors import SmilesError
+
+CORPUS = Path(__file__).parents[3] / "shared/bad_input/bad_smiles.jsonl"
+
+REFUSED = {
+    "empty": ["", " ", "\t\n", "\v", "\u00a0"],
+    "missing_value": [None, float("nan"), "NULL", "nan", "N/A", "<NA>", "..", "-", "inf", "#REF!"],
+    "not_text": [12, 1.5, True, b"CCO", ["C"]],
+    "number": ["1", "-3.2", "1e5", "12,000"],
+    "non_ascii": ["CC\u039f", "C\u2212C", "\ufeffCCO", "CCO\ufffd", "CCN\u2212"],
+    "control_character": ["CCO\x00", "\x00CCO", "C\x01C", "C\x7fC"],
+    "inchi": ["InChI=1S/CH4/h1H4", "InChI=", "LFQSCWFLJHTTHZ-UHFFFAOYSA-N"],
+    "registry_number": ["50-00-0", "CAS 64-17-5"],
+    "formula": ["C2H6O", "Ca(OH)2"],
+    "sequence": ["MKTAYIAKQR"],
+    "name": ["aspirin", "RCOOH", "acetic acid", "2 propanol"],
+    "whitespace": ["CCO ethanol", "CCO\tethanol"],
+    "cxsmiles": ["CCO |$a;b;c", "CCO |^9:0|", "CCO |c:0| name"],
+    "reaction": ["CCO>>CC=O", "C>C"],
+    "smarts": ["[#6]", "[C;!R]", "C~C", "C!@C", "[R1]", "C@C"],
+    "bracket_atom": ["[Zz]", "[+C]", "[C:]", "[C+1.5]", "[65537H]", "[Na+1474]", "[C", "C]", "[]"],
+    "parenthesis": ["C(", "C)", "((((", "C(C |c:0|", "C(C))C"],
+    "ring_closure": ["C1", "C1CC2", "C%12CC"],
+    "syntax": ["-C", "C=", "C=.C", "C(())C", "()C", "1CC1", "{}", "CCO;CCN", "CC\\", "C0C0", ".C"],
+    "valence": ["N(C)(C)(C)C", "C#C#C", "[BH5]", "[H][H][H]"],
+    "kekulize": ["c1cccc1", "o1ccccc1"],
+    "aromaticity": ["c", "ccc"],
+    "too_long": ["C" * 100_000, "(" * 100_000, "C%(" + "9" * 100_000],
+    "too_large": ["C" * 2001, "C." * 2000 + "C", "C(C" * 3000],
+    "too_nested": ["C(" * 300 + "C" + ")" * 300],
+    "sanitize": ["[U]" + "(C)" * 1500],
+}
+
+ACCEPTED = {
+    "NO": 2,
+    "ON": 2,
+    "I": 1,
+    "C": 1,
+    "COCOON": 6,
+    " CCO\r\n": 3,
+    "C%(99999)CCC%(99999)": 4,
+    "C1CC=1": 3,
+    "[Na+].[Cl-]": 2,
+    "N->[Cu+2]<-N": 3,
+    "O=[Os](=O)(=O)=O": 5,
+    "C[Co@OH12](F)(Cl)(Br)(I)S": 7,
+    "[999*]C": 2,
+    "[H][H]": 2,
+    "[2H]O[2H]": 3,
+    "[H]OC": 2,
+    "[H+]": 1,
+    "[te]1cccc1": 5,
+    "[nH]1cccccc1": 7,
+    "C$C": 2,
+    "[CH3:7]": 1,
+    "C[C@H](F)[C@H](Cl)Br |&1:1,3|": 6,
+    "*CC* |$_AP1;;;_AP2$|": 4,
+    "C" * 1500: 1500,
+}
+
+
+@pytest.mark.parametrize(
+    "code, text", [(code, t) for code, texts in REFUSED.items() for t in texts]
+)
+def test_refused_with_code(code: str, text: object) -> None:
+    with pytest.raises(SmilesError) as caught:
+        parse_smiles(text)  # pyright: ignore[reportArgumentType]
+    assert caught.value.code == code
+    assert caught.value.smiles is text
+    assert caught.value.reason
+    assert len(str(caught.value)) < 300
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("text, atoms", ACCEPTED.items())
+def test_accepted(text: str, atoms: int) -> None:
+    assert parse_smiles(text).GetNumAtoms() == atoms
+
+
+def test_atom_limit_is_an_argument() -> None:
+    assert parse_smiles("CCC", max_atoms=3).GetNumAtoms() == 3
+    with pytest.raises(SmilesError, match="at most 2") as caught:
+        parse_smiles("CCC", max_atoms=2)
+    assert caught.value.code == "too_large"
+
+
+def test_hydrogens_to_remove_are_not_counted() -> None:
+    assert parse_smiles("[H]C([H])([H])[H]", max_atoms=5).GetNumAtoms() == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["C[C@H](F)Cl", "F/C=C/F", "[H]N([H])C", "C[n+]1ccccc1", "[C@H]1(O)CC1"]
+)
+def test_molecule_is_the_one_rdkit_reads(text: str) -> None:
+    ours, rdkits = parse_smiles(text), Chem.MolFromSmiles(text)
+    assert ours.ToBinary(0) == rdkits.ToBinary(0)
+    for one, other in zip(ours.GetAtoms(), rdkits.GetAtoms(), strict=True):
+        assert one.GetPropsAsDict(True).get("_CIPCode") == other.GetPropsAsDict(True).get(
+            "_CIPCode"
+        )
+
+
+@given(st.text(alphabet="CNOcnos[]()=#-+@/\\.%123456H*:lBr ", max_size=30))
+def test_any_text_is_a_molecule_or_a_smiles_error(text: str) -> None:
+    try:
+        mol = parse_smiles(text)
+    except SmilesError:
+        return
+    assert mol.GetNumAtoms() > 0
+    assert Chem.MolFromSmiles(text.strip()) is not None
+
+
+def test_log_stays_off_the_terminal_also_between_threads(capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        for text in ["C#C#C", "c1cccc1", "C1", "[H+]", "CC", "[H]"] * 50:
+            try:
+                parse_smiles(text)
+            except SmilesError:
+                continue
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_log_is_back_afterwards() -> None:
+    program = (
+        "from molattn.chem import parse_smiles\n"
+        "from rdkit import Chem\n"
+        "parse_smiles('C')\n"
+        "Chem.MolFromSmiles('C#C#C')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert "valence" in done.stderr
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason=f"no corpus at {CORPUS.name} beside the repository")
+def test_corpus() -> None:
+    wrong = []
+    for line in CORPUS.read_text(encoding="utf-8").splitlines():
+        case = json.loads(line)
+        try:
+            parse_smiles(case["smiles"])
+            got = "accept"
+        except SmilesError:
+            got = "reject"
+        if case["strength"] == "must" and got != case["expect"]:
+            wrong.append((case["id"], case["category"], got))
+    assert wrong == []

@@ -1,0 +1,106 @@
+"""Splits: every row once, no molecule or scaffold on two sides, the same for the same seed."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rdkit import Chem
+from rdkit.Chem.Scaffolds import MurckoScaffold
+
+from molattn.chem import Split, random_split, scaffold_split
+from molattn.errors import InputError, SmilesError
+
+Splitter = Callable[..., Split]
+BOTH = pytest.mark.parametrize("splitter", [random_split, scaffold_split])
+
+with (Path(__file__).parents[2] / "datasets/solubility.csv").open(encoding="utf-8") as file:
+    SMILES = [row["smiles"] for row in csv.DictReader(file)]
+
+
+def keys_on_two_sides(split: Split, keys: list[str]) -> set[str]:
+    train, val, test = ({keys[row] for row in rows} for rows in split)
+    return (train & val) | (train & test) | (val & test)
+
+
+@BOTH
+@pytest.mark.parametrize("sizes", [(0.8, 0.1, 0.1), (0.5, 0.25, 0.25), (0.9, 0.0, 0.1), (1, 0, 0)])
+def test_every_row_once_and_close_to_the_sizes(
+    splitter: Splitter, sizes: tuple[float, float, float]
+) -> None:
+    split = splitter(SMILES, sizes=sizes, seed=0)
+    assert all(rows.dtype == np.int64 for rows in split)
+    np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(len(SMILES)))
+    for rows, size in zip(split, sizes, strict=True):
+        assert abs(len(rows) - size * len(SMILES)) < 0.02 * len(SMILES)
+        assert (np.diff(rows) > 0).all()
+
+
+@BOTH
+def test_seed_decides(splitter: Splitter) -> None:
+    one, same, other = (splitter(SMILES, seed=seed) for seed in (1, 1, 2))
+    for a, b in zip(one, same, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(one.test, other.test)
+
+
+@BOTH
+@given(seed=st.integers(0, 2**32), repeats=st.integers(2, 4))
+def test_duplicates_stay_together(splitter: Splitter, seed: int, repeats: int) -> None:
+    some = SMILES[::40]
+    spelled = [
+        Chem.MolToSmiles(Chem.MolFromSmiles(s), doRandom=True) for s in some for _ in range(repeats)
+    ]
+    split = splitter(spelled, sizes=(0.6, 0.2, 0.2), seed=seed)
+    assert keys_on_two_sides(split, [Chem.CanonSmiles(s) for s in spelled]) == set()
+
+
+def test_scaffolds_stay_together_and_large_ones_train() -> None:
+    scaffolds = [MurckoScaffold.MurckoScaffoldSmiles(s) for s in SMILES]
+    for seed in range(3):
+        split = scaffold_split(SMILES, seed=seed)
+        assert keys_on_two_sides(split, scaffolds) == set()
+        limit = 0.1 * len(SMILES) / 2 + 1
+        held_out = {scaffolds[row] for row in np.concatenate(split[1:])}
+        assert all(scaffolds.count(scaffold) <= limit for scaffold in held_out)
+    assert keys_on_two_sides(random_split(SMILES, seed=0), scaffolds) != set()
+
+
+@BOTH
+def test_molecules_and_smiles_give_the_same(splitter: Splitter) -> None:
+    mols = [Chem.MolFromSmiles(s) for s in SMILES[:100]]
+    for a, b in zip(splitter(SMILES[:100], seed=3), splitter(mols, seed=3), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "sizes", [(0.8, 0.1), (0.8, 0.1, 0.2), (1.1, -0.1, 0), (0, 0.5, 0.5), (float("nan"), 0.5, 0.5)]
+)
+def test_bad_sizes_are_refused(splitter: Splitter, sizes: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match="three fractions"):
+        splitter(SMILES[:20], sizes=sizes, seed=0)
+
+
+@BOTH
+@pytest.mark.parametrize("seed", [-1, 1.5, "a", True])
+def test_bad_seed_is_refused(splitter: Splitter, seed: object) -> None:
+    with pytest.raises(InputError, match="seed"):
+        splitter(SMILES[:20], seed=seed)
+
+
+@BOTH
+def test_sets_that_would_be_empty_are_refused(splitter: Splitter) -> None:
+    with pytest.raises(InputError, match="leave none"):
+        splitter(["C", "CC"], seed=0)
+    with pytest.raises(InputError, match="no group of molecules is small enough"):
+        splitter(["CCO"] * 10, seed=0)
+
+
+@BOTH
+def test_bad_smiles_is_refused(splitter: Splitter) -> None:
+    with pytest.raises(SmilesError, match="valence"):
+        splitter(["C", "C#C#C"] * 10, seed=0)
