@@ -11,28 +11,43 @@ from typing import NamedTuple
 
 from rdkit import Chem
 
-__all__ = ["CHIRAL", "Pieces", "cut"]
+__all__ = ["Pieces", "cut"]
 
 _HEAD = bytes.fromhex("efbeadde00000000100000000400000000000000")
 _ATOMS, _BONDS, _RINGS = 0x01, 0x0B, 0x42
 _ATOMS_AT = 29
 _MAX_ATOMS = 254  # Beyond, atom indices take more than a byte.
-_FLAGS, _PRESENT, _PRESENT_HIGH = 1, 2, 3
-
-#: Bit of an atom piece's third byte: a chiral tag is set.
-CHIRAL = 0x04
-
-
-def _atom_length(present: int) -> int:
-    # Each set bit of the low byte is a property of one byte; bit 0 is not in use.
-    return 0 if present & 1 else 6 + present.bit_count()
-
-
-# By the low byte of the "present" word. An isotope (bit 8) takes four bytes more.
-_ATOM_LENGTHS = tuple(map(_atom_length, range(256)))
-_PLAIN_ATOM_FLAGS = 0x60  # Aromatic, no implicit hydrogens. Any other flag has a payload.
 _TYPE, _DIRECTION, _STEREO = 0x08, 0x04, 0x02
-_PLAIN_BOND_FLAGS = 0x60 | _TYPE | _DIRECTION | _STEREO
+
+
+def _atom_lengths() -> dict[bytes, int]:
+    """Length of an atom's piece by its bytes 1 to 3: flags, and a word of properties present.
+
+    Flags are aromatic and "no implicit hydrogens"; any other has a payload and is left out. Each
+    set bit of the word's low byte is a property of one byte (bit 0 is not in use), bit 8 an
+    isotope of four.
+    """
+    return {
+        bytes((flags, low, high)): 6 + low.bit_count() + 4 * high
+        for flags in (0x00, 0x20, 0x40, 0x60)
+        for low in range(0, 256, 2)
+        for high in (0, 1)
+    }
+
+
+def _bond_lengths() -> dict[int, int]:
+    """Length of a bond's piece by its flags: conjugated and aromatic, and what follows them."""
+    return {
+        rest | kind | direction | stereo: 1 + sum(map(bool, (kind, direction, stereo)))
+        for rest in (0x00, 0x20, 0x40, 0x60)
+        for kind in (0, _TYPE)
+        for direction in (0, _DIRECTION)
+        for stereo in (0, _STEREO)
+    }
+
+
+_ATOM_LENGTHS = _atom_lengths()
+_BOND_LENGTHS = _bond_lengths()
 
 
 class Pieces(NamedTuple):
@@ -61,7 +76,7 @@ def cut(mol: Chem.Mol) -> Pieces | None:
         return None
     try:
         return _cut(data, num_atoms, mol.GetNumBonds())
-    except IndexError:
+    except (IndexError, KeyError):
         return None
 
 
@@ -70,40 +85,29 @@ def _cut(data: bytes, num_atoms: int, num_bonds: int) -> Pieces | None:
     at = _ATOMS_AT + 1
     atoms = []
     for _ in range(num_atoms):
-        size = lengths[data[at + _PRESENT]]
-        high = data[at + _PRESENT_HIGH]
-        if not size or high > 1 or data[at + _FLAGS] & ~_PLAIN_ATOM_FLAGS:
-            return None
-        if high:
-            size += 4
-        atoms.append(data[at : at + size])
-        at += size
+        after = at + lengths[data[at + 1 : at + 4]]
+        atoms.append(data[at:after])
+        at = after
+    if data[at] != _BONDS:
+        return None
+    at += 1
     bonds = []
     ends = []
-    if num_bonds:
-        if data[at] != _BONDS:
-            return None
-        at += 1
     for _ in range(num_bonds):
-        ends.append(data[at : at + 2])
-        at += 2
-        flags = data[at]
-        if flags & ~_PLAIN_BOND_FLAGS:
-            return None
-        size = 1 + ((flags & _TYPE) != 0) + ((flags & _DIRECTION) != 0) + ((flags & _STEREO) != 0)
-        bonds.append(data[at : at + size])
-        at += size
+        start = at + 2
+        flags = data[start]
+        ends.append(data[at:start])
+        at = start + _BOND_LENGTHS[flags]
+        bonds.append(data[start:at])
         if flags & _STEREO:
-            at += 1 + data[at]
-    if not num_bonds and data[at] == _BONDS:
-        at += 1
+            at += 1 + data[at]  # The atoms that the stereo refers to.
     if data[at] != _RINGS:
         return None
     num_rings = int.from_bytes(data[at + 1 : at + 5], "little")
     at += 5
     rings = []
     for _ in range(num_rings):
-        size = data[at]
-        rings.append(data[at + 1 : at + 1 + size])
-        at += 1 + size
+        after = at + 1 + data[at]
+        rings.append(data[at + 1 : after])
+        at = after
     return Pieces(atoms, bonds, b"".join(ends), rings)

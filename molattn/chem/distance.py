@@ -35,8 +35,9 @@ def _by_walks(num_atoms: int, bonds: NDArray[np.intp], limit: int) -> NDArray[np
     The powers are doubled, ``A^(k+1) ... A^(2k) = (A^1 ... A^k) A^k``, one matrix product each.
     """
     steps = limit - 1
-    powers = np.zeros((max(steps, 1), num_atoms, num_atoms), dtype=np.float32)
+    powers = np.empty((max(steps, 1), num_atoms, num_atoms), dtype=np.float32)
     step = powers[0]
+    step[:] = 0
     cells = step.reshape(-1)
     cells[:: num_atoms + 1] = 1
     cells[bonds] = 1

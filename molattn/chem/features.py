@@ -1,7 +1,7 @@
 """Molecules as small integers: one row of codes per atom, one joint code per atom pair."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -51,7 +51,7 @@ class Featurizer:
     atom_columns: tuple[Column, ...] = ATOM_COLUMNS
     bond_columns: tuple[Column, ...] = BOND_COLUMNS
     max_distance: int = 10
-    version: int = field(default=_VERSION)
+    version: int = _VERSION
 
     def __post_init__(self) -> None:
         if self.version != _VERSION:

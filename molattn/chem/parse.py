@@ -73,6 +73,7 @@ _EXTENDED = _extended_parameters()
 # RDKit's default also marks possible stereocentres, a fifth of its time, which nothing here reads.
 # Where there are no hydrogen atoms to remove, its other steps are those of _read.
 _RAW = _raw_parameters()
+_STEREO = re.compile(r"[@/\\]")
 _EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
 
 
@@ -128,7 +129,8 @@ def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol |
         mol = Chem.MolFromSmiles(smiles, _RAW)
         if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
             return None
-        Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
+        if _STEREO.search(smiles):
+            Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
     except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
         return None
     return mol
