@@ -1,4 +1,4 @@
-"""The compact form of a molecule, shared by chemistry (which makes it) and graphs (which read it)."""
+"""The compact form of a molecule: chemistry makes it, graphs read it."""
 
 from dataclasses import dataclass
 

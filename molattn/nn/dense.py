@@ -1,6 +1,6 @@
 """Attention over complete graphs, as batched matrix products on padded blocks."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
@@ -27,6 +27,22 @@ class EdgeTerms(NamedTuple):
     value: Tensor
 
 
+class Prior(NamedTuple):
+    """Weights that do not come from queries and keys, mixed into those that do.
+
+    Args:
+        share: Share of attention in the mixture.
+        weights: What is added, ``[E]``, already multiplied by its own share.
+    """
+
+    share: Union[float, Tensor]
+    weights: Tensor
+
+    def mix(self, alpha: Tensor, weights: Tensor) -> Tensor:
+        """The mixture, for weights brought into a shape that broadcasts to ``alpha``."""
+        return self.share * alpha + weights
+
+
 class Attended(NamedTuple):
     """What attention gives, before heads are combined.
 
@@ -51,6 +67,7 @@ def dense_attention(
     temperature: float,
     dropout: float,
     *,
+    prior: Optional[Prior] = None,
     return_alpha: bool = False,
     return_messages: bool = False,
 ) -> Attended:
@@ -69,6 +86,7 @@ def dense_attention(
         score: The score.
         temperature: See :func:`molattn.nn.functional.normalise`.
         dropout: Probability with which a weight is dropped; 0 outside training.
+        prior: Weights to mix in, ``[P]``.
         return_alpha: Return the weights.
         return_messages: Return the weighted value of each pair (costly).
     """
@@ -89,6 +107,8 @@ def dense_attention(
         else:
             logits = _pairwise(block, score, q, k, edge_key)
         alpha = normalise(logits, DenseRows(mask.unsqueeze(1)), temperature)
+        if prior is not None:
+            alpha = prior.mix(alpha, block.pairs(prior.weights).unsqueeze(1))
         applied = F.dropout(alpha, dropout) if dropout > 0 else alpha
         outs.append((applied @ v).transpose(1, 2).flatten(0, 1))
         by_receiver = applied.transpose(1, 2)  # [B, N, H, S]

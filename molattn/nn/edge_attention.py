@@ -4,31 +4,17 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.typing import OptTensor
 
 from ..graph.complete import CompleteGraphs
-from .dense import Attended, EdgeTerms, dense_attention
-from .edges import (
-    Edges,
-    Graph,
-    NodeGlobals,
-    Pair,
-    as_pair,
-    at_receivers,
-    check_features,
-    read_complete,
-    read_edges,
-    read_globals,
-)
-from .functional import ScatteredEdges, check_temperature, normalise
+from .attention_conv import AttentionConv, EdgeProjection, optional_linear
+from .edges import Graph, NodeGlobals, Pair, as_pair, at_receivers, read_globals
 from .gate import HeadGate
-from .heads import HeadCombine, HeadScore
+from .heads import HeadCombine
 
 
-class EdgeAttentionConv(MessagePassing):
+class EdgeAttentionConv(AttentionConv):
     r"""Multi-head attention in which an edge is part of the key and of the value.
 
     Battaglia et al. 2018 ("Relational inductive biases, deep learning, and graph networks",
@@ -107,37 +93,35 @@ class EdgeAttentionConv(MessagePassing):
         root_weight: bool = True,
         bias: bool = True,
     ) -> None:
-        super().__init__(aggr="add", node_dim=0)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
-        check_temperature(temperature)
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.heads = heads
-        self.edge_dim = edge_dim
+        combined = HeadCombine(combine, heads, out_channels)
+        super().__init__(
+            in_channels,
+            out_channels,
+            heads,
+            head_channels=combined.head_channels,
+            query_channels=combined.head_channels,
+            edge_dim=edge_dim,
+            score=score,
+            temperature=temperature,
+            dropout=dropout,
+        )
         self.global_dim = global_dim
-        self.score = score
-        self.temperature = temperature
         self.combine = combine
         self.gate = gate
         self.update_edges = update_edges
-        self.dropout = dropout
         self.root_weight = root_weight
 
-        source, target = (in_channels,) * 2 if isinstance(in_channels, int) else in_channels
-        self._widths = (source, target)
-        self.head_combine = HeadCombine(combine, heads, out_channels)
-        self.head_channels = self.head_combine.head_channels
+        source, target = self.source_channels, self.target_channels
         width = heads * self.head_channels
-        self.head_score = HeadScore(score, heads, self.head_channels)
+        self.head_combine = combined
         self.lin_query = Linear(target, width, bias=bias)
         self.lin_key = Linear(source, width, bias=bias)
         self.lin_value = Linear(source, width, bias=bias)
-        self.lin_edge_key = _term(edge_dim, width)
-        self.lin_edge_value = _term(edge_dim, width)
-        self.lin_global_query = _term(global_dim, width)
-        self.lin_global_key = _term(global_dim, width)
-        self.lin_global_value = _term(global_dim, width)
+        self.lin_edge_key = optional_linear(edge_dim, width)
+        self.lin_edge_value = optional_linear(edge_dim, width)
+        self.lin_global_query = optional_linear(global_dim, width)
+        self.lin_global_key = optional_linear(global_dim, width)
+        self.lin_global_value = optional_linear(global_dim, width)
         self.head_gate = HeadGate((source, target), heads, out_channels) if gate else None
         self.edge_combine: Optional[HeadCombine] = None
         self.lin_edge_out: Optional[Linear] = None
@@ -154,9 +138,6 @@ class EdgeAttentionConv(MessagePassing):
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         super().reset_parameters()
-        for module in self.children():
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()  # pyright: ignore[reportCallIssue]
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -190,12 +171,17 @@ class EdgeAttentionConv(MessagePassing):
             IndexError: An edge to a node that does not exist.
         """
         pair = as_pair(x)
-        edges = self._read(x, edge_index, edge_attr)
+        edges = self.read(x, edge_index, edge_attr)
         graph = edges.index
         batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
-        query, key, value = self._project(pair, u, batch)
-        attend = self._attend_complete if isinstance(graph, CompleteGraphs) else self._attend_edges
-        nodes, alpha, messages = attend(query, key, value, edges, bool(return_attention_weights))
+        projection = EdgeProjection(self.lin_edge_key, self.lin_edge_value)
+        nodes, alpha, messages = self.attend(
+            *self._project(pair, u, batch),
+            edges,
+            projection,
+            return_alpha=bool(return_attention_weights),
+            return_messages=self.update_edges,
+        )
         if self.head_gate is not None:
             gate = self.head_gate(*pair, graph).unsqueeze(-1)
             nodes = nodes * gate
@@ -213,24 +199,10 @@ class EdgeAttentionConv(MessagePassing):
             result += ((edge_index, alpha),)
         return result if len(result) > 1 else out
 
-    def _read(
-        self,
-        x: Union[Tensor, Pair],
-        edge_index: Graph,
-        edge_attr: OptTensor,
-    ) -> Edges:
-        """Check the graph and its features; any PyG graph becomes a list of edges."""
-        x_src, x_dst = as_pair(x)
-        check_features("x" if x_src is x_dst else "x[0] (senders)", x_src, self._widths[0])
-        check_features("x" if x_src is x_dst else "x[1] (receivers)", x_dst, self._widths[1])
-        if isinstance(edge_index, CompleteGraphs):
-            return read_complete(x, edge_index, edge_attr, self.edge_dim)
-        return read_edges(edge_index, edge_attr, x_src.size(0), x_dst.size(0), self.edge_dim)
-
     def _project(
         self, x: Pair, u: OptTensor, batch: Union[Tensor, Pair, None]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values ``[N, H, C]``; query and key as the score wants them."""
+        """Queries, keys and values ``[N, H, C]``."""
         u_src, u_dst = read_globals(u, batch, x, self.global_dim)
 
         def project(
@@ -244,72 +216,4 @@ class EdgeAttentionConv(MessagePassing):
         query = project(self.lin_query, x[1], self.lin_global_query, u_dst)
         key = project(self.lin_key, x[0], self.lin_global_key, u_src)
         value = project(self.lin_value, x[0], self.lin_global_value, u_src)
-        return self.head_score.query(query), self.head_score.key(key), value
-
-    def _attend_complete(
-        self, query: Tensor, key: Tensor, value: Tensor, edges: Edges, return_alpha: bool
-    ) -> Attended:
-        terms = None
-        if self.lin_edge_key is not None and self.lin_edge_value is not None:
-            assert edges.attr is not None  # as read_complete checked
-            shape = (self.heads, self.head_channels, -1)
-            terms = EdgeTerms(
-                edges.attr,
-                self.lin_edge_key.weight.view(shape),
-                self.lin_edge_value.weight.view(shape),
-            )
-        return dense_attention(
-            edges.index,
-            query,
-            key,
-            value,
-            terms,
-            self.head_score,
-            self.temperature,
-            self.dropout if self.training else 0.0,
-            return_alpha=return_alpha,
-            return_messages=self.update_edges,
-        )
-
-    def _attend_edges(
-        self, query: Tensor, key: Tensor, value: Tensor, edges: Edges, return_alpha: bool
-    ) -> Attended:
-        edge_key = edge_value = None
-        if self.lin_edge_key is not None and self.lin_edge_value is not None:
-            shape = (-1, self.heads, self.head_channels)
-            edge_key = self.head_score.key(self.lin_edge_key(edges.attr).view(shape))
-            edge_value = self.lin_edge_value(edges.attr).view(shape)
-        size = (key.size(0), query.size(0))
-        alpha = self.edge_updater(edges.index, query=query, key=key, edge_key=edge_key, size=size)
-        applied = F.dropout(alpha, self.dropout, self.training)
-        nodes = self.propagate(
-            edges.index, value=value, edge_value=edge_value, alpha=applied, size=size
-        )
-        messages = None
-        if self.update_edges:
-            messages = self.message(value[edges.index[0]], edge_value, applied)
-        return Attended(nodes, alpha if return_alpha else None, messages)
-
-    def edge_update(
-        self,
-        query_i: Tensor,
-        key_j: Tensor,
-        edge_key: OptTensor,
-        index: Tensor,
-        dim_size: Optional[int],
-    ) -> Tensor:
-        """Weights ``[E, H]`` of edges."""
-        logits = self.head_score(query_i, key_j if edge_key is None else key_j + edge_key)
-        return normalise(logits, ScatteredEdges(index, dim_size), self.temperature)
-
-    def message(self, value_j: Tensor, edge_value: OptTensor, alpha: Tensor) -> Tensor:
-        """Weighted values ``[E, H, C]``."""
-        return alpha.unsqueeze(-1) * (value_j if edge_value is None else value_j + edge_value)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
-
-
-def _term(channels: Optional[int], width: int) -> Optional[Linear]:
-    """A term of a sum, for features that may not exist."""
-    return None if channels is None else Linear(channels, width, bias=False)
+        return query, key, value

@@ -39,7 +39,7 @@ def test_oracle_1_logits_and_weights():
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    "options, expected",
     [
         ({"score": "dot"}, 0.36242808),
         ({"score": "scaled_dot"}, 0.30778976),
@@ -73,7 +73,7 @@ def test_oracle_3_projected_self_attention():
 
 
 @pytest.mark.parametrize(
-    ("mask", "expected"),
+    "mask, expected",
     [
         (None, [[6.33478197, 3.66521803, 0, 0], [3.66521803, 6.33478197, 0, 0], [5, 5, 0, 0]]),
         (
@@ -218,7 +218,7 @@ def test_half_precision_is_normalised_in_single():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    "call, error, message",
     [
         (lambda: score(QUERY, KEYS, "cosine"), ValueError, "got 'cosine', expected one of dot"),
         (lambda: score(QUERY[:, :2], KEYS), ValueError, "one width C: got query (1, 2)"),

@@ -1,0 +1,209 @@
+"""What all attention layers share: the primitive, on edges and on complete graphs."""
+
+from typing import NamedTuple, Optional, Union
+
+from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.nn.conv import MessagePassing
+from torch_geometric.nn.dense.linear import Linear
+from torch_geometric.typing import OptTensor
+
+from ..graph.complete import CompleteGraphs
+from .dense import Attended, EdgeTerms, Prior, dense_attention
+from .edges import Edges, Graph, Pair, as_pair, check_features, read_complete, read_edges
+from .functional import ScatteredEdges, check_temperature, normalise
+from .heads import HeadScore
+
+
+class EdgeProjection(NamedTuple):
+    """Weights of edge features in keys and values; None where a layer has none."""
+
+    key: Optional[Linear]
+    value: Optional[Linear]
+
+
+class AttentionConv(MessagePassing):
+    """Base of the attention layers: checks input, and attends in the form the graph asks for.
+
+    A subclass projects queries, keys and values, calls :meth:`attend` and combines the heads.
+
+    Args:
+        in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
+        out_channels: Width of what comes out.
+        heads: Number of heads ``H``.
+        head_channels: Width of a head's value ``C``.
+        query_channels: Width of a head's query and key.
+        edge_dim: Width of edge features; -1 = on first use; None = there are none.
+        score: See :func:`molattn.nn.functional.score`.
+        temperature: See :func:`molattn.nn.functional.normalise`.
+        dropout: Probability with which a weight is dropped in training.
+    """
+
+    def __init__(
+        self,
+        in_channels: Union[int, tuple[int, int]],
+        out_channels: int,
+        heads: int,
+        *,
+        head_channels: int,
+        query_channels: int,
+        edge_dim: Optional[int],
+        score: str,
+        temperature: float = 1.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(aggr="add", node_dim=0)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
+        check_temperature(temperature)
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.heads = heads
+        self.head_channels = head_channels
+        self.query_channels = query_channels
+        self.edge_dim = edge_dim
+        self.score = score
+        self.temperature = temperature
+        self.dropout = dropout
+        pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
+        self.source_channels, self.target_channels = pair
+        self.head_score = HeadScore(score, heads, query_channels)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        super().reset_parameters()
+        for module in self.children():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()  # pyright: ignore[reportCallIssue]
+
+    def read(self, x: Union[Tensor, Pair], graph: Graph, edge_attr: OptTensor) -> Edges:
+        """Check nodes, graph and edge features; any PyG graph becomes a list of edges.
+
+        Raises:
+            ValueError: A shape that does not fit.
+            TypeError: A type that does not fit.
+            IndexError: An edge to a node that does not exist.
+        """
+        x_src, x_dst = as_pair(x)
+        one = x_src is x_dst
+        check_features("x" if one else "x[0] (senders)", x_src, self.source_channels)
+        check_features("x" if one else "x[1] (receivers)", x_dst, self.target_channels)
+        if isinstance(graph, CompleteGraphs):
+            return read_complete(x, graph, edge_attr, self.edge_dim)
+        return read_edges(graph, edge_attr, x_src.size(0), x_dst.size(0), self.edge_dim)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        edges: Edges,
+        projection: EdgeProjection,
+        *,
+        prior: Optional[Prior] = None,
+        return_alpha: bool = False,
+        return_messages: bool = False,
+    ) -> Attended:
+        """Score, normalise and mix.
+
+        Args:
+            query: ``[N_dst, H, query_channels]``.
+            key: ``[N_src, H, query_channels]``.
+            value: ``[N_src, H, C]``.
+            edges: As :meth:`read` gave them.
+            projection: How edge features enter keys and values.
+            prior: Weights to mix in.
+            return_alpha: Also return the weights of the edges, before dropout.
+            return_messages: Also return the weighted value of each edge, after dropout.
+
+        Returns:
+            Sums of weighted values, and what was asked for.
+        """
+        query, key = self.head_score.query(query), self.head_score.key(key)
+        form = self._complete if isinstance(edges.index, CompleteGraphs) else self._scattered
+        return form(query, key, value, edges, projection, prior, return_alpha, return_messages)
+
+    def _complete(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        edges: Edges,
+        projection: EdgeProjection,
+        prior: Optional[Prior],
+        return_alpha: bool,
+        return_messages: bool,
+    ) -> Attended:
+        terms = None
+        if edges.attr is not None and projection.key is not None and projection.value is not None:
+            terms = EdgeTerms(
+                edges.attr,
+                projection.key.weight.view(self.heads, self.query_channels, -1),
+                projection.value.weight.view(self.heads, self.head_channels, -1),
+            )
+        return dense_attention(
+            edges.index,
+            query,
+            key,
+            value,
+            terms,
+            self.head_score,
+            self.temperature,
+            self.dropout if self.training else 0.0,
+            prior=prior,
+            return_alpha=return_alpha,
+            return_messages=return_messages,
+        )
+
+    def _scattered(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        edges: Edges,
+        projection: EdgeProjection,
+        prior: Optional[Prior],
+        return_alpha: bool,
+        return_messages: bool,
+    ) -> Attended:
+        edge_key = edge_value = None
+        if edges.attr is not None and projection.key is not None and projection.value is not None:
+            edge_key = projection.key(edges.attr).view(-1, self.heads, self.query_channels)
+            edge_key = self.head_score.key(edge_key)
+            edge_value = projection.value(edges.attr).view(-1, self.heads, self.head_channels)
+        size = (key.size(0), query.size(0))
+        alpha = self.edge_updater(edges.index, query=query, key=key, edge_key=edge_key, size=size)
+        if prior is not None:
+            alpha = prior.mix(alpha, prior.weights.unsqueeze(-1))
+        applied = F.dropout(alpha, self.dropout, self.training)
+        nodes = self.propagate(
+            edges.index, value=value, edge_value=edge_value, alpha=applied, size=size
+        )
+        messages = None
+        if return_messages:
+            messages = self.message(value.index_select(0, edges.index[0]), edge_value, applied)
+        return Attended(nodes, alpha if return_alpha else None, messages)
+
+    def edge_update(
+        self,
+        query_i: Tensor,
+        key_j: Tensor,
+        edge_key: OptTensor,
+        index: Tensor,
+        dim_size: Optional[int],
+    ) -> Tensor:
+        """Weights ``[E, H]`` of edges."""
+        logits = self.head_score(query_i, key_j if edge_key is None else key_j + edge_key)
+        return normalise(logits, ScatteredEdges(index, dim_size), self.temperature)
+
+    def message(self, value_j: Tensor, edge_value: OptTensor, alpha: Tensor) -> Tensor:
+        """Weighted values ``[E, H, C]``."""
+        return alpha.unsqueeze(-1) * (value_j if edge_value is None else value_j + edge_value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+
+
+def optional_linear(in_channels: Optional[int], out_channels: int) -> Optional[Linear]:
+    """A term of a sum, for features that may not exist."""
+    return None if in_channels is None else Linear(in_channels, out_channels, bias=False)

@@ -1,0 +1,79 @@
+"""Integer codes to vectors."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["CodeEmbedding", "PairEmbedding"]
+
+
+class CodeEmbedding(nn.Module):
+    r"""The sum of one learned vector for each column of codes.
+
+    .. math:: y = \sum_c E_c[\mathrm{code}_c]
+
+    Args:
+        sizes: Number of codes of each column.
+        channels: Width of the vectors.
+
+    Shapes:
+        - **input**: integer codes ``[N, len(sizes)]``
+        - **output**: ``[N, channels]``
+
+    Raises:
+        ValueError: Wrong number of columns.
+
+    Example:
+        >>> CodeEmbedding([3, 2], 8)(torch.tensor([[2, 0], [0, 1]])).shape
+        torch.Size([2, 8])
+    """
+
+    offsets: Tensor
+
+    def __init__(self, sizes: Sequence[int], channels: int) -> None:
+        super().__init__()
+        self.sizes = tuple(sizes)
+        self.weight = nn.Parameter(torch.empty(sum(sizes), channels))
+        starts = [sum(self.sizes[:i]) for i in range(len(self.sizes))]
+        self.register_buffer("offsets", torch.tensor(starts), persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors anew, so that their sum has unit variance."""
+        nn.init.normal_(self.weight, std=len(self.sizes) ** -0.5)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Embed rows of codes."""
+        if codes.dim() != 2 or codes.size(1) != len(self.sizes):
+            raise ValueError(
+                f"codes: got shape {list(codes.shape)}, expected [*, {len(self.sizes)}]"
+            )
+        return F.embedding_bag(codes.long() + self.offsets, self.weight, mode="sum")
+
+
+class PairEmbedding(CodeEmbedding):
+    """A vector for each atom pair, computed once per distinct code.
+
+    Args:
+        table: Component codes of each joint code, ``[K, P]``.
+        sizes: Number of codes of each component.
+        channels: Width of the vectors.
+
+    Shapes:
+        - **input**: joint codes ``[E]``, or component codes ``[E, P]``
+        - **output**: ``[E, channels]``
+    """
+
+    table: Tensor
+
+    def __init__(self, table: Tensor, sizes: Sequence[int], channels: int) -> None:
+        super().__init__(sizes, channels)
+        self.register_buffer("table", table.long(), persistent=False)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Embed joint codes ``[E]``, or rows of component codes ``[E, P]``."""
+        if codes.dim() != 1:
+            return super().forward(codes)
+        return F.embedding(codes.int(), super().forward(self.table))

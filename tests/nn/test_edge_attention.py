@@ -1,0 +1,265 @@
+"""EdgeAttentionConv against torch, PyG, plain NumPy and numerical gradients."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.nn import TransformerConv
+
+from molattn.graph import CompleteGraphs
+from molattn.nn import EdgeAttentionConv
+
+DOUBLE = torch.float64
+SCORES = ["dot", "scaled_dot", "general", "additive", "gatv2"]
+COMBINES = ["linear", "concat", "mean", "max", "weighted"]
+
+
+def assert_near(got, expected, tolerance=1e-10):
+    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+
+
+def assert_same_gradients(ours, theirs, inputs):
+    upstream = torch.randn_like(ours)
+    mine = torch.autograd.grad((ours * upstream).sum(), inputs)
+    others = torch.autograd.grad((theirs * upstream).sum(), inputs)
+    for a, b in zip(mine, others, strict=True):
+        assert_near(a, b)
+
+
+def random_graph(num_nodes=7, num_edges=20, edge_dim=3):
+    edge_index = torch.randint(0, num_nodes - 1, (2, num_edges))  # the last node is alone
+    x = torch.randn(num_nodes, 4, dtype=DOUBLE, requires_grad=True)
+    e = torch.randn(num_edges, edge_dim, dtype=DOUBLE, requires_grad=True)
+    return x, edge_index, e
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_equals_multihead_attention_on_a_complete_graph(heads):
+    mha = torch.nn.MultiheadAttention(8, heads, batch_first=True, dtype=DOUBLE)
+    conv = EdgeAttentionConv(8, 8, heads, root_weight=False).double()
+    with torch.no_grad():
+        for lin, weight, bias in zip(
+            (conv.lin_query, conv.lin_key, conv.lin_value),
+            mha.in_proj_weight.chunk(3),
+            torch.randn(24, dtype=DOUBLE).chunk(3),
+            strict=True,
+        ):
+            lin.weight.copy_(weight)
+            lin.bias.copy_(bias)
+        mha.in_proj_bias.copy_(
+            torch.cat([conv.lin_query.bias, conv.lin_key.bias, conv.lin_value.bias])
+        )
+        conv.head_combine.lin.weight.copy_(mha.out_proj.weight)
+        conv.bias.copy_(mha.out_proj.bias.normal_())
+    x = torch.randn(2, 5, 8, dtype=DOUBLE, requires_grad=True)
+    expected, weights = mha(x, x, x, average_attn_weights=False)
+    graph = CompleteGraphs([5, 5])
+    got, (edge_index, alpha) = conv(
+        x.flatten(0, 1), graph.edge_index, return_attention_weights=True
+    )
+    assert edge_index is graph.edge_index
+    assert_near(got, expected.flatten(0, 1))
+    assert_near(alpha, weights.permute(0, 2, 3, 1).flatten(0, 2))  # sorted by receiver, sender
+    assert_same_gradients(got, expected.flatten(0, 1), [x])
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_equals_transformer_conv_with_its_one_edge_matrix_in_both_of_ours(root):
+    x, edge_index, e = random_graph()
+    theirs = TransformerConv(4, 3, heads=2, edge_dim=3, root_weight=root).double()
+    ours = EdgeAttentionConv(4, 6, 2, edge_dim=3, combine="concat", root_weight=root).double()
+    with torch.no_grad():
+        for name in ("lin_query", "lin_key", "lin_value"):
+            getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
+        ours.lin_edge_key.load_state_dict(theirs.lin_edge.state_dict())
+        ours.lin_edge_value.load_state_dict(theirs.lin_edge.state_dict())
+        if root:
+            ours.lin_root.weight.copy_(theirs.lin_skip.weight)
+            ours.bias.copy_(theirs.lin_skip.bias)
+    expected, (_, their_alpha) = theirs(x, edge_index, e, return_attention_weights=True)
+    got, (_, alpha) = ours(x, edge_index, e, return_attention_weights=True)
+    assert_near(got, expected)
+    assert_near(alpha, their_alpha)
+    assert_same_gradients(got, expected, [x, e])
+
+
+def numpy_layer(conv, x, edge_index, e, u, batch):
+    """The equations of the class docstring, edge by edge."""
+    p = {name: value.detach().numpy() for name, value in conv.state_dict().items()}
+    heads, width = conv.heads, conv.head_channels
+
+    def linear(name, vector):
+        out = p[f"{name}.weight"] @ vector
+        return out + p[f"{name}.bias"] if f"{name}.bias" in p else out
+
+    def split(vector):
+        return vector.reshape(heads, width)
+
+    def rate(q, k, h):
+        if conv.score in ("dot", "scaled_dot"):
+            return q @ k / (math.sqrt(width) if conv.score == "scaled_dot" else 1)
+        if conv.score == "general":
+            return q @ p["head_score.weight"][h] @ k
+        vector = p["head_score.vector"][h]
+        if conv.score == "additive":
+            return vector @ np.tanh(p["head_score.weight"][h] @ np.concatenate([q, k]))
+        return vector @ np.where(q + k > 0, q + k, 0.2 * (q + k))
+
+    def combine(name, per_head):
+        if conv.combine in ("linear", "concat"):
+            flat = per_head.reshape(-1)
+            return p[f"{name}.lin.weight"] @ flat if f"{name}.lin.weight" in p else flat
+        if conv.combine == "mean":
+            return per_head.mean(0)
+        if conv.combine == "max":
+            return per_head.max(0)
+        return p[f"{name}.weight"] @ per_head
+
+    nodes, edges = len(x), edge_index.shape[1]
+    logits = np.zeros((edges, heads))
+    values = np.zeros((edges, heads, width))
+    for k, (s, r) in enumerate(edge_index.T):
+        query = split(linear("lin_query", x[r]) + linear("lin_global_query", u[batch[r]]))
+        key = linear("lin_key", x[s]) + linear("lin_edge_key", e[k])
+        key = split(key + linear("lin_global_key", u[batch[s]]))
+        value = linear("lin_value", x[s]) + linear("lin_edge_value", e[k])
+        values[k] = split(value + linear("lin_global_value", u[batch[s]]))
+        logits[k] = [rate(query[h], key[h], h) for h in range(heads)]
+    out = np.zeros((nodes, conv.out_channels))
+    messages = np.zeros_like(values)
+    alpha = np.zeros_like(logits)
+    for i in range(nodes):
+        mine = np.flatnonzero(edge_index[1] == i)
+        weights = np.exp(logits[mine] / conv.temperature)
+        alpha[mine] = weights / weights.sum(0)
+        messages[mine] = alpha[mine][:, :, None] * values[mine]
+        if conv.gate:
+            senders = x[edge_index[0][mine]]
+            pooled = [linear("head_gate.lin_pool", z) for z in senders]
+            most = np.max(pooled, 0) if len(mine) else np.zeros(conv.out_channels)
+            mean = np.mean(senders, 0) if len(mine) else np.zeros(x.shape[1])
+            logit = linear("head_gate.lin_gate", np.concatenate([x[i], most, mean]))
+            messages[mine] *= (1 / (1 + np.exp(-logit)))[None, :, None]
+        summed = messages[mine].sum(0)
+        out[i] = combine("head_combine", summed) + linear("lin_root", x[i]) + p["bias"]
+    new_edges = [
+        e[k] + linear("lin_edge_out", combine("edge_combine", messages[k])) for k in range(edges)
+    ]
+    return out, np.asarray(new_edges), alpha
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("combine", COMBINES)
+@pytest.mark.parametrize("gate", [False, True])
+def test_is_its_equations(score, combine, gate):
+    x, edge_index, e = random_graph()
+    u, batch = torch.randn(2, 5, dtype=DOUBLE), torch.tensor([0, 0, 0, 1, 1, 1, 1])
+    edge_index = edge_index[:, batch[edge_index[0]] == batch[edge_index[1]]]
+    e = e[: edge_index.size(1)]
+    conv = EdgeAttentionConv(
+        4, 6, 2, edge_dim=3, global_dim=5, score=score, combine=combine, gate=gate,
+        update_edges=True, temperature=0.7,
+    ).double()  # fmt: skip
+    torch.nn.init.normal_(conv.bias)
+    out, new_edges, (_, alpha) = conv(x, edge_index, e, u, batch, return_attention_weights=True)
+    plain = (t.detach().numpy() for t in (x, edge_index, e, u, batch))
+    expected = numpy_layer(conv, *plain)
+    for got, want in zip((out, new_edges, alpha), expected, strict=True):
+        assert_near(got, torch.from_numpy(want))
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_gradients_are_right(score):
+    x, edge_index, e = random_graph(num_nodes=4, num_edges=7)
+    conv = EdgeAttentionConv(
+        4, 4, 2, edge_dim=3, score=score, gate=True, update_edges=True
+    ).double()
+    parameters = dict(conv.named_parameters())
+
+    def run(x, e, *values):
+        named = dict(zip(parameters, values, strict=True))
+        return torch.func.functional_call(conv, named, (x, edge_index, e))
+
+    assert torch.autograd.gradcheck(run, (x, e, *parameters.values()))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, math.inf])
+def test_temperature_reaches_the_weights(temperature):
+    conv = EdgeAttentionConv(4, 4, 2, score="dot", temperature=temperature, root_weight=False)
+    edge_index = torch.tensor([[0, 1, 2], [2, 2, 2]])
+    x = torch.randn(3, 4)
+    logits = (conv.lin_query(x).view(3, 2, 2)[2] * conv.lin_key(x).view(3, 2, 2)).sum(-1)
+    if temperature == 0:
+        expected = (logits == logits.max(0).values).float()
+    elif temperature == math.inf:
+        expected = torch.full_like(logits, 1 / 3)
+    else:
+        expected = (logits / temperature).softmax(0)
+    _, (_, alpha) = conv(x, edge_index, return_attention_weights=True)
+    torch.testing.assert_close(alpha, expected)
+
+
+def test_terms_equal_for_all_edges_of_a_receiver_cancel():
+    """With an inner product, adding to the key what only the receiver knows changes nothing."""
+    x, edge_index, _ = random_graph()
+    conv = EdgeAttentionConv(4, 4, 2, global_dim=3).double()
+    u = torch.randn(1, 3, dtype=DOUBLE)
+    _, (_, before) = conv(x, edge_index, u=u, return_attention_weights=True)
+    with torch.no_grad():
+        conv.lin_global_key.weight.normal_()
+    _, (_, after) = conv(x, edge_index, u=u, return_attention_weights=True)
+    assert_near(after, before)
+
+
+def test_dropout_is_on_weights_and_never_on_those_reported():
+    conv = EdgeAttentionConv(4, 4, 2, combine="concat", dropout=0.5, root_weight=False, bias=False)
+    x, edge_index = torch.randn(30, 4), torch.randint(0, 30, (2, 200))
+    trained, (_, alpha) = conv(x, edge_index, return_attention_weights=True)
+    conv.eval()
+    plain, (_, expected) = conv(x, edge_index, return_attention_weights=True)
+    torch.testing.assert_close(alpha, expected)
+    assert not torch.allclose(trained, plain)
+    value = conv.lin_value(x).view(30, 2, 2)[edge_index[0]]
+    summed = torch.zeros(30, 2, 2).index_add(0, edge_index[1], alpha.unsqueeze(-1) * value)
+    torch.testing.assert_close(plain, summed.flatten(1))
+
+
+def test_out_channels_is_the_width_that_comes_out():
+    x, edge_index = torch.randn(3, 5), torch.tensor([[0], [1]])
+    for combine in COMBINES:
+        conv = EdgeAttentionConv(5, 6, 3, combine=combine)
+        assert conv(x, edge_index).shape == (3, 6)
+        assert conv.head_channels == (2 if combine in ("linear", "concat") else 6)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: EdgeAttentionConv(4, 6, 4), "heads that divide out_channels: got heads=4"),
+        (lambda: EdgeAttentionConv(4, 6, 0), "must be positive: got heads=0"),
+        (lambda: EdgeAttentionConv(4, 6, score="cosine"), "score: got 'cosine', expected one of"),
+        (lambda: EdgeAttentionConv(4, 6, combine="sum"), "combine: got 'sum', expected one of"),
+        (lambda: EdgeAttentionConv(4, 6, temperature=-1.0), "temperature: got -1.0, expected"),
+        (lambda: EdgeAttentionConv(4, 6, dropout=1.0), "dropout: got 1.0, expected"),
+        (lambda: EdgeAttentionConv(4, 6, update_edges=True), "needs a positive edge_dim, got"),
+    ],
+)
+def test_wrong_options_name_got_and_expected(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
+
+
+def test_wrong_graph_features_name_got_and_expected():
+    x, edge_index = torch.randn(3, 4), torch.tensor([[0], [1]])
+    plain, conv = EdgeAttentionConv(4, 4), EdgeAttentionConv(4, 4, global_dim=2)
+    for module, u, batch, message in (
+        (plain, torch.ones(1, 2), None, "u: got [1, 2], expected None"),
+        (conv, None, None, "u: got None, expected [B, 2]"),
+        (conv, torch.ones(1, 3), None, "u: got shape [1, 3], expected [*, 2]"),
+        (conv, torch.ones(2, 2), None, "batch: got None with u of 2 graphs"),
+        (conv, torch.ones(2, 2), torch.zeros(4), "batch: got shape [4], expected [3]"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            module(x, edge_index, u=u, batch=batch)
