@@ -6,6 +6,7 @@ so that ``--help`` answers at once.
 """
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ __all__ = ["app", "main", "run"]
 
 _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
+_LONGEST_NAME = 60
 
 _TRAIN_EXAMPLES = """
 Examples:
@@ -66,6 +68,7 @@ app = App(
     name="molattn",
     help="Attention models of molecules: train one on a table, predict with it.",
     version=__version__,
+    suppress_keyboard_interrupt=False,
 )
 
 
@@ -193,6 +196,7 @@ def _with_bundled_data(
 
 
 def _new_folder(parent: Path, name: str) -> Path:
+    name = re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII)[:_LONGEST_NAME]
     folder, number = parent / name, 1
     while folder.exists():
         number += 1
@@ -207,7 +211,10 @@ def _console() -> "Console":
 
 
 def _fail(message: str, code: int) -> int:
-    line = " ".join(message.split()).encode("ascii", "backslashreplace").decode()
+    line = "".join(
+        char if char.isascii() and char.isprintable() else ascii(char)[1:-1]
+        for char in " ".join(message.split())
+    )
     if len(line) > _LONGEST_MESSAGE:
         line = f"{line[:_LONGEST_MESSAGE]}..."
     print(f"error: {line}", file=sys.stderr)

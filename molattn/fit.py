@@ -115,7 +115,7 @@ def train(config: TrainConfig, console: Console | None = None) -> TrainingRun:
                 f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
             )
     with _seeded(optimisation.seed):
-        model = MolAttn(MolAttnConfig(config.data.target_columns, config.architecture, featurizer))
+        model = _new_model(config, featurizer)
         history = fit(model, train_rows, validation_rows, optimisation, console)
     return TrainingRun(config, table, parts, model, history, time.perf_counter() - start)
 
@@ -169,6 +169,13 @@ def fit(
     model.load_state_dict(best.state)
     model.cpu().eval()
     return History(module.epochs, best.epoch)
+
+
+def _new_model(config: TrainConfig, featurizer: Featurizer) -> MolAttn:
+    try:
+        return MolAttn(MolAttnConfig(config.data.target_columns, config.architecture, featurizer))
+    except ValueError as error:  # the layers' own complaint about an option
+        raise InputError(f"the network cannot be built so: {error}") from error
 
 
 class _Regression(pl.LightningModule):
