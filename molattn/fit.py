@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.utilities.warnings import PossibleUserWarning
 from rich.console import Console
 from torch import Tensor
 from torch.utils.data import DataLoader

@@ -16,6 +16,7 @@ import torch
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 from rich.table import Table as TextTable
 
@@ -182,6 +183,10 @@ def learning_curve(history: History) -> Figure:
         axes.plot(epochs, losses, color=_COLOURS[name], label=name, marker=marker)
     axes.axvline(history.best, color="0.6", linestyle=":", label=f"best epoch ({history.best})")
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epoch")
     axes.set_ylabel("mean squared error (scaled targets)")
     axes.set_title("Learning curve")
