@@ -10,7 +10,7 @@ from torch_geometric.typing import OptTensor
 
 from ..graph.complete import CompleteGraphs
 from .dense import Attended, EdgeTerms, Prior, dense_attention
-from .edges import Edges, Graph, Pair, as_pair, check_features, read_complete, read_edges
+from .edges import Edges, Graph, Pair, read_graph
 from .functional import ScatteredEdges, check_temperature, normalise
 from .heads import HeadScore
 
@@ -84,13 +84,7 @@ class AttentionConv(MessagePassing):
             TypeError: A type that does not fit.
             IndexError: An edge to a node that does not exist.
         """
-        x_src, x_dst = as_pair(x)
-        one = x_src is x_dst
-        check_features("x" if one else "x[0] (senders)", x_src, self.source_channels)
-        check_features("x" if one else "x[1] (receivers)", x_dst, self.target_channels)
-        if isinstance(graph, CompleteGraphs):
-            return read_complete(x, graph, edge_attr, self.edge_dim)
-        return read_edges(graph, edge_attr, x_src.size(0), x_dst.size(0), self.edge_dim)
+        return read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim)
 
     def attend(
         self,

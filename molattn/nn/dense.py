@@ -1,5 +1,7 @@
 """Attention over complete graphs, as batched matrix products on padded blocks."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Optional, Union
 
 import torch
@@ -10,7 +12,43 @@ from ..graph.complete import Block, CompleteGraphs
 from .functional import DenseRows, normalise
 from .heads import HeadScore
 
-__all__ = ["Attended", "EdgeTerms", "dense_attention"]
+__all__ = ["Attended", "EdgeTerms", "PairRows", "Prior", "dense_attention"]
+
+
+@dataclass(frozen=True)
+class PairRows:
+    """Logits ``[P, ...]`` of the pair rows of complete graphs, grouped by receiver.
+
+    Args:
+        graph: The layout.
+    """
+
+    graph: CompleteGraphs
+
+    def valid(self, weights: Tensor) -> Tensor:
+        """Zero where a pair is no edge."""
+        return self._rows(weights, lambda rows, mask: rows.masked_fill(~mask, 0.0))
+
+    def max(self, logits: Tensor) -> Tensor:
+        """Maximum over the edges of the same receiver, ``[P, ...]``."""
+        least = torch.finfo(logits.dtype).min
+        return self._rows(
+            logits,
+            lambda rows, mask: (
+                rows.masked_fill(~mask, least).amax(dim=2, keepdim=True).expand_as(rows)
+            ),
+        )
+
+    def sum(self, weights: Tensor) -> Tensor:
+        """Sum over the pairs of the same receiver, ``[P, ...]``."""
+        return self._rows(weights, lambda rows, mask: rows.sum(dim=2, keepdim=True).expand_as(rows))
+
+    def _rows(self, pairs: Tensor, f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        parts = []
+        for block, mask in zip(self.graph.blocks, self.graph.pair_masks, strict=True):
+            rows = block.pairs(pairs)
+            parts.append(f(rows, mask.view(*mask.shape, *[1] * (rows.dim() - 3))).flatten(0, 2))
+        return torch.cat(parts) if parts else pairs
 
 
 class EdgeTerms(NamedTuple):

@@ -9,7 +9,8 @@ from torch_geometric.typing import OptTensor
 
 from ..graph.complete import CompleteGraphs
 from .attention_conv import AttentionConv, EdgeProjection, optional_linear
-from .edges import Graph, NodeGlobals, Pair, as_pair, at_receivers, read_globals
+from .dense import Attended
+from .edges import Edges, Graph, NodeGlobals, Pair, as_pair, at_receivers, read_globals
 from .gate import HeadGate
 from .heads import HeadCombine
 
@@ -170,34 +171,62 @@ class EdgeAttentionConv(AttentionConv):
             TypeError: A type that does not fit.
             IndexError: An edge to a node that does not exist.
         """
-        pair = as_pair(x)
         edges = self.read(x, edge_index, edge_attr)
-        graph = edges.index
+        nodes, alpha, messages = self.attend_heads(
+            x, edges, u, batch, bool(return_attention_weights), self.update_edges
+        )
+        out = self.head_combine(nodes)
+        if self.lin_root is not None:
+            out = out + self.lin_root(as_pair(x)[1])
+        if self.bias is not None:
+            out = out + self.bias
+        result: tuple[Any, ...] = (out,)
+        if messages is not None:
+            result += (self.updated_edges(edges, messages),)
+        if return_attention_weights:
+            result += ((edge_index, alpha),)
+        return result if len(result) > 1 else out
+
+    def attend_heads(
+        self,
+        x: Union[Tensor, Pair],
+        edges: Edges,
+        u: OptTensor,
+        batch: Union[Tensor, Pair, None],
+        return_alpha: bool,
+        return_messages: bool,
+    ) -> Attended:
+        """The gated heads, before they are combined.
+
+        Args:
+            x: Node features, or a pair (senders, receivers).
+            edges: As :meth:`read` gave them.
+            u: Graph features.
+            batch: Graph of each node.
+            return_alpha: Also return the weights of the edges.
+            return_messages: Also return :math:`e'` of each head.
+        """
+        pair, graph = as_pair(x), edges.index
         batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
-        projection = EdgeProjection(self.lin_edge_key, self.lin_edge_value)
         nodes, alpha, messages = self.attend(
             *self._project(pair, u, batch),
             edges,
-            projection,
-            return_alpha=bool(return_attention_weights),
-            return_messages=self.update_edges,
+            EdgeProjection(self.lin_edge_key, self.lin_edge_value),
+            return_alpha=return_alpha,
+            return_messages=return_messages,
         )
         if self.head_gate is not None:
             gate = self.head_gate(*pair, graph).unsqueeze(-1)
             nodes = nodes * gate
             if messages is not None:
                 messages = messages * at_receivers(gate, graph)
-        out = self.head_combine(nodes)
-        if self.lin_root is not None:
-            out = out + self.lin_root(pair[1])
-        if self.bias is not None:
-            out = out + self.bias
-        result: tuple[Any, ...] = (out,)
-        if self.edge_combine is not None and self.lin_edge_out is not None:
-            result += (edges.attr + self.lin_edge_out(self.edge_combine(messages)),)
-        if return_attention_weights:
-            result += ((edge_index, alpha),)
-        return result if len(result) > 1 else out
+        return Attended(nodes, alpha, messages)
+
+    def updated_edges(self, edges: Edges, messages: Tensor) -> Tensor:
+        """Add the combined messages to the edge features, ``[E, edge_dim]``."""
+        assert self.edge_combine is not None  # made with update_edges
+        assert self.lin_edge_out is not None
+        return edges.attr + self.lin_edge_out(self.edge_combine(messages))
 
     def _project(
         self, x: Pair, u: OptTensor, batch: Union[Tensor, Pair, None]

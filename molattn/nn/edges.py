@@ -23,6 +23,7 @@ __all__ = [
     "read_complete",
     "read_edges",
     "read_globals",
+    "read_graph",
 ]
 
 Pair = tuple[Tensor, Tensor]
@@ -74,6 +75,37 @@ def check_features(name: str, x: Tensor, channels: int, rows: Optional[int] = No
         raise ValueError(f"{name}: got shape {list(x.shape)}, expected {wanted}")
     if not x.is_floating_point():
         raise TypeError(f"{name}: got {x.dtype}, expected a floating-point tensor {wanted}")
+
+
+def read_graph(
+    x: Union[Tensor, Pair],
+    graph: Graph,
+    edge_attr: Optional[Tensor],
+    in_channels: Union[int, tuple[int, int]],
+    edge_dim: Optional[int],
+) -> Edges:
+    """Check nodes, graph and edge features; any PyG graph becomes a list of edges.
+
+    Args:
+        x: Node features, or a pair (senders, receivers).
+        graph: Any PyG graph, or complete graphs.
+        edge_attr: Edge features.
+        in_channels: Width that nodes must have, or a pair (senders, receivers); -1 = any.
+        edge_dim: Width that edges must have; -1 = any; None = the layer reads no edge features.
+
+    Raises:
+        ValueError: A shape that does not fit.
+        TypeError: A type that does not fit.
+        IndexError: An edge to a node that does not exist.
+    """
+    x_src, x_dst = as_pair(x)
+    source, target = (in_channels,) * 2 if isinstance(in_channels, int) else in_channels
+    one = x_src is x_dst
+    check_features("x" if one else "x[0] (senders)", x_src, source)
+    check_features("x" if one else "x[1] (receivers)", x_dst, target)
+    if isinstance(graph, CompleteGraphs):
+        return read_complete(x, graph, edge_attr, edge_dim)
+    return read_edges(graph, edge_attr, x_src.size(0), x_dst.size(0), edge_dim)
 
 
 def read_edges(

@@ -1,0 +1,159 @@
+"""Gated attention (GaAN)."""
+
+from typing import Any, Optional, Union
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.nn.dense.linear import Linear
+from torch_geometric.typing import OptTensor
+
+from .attention_conv import AttentionConv, EdgeProjection, optional_linear
+from .edges import Graph, Pair, as_pair
+from .gate import HeadGate
+
+_VARIANTS = ("paper", "authors")
+
+
+class GaANConv(AttentionConv):
+    r"""Gated attention aggregator.
+
+    Zhang et al. 2018, "GaAN: Gated Attention Networks for Learning on Large and Spatiotemporal
+    Graphs", section 3:
+
+    .. math::
+        y_i &= \mathrm{FC}_o\big( x_i \,\Vert\, \Vert_h\, g_i^h \sum_{j \in N(i)} w_{ij}^h\,
+               v_{ij}^h \big) \\
+        w_{ij} &= \mathrm{softmax}_j \big\langle \mathrm{FC}_{xa}(x_i),
+                  \mathrm{FC}_{za}(z_j) + W_{ke} e_{ij} \big\rangle \\
+        v_{ij} &= \mathrm{LeakyReLU}_{0.1}(\mathrm{FC}_v(z_j)) + W_{ve} e_{ij} \\
+        g_i &= \sigma\big(\mathrm{FC}_g( x_i \,\Vert\, \max_{j \in N(i)} \mathrm{FC}_m(z_j)
+               \,\Vert\, \mathrm{mean}_{j \in N(i)} z_j )\big) \in (0, 1)^H
+
+    The paper has no edge features; they enter key and value here when ``edge_dim`` is given.
+    Without neighbours the sums and both pools are 0.
+
+    Args:
+        in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
+        out_channels: Width of what comes out.
+        heads: Number of heads ``H``.
+        edge_dim: Width of edge features; -1 = on first use; None = there are none.
+        query_channels: Width of a head's query and key :math:`d_a`; None = ``head_channels``.
+        head_channels: Width of a head's value :math:`d_v`; None = ``out_channels // heads``, which
+            must divide.
+        gate_channels: Width of :math:`\mathrm{FC}_m`.
+        variant: ``paper``, or ``authors`` for what their released code computes: query and key are
+            each divided by :math:`\sqrt{d_a}`, :math:`x_i` does not enter the gate, and the gate
+            is off unless asked for.
+        gate: Whether heads are gated; None = as the variant has it.
+        dropout: Probability with which a weight is dropped in training.
+        bias: Give the linear maps of nodes a bias.
+
+    Shapes:
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
+        - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
+        - **edge_attr**: ``[E, edge_dim]``
+        - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``,
+          when asked for
+
+    Raises:
+        ValueError: An option or shape that does not fit; the message says what was expected.
+
+    Example:
+        >>> conv = GaANConv(8, 16, heads=4)
+        >>> conv(torch.randn(3, 8), torch.tensor([[0, 1], [1, 2]])).shape
+        torch.Size([3, 16])
+    """
+
+    def __init__(
+        self,
+        in_channels: Union[int, tuple[int, int]],
+        out_channels: int,
+        heads: int = 1,
+        *,
+        edge_dim: Optional[int] = None,
+        query_channels: Optional[int] = None,
+        head_channels: Optional[int] = None,
+        gate_channels: int = 64,
+        variant: str = "paper",
+        gate: Optional[bool] = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        if variant not in _VARIANTS:
+            raise ValueError(f"variant: got {variant!r}, expected one of {', '.join(_VARIANTS)}")
+        if head_channels is None:
+            if heads < 1 or out_channels % heads:
+                raise ValueError(
+                    f"heads must divide out_channels unless head_channels is given: "
+                    f"got heads={heads}, out_channels={out_channels}"
+                )
+            head_channels = out_channels // heads
+        super().__init__(
+            in_channels,
+            out_channels,
+            heads,
+            head_channels=head_channels,
+            query_channels=query_channels or head_channels,
+            edge_dim=edge_dim,
+            score="dot",
+            dropout=dropout,
+        )
+        self.variant = variant
+        self.gate = variant == "paper" if gate is None else gate
+        source, target = self.source_channels, self.target_channels
+        self.lin_query = Linear(target, heads * self.query_channels, bias=bias)
+        self.lin_key = Linear(source, heads * self.query_channels, bias=bias)
+        self.lin_value = Linear(source, heads * head_channels, bias=bias)
+        self.lin_edge_key = optional_linear(edge_dim, heads * self.query_channels)
+        self.lin_edge_value = optional_linear(edge_dim, heads * head_channels)
+        self.head_gate = (
+            HeadGate((source, target), heads, gate_channels, root=variant == "paper")
+            if self.gate
+            else None
+        )
+        width = heads * head_channels
+        self.lin_out = Linear(-1 if target < 0 else target + width, out_channels, bias=bias)
+        self.reset_parameters()
+
+    def forward(
+        self,
+        x: Union[Tensor, Pair],
+        edge_index: Graph,
+        edge_attr: OptTensor = None,
+        return_attention_weights: Optional[bool] = False,
+    ) -> Any:
+        """Update nodes.
+
+        Args:
+            x: Node features, or a pair (senders, receivers).
+            edge_index: The graph.
+            edge_attr: Edge features.
+            return_attention_weights: Also return the graph as it was given and the weights
+                :math:`w` of its edges, before dropout and without the gate.
+
+        Returns:
+            ``y``, or ``(y, (edge_index, alpha))``.
+
+        Raises:
+            ValueError: A shape that does not fit.
+            TypeError: A type that does not fit.
+            IndexError: An edge to a node that does not exist.
+        """
+        x_src, x_dst = as_pair(x)
+        edges = self.read(x, edge_index, edge_attr)
+        query = self.lin_query(x_dst).view(-1, self.heads, self.query_channels)
+        if self.variant == "authors":
+            query = query / self.query_channels
+        heads, alpha, _ = self.attend(
+            query,
+            self.lin_key(x_src).view(-1, self.heads, self.query_channels),
+            F.leaky_relu(self.lin_value(x_src), 0.1).view(-1, self.heads, self.head_channels),
+            edges,
+            EdgeProjection(self.lin_edge_key, self.lin_edge_value),
+            return_alpha=bool(return_attention_weights),
+        )
+        if self.head_gate is not None:
+            heads = heads * self.head_gate(x_src, x_dst, edges.index).unsqueeze(-1)
+        out = self.lin_out(torch.cat([x_dst, heads.flatten(1)], dim=-1))
+        return (out, (edge_index, alpha)) if return_attention_weights else out

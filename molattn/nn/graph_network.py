@@ -1,0 +1,384 @@
+"""Battaglia's full graph network block with attention as its edge update."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional, Union
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn.conv import MessagePassing
+from torch_geometric.nn.dense.linear import Linear
+from torch_geometric.typing import OptTensor
+from torch_geometric.utils import scatter
+
+from ..graph.complete import CompleteGraphs
+from .edge_attention import EdgeAttentionConv
+from .edges import Edges, Graph, NodeGlobals, Pair, as_pair, read_globals, read_graph
+
+EDGE_INPUTS = ("edge", "receiver", "sender", "global")
+NODE_INPUTS = ("edges", "node", "global")
+GLOBAL_INPUTS = ("edges", "nodes", "global")
+
+
+REDUCERS = ("sum", "mean", "max", "min")
+
+
+class _EdgeStage(NamedTuple):
+    """What the edge update hands on."""
+
+    to_nodes: Tensor  # [N, ...]
+    to_graphs: Optional[Tensor]  # [B, ...]
+    edges: Optional[Tensor]  # [E, edge_dim]
+    alpha: Optional[Tensor]  # [E, H]
+
+
+class GraphNetwork(MessagePassing):
+    r"""The full graph network block (Battaglia et al. 2018, algorithm 1), with attention inside.
+
+    .. math::
+        e'_k &= \phi^e(e_k, x_r, x_s, u) & \bar e_i &= \rho^{e \to v}(\{e'_k\}_{k \in N(i)}) \\
+        x'_i &= \phi^v(\bar e_i, x_i, u) & \bar e &= \rho^{e \to u}(\{e'_k\}), \quad
+        \bar x = \rho^{v \to u}(\{x'_i\}) \\
+        u' &= \phi^u(\bar e, \bar x, u)
+
+    in this order: edges, nodes, global. :math:`\phi^e` is the attention of
+    :class:`EdgeAttentionConv`, :math:`e'_k = g_r\, b_k V_k` for each head, whose heads are
+    combined after :math:`\rho`; :math:`\phi^v` and :math:`\phi^u` are networks with one hidden
+    layer. Each may be replaced by a function of yours, which gets the inputs above, those that
+    are switched on, concatenated in this order: with all three replaced the block is PyG's
+    ``MetaLayer``.
+
+    An input that is switched off counts as zero. On :class:`~molattn.graph.CompleteGraphs`
+    attention is dense where edges are reduced by ``sum``; with other reducers, or an edge function
+    of yours, the block takes the general path over all pairs.
+
+    Args:
+        in_channels: Width of nodes, or a pair (senders, receivers).
+        out_channels: Width of :math:`x'` and of :math:`\bar e`.
+        heads: Number of heads ``H``.
+        edge_dim: Width of edges; None = they have no features.
+        global_dim: Width of :math:`u`; None = there is none.
+        edge_inputs: What :math:`\phi^e` sees, of ``edge``, ``receiver``, ``sender``, ``global``.
+        node_inputs: What :math:`\phi^v` sees, of ``edges``, ``node``, ``global``.
+        global_inputs: What :math:`\phi^u` sees, of ``edges``, ``nodes``, ``global``.
+        edge_to_node: :math:`\rho^{e \to v}`: ``sum``, ``mean``, ``max`` or ``min``.
+        edge_to_global: :math:`\rho^{e \to u}`.
+        node_to_global: :math:`\rho^{v \to u}`.
+        update_nodes: Whether nodes are updated; if not, they come out as they went in.
+        update_edges: Also return edges: :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, or what
+            ``edge_function`` gives.
+        update_global: Also return :math:`u'`, ``[B, global_dim]``.
+        edge_function: Replaces the attention.
+        node_function: Replaces :math:`\phi^v`.
+        global_function: Replaces :math:`\phi^u`.
+        score: See :class:`EdgeAttentionConv`, as the options below.
+        temperature: See there.
+        combine: See there.
+        gate: See there.
+        dropout: See there.
+
+    Shapes:
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
+        - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
+        - **edge_attr**: ``[E, edge_dim]``; **u**: ``[B, global_dim]``; **batch**: ``[N]``
+        - **output**: nodes ``[N_dst, out_channels]``; then edges with ``update_edges``; then
+          ``u'`` with ``update_global``; then ``(edge_index, alpha)`` when asked for
+
+    Raises:
+        ValueError: An option or shape that does not fit; the message says what was expected.
+
+    Example:
+        >>> block = GraphNetwork(8, 16, 4, edge_dim=3, global_dim=5, update_global=True)
+        >>> x, edge_index = torch.randn(3, 8), torch.tensor([[0, 1], [1, 2]])
+        >>> x, u = block(x, edge_index, torch.randn(2, 3), torch.randn(1, 5))
+        >>> x.shape, u.shape
+        (torch.Size([3, 16]), torch.Size([1, 5]))
+    """
+
+    def __init__(
+        self,
+        in_channels: Union[int, tuple[int, int]],
+        out_channels: int,
+        heads: int = 1,
+        *,
+        edge_dim: Optional[int] = None,
+        global_dim: Optional[int] = None,
+        edge_inputs: Sequence[str] = EDGE_INPUTS,
+        node_inputs: Sequence[str] = NODE_INPUTS,
+        global_inputs: Sequence[str] = GLOBAL_INPUTS,
+        edge_to_node: str = "sum",
+        edge_to_global: str = "sum",
+        node_to_global: str = "sum",
+        update_nodes: bool = True,
+        update_edges: bool = False,
+        update_global: bool = False,
+        edge_function: Optional[nn.Module] = None,
+        node_function: Optional[nn.Module] = None,
+        global_function: Optional[nn.Module] = None,
+        score: str = "scaled_dot",
+        temperature: float = 1.0,
+        combine: str = "linear",
+        gate: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(node_dim=0)
+        for name, reducer in (
+            ("edge_to_node", edge_to_node),
+            ("edge_to_global", edge_to_global),
+            ("node_to_global", node_to_global),
+        ):
+            if reducer not in REDUCERS:
+                raise ValueError(f"{name}: got {reducer!r}, expected one of {', '.join(REDUCERS)}")
+        if update_global and global_dim is None:
+            raise ValueError("update_global needs a global_dim, got None")
+        self.edge_inputs = _chosen("edge_inputs", edge_inputs, EDGE_INPUTS)
+        self.node_inputs = _chosen("node_inputs", node_inputs, NODE_INPUTS)
+        self.global_inputs = _chosen("global_inputs", global_inputs, GLOBAL_INPUTS)
+        for name, given in (
+            ("node_inputs", self.node_inputs),
+            ("global_inputs", self.global_inputs),
+        ):
+            if given == ("global",) and global_dim is None:
+                raise ValueError(
+                    f"{name}: got only 'global', but there is none: global_dim is None"
+                )
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.heads = heads
+        self.edge_dim = edge_dim
+        self.global_dim = global_dim
+        self.edge_to_node = edge_to_node
+        self.edge_to_global = edge_to_global
+        self.node_to_global = node_to_global
+        self.update_nodes = update_nodes
+        self.update_edges = update_edges
+        self.update_global = update_global
+
+        self.edge_function = edge_function
+        self.attention: Optional[EdgeAttentionConv] = None
+        if edge_function is None:
+            self.attention = EdgeAttentionConv(
+                in_channels,
+                out_channels,
+                heads,
+                edge_dim=edge_dim,
+                global_dim=global_dim,
+                score=score,
+                temperature=temperature,
+                combine=combine,
+                gate=gate,
+                update_edges=update_edges,
+                dropout=dropout,
+                root_weight=False,
+                bias=False,
+            )
+        pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
+        widths = {
+            "edges": out_channels if edge_function is None else -1,
+            "node": pair[1],
+            "nodes": (out_channels if node_function is None else -1) if update_nodes else pair[1],
+            "global": global_dim or 0,
+        }
+        if update_nodes and node_function is None:
+            node_function = _network([widths[name] for name in self.node_inputs], out_channels)
+        if update_global and global_function is None and global_dim is not None:
+            global_function = _network([widths[name] for name in self.global_inputs], global_dim)
+        self.node_function = node_function
+        self.global_function = global_function
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew, of the functions that can."""
+        super().reset_parameters()
+        for part in self.children():
+            _reset(part)
+
+    def forward(
+        self,
+        x: Union[Tensor, Pair],
+        edge_index: Graph,
+        edge_attr: OptTensor = None,
+        u: OptTensor = None,
+        batch: Union[Tensor, Pair, None] = None,
+        return_attention_weights: Optional[bool] = False,
+    ) -> Any:
+        """Update edges, then nodes, then the graph.
+
+        Args:
+            x: Node features, or a pair (senders, receivers).
+            edge_index: The graph.
+            edge_attr: Edge features.
+            u: Graph features.
+            batch: Graph of each node.
+            return_attention_weights: Also return the graph as it was given and the weights of its
+                edges, before dropout.
+
+        Returns:
+            Nodes, or a tuple that begins with them; see the class.
+
+        Raises:
+            ValueError: A shape that does not fit, or weights of an edge function of yours, which
+                has none.
+            TypeError: A type that does not fit.
+            IndexError: An edge to a node that does not exist.
+        """
+        if return_attention_weights and self.attention is None:
+            raise ValueError("return_attention_weights: an edge_function of yours has no weights")
+        if isinstance(edge_index, CompleteGraphs) and not self._dense:
+            return self._through_edges(x, edge_index, edge_attr, u, bool(return_attention_weights))
+        edges = read_graph(x, edge_index, edge_attr, self.in_channels, self.edge_dim)
+        graph = edges.index
+        batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
+        globals_ = read_globals(u, batch, as_pair(x), self.global_dim)
+        stage = self._edge_stage(
+            as_pair(x), edges, u, batch, globals_[1], bool(return_attention_weights)
+        )
+        node = as_pair(x)[1]
+        if self.node_function is not None:
+            seen = {"edges": stage.to_nodes, "node": node}
+            if globals_[1] is not None:
+                seen["global"] = globals_[1].at_nodes(globals_[1].values)
+            node = self.node_function(_join(seen, self.node_inputs, node.size(0)))
+        result: tuple[Any, ...] = (node,)
+        if self.update_edges:
+            result += (stage.edges,)
+        if self.global_function is not None and globals_[1] is not None and u is not None:
+            pooled = _to_graphs(node, globals_[1], graph, self.node_to_global)
+            seen = {"edges": stage.to_graphs, "nodes": pooled, "global": u}
+            result += (self.global_function(_join(seen, self.global_inputs, u.size(0))),)
+        if return_attention_weights:
+            result += ((edge_index, stage.alpha),)
+        return result if len(result) > 1 else node
+
+    @property
+    def _dense(self) -> bool:
+        """Whether sums over nodes say all that is needed of edges."""
+        pools_edges = self.update_global and "edges" in self.global_inputs
+        return (
+            self.edge_function is None
+            and self.edge_to_node == "sum"
+            and not (pools_edges and self.edge_to_global != "sum")
+        )
+
+    def _edge_stage(
+        self,
+        x: Pair,
+        edges: Edges,
+        u: OptTensor,
+        batch: Union[Tensor, Pair, None],
+        globals_: Optional[NodeGlobals],
+        return_alpha: bool,
+    ) -> _EdgeStage:
+        on = {name: name in self.edge_inputs for name in EDGE_INPUTS}
+        size = x[1].size(0)
+        if self.attention is None:
+            return self._own_edge_stage(x, edges, globals_)
+        seen = (_if(on["sender"], x[0]), _if(on["receiver"], x[1]))
+        attr = None if edges.attr is None else _if(on["edge"], edges.attr)
+        heads, alpha, messages = self.attention.attend_heads(
+            seen,
+            Edges(edges.index, attr),
+            None if u is None else _if(on["global"], u),
+            batch,
+            return_alpha,
+            self.update_edges or not self._dense,
+        )
+        combine = self.attention.head_combine
+        to_nodes = heads
+        if self.edge_to_node != "sum":
+            to_nodes = _scatter(messages, edges.index[1], size, self.edge_to_node)
+        to_graphs = None
+        if self.update_global and globals_ is not None:
+            if self.edge_to_global == "sum":
+                to_graphs = combine(_to_graphs(heads, globals_, edges.index, "sum"))
+            else:
+                to_graphs = combine(self._edges_to_graphs(messages, edges, globals_))
+        new_edges = None
+        if self.update_edges and messages is not None:
+            new_edges = self.attention.updated_edges(edges, messages)
+        return _EdgeStage(combine(to_nodes), to_graphs, new_edges, alpha)
+
+    def _own_edge_stage(self, x: Pair, edges: Edges, globals_: Optional[NodeGlobals]) -> _EdgeStage:
+        assert self.edge_function is not None  # or there is attention
+        sender, receiver = edges.index[0], edges.index[1]
+        seen = {"edge": edges.attr, "receiver": x[1][receiver], "sender": x[0][sender]}
+        if globals_ is not None:
+            at_nodes = globals_.at_nodes(globals_.values)
+            one = globals_.batch is None
+            seen["global"] = at_nodes.expand(receiver.numel(), -1) if one else at_nodes[receiver]
+        new = self.edge_function(_join(seen, self.edge_inputs, receiver.numel()))
+        to_nodes = _scatter(new, receiver, x[1].size(0), self.edge_to_node)
+        to_graphs = None
+        if self.update_global and globals_ is not None:
+            to_graphs = self._edges_to_graphs(new, edges, globals_)
+        return _EdgeStage(to_nodes, to_graphs, new, None)
+
+    def _edges_to_graphs(self, e: OptTensor, edges: Edges, globals_: NodeGlobals) -> Tensor:
+        receiver = edges.index[1]
+        index = torch.zeros_like(receiver) if globals_.batch is None else globals_.batch[receiver]
+        return _scatter(e, index, globals_.values.size(0), self.edge_to_global)
+
+    def _through_edges(
+        self, x: Any, graph: CompleteGraphs, edge_attr: OptTensor, u: OptTensor, weights: bool
+    ) -> Any:
+        """Take the general path on the list of all edges, and lay the results out in rows."""
+        edges = read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim)
+        attr = None if edges.attr is None else graph.pairs_to_edges(edges.attr)
+        nodes = graph.rows_to_nodes(x)
+        out = self(nodes, graph.edge_index, attr, u, graph.batch, weights)
+        if not isinstance(out, tuple):
+            return graph.nodes_to_rows(out)
+        result = [graph.nodes_to_rows(out[0]), *out[1:]]
+        if self.update_edges:
+            result[1] = graph.edges_to_pairs(out[1])
+        if weights:
+            result[-1] = (graph, graph.edges_to_pairs(out[-1][1]))
+        return tuple(result)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+
+
+def _chosen(option: str, given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not given or not set(given) <= set(known):
+        raise ValueError(f"{option}: got {given!r}, expected some of {', '.join(known)}")
+    return tuple(name for name in known if name in given)
+
+
+def _network(widths: list[int], out_channels: int) -> nn.Module:
+    width = -1 if min(widths) < 0 else sum(widths)
+    return nn.Sequential(Linear(width, out_channels), nn.SiLU(), Linear(out_channels, out_channels))
+
+
+def _reset(function: Optional[nn.Module]) -> None:
+    if function is None:
+        return
+    if hasattr(function, "reset_parameters"):
+        function.reset_parameters()  # pyright: ignore[reportCallIssue]
+        return
+    for part in function.children():
+        _reset(part)
+
+
+def _if(on: bool, x: Tensor) -> Tensor:
+    return x if on else torch.zeros_like(x)
+
+
+def _join(seen: Mapping[str, OptTensor], names: Sequence[str], rows: int) -> Tensor:
+    """Concatenate the inputs that are switched on and exist."""
+    parts = [seen.get(name) for name in names]
+    return torch.cat([part.expand(rows, -1) for part in parts if part is not None], dim=-1)
+
+
+def _scatter(values: OptTensor, index: Tensor, size: int, reduce: str) -> Tensor:
+    assert values is not None  # asked for where needed
+    return scatter(values, index, dim=0, dim_size=size, reduce=reduce)
+
+
+def _to_graphs(
+    nodes: Tensor, globals_: NodeGlobals, graph: Union[Tensor, CompleteGraphs], reduce: str
+) -> Tensor:
+    batch = globals_.batch
+    if isinstance(graph, CompleteGraphs):
+        nodes, batch = graph.rows_to_nodes(nodes), graph.batch
+    if batch is None:
+        batch = torch.zeros(nodes.size(0), dtype=torch.long, device=nodes.device)
+    return _scatter(nodes, batch, globals_.values.size(0), reduce)

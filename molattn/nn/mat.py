@@ -1,0 +1,179 @@
+"""Attention mixed with distances and bonds (MAT)."""
+
+import math
+from typing import Any, Optional, Union
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn.dense.linear import Linear
+
+from ..graph.complete import CompleteGraphs
+from .attention_conv import AttentionConv, EdgeProjection
+from .dense import PairRows, Prior
+from .edges import Edges, Graph, Pair, as_pair
+from .functional import Receivers, ScatteredEdges, normalise
+
+_KERNELS = ("softmax", "exp")
+_EPSILON = 1e-6  # of the row normalisation of bonds, as in the authors' code
+
+
+class MATConv(AttentionConv):
+    r"""Molecule attention (Maziarka et al. 2020, "Molecule Attention Transformer", equation 3).
+
+    .. math::
+        A^h &= \lambda_a\, \mathrm{softmax}(Q K^\top / \sqrt C) + \lambda_d\, g(D)
+               + \lambda_g\, \tilde A, \qquad \lambda_a + \lambda_d + \lambda_g = 1 \\
+        g(D) &= \mathrm{softmax}(-D) \;\text{or}\; \exp(-D), \qquad
+        \tilde A_{rs} = \frac{A_{rs}}{\sum_{s'} A_{rs'} + 10^{-6}} \\
+        x'_i &= W_o\, \mathrm{concat}_h \sum_j A^h_{ij} W_v x_j + \beta
+
+    Softmax and row sums are over the edges that a receiver has. The edge features are fixed: the
+    distance and the bond, ``edge_attr[:, 0]`` :math:`= D` and ``edge_attr[:, 1]`` :math:`= A`, 1
+    for bonded pairs and an atom with itself, else 0 (:class:`molattn.graph.BondsAndDistances`
+    makes both). See :class:`molattn.graph.AddDummyNode` for the paper's dummy node.
+
+    Args:
+        in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
+        out_channels: Width of what comes out; ``heads`` must divide it.
+        heads: Number of heads ``H``.
+        lambda_attention: :math:`\lambda_a`.
+        lambda_distance: :math:`\lambda_d`; :math:`\lambda_g` is what is left of 1.
+        learn_lambdas: Learn the three, from these on, as a softmax.
+        kernel: :math:`g`, ``softmax`` or ``exp``.
+        dropout: Probability with which a weight of the mixture is dropped in training.
+        bias: Give the linear maps a bias.
+
+    Shapes:
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
+        - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
+        - **edge_attr**: ``[E, 2]``
+        - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)`` with the mixture that
+          was applied, ``alpha`` ``[E, H]``, when asked for
+
+    Raises:
+        ValueError: An option or shape that does not fit; the message says what was expected.
+
+    Example:
+        >>> conv = MATConv(8, 16, heads=4)
+        >>> edge_index = torch.tensor([[0, 1, 0, 1], [0, 0, 1, 1]])
+        >>> distance_and_bond = torch.tensor([[0.0, 1.0], [1.4, 1.0], [1.4, 1.0], [0.0, 1.0]])
+        >>> conv(torch.randn(2, 8), edge_index, distance_and_bond).shape
+        torch.Size([2, 16])
+    """
+
+    def __init__(
+        self,
+        in_channels: Union[int, tuple[int, int]],
+        out_channels: int,
+        heads: int = 1,
+        *,
+        lambda_attention: float = 1 / 3,
+        lambda_distance: float = 1 / 3,
+        learn_lambdas: bool = False,
+        kernel: str = "softmax",
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        if kernel not in _KERNELS:
+            raise ValueError(f"kernel: got {kernel!r}, expected one of {', '.join(_KERNELS)}")
+        if heads < 1 or out_channels % heads:
+            raise ValueError(
+                f"heads must divide out_channels: got heads={heads}, out_channels={out_channels}"
+            )
+        rest = 1.0 - lambda_attention - lambda_distance
+        # 1/3 + 1/3 + 1/3 and the like may miss 1 by rounding.
+        shares = [lambda_attention, lambda_distance, 0.0 if abs(rest) < 1e-12 else rest]
+        least = 1e-12 if learn_lambdas else 0.0  # a learned share starts as a logarithm
+        if not all(least <= share <= 1 for share in shares):
+            raise ValueError(
+                f"lambda_attention, lambda_distance and the rest of 1: got {shares}, expected "
+                + ("numbers above 0, to be learned" if learn_lambdas else "numbers from 0 to 1")
+            )
+        super().__init__(
+            in_channels,
+            out_channels,
+            heads,
+            head_channels=out_channels // heads,
+            query_channels=out_channels // heads,
+            edge_dim=2,
+            score="scaled_dot",
+            dropout=dropout,
+        )
+        self.kernel = kernel
+        self.shares = tuple(shares)
+        self.learn_lambdas = learn_lambdas
+        self.lin_query = Linear(self.target_channels, out_channels, bias=bias)
+        self.lin_key = Linear(self.source_channels, out_channels, bias=bias)
+        self.lin_value = Linear(self.source_channels, out_channels, bias=bias)
+        self.lin_out = Linear(out_channels, out_channels, bias=bias)
+        self.log_lambdas = nn.Parameter(torch.empty(3)) if learn_lambdas else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew; learned lambdas start where they were given."""
+        super().reset_parameters()
+        if self.log_lambdas is not None:
+            with torch.no_grad():
+                self.log_lambdas.copy_(torch.tensor([math.log(share) for share in self.shares]))
+
+    @property
+    def lambdas(self) -> Union[Tensor, tuple[float, ...]]:
+        r"""The shares :math:`\lambda_a, \lambda_d, \lambda_g`."""
+        return self.shares if self.log_lambdas is None else self.log_lambdas.softmax(dim=0)
+
+    def forward(
+        self,
+        x: Union[Tensor, Pair],
+        edge_index: Graph,
+        edge_attr: Tensor,
+        return_attention_weights: Optional[bool] = False,
+    ) -> Any:
+        """Update nodes.
+
+        Args:
+            x: Node features, or a pair (senders, receivers).
+            edge_index: The graph.
+            edge_attr: Distance and bond of each edge.
+            return_attention_weights: Also return the graph as it was given and the mixture that
+                was applied to its edges, before dropout.
+
+        Returns:
+            ``x'``, or ``(x', (edge_index, alpha))``.
+
+        Raises:
+            ValueError: A shape that does not fit.
+            TypeError: A type that does not fit.
+            IndexError: An edge to a node that does not exist.
+        """
+        x_src, x_dst = as_pair(x)
+        edges = self.read(x, edge_index, edge_attr)
+        shape = (-1, self.heads, self.head_channels)
+        heads, alpha, _ = self.attend(
+            self.lin_query(x_dst).view(shape),
+            self.lin_key(x_src).view(shape),
+            self.lin_value(x_src).view(shape),
+            edges,
+            EdgeProjection(None, None),
+            prior=self._prior(edges, x_dst.size(0)),
+            return_alpha=bool(return_attention_weights),
+        )
+        out = self.lin_out(heads.flatten(1))
+        return (out, (edge_index, alpha)) if return_attention_weights else out
+
+    def _prior(self, edges: Edges, num_receivers: int) -> Prior:
+        """What distances and bonds add to the weights."""
+        assert edges.attr is not None  # as read() checked
+        receivers: Receivers
+        if isinstance(edges.index, CompleteGraphs):
+            receivers = PairRows(edges.index)
+        else:
+            receivers = ScatteredEdges(edges.index[1], num_receivers)
+        distance, bonded = edges.attr.unbind(dim=-1)
+        if self.kernel == "softmax":
+            near = normalise(-distance, receivers)
+        else:
+            near = receivers.valid((-distance).exp())
+        bonded = receivers.valid(bonded)
+        bonded = bonded / (receivers.sum(bonded) + _EPSILON)
+        share = self.lambdas
+        return Prior(share[0], share[1] * near + share[2] * bonded)
