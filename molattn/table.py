@@ -76,6 +76,8 @@ class Table:
         self.header = next(self._lines(), (0, []))[1]
         if not self.header:
             raise InputError(f"{self.path}: the file is empty, expected a header and rows")
+        if any("\0" in name for name in self.header):  # a row that holds one costs only itself
+            raise InputError(f"{self.path}: got binary data, expected a CSV table (UTF-8 text)")
 
     def __iter__(self) -> Iterator[Row]:
         lines = self._lines()
@@ -223,14 +225,12 @@ def _check_text_file(path: Path) -> None:
         if not path.is_file():
             raise InputError(f"{path}: not a file, expected a CSV table")
         with open(path, "rb") as file:
-            start = file.read(4096)
+            start = file.read(8)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     for signature, kind in _SIGNATURES.items():
         if start.startswith(signature):
-            raise InputError(f"{path}: got {kind}, expected a CSV table (plain UTF-8 text)")
-    if b"\0" in start:
-        raise InputError(f"{path}: got binary data, expected a CSV table (plain UTF-8 text)")
+            raise InputError(f"{path}: got {kind}, expected a CSV table (UTF-8 text)")
 
 
 def listed(names: Sequence[str]) -> str:
