@@ -103,7 +103,8 @@ def train(config: TrainConfig, console: Console | None = None) -> TrainingRun:
     featurizer = Featurizer.default()
     table = read_training_table(config.file, config.data, featurizer)
     if console is not None:
-        console.print(f"{table.path}: {_counts(table)}", highlight=False, markup=False)
+        line = f"{table.path}: {_counts(table)}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     parts = part_rows(table, config.data, optimisation.seed)
     train_rows, validation_rows = (
         Molecules([table.records[row] for row in rows], table.targets[rows])

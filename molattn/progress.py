@@ -19,15 +19,14 @@ class TrainingProgress:
         self._console = console
         self._epochs = 0
         self._bar = Progress(
-            TextColumn("training"),
-            BarColumn(),
+            BarColumn(bar_width=16),
             TextColumn("{task.description}"),
             TimeRemainingColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("")
+        self._task = self._bar.add_task("training")
 
     def start(self, epochs: int, steps: int) -> None:
         """Begin a training of so many epochs, and steps in all of them together."""
@@ -42,8 +41,8 @@ class TrainingProgress:
     def epoch(self, epoch: int, train_loss: float, validation_loss: float) -> None:
         """Show how an epoch, counted from 1, ended."""
         sentence = (
-            f"epoch {epoch}/{self._epochs}  training loss {train_loss:.4f}  "
-            f"validation loss {validation_loss:.4f}"
+            f"epoch {epoch}/{self._epochs}  loss: training {train_loss:.4f}, "
+            f"validation {validation_loss:.4f}"
         )
         if self._console.is_terminal:
             self._bar.update(self._task, description=sentence)
