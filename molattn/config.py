@@ -44,7 +44,7 @@ class ArchitectureConfig:
     gate: bool = False
     update_edges: bool = False
     self_loops: bool = True
-    dropout: float = 0.0
+    dropout: float = 0.1
     attention_dropout: float = 0.0
     readout: str = "mean"
 
@@ -114,9 +114,11 @@ class OptimisationConfig:
         gradient_clip: Largest norm of the gradient; 0 leaves it alone.
         seed: Seed of the split, the initial weights and the order of rows.
         device: Where to compute.
+        threads: Threads on a CPU; more than one pay for wide networks alone, and change the
+            last digits.
     """
 
-    epochs: int = 60
+    epochs: int = 50
     patience: int = 20
     batch_size: int = 32
     learning_rate: float = 1e-3
@@ -125,9 +127,10 @@ class OptimisationConfig:
     gradient_clip: float = 1.0
     seed: int = 0
     device: Device = "auto"
+    threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "batch_size"):
+        for name in ("epochs", "patience", "batch_size", "threads"):
             _check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
         _check(self, "learning_rate", lambda rate: 0.0 < rate < inf, "a positive number")
         _check(self, "warmup", lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")

@@ -153,7 +153,7 @@ def fit(
         _loader(model, validation, config, shuffle=False),
     )
     module = _Regression(model, config, steps=config.epochs * len(loaders[0]))
-    with _quiet_lightning(), _seeded(config.seed):
+    with _quiet_lightning(), _seeded(config.seed), _threads(config.threads):
         trainer = pl.Trainer(
             accelerator=config.device,
             devices=1,
@@ -359,6 +359,20 @@ def _seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Let torch use so many threads for a while.
+
+    Its threads wait for each other busily: on a shared machine two can be 20 times slower than one.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -271,7 +270,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "best_epoch": run.history.best,
         "seconds": round(run.seconds, 3),
         "seed": run.config.optimisation.seed,
-        "threads": torch.get_num_threads(),
+        "threads": run.config.optimisation.threads,
         "versions": {
             "python": platform.python_version(),
             **{package: version(package) for package in _PACKAGES},

@@ -19,6 +19,7 @@ from molattn.errors import InputError
         (OptimisationConfig, {"epochs": 0}, ["--epochs", "0", "at least 1"]),
         (OptimisationConfig, {"epochs": 2.5}, ["--epochs", "2.5", "whole number"]),
         (OptimisationConfig, {"patience": 0}, ["--patience", "at least 1"]),
+        (OptimisationConfig, {"threads": 0}, ["--threads", "0"]),
         (OptimisationConfig, {"batch_size": True}, ["--batch-size", "True"]),
         (OptimisationConfig, {"learning_rate": 0.0}, ["--learning-rate", "positive"]),
         (OptimisationConfig, {"learning_rate": float("nan")}, ["--learning-rate", "nan"]),

@@ -51,12 +51,14 @@ def test_the_same_seed_gives_the_same_weights_bit_for_bit(small_table):
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_training_leaves_the_random_state_of_others_alone(small_table):
+def test_training_leaves_the_random_state_and_threads_of_others_alone(small_table):
+    threads = torch.get_num_threads()
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    train(small_config(small_table, epochs=1))
+    train(small_config(small_table, epochs=1, threads=threads + 1))
     assert torch.equal(torch.rand(3), expected)
+    assert torch.get_num_threads() == threads
 
 
 def test_training_learns_and_keeps_its_best_epoch():
