@@ -12,13 +12,13 @@ from huggingface_hub import ModelHubMixin, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 from . import artefact
 from .chem import Featurizer, parse_smiles
 from .config import ArchitectureConfig
 from .errors import InputError, SmilesError
-from .graph import CompleteGraphs, MoleculeBatch, collate
+from .graph import CodedEdges, MoleculeBatch, collate
 from .molecules import default_featurizer
 from .nn import EdgeAttentionConv
 from .nn.embedding import CodeEmbedding, PairEmbedding
@@ -169,17 +169,16 @@ class MolAttn(
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config).
         """
         x = self.atom_embedding(batch.x)
-        x = self.encoder(x, batch.edge_index, self.pair_embedding(batch.edge_attr))
-        if isinstance(batch.edge_index, CompleteGraphs):
-            x, index, count = (
-                batch.edge_index.rows_to_nodes(x),
-                batch.edge_index.batch,
-                batch.edge_index.num_graphs,
-            )
+        if isinstance(batch, MoleculeBatch):
+            graph = batch.edge_index
+            edges = CodedEdges(batch.edge_attr.long(), self.pair_embedding(batch.pair_codes))
+            x = graph.rows_to_nodes(self.encoder(x, graph, edges))
+            index, count = graph.batch, graph.num_graphs
         else:
-            index = getattr(batch, "batch", None)
-            count = 1 if index is None else batch.num_graphs
-            index = x.new_zeros(x.size(0), dtype=torch.long) if index is None else index
+            x = self.encoder(x, batch.edge_index, self.pair_embedding(batch.edge_attr))
+            index = x.new_zeros(x.size(0), dtype=torch.long)
+            index = index if batch.batch is None else batch.batch
+            count = batch.num_graphs if isinstance(batch, Batch) else 1
         return self.head(self.readout(x, index, count))
 
     # Targets.

@@ -18,7 +18,7 @@ from molattn.record import MoleculeRecord
 __all__ = ["Featurizer"]
 
 _VERSION = 1
-_MAX_PAIR_CODES = 256
+_MAX_PAIR_CODES = 255
 
 
 @dataclass(frozen=True)

@@ -2,5 +2,6 @@
 
 from .batch import MoleculeBatch as MoleculeBatch
 from .batch import collate as collate
+from .coded import CodedEdges as CodedEdges
 from .complete import Block as Block
 from .complete import CompleteGraphs as CompleteGraphs

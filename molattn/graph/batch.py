@@ -1,7 +1,8 @@
 """Compact molecules to a batch that a model reads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from .complete import CompleteGraphs
 __all__ = ["MoleculeBatch", "collate"]
 
 
+_NO_EDGE = 255  # not a joint code: featurizers have at most 255
+
+
 @dataclass(frozen=True)
 class MoleculeBatch:
     """Molecules as complete graphs, in rows (see :class:`CompleteGraphs`).
@@ -20,12 +24,15 @@ class MoleculeBatch:
     Args:
         x: Codes of each atom, ``uint8 [num_rows, A]``; padding is zero.
         edge_index: The layout.
-        edge_attr: Joint code of each pair, ``uint8 [num_pairs]``; padding is zero.
+        edge_attr: For each pair its row of ``pair_codes``, ``uint8 [num_pairs]``; ``K`` where the
+            pair is no edge.
+        pair_codes: Joint codes of pairs that occur in the batch, ascending, ``uint8 [K]``.
     """
 
     x: Tensor
     edge_index: CompleteGraphs
     edge_attr: Tensor
+    pair_codes: Tensor
 
     @property
     def num_graphs(self) -> int:
@@ -34,17 +41,14 @@ class MoleculeBatch:
 
     def to(self, device: "torch.device | str", *, non_blocking: bool = False) -> "MoleculeBatch":
         """The same batch on another device."""
-        return MoleculeBatch(
-            self.x.to(device, non_blocking=non_blocking),
-            self.edge_index.to(device, non_blocking=non_blocking),
-            self.edge_attr.to(device, non_blocking=non_blocking),
-        )
+        return self._map(lambda part: part.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "MoleculeBatch":
         """The same batch in page-locked memory."""
-        return MoleculeBatch(
-            self.x.pin_memory(), self.edge_index.pin_memory(), self.edge_attr.pin_memory()
-        )
+        return self._map(lambda part: part.pin_memory())
+
+    def _map(self, move: Callable[[Any], Any]) -> "MoleculeBatch":
+        return MoleculeBatch(**{name: move(part) for name, part in vars(self).items()})
 
 
 def collate(records: Sequence[MoleculeRecord], *, self_loops: bool = True) -> MoleculeBatch:
@@ -65,10 +69,21 @@ def collate(records: Sequence[MoleculeRecord], *, self_loops: bool = True) -> Mo
         )
     graphs = CompleteGraphs([r.num_atoms for r in records], self_loops=self_loops)
     x = np.zeros((graphs.num_rows, widths[0]), dtype=np.uint8)
-    pairs = np.zeros(graphs.num_pairs, dtype=np.uint8)
+    pairs = np.full(graphs.num_pairs, _NO_EDGE, dtype=np.uint8)
     for record, start in zip(records, graphs.graph_starts(), strict=True):
         n = record.num_atoms
         x[start.row : start.row + n] = record.atoms
         block = pairs[start.pair : start.pair + start.width**2].reshape(start.width, start.width)
         block[:n, :n] = record.pairs.T  # senders along the last axis
-    return MoleculeBatch(torch.from_numpy(x), graphs, torch.from_numpy(pairs))
+        if not self_loops:
+            np.fill_diagonal(block, _NO_EDGE)
+    counts = np.bincount(pairs, minlength=_NO_EDGE + 1)
+    present = np.flatnonzero(counts[:_NO_EDGE]).astype(np.uint8)
+    place = np.full(_NO_EDGE + 1, len(present), dtype=np.uint8)
+    place[present] = np.arange(len(present))
+    return MoleculeBatch(
+        torch.from_numpy(x),
+        graphs,
+        torch.from_numpy(place[pairs]),
+        torch.from_numpy(present),
+    )

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -151,7 +151,7 @@ class CompleteGraphs:
         for name, thing in vars(self).items():
             if isinstance(thing, Tensor):
                 setattr(moved, name, move(thing))
-        for derived in ("_edges", "pair_masks"):
+        for derived in ("_edges", "pair_masks", "lonely_rows"):
             vars(moved).pop(derived, None)
         return moved
 
@@ -219,6 +219,17 @@ class CompleteGraphs:
                 mask = mask & ~torch.eye(block.nodes, dtype=torch.bool, device=mask.device)
             masks.append(mask)
         return tuple(masks)
+
+    @cached_property
+    def lonely_rows(self) -> tuple[Optional[Tensor], ...]:
+        """For each block, which rows have no neighbours: ``bool [B, N]``; None if none has."""
+        padded = {w for n, w in zip(self.sizes, self._width.tolist(), strict=True) if n != w}
+        return tuple(
+            ~mask.any(dim=-1)
+            if block.nodes in padded or (block.nodes == 1 and not self.self_loops)
+            else None
+            for block, mask in zip(self.blocks, self.pair_masks, strict=True)
+        )
 
     # What a node's neighbours hold.
 

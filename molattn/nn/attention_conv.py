@@ -10,7 +10,7 @@ from torch_geometric.typing import OptTensor
 
 from ..graph.complete import CompleteGraphs
 from .dense import Attended, EdgeTerms, Prior, dense_attention
-from .edges import Edges, Graph, Pair, read_graph
+from .edges import EdgeAttr, Edges, Graph, Pair, read_graph
 from .functional import ScatteredEdges, check_temperature, normalise
 from .heads import HeadScore
 
@@ -76,7 +76,7 @@ class AttentionConv(MessagePassing):
             if hasattr(module, "reset_parameters"):
                 module.reset_parameters()  # pyright: ignore[reportCallIssue]
 
-    def read(self, x: Union[Tensor, Pair], graph: Graph, edge_attr: OptTensor) -> Edges:
+    def read(self, x: Union[Tensor, Pair], graph: Graph, edge_attr: EdgeAttr) -> Edges:
         """Check nodes, graph and edge features; any PyG graph becomes a list of edges.
 
         Raises:
@@ -162,9 +162,9 @@ class AttentionConv(MessagePassing):
     ) -> Attended:
         edge_key = edge_value = None
         if edges.attr is not None and projection.key is not None and projection.value is not None:
-            edge_key = projection.key(edges.attr).view(-1, self.heads, self.query_channels)
+            edge_key = projection.key(edges.features).view(-1, self.heads, self.query_channels)
             edge_key = self.head_score.key(edge_key)
-            edge_value = projection.value(edges.attr).view(-1, self.heads, self.head_channels)
+            edge_value = projection.value(edges.features).view(-1, self.heads, self.head_channels)
         size = (key.size(0), query.size(0))
         alpha = self.edge_updater(edges.index, query=query, key=key, edge_key=edge_key, size=size)
         if prior is not None:

@@ -1,5 +1,6 @@
 """Attention over complete graphs, as batched matrix products on padded blocks."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, Union
@@ -8,9 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..graph.coded import CodedEdges
 from ..graph.complete import Block, CompleteGraphs
 from .functional import DenseRows, normalise
 from .heads import HeadScore
+from .packed import packed_attention
 
 __all__ = ["Attended", "EdgeTerms", "PairRows", "Prior", "dense_attention"]
 
@@ -55,14 +58,27 @@ class EdgeTerms(NamedTuple):
     """What edges add to keys and values.
 
     Args:
-        attr: Features of each pair row, ``[P, D]``.
+        attr: Features of each pair row, ``[P, D]``, or codes of them.
         key: Their weight in the key, ``[H, C, D]``.
         value: Their weight in the value, ``[H, C, D]``.
     """
 
-    attr: Tensor
+    attr: Union[Tensor, CodedEdges]
     key: Tensor
     value: Tensor
+
+    @property
+    def features(self) -> Tensor:
+        """Features of each pair row, ``[P, D]``."""
+        return self.attr.dense() if isinstance(self.attr, CodedEdges) else self.attr
+
+    def basis(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Edges, and what each of their codes or features adds to keys and values."""
+        if isinstance(self.attr, CodedEdges):
+            table = self.attr.padded_table
+            key, value = (torch.einsum("md,hcd->mhc", table, w) for w in (self.key, self.value))
+            return self.attr.codes, key, value
+        return self.attr, self.key.permute(2, 0, 1), self.value.permute(2, 0, 1)
 
 
 class Prior(NamedTuple):
@@ -111,9 +127,10 @@ def dense_attention(
 ) -> Attended:
     r"""Attend over all pairs of each graph.
 
-    With a bilinear score no tensor of ``[pairs, H, C]`` is made, by two identities:
-    :math:`q_r \cdot W_{ke} e = (W_{ke}^\top q_r) \cdot e` and
-    :math:`\sum_s b_{rs} W_{ve} e_{rs} = W_{ve} \sum_s b_{rs} e_{rs}`.
+    A softmax of inner products, without a prior, runs as one step of autograd
+    (:func:`molattn.nn.packed.packed_attention`) unless weights or messages are asked for; the
+    other cases as ordinary batched products. Additive scores and messages need a tensor of
+    ``[pairs, H, C]``.
 
     Args:
         graph: The layout.
@@ -126,22 +143,47 @@ def dense_attention(
         dropout: Probability with which a weight is dropped; 0 outside training.
         prior: Weights to mix in, ``[P]``.
         return_alpha: Return the weights.
-        return_messages: Return the weighted value of each pair (costly).
+        return_messages: Return the weighted value of each pair.
     """
+    softmax = 0 < temperature < math.inf and query.dtype in (torch.float32, torch.float64)
+    asked = return_alpha or return_messages
+    if score.bilinear and softmax and prior is None and not asked:
+        basis = (None, None, None) if edges is None else edges.basis()
+        query = query if temperature == 1 else query / temperature
+        return Attended(packed_attention(graph, query, key, value, *basis, dropout), None, None)
+    return _plain(
+        graph, query, key, value, edges, score, temperature, dropout, prior,
+        return_alpha, return_messages,
+    )  # fmt: skip
+
+
+def _plain(
+    graph: CompleteGraphs,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    edges: Optional[EdgeTerms],
+    score: HeadScore,
+    temperature: float,
+    dropout: float,
+    prior: Optional[Prior],
+    return_alpha: bool,
+    return_messages: bool,
+) -> Attended:
+    """The same by ordinary autograd."""
+    attr = None if edges is None else edges.features
     edge_query = edge_key = None
     if edges is not None and score.bilinear:
         edge_query = torch.einsum("rhc,hcd->rhd", query, edges.key)
-    elif edges is not None:
-        edge_key = score.key(torch.einsum("pd,hcd->phc", edges.attr, edges.key))
+    elif edges is not None and attr is not None:
+        edge_key = score.key(torch.einsum("pd,hcd->phc", attr, edges.key))
     outs, pooled, alphas, messages = [], [], [], []
     for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
         q, k, v = (block.rows(t).transpose(1, 2) for t in (query, key, value))  # [B, H, N, C]
         if score.bilinear:
             logits = q @ k.mT
-            if edges is not None and edge_query is not None:
-                logits = logits + (block.rows(edge_query) @ block.pairs(edges.attr).mT).transpose(
-                    1, 2
-                )
+            if attr is not None and edge_query is not None:
+                logits = logits + (block.rows(edge_query) @ block.pairs(attr).mT).transpose(1, 2)
         else:
             logits = _pairwise(block, score, q, k, edge_key)
         alpha = normalise(logits, DenseRows(mask.unsqueeze(1)), temperature)
@@ -150,15 +192,15 @@ def dense_attention(
         applied = F.dropout(alpha, dropout) if dropout > 0 else alpha
         outs.append((applied @ v).transpose(1, 2).flatten(0, 1))
         by_receiver = applied.transpose(1, 2)  # [B, N, H, S]
-        if edges is not None:
-            pooled.append((by_receiver @ block.pairs(edges.attr)).flatten(0, 1))
+        if attr is not None:
+            pooled.append((by_receiver @ block.pairs(attr)).flatten(0, 1))
         if return_alpha:
             alphas.append(alpha.permute(0, 2, 3, 1).flatten(0, 2))
         if return_messages:
             pair_value = block.rows(value).unsqueeze(1)  # [B, 1, S, H, C]
-            if edges is not None:
+            if edges is not None and attr is not None:
                 pair_value = pair_value + torch.einsum(
-                    "brsd,hcd->brshc", block.pairs(edges.attr), edges.value
+                    "brsd,hcd->brshc", block.pairs(attr), edges.value
                 )
             weighted = by_receiver.transpose(2, 3).unsqueeze(-1) * pair_value
             messages.append(weighted.flatten(0, 2))

@@ -10,7 +10,7 @@ from torch_geometric.typing import OptTensor
 from ..graph.complete import CompleteGraphs
 from .attention_conv import AttentionConv, EdgeProjection, optional_linear
 from .dense import Attended
-from .edges import Edges, Graph, NodeGlobals, Pair, as_pair, at_receivers, read_globals
+from .edges import EdgeAttr, Edges, Graph, NodeGlobals, Pair, as_pair, at_receivers, read_globals
 from .gate import HeadGate
 from .heads import HeadCombine
 
@@ -60,7 +60,7 @@ class EdgeAttentionConv(AttentionConv):
     Shapes:
         - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
         - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
-        - **edge_attr**: ``[E, edge_dim]``
+        - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
         - **u**: ``[B, global_dim]``
         - **batch**: ``[N]``, or a pair for a bipartite graph; None = one graph
         - **output**: ``[N_dst, out_channels]``; then edges ``[E, edge_dim]`` with
@@ -146,7 +146,7 @@ class EdgeAttentionConv(AttentionConv):
         self,
         x: Union[Tensor, Pair],
         edge_index: Graph,
-        edge_attr: OptTensor = None,
+        edge_attr: EdgeAttr = None,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
         return_attention_weights: Optional[bool] = False,
@@ -226,7 +226,7 @@ class EdgeAttentionConv(AttentionConv):
         """Add the combined messages to the edge features, ``[E, edge_dim]``."""
         assert self.edge_combine is not None  # made with update_edges
         assert self.lin_edge_out is not None
-        return edges.attr + self.lin_edge_out(self.edge_combine(messages))
+        return edges.features + self.lin_edge_out(self.edge_combine(messages))
 
     def _project(
         self, x: Pair, u: OptTensor, batch: Union[Tensor, Pair, None]

@@ -10,9 +10,11 @@ from torch_geometric.typing import (
 )
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
+from ..graph.coded import CodedEdges
 from ..graph.complete import CompleteGraphs
 
 __all__ = [
+    "EdgeAttr",
     "Edges",
     "Graph",
     "NodeGlobals",
@@ -28,6 +30,7 @@ __all__ = [
 
 Pair = tuple[Tensor, Tensor]
 Graph = Union[Tensor, SparseTensor, CompleteGraphs]
+EdgeAttr = Union[Tensor, CodedEdges, None]
 
 
 class Edges(NamedTuple):
@@ -35,11 +38,18 @@ class Edges(NamedTuple):
 
     Args:
         index: Sender and receiver of each edge, ``int64 [2, E]``; or complete graphs.
-        attr: Features of each edge, ``[E, D]``, or None.
+        attr: Features of each edge, ``[E, D]``, or codes of them, or None.
     """
 
     index: Any
-    attr: Optional[Tensor]
+    attr: Union[Tensor, CodedEdges, None]
+
+    @property
+    def features(self) -> Tensor:
+        """Features of each edge, ``[E, D]``, of a graph that has them."""
+        if self.attr is None:
+            raise ValueError("the graph has no edge features")
+        return self.attr.dense() if isinstance(self.attr, CodedEdges) else self.attr
 
 
 def as_pair(x: Union[Tensor, Pair], name: str = "x") -> Pair:
@@ -57,7 +67,7 @@ def as_pair(x: Union[Tensor, Pair], name: str = "x") -> Pair:
     )
 
 
-def check_features(name: str, x: Tensor, channels: int, rows: Optional[int] = None) -> None:
+def check_features(name: str, x: object, channels: int, rows: Optional[int] = None) -> None:
     """Check that ``x`` is a floating ``[rows, channels]``; ``channels=-1`` allows any width.
 
     Raises:
@@ -66,21 +76,22 @@ def check_features(name: str, x: Tensor, channels: int, rows: Optional[int] = No
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: got {_kind(x)}, expected a tensor")
-    wanted = f"[{'*' if rows is None else rows}, {'*' if channels < 0 else channels}]"
     if (
         x.dim() != 2
         or (channels >= 0 and x.size(1) != channels)
         or (rows is not None and x.size(0) != rows)
     ):
-        raise ValueError(f"{name}: got shape {list(x.shape)}, expected {wanted}")
+        raise ValueError(f"{name}: got shape {list(x.shape)}, expected {_shape(rows, channels)}")
     if not x.is_floating_point():
-        raise TypeError(f"{name}: got {x.dtype}, expected a floating-point tensor {wanted}")
+        raise TypeError(
+            f"{name}: got {x.dtype}, expected a floating-point tensor {_shape(rows, channels)}"
+        )
 
 
 def read_graph(
     x: Union[Tensor, Pair],
     graph: Graph,
-    edge_attr: Optional[Tensor],
+    edge_attr: EdgeAttr,
     in_channels: Union[int, tuple[int, int]],
     edge_dim: Optional[int],
 ) -> Edges:
@@ -105,6 +116,8 @@ def read_graph(
     check_features("x" if one else "x[1] (receivers)", x_dst, target)
     if isinstance(graph, CompleteGraphs):
         return read_complete(x, graph, edge_attr, edge_dim)
+    if isinstance(edge_attr, CodedEdges):
+        raise TypeError("edge_attr: got CodedEdges, expected a tensor unless with CompleteGraphs")
     return read_edges(graph, edge_attr, x_src.size(0), x_dst.size(0), edge_dim)
 
 
@@ -146,7 +159,7 @@ def read_edges(
 def read_complete(
     x: Union[Tensor, Pair],
     graph: CompleteGraphs,
-    edge_attr: Optional[Tensor],
+    edge_attr: EdgeAttr,
     edge_dim: Optional[int],
 ) -> Edges:
     """Check the rows of complete graphs.
@@ -154,7 +167,7 @@ def read_complete(
     Args:
         x: Node rows ``[num_rows, F]``.
         graph: The layout.
-        edge_attr: Pair rows ``[num_pairs, D]``.
+        edge_attr: Pair rows ``[num_pairs, D]``, or codes of them.
         edge_dim: The ``D`` that is expected; -1: any; None: the layer reads no edge features.
 
     Raises:
@@ -164,6 +177,16 @@ def read_complete(
     if not isinstance(x, Tensor):
         raise TypeError(f"x: got {_kind(x)}, expected one tensor with CompleteGraphs")
     check_features("x", x, -1, graph.num_rows)
+    if isinstance(edge_attr, CodedEdges):
+        if edge_dim is None:
+            raise ValueError("edge_attr: got CodedEdges, expected None: edge_dim is None")
+        check_features("edge_attr.table", edge_attr.table, edge_dim)
+        if edge_attr.codes.shape != (graph.num_pairs,) or edge_attr.codes.dtype != torch.int64:
+            raise ValueError(
+                f"edge_attr.codes: got {edge_attr.codes.dtype} {list(edge_attr.codes.shape)}, "
+                f"expected torch.int64 [{graph.num_pairs}]"
+            )
+        return Edges(graph, edge_attr)
     return Edges(graph, _check_attr(edge_attr, graph.num_pairs, edge_dim))
 
 
@@ -285,6 +308,11 @@ def _check_range(index: Tensor, num_senders: int, num_receivers: int) -> None:
                 f"edge_index[{row}] ({role}s): got indices from {least} to {most}, "
                 f"expected 0 to {size - 1}"
             )
+
+
+def _shape(rows: Optional[int], channels: int) -> str:
+    """Only for messages: a compiler that sees a size become text fixes that size."""
+    return f"[{'*' if rows is None else rows}, {'*' if channels < 0 else channels}]"
 
 
 def _kind(thing: object) -> str:

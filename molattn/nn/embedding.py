@@ -54,7 +54,7 @@ class CodeEmbedding(nn.Module):
 
 
 class PairEmbedding(CodeEmbedding):
-    """A vector for each atom pair, computed once per distinct code.
+    """A vector for each kind of atom pair.
 
     Args:
         table: Component codes of each joint code, ``[K, P]``.
@@ -74,6 +74,4 @@ class PairEmbedding(CodeEmbedding):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Embed joint codes ``[E]``, or rows of component codes ``[E, P]``."""
-        if codes.dim() != 1:
-            return super().forward(codes)
-        return F.embedding(codes.int(), super().forward(self.table))
+        return super().forward(self.table[codes.long()] if codes.dim() == 1 else codes)

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.nn.dense.linear import Linear
-from torch_geometric.typing import OptTensor
 
 from .attention_conv import AttentionConv, EdgeProjection, optional_linear
-from .edges import Graph, Pair, as_pair
+from .edges import EdgeAttr, Graph, Pair, as_pair
 from .gate import HeadGate
 
 _VARIANTS = ("paper", "authors")
@@ -52,7 +51,7 @@ class GaANConv(AttentionConv):
     Shapes:
         - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
         - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
-        - **edge_attr**: ``[E, edge_dim]``
+        - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
         - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``,
           when asked for
 
@@ -120,7 +119,7 @@ class GaANConv(AttentionConv):
         self,
         x: Union[Tensor, Pair],
         edge_index: Graph,
-        edge_attr: OptTensor = None,
+        edge_attr: EdgeAttr = None,
         return_attention_weights: Optional[bool] = False,
     ) -> Any:
         """Update nodes.

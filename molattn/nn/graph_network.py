@@ -12,7 +12,7 @@ from torch_geometric.utils import scatter
 
 from ..graph.complete import CompleteGraphs
 from .edge_attention import EdgeAttentionConv
-from .edges import Edges, Graph, NodeGlobals, Pair, as_pair, read_globals, read_graph
+from .edges import EdgeAttr, Edges, Graph, NodeGlobals, Pair, as_pair, read_globals, read_graph
 
 EDGE_INPUTS = ("edge", "receiver", "sender", "global")
 NODE_INPUTS = ("edges", "node", "global")
@@ -195,7 +195,7 @@ class GraphNetwork(MessagePassing):
         self,
         x: Union[Tensor, Pair],
         edge_index: Graph,
-        edge_attr: OptTensor = None,
+        edge_attr: EdgeAttr = None,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
         return_attention_weights: Optional[bool] = False,
@@ -272,7 +272,7 @@ class GraphNetwork(MessagePassing):
         if self.attention is None:
             return self._own_edge_stage(x, edges, globals_)
         seen = (_if(on["sender"], x[0]), _if(on["receiver"], x[1]))
-        attr = None if edges.attr is None else _if(on["edge"], edges.attr)
+        attr = edges.attr if on["edge"] or edges.attr is None else torch.zeros_like(edges.features)
         heads, alpha, messages = self.attention.attend_heads(
             seen,
             Edges(edges.index, attr),
@@ -299,7 +299,11 @@ class GraphNetwork(MessagePassing):
     def _own_edge_stage(self, x: Pair, edges: Edges, globals_: Optional[NodeGlobals]) -> _EdgeStage:
         assert self.edge_function is not None  # or there is attention
         sender, receiver = edges.index[0], edges.index[1]
-        seen = {"edge": edges.attr, "receiver": x[1][receiver], "sender": x[0][sender]}
+        seen = {
+            "edge": None if edges.attr is None else edges.features,
+            "receiver": x[1][receiver],
+            "sender": x[0][sender],
+        }
         if globals_ is not None:
             at_nodes = globals_.at_nodes(globals_.values)
             one = globals_.batch is None
@@ -317,11 +321,11 @@ class GraphNetwork(MessagePassing):
         return _scatter(e, index, globals_.values.size(0), self.edge_to_global)
 
     def _through_edges(
-        self, x: Any, graph: CompleteGraphs, edge_attr: OptTensor, u: OptTensor, weights: bool
+        self, x: Any, graph: CompleteGraphs, edge_attr: EdgeAttr, u: OptTensor, weights: bool
     ) -> Any:
         """Take the general path on the list of all edges, and lay the results out in rows."""
         edges = read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim)
-        attr = None if edges.attr is None else graph.pairs_to_edges(edges.attr)
+        attr = None if edges.attr is None else graph.pairs_to_edges(edges.features)
         nodes = graph.rows_to_nodes(x)
         out = self(nodes, graph.edge_index, attr, u, graph.batch, weights)
         if not isinstance(out, tuple):

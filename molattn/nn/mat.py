@@ -10,7 +10,7 @@ from torch_geometric.nn.dense.linear import Linear
 from ..graph.complete import CompleteGraphs
 from .attention_conv import AttentionConv, EdgeProjection
 from .dense import PairRows, Prior
-from .edges import Edges, Graph, Pair, as_pair
+from .edges import EdgeAttr, Edges, Graph, Pair, as_pair
 from .functional import Receivers, ScatteredEdges, normalise
 
 _KERNELS = ("softmax", "exp")
@@ -125,7 +125,7 @@ class MATConv(AttentionConv):
         self,
         x: Union[Tensor, Pair],
         edge_index: Graph,
-        edge_attr: Tensor,
+        edge_attr: EdgeAttr,
         return_attention_weights: Optional[bool] = False,
     ) -> Any:
         """Update nodes.
@@ -162,13 +162,12 @@ class MATConv(AttentionConv):
 
     def _prior(self, edges: Edges, num_receivers: int) -> Prior:
         """What distances and bonds add to the weights."""
-        assert edges.attr is not None  # as read() checked
         receivers: Receivers
         if isinstance(edges.index, CompleteGraphs):
             receivers = PairRows(edges.index)
         else:
             receivers = ScatteredEdges(edges.index[1], num_receivers)
-        distance, bonded = edges.attr.unbind(dim=-1)
+        distance, bonded = edges.features.unbind(dim=-1)
         if self.kernel == "softmax":
             near = normalise(-distance, receivers)
         else:

@@ -15,10 +15,12 @@ SIZES = st.lists(st.integers(0, 12), max_size=12)
 def loop_edges(sizes, self_loops):
     edges, first = [], 0
     for n in sizes:
-        for receiver in range(n):
-            for sender in range(n):
-                if self_loops or sender != receiver:
-                    edges.append((first + sender, first + receiver))
+        edges += [
+            (first + sender, first + receiver)
+            for receiver in range(n)
+            for sender in range(n)
+            if self_loops or sender != receiver
+        ]
         first += n
     return torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
 

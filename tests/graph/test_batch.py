@@ -1,0 +1,59 @@
+"""Collation against the records it was given."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from molattn.graph import CodedEdges, collate
+from molattn.record import MoleculeRecord
+
+
+def random_record(size, rng, columns=3):
+    return MoleculeRecord(
+        atoms=rng.integers(0, 200, (size, columns), dtype=np.uint8),
+        pairs=rng.choice(np.array([0, 7, 131, 254], dtype=np.uint8), (size, size)),
+    )
+
+
+@given(
+    sizes=st.lists(st.integers(1, 8), min_size=1, max_size=8),
+    self_loops=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_every_atom_and_pair_arrives(sizes, self_loops, seed):
+    rng = np.random.default_rng(seed)
+    records = [random_record(size, rng) for size in sizes]
+    batch = collate(records, self_loops=self_loops)
+    graphs = batch.edge_index
+    assert graphs.sizes == tuple(sizes)
+    assert batch.num_graphs == len(sizes)
+    atoms = np.concatenate([record.atoms for record in records])
+    assert np.array_equal(graphs.rows_to_nodes(batch.x).numpy(), atoms)
+    joint = batch.pair_codes[graphs.pairs_to_edges(batch.edge_attr).long()]
+    sender, receiver = graphs.edge_index
+    first = np.cumsum([0, *sizes])
+    graph = graphs.batch[sender]
+    expected = [
+        records[g].pairs[s - first[g], r - first[g]]
+        for g, s, r in zip(graph.tolist(), sender.tolist(), receiver.tolist(), strict=True)
+    ]
+    assert joint.tolist() == expected
+    is_edge = torch.cat([mask.flatten() for mask in graphs.pair_masks])
+    assert bool((batch.edge_attr[~is_edge] == len(batch.pair_codes)).all())
+    assert sorted(set(joint.tolist())) == batch.pair_codes.tolist()
+
+
+def test_coded_edges_spread_their_table():
+    codes = torch.tensor([1, 2, 0])
+    edges = CodedEdges(codes, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert edges.dense().tolist() == [[3, 4], [0, 0], [1, 2]]
+
+
+def test_what_does_not_fit_is_said():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match=r"got 0 molecules with \[\] columns"):
+        collate([])
+    with pytest.raises(ValueError, match=r"got 2 molecules with \[3, 4\] columns"):
+        collate([random_record(2, rng), random_record(2, rng, columns=4)])
