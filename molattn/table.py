@@ -8,7 +8,6 @@ import csv
 import os
 import re
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -199,7 +198,7 @@ def bundled_dataset() -> Path:
     """
     places = (
         Path(__file__).parents[1] / "datasets",
-        Path(sysconfig.get_path("data")) / "share" / "molattn",
+        Path(__file__).parent,  # where the build puts it in a wheel
     )
     for place in places:
         if (place / "solubility.csv").is_file():
