@@ -1,0 +1,235 @@
+"""Every registered layer inside PyG: lazy widths, heterogeneous graphs, Sequential, Explainer."""
+
+import pytest
+import torch
+from torch_geometric.data import HeteroData
+from torch_geometric.explain import (
+    AttentionExplainer,
+    CaptumExplainer,
+    Explainer,
+    GNNExplainer,
+)
+from torch_geometric.nn import HeteroConv, Sequential, global_add_pool, to_hetero
+
+from molattn.graph import CompleteGraphs
+
+DOUBLE = torch.float64
+WRITES = ("author", "writes", "paper")
+CITES = ("paper", "cites", "paper")
+WRITTEN = ("paper", "written_by", "author")
+
+
+def assert_near(got, expected, tolerance=1e-10):
+    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+
+
+def test_widths_found_on_first_use(subject, multigraph):
+    lazy_edges = not (subject.layer.edge_columns or "update_edges" in subject.switches)
+    edge_dim = -1 if lazy_edges and subject.edge_dim else subject.edge_dim
+    known = subject.make()
+    x, given = subject.nodes(9), subject.features(20)
+    expected = subject.run(known, x, multigraph, given)
+    for in_channels in (-1, (-1, -1)):
+        lazy = subject.make(in_channels, edge_dim=edge_dim)
+        subject.run(lazy, x, multigraph, given)
+        shapes = {name: p.shape for name, p in lazy.named_parameters()}
+        assert shapes == {name: p.shape for name, p in known.named_parameters()}
+        lazy.load_state_dict(known.state_dict())
+        for name, part in subject.run(lazy, x, multigraph, given).items():
+            assert_near(part, expected[name])
+        fresh = subject.make(in_channels, edge_dim=edge_dim)
+        fresh.load_state_dict(known.state_dict())  # before first use
+        assert_near(subject.run(fresh, x, multigraph, given)["nodes"], expected["nodes"])
+
+
+def test_widths_found_on_complete_graphs(dense_subject):
+    graph = CompleteGraphs([2, 3])
+    lazy = dense_subject.make(-1)
+    given = dense_subject.features(graph.num_edges, batch=graph.batch)
+    x = dense_subject.nodes(5)
+    first = dense_subject.run_complete(lazy, x, graph, given)
+    assert_near(dense_subject.run(lazy, x, graph.edge_index, given)["nodes"], first["nodes"])
+
+
+def test_partial_receivers(subject, multigraph):
+    """A sampled batch: the first nodes receive, all send."""
+    if not subject.layer.bipartite:
+        pytest.skip("one set of nodes only")
+    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
+    whole = subject.run(conv, x, multigraph, given, weights=True)
+    mine = multigraph[1] < 3
+    part = given | ({"edge_attr": given["edge_attr"][mine]} if "edge_attr" in given else {})
+    some = subject.run(conv, (x, x[:3]), multigraph[:, mine], part, weights=True)
+    assert_near(some["nodes"], whole["nodes"][:3])
+    assert_near(some["weights"], whole["weights"][mine])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|invariant).*:UserWarning")
+def test_a_transposed_csc_matrix_is_an_adj_t(subject):
+    edge_index = torch.tensor([[0, 2, 1, 3], [0, 0, 1, 1]])
+    adj = torch.sparse_coo_tensor(edge_index, torch.ones(4, dtype=DOUBLE), (4, 2))
+    adj_t = adj.to_sparse_csc().t()
+    assert adj_t.layout == torch.sparse_csr
+    conv = subject.make()
+    x = subject.nodes(4)
+    batch = (torch.zeros(4, dtype=torch.long), torch.zeros(2, dtype=torch.long))
+    given = subject.features(4, batch=batch)
+    expected = subject.run(conv, (x, x[:2]), edge_index, given, weights=True)
+    got = subject.run(conv, (x, x[:2]), adj_t, given, weights=True)
+    assert got["graph"] is adj_t
+    assert_near(got["nodes"], expected["nodes"])
+    assert_near(got["weights"], expected["weights"])
+
+
+class TwoLayers(torch.nn.Module):
+    def __init__(self, subject, edge_dim):
+        super().__init__()
+        self.first = subject.layer.make((-1, -1), 6, 2, edge_dim=edge_dim)
+        self.second = subject.layer.make((-1, -1), 6, 2, edge_dim=edge_dim)
+
+    def forward(self, x, edge_index, edge_attr):
+        x = self.first(x, edge_index, edge_attr).relu()
+        return self.second(x, edge_index, edge_attr)
+
+
+def library(edge_dim):
+    """Authors, papers, and three kinds of edges."""
+    data = HeteroData()
+    data["author"].x = torch.randn(4, 3)
+    data["paper"].x = torch.randn(6, 5)
+    for kind, count in ((WRITES, 7), (CITES, 9), (WRITTEN, 7)):
+        rows = [data[kind[i]].num_nodes for i in (0, 2)]
+        data[kind].edge_index = torch.stack([torch.randint(0, n, (count,)) for n in rows])
+        data[kind].edge_attr = torch.rand(count, edge_dim)
+    return data
+
+
+def test_to_hetero(plain_subject):
+    edge_dim = plain_subject.edge_dim or 2
+    data = library(edge_dim)
+    model = to_hetero(TwoLayers(plain_subject, edge_dim), data.metadata(), aggr="sum").eval()
+    given = (data.x_dict, data.edge_index_dict, data.edge_attr_dict)
+    out = model(*given)
+    assert {kind: x.shape for kind, x in out.items()} == {"author": (4, 6), "paper": (6, 6)}
+
+    def layer(convs, xs):
+        """By hand: one layer for each kind of edge, summed over kinds for each receiver."""
+        sums = {}
+        for kind in data.edge_types:
+            x = xs[kind[0]] if kind[0] == kind[2] else (xs[kind[0]], xs[kind[2]])
+            conv = convs["__".join(kind)]
+            new = conv(x, data[kind].edge_index, data[kind].edge_attr)
+            sums[kind[2]] = sums.get(kind[2], 0) + new
+        return sums
+
+    hidden = {kind: x.relu() for kind, x in layer(model.first, data.x_dict).items()}
+    for kind, expected in layer(model.second, hidden).items():
+        torch.testing.assert_close(out[kind], expected)
+
+
+def test_hetero_conv(plain_subject):
+    edge_dim = plain_subject.edge_dim or 2
+    data = library(edge_dim)
+    widths = {"author": 3, "paper": 5}
+    convs = {
+        kind: plain_subject.layer.make((widths[kind[0]], widths[kind[2]]), 6, 2, edge_dim=edge_dim)
+        for kind in data.edge_types
+    }
+    model = HeteroConv(convs, aggr="sum")
+    out = model(data.x_dict, data.edge_index_dict, edge_attr_dict=data.edge_attr_dict)
+    (from_papers,) = (kind for kind in data.edge_types if kind[2] == "author")
+    author = convs[from_papers](
+        (data["paper"].x, data["author"].x),
+        data[from_papers].edge_index,
+        data[from_papers].edge_attr,
+    )
+    torch.testing.assert_close(out["author"], author)
+    assert out["paper"].shape == (6, 6)
+
+
+def test_sequential(plain_subject, multigraph):
+    edge_dim = plain_subject.edge_dim or 2
+    layers = [plain_subject.layer.make(width, 6, 2, edge_dim=edge_dim).double() for width in (4, 6)]
+    steps = "x, edge_index, edge_attr -> x"
+    model = Sequential(
+        "x, edge_index, edge_attr, batch",
+        [
+            (layers[0], steps),
+            torch.nn.ReLU(),
+            (layers[1], steps),
+            (global_add_pool, "x, batch -> x"),
+        ],
+    )
+    x, attr = plain_subject.nodes(9), torch.rand(20, edge_dim, dtype=DOUBLE)
+    batch = torch.zeros(9, dtype=torch.long)
+    expected = layers[1](layers[0](x, multigraph, attr).relu(), multigraph, attr)
+    assert_near(model(x, multigraph, attr, batch), expected.sum(0, keepdim=True))
+
+
+class Classifier(torch.nn.Module):
+    """One layer and log-probabilities of two classes for each node."""
+
+    def __init__(self, subject):
+        super().__init__()
+        self.subject = subject
+        self.conv = subject.make(dtype=torch.float32)
+        self.lin = torch.nn.Linear(6, 2)
+
+    def forward(self, x, edge_index, edge_attr=None, u=None):
+        given = {k: v for k, v in (("edge_attr", edge_attr), ("u", u)) if v is not None}
+        nodes = self.subject.run(self.conv, x, edge_index, given)["nodes"]
+        return self.lin(nodes).log_softmax(-1)
+
+
+def explained(subject, multigraph, algorithm, **masks):
+    model = Classifier(subject).eval()
+    features = subject.features(20, dtype=torch.float32)
+    given = {k: v.detach() for k, v in features.items() if v is not None}
+    explainer = Explainer(
+        model,
+        algorithm,
+        explanation_type="model",
+        model_config={
+            "mode": "multiclass_classification",
+            "task_level": "node",
+            "return_type": "log_probs",
+        },
+        **masks,
+    )
+    x = torch.randn(9, 4)
+    return model, x, given, explainer(x, multigraph, **given)
+
+
+def test_attention_explainer_sees_the_weights(subject, multigraph):
+    model, x, given, explanation = explained(
+        subject, multigraph, AttentionExplainer(reduce="mean"), edge_mask_type="object"
+    )
+    out = subject.run(model.conv, x, multigraph, given, weights=True)
+    torch.testing.assert_close(explanation.edge_mask, out["weights"].mean(-1))
+
+
+def test_gnn_explainer(subject, multigraph):
+    _, _, _, explanation = explained(
+        subject,
+        multigraph,
+        GNNExplainer(epochs=3),
+        node_mask_type="attributes",
+        edge_mask_type="object",
+    )
+    assert explanation.node_mask.shape == (9, 4)
+    assert explanation.edge_mask.shape == (20,)
+    assert bool((explanation.edge_mask > 0).any())
+
+
+def test_captum_explainer(subject, multigraph):
+    pytest.importorskip("captum", reason="captum is not installed")
+    _, _, _, explanation = explained(
+        subject,
+        multigraph,
+        CaptumExplainer("IntegratedGradients", n_steps=5),
+        node_mask_type="attributes",
+        edge_mask_type="object",
+    )
+    assert bool(explanation.node_mask.abs().sum() > 0)
+    assert bool(explanation.edge_mask.abs().sum() > 0)
+    assert bool(explanation.edge_mask.isfinite().all())

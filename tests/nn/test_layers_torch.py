@@ -1,0 +1,183 @@
+"""Every registered layer inside torch: compile, export, copies, number types, devices."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.export import Dim
+
+from molattn.graph import CompleteGraphs
+
+DOUBLE = torch.float64
+# Nodes and edges; the first are unlike any width, or the compiler would take them for one.
+SIZES = [(11, 17), (20, 60), (3, 4), (7, 7)]
+
+
+def random_inputs(subject, num_nodes, num_edges, dtype=torch.float32):
+    x = subject.nodes(num_nodes, dtype=dtype)
+    edge_index = torch.randint(0, num_nodes, (2, num_edges))
+    return x, edge_index, subject.features(num_edges, dtype=dtype)
+
+
+def tensors(out):
+    return [t for t in (out if isinstance(out, tuple) else (out,)) if torch.is_tensor(t)]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+def test_compiled_by_inductor(plain_subject):
+    torch._dynamo.reset()
+    conv = plain_subject.make(dtype=torch.float32)
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        for size in SIZES:
+            x, edge_index, given = random_inputs(plain_subject, *size)
+            got, expected = (f(x, edge_index, **given) for f in (compiled, conv))
+            torch.testing.assert_close(got, expected)
+
+
+def test_compiled_once_for_all_sizes(subject):
+    """In values and gradients; sizes 0 and 1 are always cases of their own to the compiler."""
+    torch._dynamo.reset()
+    conv = subject.make(dtype=torch.float32)
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend=counter)
+    frames = 0
+    for size in SIZES:
+        x, edge_index, given = random_inputs(subject, *size)
+        got, expected = (tensors(f(x, edge_index, **given)) for f in (compiled, conv))
+        gradients = [
+            torch.autograd.grad(sum(t.square().sum() for t in out), [x, *conv.parameters()])
+            for out in (got, expected)
+        ]
+        torch.testing.assert_close(got, expected)
+        torch.testing.assert_close(*gradients)
+        frames = frames or counter.frame_count
+        assert counter.frame_count == frames
+
+
+def test_exported_for_all_sizes(subject):
+    conv = subject.make(dtype=torch.float32)
+    nodes, edges = Dim("nodes"), Dim("edges")
+    x, edge_index, given = random_inputs(subject, *SIZES[0])
+    given = {k: v for k, v in given.items() if v is not None}
+    shapes = {"x": {0: nodes}, "edge_index": {1: edges}, "edge_attr": {0: edges}, "u": None}
+    shapes = {name: shapes[name] for name in ("x", "edge_index", *given)}
+    program = torch.export.export(conv, (x, edge_index), given, dynamic_shapes=shapes)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    for size in (*SIZES, (4, 0), (1, 1), (1, 3), (2, 1)):
+        x, edge_index, given = random_inputs(subject, *size)
+        given = {k: v for k, v in given.items() if v is not None}
+        got, expected = (tensors(f(x, edge_index, **given)) for f in (loaded, conv))
+        torch.testing.assert_close(got, expected)
+
+
+def test_copies_are_the_same_layer(subject, multigraph):
+    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
+    expected = subject.run(conv, x, multigraph, given)["nodes"]
+    assert torch.equal(subject.run(copy.deepcopy(conv), x, multigraph, given)["nodes"], expected)
+    pickled = pickle.loads(pickle.dumps(conv))
+    assert torch.equal(subject.run(pickled, x, multigraph, given)["nodes"], expected)
+    assert repr(pickled) == repr(conv)
+    other = subject.make()
+    assert not torch.allclose(subject.run(other, x, multigraph, given)["nodes"], expected)
+    other.load_state_dict(conv.state_dict())
+    assert torch.equal(subject.run(other, x, multigraph, given)["nodes"], expected)
+
+
+def test_a_copy_has_parameters_of_its_own(subject, multigraph):
+    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
+    expected = subject.run(conv, x, multigraph, given)["nodes"]
+    for parameter in copy.deepcopy(conv).parameters():
+        parameter.data.zero_()
+    assert torch.equal(subject.run(conv, x, multigraph, given)["nodes"], expected)
+
+
+def test_reset_parameters_draws_anew(subject):
+    conv = subject.make()
+    before = copy.deepcopy(conv.state_dict())
+    torch.manual_seed(1)
+    conv.reset_parameters()
+    first = copy.deepcopy(conv.state_dict())
+    torch.manual_seed(1)
+    conv.reset_parameters()
+    weights = [name for name in before if name.endswith("weight")]
+    assert any(not torch.equal(before[name], first[name]) for name in weights)
+    for name, value in conv.state_dict().items():
+        assert torch.equal(value, first[name])
+
+
+def test_every_parameter_has_a_gradient(subject, multigraph):
+    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
+    out = subject.run(conv, x, multigraph, given)
+    sum(part.square().sum() for part in out.values()).backward()
+    for name, parameter in conv.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool((parameter.grad != 0).any()), name
+
+
+@pytest.mark.parametrize(
+    "dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.1), (torch.float16, 0.02)]
+)
+def test_number_types(subject, multigraph, dtype, tolerance):
+    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
+    expected = subject.run(conv, x, multigraph, given, weights=True)
+
+    def cast(t):
+        return t.to(dtype) if torch.is_tensor(t) and t.is_floating_point() else t
+
+    small = {k: cast(v) for k, v in given.items()}
+    got = subject.run(copy.deepcopy(conv).to(dtype), cast(x), multigraph, small, weights=True)
+    for name in got.keys() - {"graph"}:
+        assert got[name].dtype == dtype
+        scale = max(1.0, float(expected[name].detach().abs().max()))
+        error = (got[name].double() - expected[name]).detach().abs().max()
+        assert float(error) <= tolerance * scale
+
+
+def test_number_types_on_complete_graphs(dense_subject):
+    graph = CompleteGraphs([1, 4, 3])
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.1)):
+        conv = dense_subject.make(dtype=dtype)
+        x = dense_subject.nodes(8, dtype=dtype)
+        given = dense_subject.features(graph.num_edges, batch=graph.batch, dtype=dtype)
+        flat = dense_subject.run(conv, x, graph.edge_index, given)
+        for name, part in dense_subject.run_complete(conv, x, graph, given).items():
+            assert part.dtype == dtype
+            torch.testing.assert_close(part, flat[name], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.gpu
+def test_cuda_gives_the_same_numbers(subject, multigraph):
+    conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
+    expected = subject.run(conv, x, multigraph, given, weights=True)
+    there = {k: v.cuda() if torch.is_tensor(v) else v for k, v in given.items()}
+    got = subject.run(conv.cuda(), x.cuda(), multigraph.cuda(), there, weights=True)
+    for name in got.keys() - {"graph"}:
+        torch.testing.assert_close(got[name].cpu(), expected[name], rtol=0, atol=1e-10)
+
+
+@pytest.mark.gpu
+def test_cuda_on_complete_graphs(dense_subject):
+    graph = CompleteGraphs([1, 4, 3])
+    conv, x = dense_subject.make(), dense_subject.nodes(8)
+    given = dense_subject.features(graph.num_edges, batch=graph.batch)
+    there = {k: v.cuda() for k, v in given.items() if k != "batch"} | {"batch": None}
+    expected = dense_subject.run(conv, x, graph.edge_index, given)["nodes"]
+    if "edge_attr" in there:
+        there["edge_attr"] = graph.edges_to_pairs(given["edge_attr"]).cuda()
+    there.pop("batch")
+    rows = graph.nodes_to_rows(x).cuda()
+    got = dense_subject.run(conv.cuda(), rows, graph.to("cuda"), there)["nodes"]
+    torch.testing.assert_close(graph.rows_to_nodes(got.cpu()), expected, rtol=0, atol=1e-10)
+
+
+def test_repr_names_class_and_widths(subject):
+    assert repr(subject.make()) == f"{subject.layer.conv.__name__}(4, 6, heads=2)"
+    pair = f"{subject.layer.conv.__name__}((4, 7), 6, heads=2)"
+    assert repr(subject.make((4, 7))) == pair
