@@ -11,6 +11,7 @@ __all__ = ["ArchitectureConfig", "DataConfig", "OptimisationConfig", "PredictCon
 
 Score = Literal["dot", "scaled_dot", "general", "additive", "gatv2"]
 Combine = Literal["linear", "concat", "mean", "max", "weighted"]
+TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
 SplitMethod = Literal["random", "scaffold"]
 Device = Literal["auto", "cpu", "gpu"]
 
@@ -57,6 +58,11 @@ class DataConfig:
         smiles_column: Column that holds the SMILES.
         target_columns: Columns to learn.
         target_units: Unit of each target, for tables and plots.
+        task: What each target is, or all of them: regression, classification, binary or
+            multiclass; by default their labels decide.
+        task_weights: Weight of each target in the loss.
+        weight_column: Column of each row's weight in the loss.
+        feature_columns: Columns of numbers that the model reads beside the molecule.
         split_column: Column that names each row's part; without validation rows in it, some of
             its training rows are set aside.
         split: How rows are parted where no column says it, at random by default; scaffold keeps
@@ -69,6 +75,10 @@ class DataConfig:
     smiles_column: str = "smiles"
     target_columns: tuple[str, ...] = ()
     target_units: tuple[str, ...] = ()
+    task: tuple[TaskChoice, ...] = ()
+    task_weights: tuple[float, ...] = ()
+    weight_column: str | None = None
+    feature_columns: tuple[str, ...] = ()
     split_column: str | None = None
     split: SplitMethod | None = None
     validation_size: float = 0.1
@@ -84,19 +94,41 @@ class DataConfig:
                 f"--validation-size + --test-size: got {self.validation_size} + {self.test_size}, "
                 "expected a sum below 1"
             )
-        for name in ("target_columns", "target_units"):
+        self._check_lists()
+
+    def _check_lists(self) -> None:
+        for name in ("target_columns", "target_units", "task", "task_weights", "feature_columns"):
             if not isinstance(getattr(self, name), tuple):
                 got = quoted(getattr(self, name))
-                raise InputError(f"{_option(name)}: got {got}, expected a tuple of texts")
-        if len(set(self.target_columns)) != len(self.target_columns):
-            raise InputError(
-                f"--target-columns: got {list(self.target_columns)}, expected each column once"
-            )
-        if self.target_units and len(self.target_units) != len(self.target_columns):
-            raise InputError(
-                f"--target-units: got {len(self.target_units)}, expected one for each of the "
-                f"{len(self.target_columns)} target columns"
-            )
+                raise InputError(f"{_option(name)}: got {got}, expected a tuple")
+        for name in ("target_columns", "feature_columns"):
+            if len(set(getattr(self, name))) != len(getattr(self, name)):
+                got = list(getattr(self, name))
+                raise InputError(f"{_option(name)}: got {got}, expected each column once")
+        targets = len(self.target_columns)
+        for name, fits in (
+            ("target_units", (0, targets)),
+            ("task_weights", (0, targets)),
+            ("task", (0, 1, targets)),
+        ):
+            if (got := len(getattr(self, name))) not in fits:
+                raise InputError(
+                    f"{_option(name)}: got {got}, expected one for each of the {targets} target "
+                    "columns"
+                )
+        for task in self.task:
+            if task not in get_args(TaskChoice):
+                choices = ", ".join(get_args(TaskChoice))
+                raise InputError(f"--task: got {quoted(task)}, expected one of {choices}")
+        for weight in self.task_weights:
+            if (
+                isinstance(weight, bool)
+                or not isinstance(weight, (int, float))
+                or not (0.0 <= weight < inf)
+            ):
+                raise InputError(f"--task-weights: got {quoted(weight)}, expected numbers from 0")
+        if self.task_weights and not any(self.task_weights):
+            raise InputError("--task-weights: got zeros alone, expected a positive number")
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,13 @@ from molattn.config import DataConfig
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.table import Row, Table, listed
+from molattn.task import Task
 
 __all__ = [
     "Molecules",
     "SkippedRow",
     "TrainingTable",
+    "column_scaling",
     "featurize",
     "parse_target",
     "part_rows",
@@ -47,11 +49,16 @@ class Molecules(NamedTuple):
 
     Args:
         records: n molecules.
-        targets: Their labels ``[n, T]`` in original units, NaN where missing.
+        targets: Their labels ``[n, T]`` in original units or as places of classes (see
+            :class:`molattn.task.Task`), NaN where missing.
+        weights: Their weights in the loss ``[n]``, of mean 1; None where all count the same.
+        features: Further numbers of each ``[n, F]`` in original units; None where there are none.
     """
 
     records: Sequence[MoleculeRecord]
     targets: NDArray[np.float64]
+    weights: NDArray[np.float64] | None = None
+    features: NDArray[np.float64] | None = None
 
 
 class SkippedRow(NamedTuple):
@@ -73,7 +80,11 @@ class TrainingTable:
         rows: The usable rows, in order.
         smiles: Their SMILES.
         records: Their molecules.
-        targets: Their labels ``float64 [n, T]`` in original units, NaN where missing.
+        tasks: What is to be learned.
+        targets: Their labels ``float64 [n, T]`` in original units or as places of classes (see
+            :class:`molattn.task.Task`), NaN where missing.
+        weights: Their weights ``float64 [n]``, or None without a weight column.
+        features: Further numbers ``float64 [n, F]``, or None without feature columns.
         parts: The cell of the split column for each row, or None without one.
         skipped: The other rows.
     """
@@ -83,7 +94,10 @@ class TrainingTable:
     rows: list[Row]
     smiles: list[str]
     records: list[MoleculeRecord]
+    tasks: tuple[Task, ...]
     targets: NDArray[np.float64]
+    weights: NDArray[np.float64] | None
+    features: NDArray[np.float64] | None
     parts: list[str] | None
     skipped: list[SkippedRow]
 
@@ -91,6 +105,15 @@ class TrainingTable:
     def rows_in(self) -> int:
         """Number of rows in the file."""
         return len(self.rows) + len(self.skipped)
+
+    def molecules(self, rows: NDArray[np.int64]) -> Molecules:
+        """Return some of the molecules, by their places among the usable rows."""
+        return Molecules(
+            [self.records[row] for row in rows],
+            self.targets[rows],
+            None if self.weights is None else self.weights[rows],
+            None if self.features is None else self.features[rows],
+        )
 
 
 def featurize(smiles: str, featurizer: Featurizer) -> MoleculeRecord | SmilesError:
@@ -184,7 +207,10 @@ def read_training_table(
         rows=rows,
         smiles=smiles,
         records=records,
+        tasks=tuple(map(Task, config.target_columns)),
         targets=np.asarray(labels, dtype=np.float64),
+        weights=None,
+        features=None,
         parts=None if split_index is None else [row.cells[split_index] for row in rows],
         skipped=skipped,
     )
@@ -224,16 +250,30 @@ def part_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
 
 
 def target_scaling(
-    targets: NDArray[np.float64],
+    targets: NDArray[np.float64], tasks: Sequence[Task]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean and standard deviation of each target over its labels.
 
-    A target that does not vary gets the scale 1.
+    A classification gets mean 0 and scale 1, and a target that does not vary the scale 1.
 
     Args:
         targets: ``[n, T]``, NaN where missing, some label in every column.
+        tasks: The T tasks.
     """
-    mean, scale = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
+    mean, scale = column_scaling(targets)
+    is_number = np.array([task.kind == "regression" for task in tasks])
+    return np.where(is_number, mean, 0.0), np.where(is_number, scale, 1.0)
+
+
+def column_scaling(
+    values: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean and standard deviation of each column, 1 where it does not vary.
+
+    Args:
+        values: ``[n, C]``, NaN where missing, some value in every column.
+    """
+    mean, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
     # Equal labels leave rounding noise, not zero, for a standard deviation.
     varies = scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
     return mean, np.where(varies, scale, 1.0)

@@ -25,6 +25,7 @@ from molattn.config import OptimisationConfig, TrainConfig
 from molattn.dataset import (
     Molecules,
     TrainingTable,
+    column_scaling,
     part_rows,
     read_training_table,
     target_scaling,
@@ -106,17 +107,14 @@ def train(config: TrainConfig, console: Console | None = None) -> TrainingRun:
         line = f"{table.path}: {_counts(table)}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     parts = part_rows(table, config.data, optimisation.seed)
-    train_rows, validation_rows = (
-        Molecules([table.records[row] for row in rows], table.targets[rows])
-        for rows in (parts.train, parts.val)
-    )
+    train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
     for task, name in enumerate(config.data.target_columns):
         if np.isnan(train_rows.targets[:, task]).all():
             raise InputError(
                 f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
             )
     with _seeded(optimisation.seed):
-        model = _new_model(config, featurizer)
+        model = _new_model(config, table, featurizer)
         history = fit(model, train_rows, validation_rows, optimisation, console)
     return TrainingRun(config, table, parts, model, history, time.perf_counter() - start)
 
@@ -143,7 +141,9 @@ def fit(
     Raises:
         MolattnError: If a loss stops being finite.
     """
-    model.set_target_scaling(*target_scaling(train.targets))
+    model.set_target_scaling(*target_scaling(train.targets, model.config.tasks))
+    if train.features is not None:
+        model.set_feature_scaling(*column_scaling(train.features))
     best = _KeepBest(config.patience)
     callbacks: list[Callback] = [best]
     if console is not None:
@@ -172,11 +172,21 @@ def fit(
     return History(module.epochs, best.epoch)
 
 
-def _new_model(config: TrainConfig, featurizer: Featurizer) -> MolAttn:
+def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer) -> MolAttn:
+    features = config.data.feature_columns
     try:
-        return MolAttn(MolAttnConfig(config.data.target_columns, config.architecture, featurizer))
+        return MolAttn(MolAttnConfig(table.tasks, config.architecture, featurizer, features))
     except ValueError as error:  # the layers' own complaint about an option
         raise InputError(f"the network cannot be built so: {error}") from error
+
+
+class LabelledBatch(NamedTuple):
+    """Molecules ``[n]`` with targets ``[n, T]``, and weights ``[n]`` and features ``[n, F]``."""
+
+    molecules: MoleculeBatch
+    targets: Tensor
+    weights: Tensor | None
+    features: Tensor | None
 
 
 class _Regression(pl.LightningModule):
@@ -218,7 +228,7 @@ class _Regression(pl.LightningModule):
     def on_train_epoch_start(self) -> None:
         self._epoch_start = time.perf_counter()
 
-    def training_step(self, batch: tuple[MoleculeBatch, Tensor], index: int) -> Tensor:
+    def training_step(self, batch: LabelledBatch, index: int) -> Tensor:
         total, count = self._squared_error(batch)
         loss = total / count.clamp(min=1)
         if not math.isfinite(value := loss.item()):
@@ -229,7 +239,7 @@ class _Regression(pl.LightningModule):
         self._train.add(total.detach(), count)
         return loss
 
-    def validation_step(self, batch: tuple[MoleculeBatch, Tensor], index: int) -> None:
+    def validation_step(self, batch: LabelledBatch, index: int) -> None:
         self._validation.add(*self._squared_error(batch))
 
     def on_validation_epoch_end(self) -> None:
@@ -247,10 +257,9 @@ class _Regression(pl.LightningModule):
             )
         self.epochs.append(epoch)
 
-    def _squared_error(self, batch: tuple[MoleculeBatch, Tensor]) -> tuple[Tensor, Tensor]:
-        molecules, target = batch
-        scaled = (target - self.model.target_mean) / self.model.target_scale
-        return masked_squared_error(self.model(molecules), scaled)
+    def _squared_error(self, batch: LabelledBatch) -> tuple[Tensor, Tensor]:
+        prediction = self.model(batch.molecules, batch.features)
+        return masked_squared_error(prediction, self.model.scale(batch.targets))
 
 
 class _RunningMean:
@@ -320,9 +329,17 @@ def _regression(module: pl.LightningModule) -> _Regression:
 def _loader(
     model: MolAttn, molecules: Molecules, config: OptimisationConfig, *, shuffle: bool
 ) -> DataLoader[Any]:
-    def collate(rows: list[int]) -> tuple[MoleculeBatch, Tensor]:
-        batch = model.collate([molecules.records[row] for row in rows])
-        return batch, torch.tensor(molecules.targets[rows], dtype=torch.float32)
+    def collate(rows: list[int]) -> LabelledBatch:
+        weights, features = (
+            None if values is None else torch.tensor(values[rows], dtype=torch.float32)
+            for values in (molecules.weights, molecules.features)
+        )
+        return LabelledBatch(
+            model.collate([molecules.records[row] for row in rows]),
+            torch.tensor(molecules.targets[rows], dtype=torch.float32),
+            weights,
+            features,
+        )
 
     return DataLoader(
         range(len(molecules.records)),  # pyright: ignore[reportArgumentType]

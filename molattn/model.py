@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 import torch
@@ -25,11 +25,12 @@ from .nn.embedding import CodeEmbedding, PairEmbedding
 from .nn.encoder import Encoder
 from .nn.readout import Readout
 from .record import MoleculeRecord
+from .task import Task, output_slices
 from .version import __version__
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
-_FORMAT = 1
+_FORMAT = 2
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -38,30 +39,54 @@ class MolAttnConfig:
     """All that a model is besides its weights.
 
     Args:
-        targets: Names of the predicted properties.
+        tasks: The predicted properties; a text is a regression of that name.
         architecture: The network.
         featurizer: What it sees of a molecule.
+        features: Names of further numbers of a molecule, which join the readout.
 
     Raises:
-        InputError: No target, or two of one name.
+        InputError: No task, two of one name, or outputs or features of one name.
     """
 
-    targets: tuple[str, ...]
+    tasks: tuple[Task, ...]
     architecture: ArchitectureConfig = field(default_factory=ArchitectureConfig)
     featurizer: Featurizer = field(default_factory=default_featurizer)
+    features: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.targets or len(set(self.targets)) != len(self.targets):
-            raise InputError(f"targets: got {self.targets}, expected one or more distinct names")
+        given: Any = (self.tasks,) if isinstance(self.tasks, (str, Task)) else self.tasks
+        tasks = tuple(Task(task) if isinstance(task, str) else task for task in given)
+        object.__setattr__(self, "tasks", tasks)
+        object.__setattr__(self, "features", tuple(self.features))
+        for what, names in (
+            ("tasks", self.targets),
+            ("outputs", self.output_names),
+            ("features", self.features),
+        ):
+            if len(set(names)) != len(names) or (what == "tasks" and not names):
+                raise InputError(
+                    f"{what}: got {', '.join(names) or 'none'}, expected distinct names"
+                )
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the tasks."""
+        return tuple(task.name for task in self.tasks)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of all that is predicted, in the order of a prediction's columns."""
+        return tuple(name for task in self.tasks for name in task.output_names)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types, with the versions that wrote it."""
         return {
             "format": _FORMAT,
             "molattn_version": __version__,
-            "targets": list(self.targets),
+            "tasks": [task.to_dict() for task in self.tasks],
             "architecture": asdict(self.architecture),
             "featurizer": self.featurizer.to_dict(),
+            "features": list(self.features),
         }
 
     @classmethod
@@ -83,9 +108,10 @@ class MolAttnConfig:
             "model config, architecture", options, {f.name for f in fields(ArchitectureConfig)}
         )
         return cls(
-            targets=tuple(config["targets"]),
+            tasks=tuple(Task.from_dict(task) for task in config["tasks"]),
             architecture=ArchitectureConfig(**options),
             featurizer=Featurizer.from_dict(config["featurizer"]),
+            features=tuple(config["features"]),
         )
 
 
@@ -98,7 +124,7 @@ A molecular property predictor made with molattn: attention over all atom pairs.
     model = MolAttn.from_pretrained("FOLDER")
     model.predict(["CCO"])
 
-`config.json` holds the network's options, the features it reads and the names of its targets;
+`config.json` holds the network's options, the features it reads and what it predicts;
 `model.safetensors` its weights and the scaling of its targets.
 """
 
@@ -112,20 +138,22 @@ class MolAttn(
 ):
     """Attention over all atom pairs of a molecule, and a prediction of its properties.
 
-    Codes are embedded, encoded by residual attention blocks, read out over atoms and mapped to
-    one number for each target.
+    Codes are embedded, encoded by residual attention blocks, read out over atoms, joined by further
+    features of the molecule if there are any, and mapped to the outputs of each task.
 
     Args:
         config: All options.
 
     Example:
-        >>> model = MolAttn(MolAttnConfig(targets=("logS",)))
+        >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
         >>> model.predict(["CCO", "c1ccccc1"]).shape
         (2, 1)
     """
 
     target_mean: Tensor
     target_scale: Tensor
+    feature_mean: Tensor
+    feature_scale: Tensor
 
     def __init__(self, config: MolAttnConfig) -> None:
         super().__init__()
@@ -138,13 +166,14 @@ class MolAttn(
         self.encoder = Encoder(self._make_conv, net.layers, net.width, dropout=net.dropout)
         self.readout = Readout(net.readout, net.width)
         self.head = nn.Sequential(
-            nn.Linear(self.readout.out_channels, net.width),
+            nn.Linear(self.readout.out_channels + len(config.features), net.width),
             nn.SiLU(),
             nn.Dropout(net.dropout),
-            nn.Linear(net.width, len(config.targets)),
+            nn.Linear(net.width, len(config.output_names)),
         )
-        self.register_buffer("target_mean", torch.zeros(len(config.targets)))
-        self.register_buffer("target_scale", torch.ones(len(config.targets)))
+        for name, size in (("target", len(config.tasks)), ("feature", len(config.features))):
+            self.register_buffer(f"{name}_mean", torch.zeros(size))
+            self.register_buffer(f"{name}_scale", torch.ones(size))
 
     def _make_conv(self) -> nn.Module:
         net = self.config.architecture
@@ -161,12 +190,19 @@ class MolAttn(
             root_weight=False,  # the residual branch carries the receiver itself
         )
 
-    def forward(self, batch: Union[MoleculeBatch, Data]) -> Tensor:
-        """Predict in scaled units, ``[num_graphs, num_targets]``.
+    def forward(
+        self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
+    ) -> Tensor:
+        """Predict in scaled units and logits, ``[num_graphs, num_outputs]``.
 
         Args:
             batch: From :meth:`collate`, or a PyG ``Data`` or ``Batch`` of
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config).
+            features: Further numbers of each molecule ``[num_graphs, num_features]``, as many as
+                the config names and in its order and their own units.
+
+        Raises:
+            ValueError: Features of another shape, or none where the config names some.
         """
         x = self.atom_embedding(batch.x)
         if isinstance(batch, MoleculeBatch):
@@ -179,30 +215,58 @@ class MolAttn(
             index = x.new_zeros(x.size(0), dtype=torch.long)
             index = index if batch.batch is None else batch.batch
             count = batch.num_graphs if isinstance(batch, Batch) else 1
-        return self.head(self.readout(x, index, count))
+        molecules = self.readout(x, index, count)
+        expected = (count, len(self.config.features))
+        if features is None and self.config.features:
+            raise ValueError(f"features: got none, expected {', '.join(self.config.features)}")
+        if features is not None:
+            if features.shape != expected:
+                raise ValueError(f"features: got {tuple(features.shape)}, expected {expected}")
+            scaled = (features - self.feature_mean) / self.feature_scale
+            molecules = torch.cat([molecules, scaled.to(molecules.dtype)], dim=-1)
+        return self.head(molecules)
 
-    # Targets.
+    # Scaling.
 
     def set_target_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
-        """Keep the training targets' mean and standard deviation, ``[num_targets]`` each.
+        """Keep the training targets' mean and standard deviation, ``[num_tasks]`` each.
 
         Raises:
-            ValueError: Wrong number of values, or a value that is not finite and positive.
+            ValueError: Wrong number of values, a value that is not finite, a scale that is not
+                positive, or anything but mean 0 and scale 1 for a classification.
         """
-        for buffer, given in ((self.target_mean, mean), (self.target_scale, scale)):
-            values = torch.as_tensor(np.asarray(given), dtype=buffer.dtype)
-            if values.shape != buffer.shape or not bool(values.isfinite().all()):
-                raise ValueError(
-                    f"target scaling: got {values.tolist()}, "
-                    f"expected {buffer.numel()} finite values"
-                )
-            buffer.copy_(values)
-        if not bool((self.target_scale > 0).all()):
-            raise ValueError(f"target scale: got {self.target_scale.tolist()}, expected values > 0")
+        mean, scale = _set_scaling("target", self.target_mean, mean, self.target_scale, scale)
+        for task, m, s in zip(self.config.tasks, mean, scale, strict=True):
+            if task.kind != "regression" and (m, s) != (0.0, 1.0):
+                raise ValueError(f"target scaling of {task.name!r}: got {m}, {s}, expected 0, 1")
+
+    def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
+        """Keep the training features' mean and standard deviation, ``[num_features]`` each.
+
+        Raises:
+            ValueError: As :meth:`set_target_scaling`.
+        """
+        _set_scaling("feature", self.feature_mean, mean, self.feature_scale, scale)
+
+    def scale(self, targets: Tensor) -> Tensor:
+        """Labels ``[n, num_tasks]`` in scaled units; places of classes and NaN stay as they are."""
+        return (targets - self.target_mean) / self.target_scale
 
     def unscale(self, prediction: Tensor) -> Tensor:
-        """Scaled predictions in the targets' own units."""
-        return prediction * self.target_scale + self.target_mean
+        """What :meth:`forward` gives, in the targets' own units and as probabilities."""
+        parts = []
+        for place, (task, part) in enumerate(
+            zip(self.config.tasks, output_slices(self.config.tasks), strict=True)
+        ):
+            outputs = prediction[..., part]
+            if task.kind == "regression":
+                outputs = outputs * self.target_scale[place] + self.target_mean[place]
+            elif task.kind == "binary":
+                outputs = outputs.sigmoid()
+            else:
+                outputs = outputs.softmax(dim=-1)
+            parts.append(outputs)
+        return torch.cat(parts, dim=-1)
 
     # Molecules.
 
@@ -220,24 +284,47 @@ class MolAttn(
 
     @torch.inference_mode()
     def predict_records(
-        self, records: Sequence[MoleculeRecord], batch_size: int = 64
+        self,
+        records: Sequence[MoleculeRecord],
+        batch_size: int = 64,
+        *,
+        features: Optional[ArrayLike] = None,
     ) -> NDArray[np.float64]:
-        """Predict compact molecules, ``[n, num_targets]`` in the targets' own units."""
+        """Predict compact molecules, ``[n, num_outputs]`` in the order of ``config.output_names``.
+
+        Regressions are in the targets' own units, classifications probabilities.
+
+        Args:
+            records: n molecules.
+            batch_size: How many of them at once.
+            features: Further numbers ``[n, num_features]``, if the config names any.
+        """
+        given = None
+        if features is not None:
+            given = torch.as_tensor(np.asarray(features), dtype=self.feature_mean.dtype)
         training = self.training
         self.eval()
         try:
-            parts = [
-                self.unscale(self(self.collate(records[i : i + batch_size]).to(self._device)))
-                for i in range(0, len(records), batch_size)
-            ]
+            parts = []
+            for start in range(0, len(records), batch_size):
+                some = slice(start, start + batch_size)
+                batch = self.collate(records[some]).to(self._device)
+                extra = None if given is None else given[some].to(self._device)
+                parts.append(self.unscale(self(batch, extra)))
         finally:
             self.train(training)
         if not parts:
-            return np.zeros((0, len(self.config.targets)))
+            return np.zeros((0, len(self.config.output_names)))
         return torch.cat(parts).double().cpu().numpy()
 
-    def predict(self, smiles: Sequence[str], batch_size: int = 64) -> NDArray[np.float64]:
-        """Predict SMILES, ``[n, num_targets]`` in the targets' own units.
+    def predict(
+        self,
+        smiles: Sequence[str],
+        batch_size: int = 64,
+        *,
+        features: Optional[ArrayLike] = None,
+    ) -> NDArray[np.float64]:
+        """Predict SMILES, ``[n, num_outputs]``; see :meth:`predict_records`.
 
         Raises:
             SmilesError: A text that is not a molecule; says which and why.
@@ -249,7 +336,7 @@ class MolAttn(
             except SmilesError as error:
                 reason = f"{error.reason} (position {position})"
                 raise SmilesError(error.smiles, error.code, reason) from error
-        return self.predict_records(records, batch_size)
+        return self.predict_records(records, batch_size, features=features)
 
     @property
     def _device(self) -> torch.device:
@@ -280,6 +367,24 @@ class MolAttn(
         model = cls(MolAttnConfig.from_dict(artefact.read_config(folder)))
         model.load_state_dict(artefact.read_weights(folder, model.state_dict()))
         return model.eval()
+
+
+def _set_scaling(
+    what: str, mean_buffer: Tensor, mean: ArrayLike, scale_buffer: Tensor, scale: ArrayLike
+) -> tuple[list[float], list[float]]:
+    values = []
+    for buffer, given in ((mean_buffer, mean), (scale_buffer, scale)):
+        new = torch.as_tensor(np.asarray(given), dtype=buffer.dtype)
+        if new.shape != buffer.shape or not bool(new.isfinite().all()):
+            raise ValueError(
+                f"{what} scaling: got {new.tolist()}, expected {buffer.numel()} finite values"
+            )
+        values.append(new)
+    if not bool((values[1] > 0).all()):
+        raise ValueError(f"{what} scale: got {values[1].tolist()}, expected values > 0")
+    mean_buffer.copy_(values[0])
+    scale_buffer.copy_(values[1])
+    return values[0].tolist(), values[1].tolist()
 
 
 def _download(name: str, options: dict[str, Any]) -> Path:

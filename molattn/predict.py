@@ -16,7 +16,7 @@ from molattn.progress import RowProgress
 from molattn.record import MoleculeRecord
 from molattn.table import Row, Table, write_table
 
-__all__ = ["ERROR_COLUMN", "PredictionCounts", "predict_table", "prediction_columns"]
+__all__ = ["ERROR_COLUMN", "PredictionCounts", "predict_table"]
 
 ERROR_COLUMN = "error"
 _PAIRS_IN_BATCH = 2**20  # a molecule of 1,000 atoms has nearly as many
@@ -33,11 +33,6 @@ class _Molecule(NamedTuple):
     row: Row
     record: MoleculeRecord | None
     code: str
-
-
-def prediction_columns(targets: Iterable[str]) -> list[str]:
-    """Return the columns that hold the predictions of these targets."""
-    return [f"{target}_predicted" for target in targets]
 
 
 def predict_table(
@@ -70,7 +65,7 @@ def predict_table(
     if output.exists() and output.samefile(source):
         raise InputError(f"{output}: --output is the input itself, expected another file")
     model = MolAttn.from_pretrained(_saved_model(Path(model_folder)))
-    new_columns = [*prediction_columns(model.config.targets), ERROR_COLUMN]
+    new_columns = [*model.config.output_names, ERROR_COLUMN]
     for name in new_columns:
         if name in table.header:
             raise InputError(
@@ -126,7 +121,7 @@ def _batches(molecules: Iterable[_Molecule], size: int) -> Iterator[list[_Molecu
 
 def _predicted_rows(model: MolAttn, batch: list[_Molecule]) -> Iterator[tuple[list[str], bool]]:
     records = [molecule.record for molecule in batch if molecule.record is not None]
-    empty = [""] * len(model.config.targets)
+    empty = [""] * len(model.config.output_names)
     predictions = iter(model.predict_records(records, batch_size=len(records)) if records else [])
     for molecule in batch:
         values, code = empty, molecule.code

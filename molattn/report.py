@@ -22,7 +22,6 @@ from rich.table import Table as TextTable
 from molattn.errors import InputError
 from molattn.fit import History, TrainingRun
 from molattn.metrics import Scores, baseline_prediction, mean_scores, regression_scores
-from molattn.predict import prediction_columns
 from molattn.table import write_table
 
 __all__ = [
@@ -103,8 +102,8 @@ def score_run(run: TrainingRun) -> RunScores:
     names = run.config.data.target_columns
     targets, parts = run.table.targets, run.parts
     validation, test = (
-        run.model.predict_records([run.table.records[row] for row in rows])
-        for rows in (parts.val, parts.test)
+        run.model.predict_records(rows.records, features=rows.features)
+        for rows in map(run.table.molecules, (parts.val, parts.test))
     )
     baseline = baseline_prediction(targets[parts.train], len(parts.test))
     return RunScores(
@@ -280,7 +279,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
 
 def _write_predictions(run: TrainingRun, prediction: NDArray[np.float64], path: Path) -> None:
     table = run.table
-    columns = [*prediction_columns(run.config.data.target_columns), "split"]
+    columns = [*run.model.config.output_names, "split"]
     with write_table(path, [*table.header, *(_free(name, table.header) for name in columns)]) as w:
         for row, values in zip(run.parts.test, prediction, strict=True):
             w([*table.rows[row].cells, *(f"{value:.7g}" for value in values), "test"])

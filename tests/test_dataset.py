@@ -7,6 +7,7 @@ from molattn.chem import Featurizer
 from molattn.config import DataConfig
 from molattn.dataset import parse_target, part_rows, read_training_table, target_scaling
 from molattn.errors import InputError
+from molattn.task import Task
 
 CONFIG = DataConfig(target_columns=("y", "z"))
 
@@ -121,11 +122,11 @@ def test_a_split_column_that_makes_no_three_parts_is_refused(tmp_path, parts, wo
 
 def test_scaling_is_that_of_the_labels_there_are():
     targets = np.array([[1.0, 7.1, 0.1], [3.0, np.nan, 0.1], [np.nan, 7.1, 0.1]])
-    mean, scale = target_scaling(targets)
+    mean, scale = target_scaling(targets, [Task("a"), Task("b"), Task("c")])
     np.testing.assert_allclose(mean, [2.0, 7.1, 0.1])
     np.testing.assert_allclose(scale, [1.0, 1.0, 1.0])
 
 
 @given(st.floats(-1e20, 1e20), st.integers(1, 50))
 def test_a_target_that_does_not_vary_gets_the_scale_one(value, rows):
-    assert target_scaling(np.full((rows, 1), value))[1].tolist() == [1.0]
+    assert target_scaling(np.full((rows, 1), value), [Task("a")])[1].tolist() == [1.0]

@@ -1,0 +1,102 @@
+"""What is learned: numbers, one of two classes, or one of several."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from molattn.errors import InputError, quoted
+
+__all__ = ["Task", "TaskKind", "output_slices"]
+
+TaskKind = Literal["regression", "binary", "multiclass"]
+_KEYS = {"name", "kind", "classes", "unit"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One property to predict.
+
+    A label of a regression is a number, NaN where missing. A label of a classification is the
+    place of its class in ``classes``, as a float, NaN where missing.
+
+    Args:
+        name: The target column.
+        kind: ``regression``, ``binary`` or ``multiclass``.
+        classes: The labels as texts; two for ``binary``, of which the second is positive; three or
+            more for ``multiclass``; none for ``regression``.
+        unit: Unit of a regression's target.
+
+    Raises:
+        InputError: Classes that do not fit the kind.
+    """
+
+    name: str
+    kind: TaskKind = "regression"
+    classes: tuple[str, ...] = ()
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"task: got the name {self.name!r}, expected a text")
+        if self.kind not in get_args(TaskKind):
+            raise InputError(
+                f"task {quoted(self.name)}: got the kind {quoted(self.kind)}, "
+                f"expected one of {', '.join(get_args(TaskKind))}"
+            )
+        object.__setattr__(self, "classes", tuple(self.classes))
+        expected = {"regression": "no classes", "binary": "two", "multiclass": "three or more"}
+        count = len(self.classes)
+        fits = {"regression": count == 0, "binary": count == 2, "multiclass": count > 2}
+        if not fits[self.kind] or len(set(self.classes)) != count:
+            raise InputError(
+                f"task {quoted(self.name)}: got the classes {quoted(list(self.classes))}, "
+                f"expected {expected[self.kind]}, each once"
+            )
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers a model gives for it."""
+        return len(self.classes) if self.kind == "multiclass" else 1
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Columns of those numbers: a prediction, or probabilities (if binary, of the second)."""
+        if self.kind == "regression":
+            return (f"{self.name}_predicted",)
+        if self.kind == "binary":
+            return (f"{self.name}_probability",)
+        return tuple(f"{self.name}_probability_{label}" for label in self.classes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "classes": list(self.classes),
+            "unit": self.unit,
+        }
+
+    @classmethod
+    def from_dict(cls, task: Mapping[str, Any]) -> "Task":
+        """Read what :meth:`to_dict` gave.
+
+        Raises:
+            InputError: A key that is missing or unknown, or classes that do not fit the kind.
+        """
+        for key in sorted(set(task) ^ _KEYS):
+            raise InputError(f"task: {'unknown' if key in task else 'missing'} key {key!r}")
+        return cls(task["name"], task["kind"], tuple(task["classes"]), task["unit"])
+
+
+def output_slices(tasks: Sequence[Task]) -> list[slice]:
+    """Return where the outputs of each task stand among those of all tasks, in order.
+
+    Example:
+        >>> output_slices([Task("y"), Task("c", "multiclass", ("a", "b", "c"))])
+        [slice(0, 1, None), slice(1, 4, None)]
+    """
+    slices, start = [], 0
+    for task in tasks:
+        slices.append(slice(start, start + task.num_outputs))
+        start += task.num_outputs
+    return slices

@@ -1,0 +1,126 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from molattn.config import ArchitectureConfig
+from molattn.errors import InputError, SmilesError
+from molattn.model import MolAttn, MolAttnConfig
+from molattn.task import Task
+
+SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+TASKS = (
+    Task("logS", unit="log mol/L"),
+    Task("toxic", "binary", ("no", "yes")),
+    Task("phase", "multiclass", ("gas", "liquid", "solid")),
+)
+SMILES = ["CCO", "c1ccccc1", "C", "CC(=O)[O-].[Na+]"]
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    model = MolAttn(MolAttnConfig(TASKS, SMALL, features=("pH", "T"))).eval()
+    model.set_target_scaling([3.0, 0.0, 0.0], [2.0, 1.0, 1.0])
+    model.set_feature_scaling([7.0, 300.0], [1.0, 10.0])
+    return model
+
+
+FEATURES = np.array([[7.0, 300.0], [2.0, 310.0], [9.0, 280.0], [7.0, 305.0]])
+
+
+def test_a_config_survives_json(model):
+    assert MolAttnConfig.from_dict(json.loads(json.dumps(model.config.to_dict()))) == model.config
+
+
+def test_a_text_is_a_regression_of_that_name():
+    assert MolAttnConfig(("y", TASKS[1])).tasks == (Task("y"), TASKS[1])
+    assert MolAttnConfig("logS").targets == ("logS",)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"tasks": ()}, "tasks: got none"),
+        ({"tasks": ("y", "y")}, "tasks: got y, y"),
+        ({"tasks": (Task("a"), Task("a", "binary", ("0", "1")))}, "tasks"),
+        ({"features": ("T", "T")}, "features: got T, T"),
+    ],
+)
+def test_names_that_collide_are_refused(model, change, words):
+    with pytest.raises(InputError, match=words):
+        replace(model.config, **change)
+
+
+def test_predictions_are_the_outputs_in_units_and_probabilities(model):
+    batch = model.collate([model.featurize(text) for text in SMILES])
+    with torch.no_grad():
+        raw = model(batch, torch.tensor(FEATURES, dtype=torch.float32)).double().numpy()
+    found = model.predict(SMILES, features=FEATURES)
+    assert found.shape == (4, len(model.config.output_names)) == (4, 5)
+    np.testing.assert_allclose(found[:, 0], 2.0 * raw[:, 0] + 3.0, rtol=1e-5)
+    np.testing.assert_allclose(found[:, 1], 1.0 / (1.0 + np.exp(-raw[:, 1])), rtol=1e-5)
+    exponentials = np.exp(raw[:, 2:])
+    np.testing.assert_allclose(
+        found[:, 2:], exponentials / exponentials.sum(1, keepdims=True), rtol=1e-5
+    )
+
+
+def test_scaling_of_labels_undoes_that_of_predictions(model):
+    labels = torch.tensor([[5.0, 1.0, 2.0], [torch.nan, 0.0, torch.nan]])
+    scaled = model.scale(labels)
+    torch.testing.assert_close(
+        scaled, torch.tensor([[1.0, 1.0, 2.0], [torch.nan, 0.0, torch.nan]]), equal_nan=True
+    )
+
+
+def test_features_are_read_in_their_own_units_and_each_by_its_molecule(model):
+    found = model.predict(SMILES, features=FEATURES)
+    alone = [
+        model.predict([text], features=row[None])[0]
+        for text, row in zip(SMILES, FEATURES, strict=True)
+    ]
+    np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-6)
+    other = FEATURES.copy()
+    other[1, 0] += 1.0
+    changed = np.abs(model.predict(SMILES, features=other) - found).max(axis=1)
+    assert changed[1] > 1e-4
+    assert changed[[0, 2, 3]].max() == 0.0
+    # Another unit with its own scaling is the same feature.
+    model.set_feature_scaling([7.0, 26.85], [1.0, 10.0])
+    celsius = FEATURES - [0.0, 273.15]
+    np.testing.assert_allclose(model.predict(SMILES, features=celsius), found, rtol=1e-4)
+
+
+def test_the_batch_size_changes_nothing(model):
+    found = model.predict(SMILES, features=FEATURES)
+    np.testing.assert_allclose(model.predict(SMILES, 3, features=FEATURES), found, rtol=1e-5)
+
+
+@pytest.mark.parametrize("features", [None, FEATURES[:, :1], FEATURES[:2]])
+def test_features_that_do_not_fit_are_refused(model, features):
+    with pytest.raises(ValueError, match="features: got"):
+        model.predict(SMILES, features=features)
+
+
+def test_a_saved_model_predicts_the_same(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    again = MolAttn.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(
+        again.predict(SMILES, features=FEATURES), model.predict(SMILES, features=FEATURES)
+    )
+
+
+@pytest.mark.parametrize(
+    "mean, scale", [([0.0], [1.0]), ([0.0, 0.0, 0.0], [1.0, 2.0, 1.0]), ([0, 0, 0], [0, 1, 1])]
+)
+def test_scaling_that_makes_no_sense_is_refused(model, mean, scale):
+    with pytest.raises(ValueError, match="target scal"):
+        model.set_target_scaling(mean, scale)
+
+
+def test_a_bad_smiles_is_named_by_position(model):
+    with pytest.raises(SmilesError, match=r"position 1"):
+        model.predict(["C", "C(C"], features=FEATURES[:2])

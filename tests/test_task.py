@@ -1,0 +1,51 @@
+import json
+
+import pytest
+
+from molattn.errors import InputError
+from molattn.task import Task, output_slices
+
+TASKS = [
+    Task("logS", unit="log mol/L"),
+    Task("toxic", "binary", ("no", "yes")),
+    Task("phase", "multiclass", ("gas", "liquid", "solid")),
+]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_survives_json(task):
+    assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+
+
+def test_outputs_are_one_number_or_the_probabilities():
+    assert [task.output_names for task in TASKS] == [
+        ("logS_predicted",),
+        ("toxic_probability",),
+        ("phase_probability_gas", "phase_probability_liquid", "phase_probability_solid"),
+    ]
+    assert all(task.num_outputs == len(task.output_names) for task in TASKS)
+    outputs = list(range(5))
+    assert [outputs[part] for part in output_slices(TASKS)] == [[0], [1], [2, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("",),
+        ("y", "ordinal"),
+        ("y", "regression", ("a",)),
+        ("y", "binary", ("a",)),
+        ("y", "binary", ("a", "a")),
+        ("y", "multiclass", ("a", "b")),
+    ],
+)
+def test_a_task_that_makes_no_sense_is_refused(arguments):
+    with pytest.raises(InputError, match="task"):
+        Task(*arguments)
+
+
+def test_an_unknown_key_is_refused_by_name():
+    with pytest.raises(InputError, match="unknown key 'colour'"):
+        Task.from_dict({**TASKS[0].to_dict(), "colour": "red"})
+    with pytest.raises(InputError, match="missing key 'unit'"):
+        Task.from_dict({"name": "y", "kind": "regression", "classes": []})
