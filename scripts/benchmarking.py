@@ -93,7 +93,11 @@ def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
         run()
     results = recorded.profiler.kineto_results if recorded.profiler else None
     events = results.events() if results else []
-    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    changes = sorted(
+        (e.start_ns(), e.nbytes())  # pyright: ignore[reportAttributeAccessIssue]
+        for e in events
+        if e.name() == "[memory]"
+    )
     now = most = 0
     for _, change in changes:
         now += change
