@@ -12,7 +12,7 @@ from ..graph.complete import CompleteGraphs
 from .dense import Attended, EdgeTerms, Prior, dense_attention
 from .edges import EdgeAttr, Edges, Graph, Pair, read_graph
 from .functional import ScatteredEdges, check_temperature, normalise
-from .heads import HeadScore
+from .heads import HeadScore, check_positive
 
 
 class EdgeProjection(NamedTuple):
@@ -37,6 +37,9 @@ class AttentionConv(MessagePassing):
         score: See :func:`molattn.nn.functional.score`.
         temperature: See :func:`molattn.nn.functional.normalise`.
         dropout: Probability with which a weight is dropped in training.
+
+    Raises:
+        ValueError: A width or number that is not positive, or an impossible temperature or dropout.
     """
 
     def __init__(
@@ -56,6 +59,12 @@ class AttentionConv(MessagePassing):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
         check_temperature(temperature)
+        check_positive(
+            heads=heads,
+            out_channels=out_channels,
+            head_channels=head_channels,
+            query_channels=query_channels,
+        )
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads

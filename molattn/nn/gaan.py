@@ -93,7 +93,7 @@ class GaANConv(AttentionConv):
             out_channels,
             heads,
             head_channels=head_channels,
-            query_channels=query_channels or head_channels,
+            query_channels=head_channels if query_channels is None else query_channels,
             edge_dim=edge_dim,
             score="dot",
             dropout=dropout,

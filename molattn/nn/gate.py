@@ -6,6 +6,7 @@ from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.utils import scatter
 
 from ..graph.complete import CompleteGraphs
+from .heads import check_positive
 
 __all__ = ["HeadGate"]
 
@@ -24,12 +25,16 @@ class HeadGate(nn.Module):
         heads: Number of heads ``H``.
         channels: Width of :math:`W_m z`.
         root: Whether :math:`x_i` enters the gate (the authors' code leaves it out).
+
+    Raises:
+        ValueError: ``channels`` is not positive.
     """
 
     def __init__(
         self, in_channels: tuple[int, int], heads: int, channels: int, *, root: bool = True
     ) -> None:
         super().__init__()
+        check_positive(gate_channels=channels)
         self.root = root
         self.lin_pool = Linear(in_channels[0], channels)
         known = in_channels[0] >= 0 and in_channels[1] >= 0

@@ -93,11 +93,7 @@ class HeadCombine(nn.Module):
         super().__init__()
         if kind not in COMBINES:
             raise ValueError(f"combine: got {kind!r}, expected one of {', '.join(COMBINES)}")
-        if heads < 1 or out_channels < 1:
-            raise ValueError(
-                f"heads and out_channels must be positive: got heads={heads}, "
-                f"out_channels={out_channels}"
-            )
+        check_positive(heads=heads, out_channels=out_channels)
         if kind in _SPLIT and out_channels % heads:
             raise ValueError(
                 f"combine={kind!r} needs heads that divide out_channels: got heads={heads}, "
@@ -131,3 +127,10 @@ class HeadCombine(nn.Module):
     def extra_repr(self) -> str:
         """Show the kind."""
         return self.kind
+
+
+def check_positive(**options: int) -> None:
+    """Raise ValueError for the first option below 1."""
+    for name, value in options.items():
+        if value < 1:
+            raise ValueError(f"{name}: got {value}, expected at least 1")

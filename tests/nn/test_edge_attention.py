@@ -238,7 +238,7 @@ def test_out_channels_is_the_width_that_comes_out():
     "make, message",
     [
         (lambda: EdgeAttentionConv(4, 6, 4), "heads that divide out_channels: got heads=4"),
-        (lambda: EdgeAttentionConv(4, 6, 0), "must be positive: got heads=0"),
+        (lambda: EdgeAttentionConv(4, 6, 0), "heads: got 0, expected at least 1"),
         (lambda: EdgeAttentionConv(4, 6, score="cosine"), "score: got 'cosine', expected one of"),
         (lambda: EdgeAttentionConv(4, 6, combine="sum"), "combine: got 'sum', expected one of"),
         (lambda: EdgeAttentionConv(4, 6, temperature=-1.0), "temperature: got -1.0, expected"),

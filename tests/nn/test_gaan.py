@@ -1,0 +1,185 @@
+"""GaANConv against a plain NumPy reading of the paper's equations."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from molattn.graph import CompleteGraphs
+from molattn.nn import GaANConv
+
+DOUBLE = torch.float64
+
+
+def assert_near(got, expected, tolerance=1e-10):
+    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+
+
+def fully_connected(p, name, vector):
+    """One linear map; those of edge features have no bias."""
+    out = p[f"{name}.weight"] @ vector
+    return out + p[f"{name}.bias"] if f"{name}.bias" in p else out
+
+
+def numpy_gaan(p, z, x, edge_index, e, *, heads, width, query_width, authors=False, gated=True):
+    """Receiver by receiver, head by head: y, w and g from the parameters ``p``."""
+    y, gates = [], []
+    w = np.zeros((edge_index.shape[1], heads))
+    for i in range(len(x)):
+        mine = np.flatnonzero(edge_index[1] == i)
+        senders = z[edge_index[0][mine]]
+        query = fully_connected(p, "lin_query", x[i]).reshape(heads, query_width)
+        summed = np.zeros((heads, width))
+        for h in range(heads):
+            logits, values = [], []
+            for k, zj in zip(mine, senders, strict=True):
+                key = fully_connected(p, "lin_key", zj)
+                value = fully_connected(p, "lin_value", zj)
+                value = np.where(value > 0, value, 0.1 * value)
+                if e is not None:
+                    key = key + p["lin_edge_key.weight"] @ e[k]
+                    value = value + p["lin_edge_value.weight"] @ e[k]
+                key = key.reshape(heads, query_width)[h]
+                if authors:
+                    logits.append(
+                        np.dot(query[h] / np.sqrt(query_width), key / np.sqrt(query_width))
+                    )
+                else:
+                    logits.append(np.dot(query[h], key))
+                values.append(value.reshape(heads, width)[h])
+            if logits:
+                weights = np.exp(np.asarray(logits))
+                w[mine, h] = weights / weights.sum()
+                summed[h] = w[mine, h] @ np.asarray(values)
+        g = np.ones(heads)
+        if gated:
+            projected = [fully_connected(p, "head_gate.lin_pool", zj) for zj in senders]
+            most = np.max(projected, 0) if projected else 0 * p["head_gate.lin_pool.bias"]
+            mean = np.mean(senders, 0) if len(senders) else np.zeros(z.shape[1])
+            seen = [most, mean] if authors else [x[i], most, mean]
+            logit = fully_connected(p, "head_gate.lin_gate", np.concatenate(seen))
+            g = 1 / (1 + np.exp(-logit))
+        gates.append(g)
+        both = np.concatenate([x[i], (g[:, None] * summed).reshape(-1)])
+        y.append(fully_connected(p, "lin_out", both))
+    return np.asarray(y), w, np.asarray(gates)
+
+
+def example(edge_dim=None, num_senders=6, num_receivers=5):
+    """A multigraph whose last receiver is alone."""
+    z = torch.randn(num_senders, 4, dtype=DOUBLE)
+    x = torch.randn(num_receivers, 3, dtype=DOUBLE)
+    edges = [torch.randint(0, n, (14,)) for n in (num_senders, num_receivers - 1)]
+    e = None if edge_dim is None else torch.randn(14, edge_dim, dtype=DOUBLE)
+    return z, x, torch.stack(edges), e
+
+
+@pytest.mark.parametrize("edge_dim", [None, 2])
+@pytest.mark.parametrize(
+    "options, authors, gated",
+    [
+        ({}, False, True),
+        ({"gate": False}, False, False),
+        ({"variant": "authors"}, True, False),
+        ({"variant": "authors", "gate": True}, True, True),
+    ],
+    ids=["paper", "paper-ungated", "authors", "authors-gated"],
+)
+def test_is_its_equations(options, authors, gated, edge_dim):
+    z, x, edge_index, e = example(edge_dim)
+    conv = GaANConv(
+        (4, 3), 5, heads=3, edge_dim=edge_dim, head_channels=2, query_channels=4,
+        gate_channels=7, **options,
+    ).double()  # fmt: skip
+    out, (_, alpha) = conv((z, x), edge_index, e, return_attention_weights=True)
+    parameters = {name: value.detach().numpy() for name, value in conv.state_dict().items()}
+    plain = [None if t is None else t.numpy() for t in (z, x, edge_index, e)]
+    y, w, gates = numpy_gaan(
+        parameters, *plain, heads=3, width=2, query_width=4, authors=authors, gated=gated
+    )
+    assert_near(out, torch.from_numpy(y))
+    assert_near(alpha, torch.from_numpy(w))
+    assert bool(((gates > 0) & (gates <= 1)).all())
+    assert (conv.head_gate is None) == (not gated)
+
+
+def test_one_set_of_nodes_is_a_pair_of_it():
+    conv = GaANConv(4, 6, heads=2).double()
+    x, edge_index = torch.randn(5, 4, dtype=DOUBLE), torch.randint(0, 5, (2, 9))
+    assert_near(conv(x, edge_index), conv((x, x), edge_index))
+
+
+def test_products_of_the_paper_are_not_scaled():
+    """With the same parameters the authors' logits are the paper's over d_a."""
+    conv = GaANConv(4, 6, heads=2, query_channels=8, gate=False).double()
+    code = GaANConv(4, 6, heads=2, query_channels=8, variant="authors").double()
+    code.load_state_dict(conv.state_dict())
+    x, edge_index = torch.randn(5, 4, dtype=DOUBLE), torch.tensor([[1, 2, 3], [0, 0, 0]])
+    weights = [f(x, edge_index, return_attention_weights=True)[1][1] for f in (conv, code)]
+    logs = [w.log() - w.log().mean(0) for w in weights]
+    assert_near(logs[1], logs[0] / 8)
+
+
+def test_the_authors_gate_does_not_see_the_receiver():
+    x, edge_index = torch.randn(5, 4, dtype=DOUBLE), torch.tensor([[1, 2, 3], [0, 0, 0]])
+    for variant, seen in (("paper", True), ("authors", False)):
+        gate = GaANConv(4, 6, heads=2, variant=variant, gate=True).double().head_gate
+        receiver = x.clone().requires_grad_()
+        gates = gate(x, receiver, edge_index)
+        assert bool(((gates > 0) & (gates < 1)).all())
+        (grad,) = torch.autograd.grad(gates.sum(), receiver, materialize_grads=True)
+        assert bool((grad != 0).any()) is seen
+
+
+def test_an_isolated_receiver_gets_its_own_part_alone():
+    z, x, edge_index, _ = example()
+    conv = GaANConv((4, 3), 5, heads=1, head_channels=2).double()
+    out = conv((z, x), edge_index)
+    alone = torch.cat([x[-1], torch.zeros(2, dtype=DOUBLE)])
+    assert_near(out[-1], conv.lin_out(alone))
+
+
+@pytest.mark.parametrize("variant", ["paper", "authors"])
+def test_gradients_are_right(variant):
+    z, x, edge_index, e = example(2, 4, 3)
+    conv = GaANConv((4, 3), 4, heads=2, edge_dim=2, gate_channels=3, variant=variant, gate=True)
+    conv = conv.double()
+    parameters = dict(conv.named_parameters())
+
+    def run(z, x, e, *values):
+        named = dict(zip(parameters, values, strict=True))
+        return torch.func.functional_call(conv, named, ((z, x), edge_index, e))
+
+    inputs = [t.requires_grad_() for t in (z, x, e)]
+    assert torch.autograd.gradcheck(run, (*inputs, *parameters.values()))
+
+
+@pytest.mark.parametrize("self_loops", [True, False])
+@pytest.mark.parametrize("options", [{"variant": "authors", "gate": True}, {"gate": False}])
+def test_options_agree_on_complete_graphs(options, self_loops):
+    graph = CompleteGraphs([2, 4, 1], self_loops=self_loops)
+    conv = GaANConv(4, 6, heads=2, edge_dim=3, query_channels=5, **options).double()
+    x = torch.randn(7, 4, dtype=DOUBLE, requires_grad=True)
+    e = torch.randn(graph.num_edges, 3, dtype=DOUBLE)
+    flat = conv(x, graph.edge_index, e)
+    dense = graph.rows_to_nodes(conv(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(e)))
+    assert_near(dense, flat)
+    grads = [torch.autograd.grad(out.square().sum(), [x])[0] for out in (dense, flat)]
+    assert_near(*grads)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"variant": "code"}, "variant: got 'code', expected one of paper, authors"),
+        ({"heads": 4}, "heads must divide out_channels unless head_channels is given: got heads=4"),
+        ({"heads": 0, "head_channels": 2}, "heads: got 0, expected at least 1"),
+        ({"query_channels": 0}, "query_channels: got 0, expected at least 1"),
+        ({"head_channels": 0}, "head_channels: got 0, expected at least 1"),
+        ({"gate_channels": 0}, "gate_channels: got 0, expected at least 1"),
+    ],
+)
+def test_wrong_options_name_got_and_expected(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        GaANConv(4, 6, **options)

@@ -1,0 +1,200 @@
+"""MATConv against a plain NumPy reading of the paper's equation 3."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from molattn.graph import CompleteGraphs
+from molattn.nn import MATConv
+
+DOUBLE = torch.float64
+
+
+def assert_near(got, expected, tolerance=1e-10):
+    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+
+
+def numpy_mat(p, x, distance, bond, edges, *, heads, kernel, lambdas):
+    """Matrices of all pairs; ``edges[r, s]`` says whether receiver r sees sender s."""
+
+    def linear(name, rows):
+        return rows @ p[f"{name}.weight"].T + p[f"{name}.bias"]
+
+    def row_softmax(logits):
+        weights = np.where(edges, np.exp(logits), 0.0)
+        total = weights.sum(1, keepdims=True)
+        return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+
+    near = row_softmax(-distance) if kernel == "softmax" else np.where(edges, np.exp(-distance), 0)
+    adjacency = np.where(edges, bond, 0.0)
+    adjacency = adjacency / (adjacency.sum(1, keepdims=True) + 1e-6)
+    q, k, v = (linear(f"lin_{name}", x) for name in ("query", "key", "value"))
+    width = q.shape[1] // heads
+    mixtures, parts = [], []
+    for h in range(heads):
+        mine = slice(h * width, (h + 1) * width)
+        attention = row_softmax(q[:, mine] @ k[:, mine].T / np.sqrt(width))
+        mixture = lambdas[0] * attention + lambdas[1] * near + lambdas[2] * adjacency
+        mixtures.append(mixture)
+        parts.append(mixture @ v[:, mine])
+    return linear("lin_out", np.concatenate(parts, 1)), np.stack(mixtures, -1)
+
+
+def molecule(n=6):
+    """A symmetric distance matrix, bonds with self loops, and a choice of edges."""
+    places = torch.randn(n, 3, dtype=DOUBLE)
+    distance = torch.cdist(places, places)
+    bond = torch.rand(n, n) < 0.4
+    bond = (bond | bond.T | torch.eye(n, dtype=torch.bool)).to(DOUBLE)
+    edges = torch.rand(n, n) < 0.7
+    edges[3] = False  # receives nothing
+    return torch.randn(n, 4, dtype=DOUBLE), distance, bond, edges
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "exp"])
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("shares", [(1 / 3, 1 / 3), (0.7, 0.1), (0.5, 0.25)])
+def test_is_its_equation(kernel, learned, shares):
+    x, distance, bond, edges = molecule()
+    conv = MATConv(
+        4, 6, heads=3, kernel=kernel, learn_lambdas=learned,
+        lambda_attention=shares[0], lambda_distance=shares[1],
+    ).double()  # fmt: skip
+    lambdas = np.array([*shares, 1 - sum(shares)])
+    if learned:
+        with torch.no_grad():
+            conv.log_lambdas.add_(torch.tensor([0.3, -0.2, 0.9]))
+        lambdas = lambdas * np.exp([0.3, -0.2, 0.9])
+        lambdas /= lambdas.sum()
+    receiver, sender = edges.nonzero().T
+    edge_attr = torch.stack([distance[receiver, sender], bond[receiver, sender]], dim=-1)
+    edge_index = torch.stack([sender, receiver])
+    out, (_, alpha) = conv(x, edge_index, edge_attr, return_attention_weights=True)
+    expected, mixture = numpy_mat(
+        {name: value.detach().numpy() for name, value in conv.state_dict().items()},
+        *(t.numpy() for t in (x, distance, bond, edges)),
+        heads=3, kernel=kernel, lambdas=lambdas,
+    )  # fmt: skip
+    # Learned shares start as float32 logarithms, whatever the layer is cast to later.
+    tolerance = 1e-7 if learned else 1e-10
+    assert_near(out, torch.from_numpy(expected), tolerance)
+    assert_near(alpha, torch.from_numpy(mixture)[receiver, sender], tolerance)
+
+
+def test_reported_weights_are_those_applied():
+    x, distance, bond, edges = molecule()
+    conv = MATConv(4, 6, heads=2, kernel="exp").double()
+    receiver, sender = edges.nonzero().T
+    edge_attr = torch.stack([distance[receiver, sender], bond[receiver, sender]], dim=-1)
+    edge_index = torch.stack([sender, receiver])
+    out, (_, alpha) = conv(x, edge_index, edge_attr, return_attention_weights=True)
+    value = conv.lin_value(x).view(6, 2, 3)[sender]
+    summed = torch.zeros(6, 2, 3, dtype=DOUBLE)
+    summed.index_add_(0, receiver, alpha.unsqueeze(-1) * value)
+    assert_near(out, conv.lin_out(summed.flatten(1)))
+
+
+@pytest.mark.parametrize(
+    "shares, expected",
+    [
+        ((0.0, 1.0), [2 / 3, 1 / 3]),  # softmax of log 2 and 0
+        ((0.0, 0.0), [1 / (1 + 1e-6), 0.0]),
+        ((0.0, 0.5), [1 / 3 + 0.5 / (1 + 1e-6), 1 / 6]),
+    ],
+)
+def test_weights_by_hand(shares, expected):
+    """Two senders at distances 0 and log 2, the first bonded."""
+    conv = MATConv(4, 4, lambda_attention=shares[0], lambda_distance=shares[1]).double()
+    edge_attr = torch.tensor([[0.0, 1.0], [np.log(2), 0.0]], dtype=DOUBLE)
+    edge_index = torch.tensor([[0, 1], [0, 0]])
+    x = torch.randn(2, 4, dtype=DOUBLE)
+    _, (_, alpha) = conv(x, edge_index, edge_attr, return_attention_weights=True)
+    assert_near(alpha.squeeze(-1), torch.tensor(expected, dtype=DOUBLE))
+
+
+def test_rows_sum_to_one_but_for_the_epsilon_of_the_bonds():
+    x, distance, bond, _ = molecule()
+    graph = CompleteGraphs([6])
+    edge_attr = torch.stack([distance, bond], dim=-1).flatten(0, 1)
+    conv = MATConv(4, 6, heads=2, learn_lambdas=True).double()
+    _, (_, alpha) = conv(x, graph.edge_index, edge_attr, return_attention_weights=True)
+    assert_near(alpha.view(6, 6, 2).sum(1), torch.ones(6, 2, dtype=DOUBLE), 1e-6)
+    assert bool((alpha >= 0).all())
+
+
+@pytest.mark.parametrize("self_loops", [True, False])
+@pytest.mark.parametrize("kernel", ["softmax", "exp"])
+@pytest.mark.parametrize("learned", [False, True])
+def test_options_agree_on_complete_graphs(kernel, learned, self_loops):
+    graph = CompleteGraphs([2, 4, 1], self_loops=self_loops)
+    conv = MATConv(4, 6, heads=2, kernel=kernel, learn_lambdas=learned).double()
+    x = torch.randn(7, 4, dtype=DOUBLE, requires_grad=True)
+    e = torch.rand(graph.num_edges, 2, dtype=DOUBLE, requires_grad=True)
+    flat = conv(x, graph.edge_index, e)
+    dense = graph.rows_to_nodes(conv(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(e)))
+    assert_near(dense, flat)
+    inputs = [x, e, *conv.parameters()]
+    grads = [torch.autograd.grad(out.square().sum(), inputs) for out in (dense, flat)]
+    for got, expected in zip(*grads, strict=True):
+        assert_near(got, expected)
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "exp"])
+def test_a_dummy_node_at_the_end_of_the_world_is_finite(kernel):
+    """The paper puts it 1e6 from everything, itself included, and bonds it to nothing."""
+    graph = CompleteGraphs([3])
+    distance, bond = torch.ones(3, 3), torch.ones(3, 3)
+    distance[0], distance[:, 0] = 1e6, 1e6
+    bond[0], bond[:, 0] = 0, 0
+    e = torch.stack([distance, bond], dim=-1).flatten(0, 1).requires_grad_()
+    x = torch.randn(3, 4, requires_grad=True)
+    conv = MATConv(4, 6, heads=2, kernel=kernel, learn_lambdas=True)
+    for out in (conv(x, graph.edge_index, e), conv(x, graph, e)):
+        for tensor in (out, *torch.autograd.grad(out.square().sum(), [x, e, *conv.parameters()])):
+            assert bool(tensor.isfinite().all())
+
+
+def test_lambdas_start_where_they_were_given_and_stay_a_mixture():
+    conv = MATConv(4, 6, lambda_attention=0.6, lambda_distance=0.3, learn_lambdas=True)
+    torch.testing.assert_close(conv.lambdas, torch.tensor([0.6, 0.3, 0.1]))
+    with torch.no_grad():
+        conv.log_lambdas.normal_(std=3)
+    assert float(conv.lambdas.detach().sum()) == pytest.approx(1)
+    conv.reset_parameters()
+    torch.testing.assert_close(conv.lambdas, torch.tensor([0.6, 0.3, 0.1]))
+    assert MATConv(4, 6, lambda_attention=0.6, lambda_distance=0.4).lambdas == (0.6, 0.4, 0.0)
+
+
+def test_gradients_are_right():
+    edge_index = torch.randint(0, 4, (2, 9))
+    x = torch.randn(4, 4, dtype=DOUBLE, requires_grad=True)
+    e = torch.rand(9, 2, dtype=DOUBLE, requires_grad=True)
+    conv = MATConv(4, 4, heads=2, learn_lambdas=True).double()
+    parameters = dict(conv.named_parameters())
+
+    def run(x, e, *values):
+        named = dict(zip(parameters, values, strict=True))
+        return torch.func.functional_call(conv, named, (x, edge_index, e))
+
+    assert torch.autograd.gradcheck(run, (x, e, *parameters.values()))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"kernel": "gauss"}, "kernel: got 'gauss', expected one of softmax, exp"),
+        ({"heads": 4}, "heads must divide out_channels: got heads=4"),
+        ({"lambda_attention": 0.8}, "expected numbers from 0 to 1"),
+        ({"lambda_attention": -0.1}, "expected numbers from 0 to 1"),
+        ({"lambda_attention": float("nan")}, "expected numbers from 0 to 1"),
+        (
+            {"lambda_attention": 0.0, "learn_lambdas": True},
+            "expected numbers above 0, to be learned",
+        ),
+    ],
+)
+def test_wrong_options_name_got_and_expected(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        MATConv(4, 6, **options)
