@@ -1,0 +1,106 @@
+"""The state of an unfinished training: one safetensors file, there whole or not at all.
+
+Tensors are stored as tensors, and all that holds them as JSON in the file's header, so that
+nothing is ever unpickled.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from molattn.errors import InputError
+
+__all__ = ["CHECKPOINT_FILE", "file_digest", "read_checkpoint", "write_checkpoint"]
+
+CHECKPOINT_FILE = "checkpoint.safetensors"
+_HEADER = "molattn_checkpoint"
+
+
+def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a state; whoever reads the path finds the former one or this one.
+
+    Args:
+        path: The file.
+        state: Nested dictionaries (keys are texts or whole numbers), lists and tuples of tensors,
+            numbers, texts, booleans and None.
+
+    Raises:
+        TypeError: If the state holds anything else.
+        OSError: If the file cannot be written.
+    """
+    tensors: dict[str, Tensor] = {}
+    header = {_HEADER: json.dumps(_packed(dict(state), tensors))}
+    part = path.with_name(path.name + ".part")
+    with open(part, "wb") as file:
+        file.write(safetensors.torch.save(tensors, header))
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read what :func:`write_checkpoint` wrote; tensors are on the CPU.
+
+    Raises:
+        InputError: If the file cannot be read or is no checkpoint.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = (file.metadata() or {}).get(_HEADER)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if header is None:
+            raise InputError(f"{path}: a safetensors file, but not a checkpoint of molattn")
+        state = _unpacked(json.loads(header), tensors)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not a readable checkpoint: {error}") from error
+    if not isinstance(state, dict):
+        raise InputError(f"{path}: not a readable checkpoint: got {type(state).__name__}")
+    return state
+
+
+def file_digest(path: str | Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return the value in JSON types, its tensors put into ``tensors`` and called by name."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor):
+        name = str(len(tensors))
+        # A copy, as the format refuses tensors that share memory.
+        tensors[name] = value.detach().cpu().clone().contiguous()
+        return {"tensor": name}
+    if isinstance(value, list):
+        return [_packed(item, tensors) for item in value]
+    if isinstance(value, tuple):
+        return {"tuple": [_packed(item, tensors) for item in value]}
+    if isinstance(value, dict) and all(type(key) in (str, int) for key in value):
+        return {"dict": [[key, _packed(item, tensors)] for key, item in value.items()]}
+    raise TypeError(f"a checkpoint cannot hold {type(value).__name__}")
+
+
+def _unpacked(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "tuple":
+        return tuple(_unpacked(item, tensors) for item in content)
+    if kind == "dict":
+        return {key: _unpacked(item, tensors) for key, item in content}
+    raise ValueError(f"unknown kind {kind!r}")
