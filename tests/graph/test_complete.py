@@ -77,13 +77,18 @@ def test_neighbour_pools_equal_loops(sizes, self_loops, seed):
     torch.testing.assert_close(graphs.rows_to_nodes(graphs.neighbour_mean(rows)), mean)
 
 
-@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8), cost=st.integers(0, 200))
-def test_blocks_are_the_cheapest_partition(sizes, cost):
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    cost=st.integers(0, 200),
+    row=st.integers(0, 30),
+)
+def test_blocks_are_the_cheapest_partition(sizes, cost, row):
     """Against every way to cut the sorted sizes."""
     sizes = sorted(sizes)
 
     def price(ranges):
-        return sum((last - first) * sizes[last - 1] ** 2 + cost for first, last in ranges)
+        padded = [(last - first, sizes[last - 1]) for first, last in ranges]
+        return sum(count * (size**2 + row * size) + cost for count, size in padded)
 
     def partitions(first):
         if first == len(sizes):
@@ -92,7 +97,7 @@ def test_blocks_are_the_cheapest_partition(sizes, cost):
             for rest in partitions(last):
                 yield [(first, last), *rest]
 
-    got = plan_blocks(np.asarray(sizes), cost)
+    got = plan_blocks(np.asarray(sizes), cost, row)
     assert [i for first, last in got for i in range(first, last)] == list(range(len(sizes)))
     assert price(got) == min(price(p) for p in partitions(0))
 
