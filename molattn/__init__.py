@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .errors import SmilesError as SmilesError
     from .model import MolAttn as MolAttn
     from .model import MolAttnConfig as MolAttnConfig
+    from .molecules import from_mol as from_mol
     from .molecules import from_smiles as from_smiles
     from .version import __version__ as __version__
 
@@ -22,6 +23,7 @@ _HOMES = {
     "SmilesError": "errors",
     "MolAttn": "model",
     "MolAttnConfig": "model",
+    "from_mol": "molecules",
     "from_smiles": "molecules",
     "__version__": "version",
 }

@@ -1,14 +1,12 @@
 """Text to molecule: what is not plainly a SMILES is refused before RDKit's parser sees it."""
 
-import os
 import re
-import threading
-from types import TracebackType
 
-from rdkit import Chem, rdBase
+from rdkit import Chem
 
 from molattn.chem.diagnose import explain, explain_unreadable
 from molattn.chem.grammar import ATOM, EXTENSION, SMILES
+from molattn.chem.quiet import quiet
 from molattn.errors import SmilesError
 
 __all__ = ["parse_smiles"]
@@ -16,41 +14,6 @@ __all__ = ["parse_smiles"]
 _WHITE_SPACE = " \t\r\n\v\f"
 _CHARACTERS_PER_ATOM = 20
 _MAX_NESTING = 200
-
-
-class _Quiet:
-    """Keeps RDKit's log off the terminal while any thread is inside."""
-
-    def __init__(self) -> None:
-        self._reset()
-        # A child forked while another thread holds the lock would wait for ever.
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._reset)
-
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._block: rdBase.BlockLogs | None = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._block = rdBase.BlockLogs()
-            self._inside += 1
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._block = None
-
-
-_quiet = _Quiet()
 
 
 def _extended_parameters() -> Chem.SmilesParserParams:
@@ -111,7 +74,7 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
         raise SmilesError(
             text, "too_nested", f"its branches are nested more than {_MAX_NESTING} deep"
         )
-    with _quiet:
+    with quiet:
         mol = _read(smiles, parameters)
         if mol is None:
             raise SmilesError(text, *explain_unreadable(smiles, extended=parameters is not None))

@@ -1,0 +1,306 @@
+"""Three-dimensional coordinates of a molecule, and how they were made."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from rdkit import Chem, rdBase
+from rdkit.Chem import rdDepictor, rdDistGeom, rdForceFieldHelpers
+
+from molattn.chem.conformer_cache import read_entry, write_entry
+from molattn.chem.quiet import quiet
+from molattn.errors import InputError, quoted
+
+__all__ = ["Conformer", "ConformerGenerator", "ConformerWarning", "conformer"]
+
+Method = Literal["given", "etkdg", "etkdg_random", "distance_geometry", "depiction"]
+ForceField = Literal["MMFF94", "UFF"]
+
+_CACHE_FORMAT = 1
+_FRAGMENT_GAP = 4.0  # angstrom; about a van der Waals contact
+_FORCE_FIELD_STEPS = 500
+_FAILURES = {int(value): name for name, value in rdDistGeom.EmbedFailureCauses.names.items()}
+_TIMEOUT = int(rdDistGeom.EmbedFailureCauses.EXCEEDED_TIMEOUT)
+_FORCE_FIELDS: tuple[tuple[ForceField, Callable[..., bool], Callable[..., int]], ...] = (
+    (
+        "MMFF94",
+        rdForceFieldHelpers.MMFFHasAllMoleculeParams,
+        rdForceFieldHelpers.MMFFOptimizeMolecule,
+    ),
+    (
+        "UFF",
+        rdForceFieldHelpers.UFFHasAllMoleculeParams,
+        rdForceFieldHelpers.UFFOptimizeMolecule,
+    ),
+)
+
+
+class ConformerWarning(UserWarning):
+    """A molecule got flat coordinates, since no three-dimensional ones were found."""
+
+
+@dataclass(frozen=True, eq=False)
+class Conformer:
+    """Coordinates of a molecule's atoms.
+
+    Args:
+        coordinates: In angstrom, in the order of the molecule's atoms, ``float64 [n, 3]``.
+        method: ``given`` (the molecule's own), ``etkdg``, ``etkdg_random`` (ETKDG from random
+            coordinates), ``distance_geometry`` (random coordinates, no preferences for torsions
+            or flat rings), or ``depiction`` (flat, two-dimensional).
+        force_field: What minimised the energy then, ``MMFF94`` or ``UFF``; None = nothing.
+        converged: Whether that reached a minimum; False where there was no force field.
+        problems: What failed on the way, a sentence each.
+    """
+
+    coordinates: NDArray[np.float64]
+    method: Method
+    force_field: ForceField | None = None
+    converged: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_3d(self) -> bool:
+        """Whether the coordinates are three-dimensional."""
+        return self.method != "depiction"
+
+
+@dataclass(frozen=True)
+class ConformerGenerator:
+    """Makes conformers: ETKDGv3, then MMFF94 where it has parameters, else UFF.
+
+    Where ETKDGv3 finds none, it starts from random coordinates, then distance geometry alone
+    does, and at last the coordinates of the two-dimensional drawing are taken, with a
+    :class:`ConformerWarning`. ``Conformer.problems`` lists what failed. Hydrogen atoms that are
+    implicit take part and are dropped.
+
+    The atoms are brought into canonical order first, so a molecule gets the same conformer
+    however its SMILES is written. Stereocentres that are not specified get the label that the
+    seed happens to give. Fragments are laid out side by side: their internal distances mean
+    something, those between them do not.
+
+    Args:
+        seed: Of the random numbers; from 0.
+        attempts: Most attempts of each of the three starts.
+        seconds: Time after which a start gives up between two attempts; only a safeguard, as what
+            a time limit decides depends on the machine. Such a result is not cached.
+        max_atoms: Largest number of atoms, hydrogens included, for which conformers are sought;
+            time grows with its cube.
+        cache: Folder that keeps conformers, safe for several processes at once; None = none.
+
+    Raises:
+        InputError: An option out of range.
+
+    Example:
+        >>> from molattn.chem import parse_smiles
+        >>> found = ConformerGenerator(seed=1)(parse_smiles("CCO"))
+        >>> found.coordinates.shape, found.method, found.force_field
+        ((3, 3), 'etkdg', 'MMFF94')
+    """
+
+    seed: int = 0
+    attempts: int = 20
+    seconds: int = 10
+    max_atoms: int = 500
+    cache: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in {"seed": 0, "attempts": 1, "seconds": 1, "max_atoms": 1}.items():
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value < 2**31:
+                raise InputError(f"{name}: got {value!r}, expected a whole number from {least}")
+        if self.cache is not None and Path(self.cache).exists() and not Path(self.cache).is_dir():
+            raise InputError(f"cache {quoted(str(self.cache))}: got a file, expected a folder")
+
+    def __call__(self, mol: Chem.Mol) -> Conformer:
+        """Return a conformer of a sanitised molecule.
+
+        Args:
+            mol: The molecule. Three-dimensional coordinates that it already has are taken as they
+                are.
+
+        Raises:
+            InputError: Coordinates of the molecule that are not finite, or a cache that cannot
+                be written.
+        """
+        if mol.GetNumConformers() and mol.GetConformer().Is3D():
+            return Conformer(_coordinates(mol, finite=True), "given")
+        if not mol.GetNumAtoms():
+            return Conformer(np.zeros((0, 3)), "depiction")
+        with quiet:
+            found = self._find(mol)
+        if not found.is_3d:
+            warnings.warn(
+                f"{quoted(Chem.MolToSmiles(mol))}: flat coordinates: {'; '.join(found.problems)}",
+                ConformerWarning,
+                stacklevel=2,
+            )
+        return found
+
+    def _find(self, mol: Chem.Mol) -> Conformer:
+        canonical, text, order = _canonical(mol)
+        key = {"format": _CACHE_FORMAT, "rdkit": rdBase.rdkitVersion, "smiles": text}
+        key |= {"seed": self.seed, "attempts": self.attempts, "max_atoms": self.max_atoms}
+        folder = None if self.cache is None or text is None else Path(self.cache)
+        entry = None if folder is None else read_entry(folder, key)
+        if entry is not None:
+            found = _from_entry(entry)
+        else:
+            found, timed_out = self._make(canonical)
+            if folder is not None and not timed_out:
+                write_entry(folder, key, _to_entry(found))
+        coordinates = np.empty_like(found.coordinates)
+        coordinates[order] = found.coordinates
+        return replace(found, coordinates=coordinates)
+
+    def _make(self, mol: Chem.Mol) -> tuple[Conformer, bool]:
+        """Return a conformer, and whether a time limit had a say in it."""
+        full = Chem.AddHs(mol)
+        problems: list[str] = []
+        timed_out = False
+        if full.GetNumAtoms() > self.max_atoms:
+            problems.append(
+                f"it has {full.GetNumAtoms()} atoms with hydrogens, at most {self.max_atoms} "
+                "are given three dimensions"
+            )
+        else:
+            for method, parameters in self._starts():
+                problem = _embed(full, parameters)
+                timed_out |= parameters.GetFailureCounts()[_TIMEOUT] > 0
+                if problem is None:
+                    force_field, converged, problem = _minimise(full)
+                    problems += [] if problem is None else [problem]
+                    points = _side_by_side(mol, _coordinates(full)[: mol.GetNumAtoms()])
+                    made = Conformer(points, method, force_field, converged, tuple(problems))
+                    return made, timed_out
+                problems.append(f"{method}: {problem}")
+        rdDepictor.Compute2DCoords(mol)
+        return Conformer(_coordinates(mol), "depiction", problems=tuple(problems)), timed_out
+
+    def _starts(self) -> Iterator[tuple[Method, rdDistGeom.EmbedParameters]]:
+        methods: tuple[Method, ...] = ("etkdg", "etkdg_random", "distance_geometry")
+        for method in methods:
+            parameters = rdDistGeom.ETKDGv3()
+            parameters.randomSeed = self.seed
+            parameters.maxIterations = self.attempts
+            parameters.timeout = self.seconds
+            parameters.trackFailures = True
+            parameters.useRandomCoords = method != "etkdg"
+            if method == "distance_geometry":
+                parameters.useBasicKnowledge = False
+                parameters.useExpTorsionAnglePrefs = False
+            yield method, parameters
+
+
+def conformer(mol: Chem.Mol, *, seed: int = 0, cache: str | Path | None = None) -> Conformer:
+    """Return a conformer of a sanitised molecule, as :class:`ConformerGenerator` makes it.
+
+    Args:
+        mol: The molecule. Three-dimensional coordinates that it already has are taken as they are.
+        seed: Of the random numbers; from 0.
+        cache: Folder that keeps conformers; None = none.
+
+    Raises:
+        InputError: An option out of range, coordinates of the molecule that are not finite, or a
+            cache that cannot be written.
+    """
+    return ConformerGenerator(seed=seed, cache=cache)(mol)
+
+
+def _canonical(mol: Chem.Mol) -> tuple[Chem.Mol, str | None, list[int]]:
+    """Return the molecule in canonical order, its SMILES, and the atoms in that order.
+
+    Where RDKit cannot read its own SMILES, the molecule as it is, and no SMILES.
+    """
+    plain = Chem.Mol(mol)
+    plain.RemoveAllConformers()
+    for atom in plain.GetAtoms():
+        atom.SetAtomMapNum(0)
+    text = Chem.MolToSmiles(plain)
+    parameters = Chem.SmilesParserParams()
+    parameters.removeHs = False
+    rebuilt = Chem.MolFromSmiles(text, parameters)
+    if rebuilt is None or rebuilt.GetNumAtoms() != plain.GetNumAtoms():
+        return plain, None, list(range(plain.GetNumAtoms()))
+    order = plain.GetPropsAsDict(includePrivate=True, includeComputed=True)
+    return rebuilt, text, list(order["_smilesAtomOutputOrder"])
+
+
+def _embed(mol: Chem.Mol, parameters: rdDistGeom.EmbedParameters) -> str | None:
+    """Give the molecule coordinates, or return why not."""
+    try:
+        if rdDistGeom.EmbedMolecule(mol, parameters) == 0:
+            if np.isfinite(_coordinates(mol)).all():
+                return None
+            return "coordinates that are not finite"
+    except (RuntimeError, ValueError) as error:  # RDKit's own checks fail on some odd atoms.
+        return _one_line(error)
+    causes = enumerate(parameters.GetFailureCounts())
+    counts = ", ".join(f"{_FAILURES[cause].lower()} {count}" for cause, count in causes if count)
+    return f"no conformer in {parameters.maxIterations} attempts ({counts or 'no cause given'})"
+
+
+def _minimise(mol: Chem.Mol) -> tuple[ForceField | None, bool, str | None]:
+    """Minimise the energy; return the force field, whether it converged, and what failed."""
+    before = _coordinates(mol)
+    try:
+        for force_field, suits, minimise in _FORCE_FIELDS:
+            if suits(mol):
+                left = minimise(mol, maxIters=_FORCE_FIELD_STEPS)
+                if left >= 0 and np.isfinite(_coordinates(mol)).all():
+                    return force_field, left == 0, None
+                problem = f"{force_field}: no finite energy"
+                break
+        else:
+            problem = "neither MMFF94 nor UFF has parameters for all atoms"
+    except (RuntimeError, ValueError) as error:
+        problem = f"force field: {_one_line(error)}"
+    mol.GetConformer().SetPositions(before)
+    return None, False, problem
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _side_by_side(mol: Chem.Mol, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Part the fragments, which are all made around the origin, along the first axis."""
+    fragments = Chem.GetMolFrags(mol)
+    if len(fragments) == 1:
+        return points
+    parted = points.copy()
+    end = -_FRAGMENT_GAP
+    for fragment in map(list, fragments):
+        parted[fragment, 0] += end + _FRAGMENT_GAP - points[fragment, 0].min()
+        end = parted[fragment, 0].max()
+    return parted
+
+
+def _coordinates(mol: Chem.Mol, *, finite: bool = False) -> NDArray[np.float64]:
+    points = np.array(mol.GetConformer().GetPositions(), dtype=np.float64).reshape(-1, 3)
+    if finite and not np.isfinite(points).all():
+        atom = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
+        raise InputError(
+            f"coordinates: got {points[atom].tolist()} for atom {atom}, expected finite numbers"
+        )
+    return points
+
+
+def _to_entry(found: Conformer) -> dict[str, Any]:
+    return {
+        "coordinates": found.coordinates.tolist(),
+        "method": found.method,
+        "force_field": found.force_field,
+        "converged": found.converged,
+        "problems": list(found.problems),
+    }
+
+
+def _from_entry(entry: dict[str, Any]) -> Conformer:
+    points = np.array(entry["coordinates"], dtype=np.float64)
+    problems = tuple(entry["problems"])
+    return Conformer(points, entry["method"], entry["force_field"], entry["converged"], problems)

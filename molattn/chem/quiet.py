@@ -1,0 +1,44 @@
+"""RDKit's log, kept off the terminal."""
+
+import os
+import threading
+from types import TracebackType
+
+from rdkit import rdBase
+
+__all__ = ["quiet"]
+
+
+class _Quiet:
+    """Keeps RDKit's log off the terminal while any thread is inside."""
+
+    def __init__(self) -> None:
+        self._reset()
+        # A child forked while another thread holds the lock would wait for ever.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._block: rdBase.BlockLogs | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._block = rdBase.BlockLogs()
+            self._inside += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._block = None
+
+
+quiet = _Quiet()

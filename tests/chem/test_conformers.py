@@ -1,0 +1,267 @@
+import json
+import multiprocessing
+import time
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rdkit import Chem
+from rdkit.Chem import rdMolTransforms
+from rdkit.Geometry import Point3D
+
+from molattn.chem import ConformerGenerator, ConformerWarning, conformer, parse_smiles
+from molattn.errors import InputError
+
+FULLERENE = (
+    "c12c3c4c5c1c1c6c7c2c2c8c3c3c9c4c4c%10c5c5c1c1c6c6c%11c7c2c2c7c8c3c3c8c9c4c4c9c%10c5c5c1c1c6c6"
+    "c%11c2c2c7c3c3c8c4c4c9c5c1c1c6c2c3c41"
+)
+NO_GEOMETRY = "C[C@H]1[C@@H]2[C@H]1[C@H]2C"  # stereocentres that no shape can have
+IBUPROFEN = "CC(C)Cc1ccc(cc1)C(C)C(=O)O"
+
+
+def distances(points):
+    return np.linalg.norm(points[:, None] - points[None], axis=-1)
+
+
+def test_benzene_is_a_flat_hexagon_of_the_measured_size():
+    found = conformer(parse_smiles("c1ccccc1"))
+    assert (found.method, found.force_field, found.converged) == ("etkdg", "MMFF94", True)
+    assert found.problems == ()
+    assert found.coordinates.dtype == np.float64
+    got = np.sort(distances(found.coordinates), axis=1)
+    bond = 1.395  # angstrom, in the gas phase
+    expected = bond * np.array([0, 1, 1, 3**0.5, 3**0.5, 2])
+    np.testing.assert_allclose(got, np.tile(expected, (6, 1)), atol=0.02)
+    height = np.linalg.svd(found.coordinates - found.coordinates.mean(0))[1]
+    assert height[2] < 1e-2
+
+
+def test_bonds_have_the_length_of_bonds_and_others_are_longer():
+    mol = parse_smiles(IBUPROFEN)
+    table = distances(conformer(mol).coordinates)
+    for i, j in combinations(range(mol.GetNumAtoms()), 2):
+        bonded = mol.GetBondBetweenAtoms(i, j) is not None
+        assert (1.15 < table[i, j] < 1.65) if bonded else table[i, j] > 2.0
+
+
+def test_stereocentres_keep_their_hand():
+    left, right = (conformer(parse_smiles(s)) for s in ("N[C@@H](C)C(=O)O", "N[C@H](C)C(=O)O"))
+
+    def volume(points):  # of the centre's three heavy neighbours, signed
+        return np.linalg.det(points[[0, 2, 3]] - points[1])
+
+    assert volume(left.coordinates) * volume(right.coordinates) < -1
+
+
+def test_one_seed_gives_one_conformer_and_another_seed_another():
+    mol = parse_smiles(IBUPROFEN)
+    first, again, other = (conformer(mol, seed=seed).coordinates for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(distances(first) - distances(other)).max() > 0.1
+
+
+@settings(max_examples=15)
+@given(order=st.permutations(range(17)))
+def test_the_conformer_follows_the_atoms(order):
+    # No two atoms of this molecule are alike, so the atoms of both orders correspond in one way.
+    mol = parse_smiles("CC1CC(=O)NC(N)C1Oc1cncc(F)c1")
+    moved = Chem.RenumberAtoms(mol, order)
+    expected = distances(conformer(mol).coordinates[order])
+    np.testing.assert_allclose(distances(conformer(moved).coordinates), expected, atol=1e-9)
+
+
+def test_atom_map_numbers_do_not_matter():
+    plain, mapped = parse_smiles("CCO"), parse_smiles("[CH3:7][CH2:1][OH:3]")
+    np.testing.assert_array_equal(conformer(plain).coordinates, conformer(mapped).coordinates)
+
+
+def test_coordinates_of_the_molecule_are_used_as_they_are():
+    mol = parse_smiles("CCO")
+    points = np.array([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-4.0, 0.5, 9.0]])
+    own = Chem.Conformer(3)
+    own.Set3D(True)
+    for i, point in enumerate(points):
+        own.SetAtomPosition(i, Point3D(*point))
+    mol.AddConformer(own)
+    found = conformer(Chem.MolFromMolBlock(Chem.MolToMolBlock(mol)))
+    assert (found.method, found.force_field, found.is_3d) == ("given", None, True)
+    np.testing.assert_array_equal(found.coordinates, points)
+
+
+def test_a_drawing_is_no_conformer():
+    mol = parse_smiles(IBUPROFEN)
+    Chem.rdDepictor.Compute2DCoords(mol)
+    found = conformer(mol)
+    assert found.method == "etkdg"
+    assert np.ptp(found.coordinates[:, 2]) > 0.5
+    assert not mol.GetConformer().Is3D()
+
+
+def test_coordinates_that_are_not_finite_are_refused():
+    mol = parse_smiles("CC")
+    own = Chem.Conformer(2)
+    own.Set3D(True)
+    own.SetAtomPosition(1, Point3D(float("nan"), 0, 0))
+    mol.AddConformer(own)
+    with pytest.raises(InputError, match=r"got \[nan, 0.0, 0.0\] for atom 1, expected finite"):
+        conformer(mol)
+
+
+@pytest.mark.parametrize(
+    "smiles,method,force_field",
+    [
+        ("C", "etkdg", "MMFF94"),
+        ("[H][H]", "etkdg", "UFF"),
+        ("[U]", "etkdg", None),
+        (FULLERENE, "distance_geometry", "MMFF94"),
+        ("CC(C)(C)C(C(C)(C)C)(C(C)(C)C)C(C)(C)C", "etkdg_random", "MMFF94"),
+    ],
+)
+def test_what_made_the_conformer_is_told(smiles, method, force_field):
+    found = conformer(parse_smiles(smiles))
+    assert (found.method, found.force_field) == (method, force_field)
+    assert len(found.problems) == (
+        {"etkdg": 0, "etkdg_random": 1, "distance_geometry": 2}[method] + (force_field is None)
+    )
+    assert np.isfinite(found.coordinates).all()
+
+
+def test_a_molecule_without_geometry_gets_its_drawing_and_a_warning():
+    with pytest.warns(ConformerWarning, match="flat coordinates: etkdg: no conformer in 20 att"):
+        found = conformer(parse_smiles(NO_GEOMETRY))
+    assert found.method == "depiction"
+    assert not found.is_3d
+    assert len(found.problems) == 3
+    assert not found.coordinates[:, 2].any()
+    table = distances(found.coordinates) + np.eye(len(found.coordinates))
+    assert table.min() > 0.5
+
+
+def test_a_molecule_that_is_too_large_is_not_tried():
+    start = time.perf_counter()
+    with pytest.warns(ConformerWarning, match="2102 atoms with hydrogens, at most 500"):
+        found = conformer(parse_smiles("C" * 700))
+    assert found.method == "depiction"
+    assert time.perf_counter() - start < 20
+
+
+def test_a_fullerene_does_not_hang():
+    start = time.perf_counter()
+    conformer(parse_smiles(FULLERENE))
+    assert time.perf_counter() - start < 20
+
+
+def test_fragments_stand_side_by_side():
+    mol = parse_smiles("[Na+].CC(=O)[O-].c1ccccc1")
+    table = distances(conformer(mol).coordinates)
+    pieces = Chem.GetMolFrags(mol)
+    for one, other in combinations(pieces, 2):
+        assert table[np.ix_(one, other)].min() >= 4 - 1e-9
+    assert table[np.ix_(pieces[1], pieces[1])].max() < 3
+
+
+def test_the_cache_gives_back_what_was_made(tmp_path, monkeypatch):
+    mol, other_order = parse_smiles(IBUPROFEN), parse_smiles("OC(=O)C(C)c1ccc(CC(C)C)cc1")
+    made = conformer(mol, cache=tmp_path)
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    monkeypatch.setattr(ConformerGenerator, "_make", None)  # nothing may be computed now
+    kept = conformer(mol, cache=tmp_path)
+    np.testing.assert_array_equal(kept.coordinates, made.coordinates)
+    assert (kept.method, kept.force_field, kept.converged, kept.problems) == (
+        made.method,
+        made.force_field,
+        made.converged,
+        made.problems,
+    )
+    moved = conformer(other_order, cache=str(tmp_path)).coordinates
+    assert distances(moved).sum() == pytest.approx(distances(made.coordinates).sum())
+    entry = json.loads(file.read_bytes().partition(b"\n")[2])
+    assert entry["key"]["smiles"] == Chem.MolToSmiles(mol)
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {"attempts": 5}, {"max_atoms": 400}])
+def test_other_options_are_another_entry(tmp_path, options):
+    mol = parse_smiles("CCO")
+    ConformerGenerator(cache=tmp_path)(mol)
+    ConformerGenerator(cache=tmp_path, **options)(mol)
+    assert sum(path.is_file() for path in tmp_path.rglob("*")) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", "half", "digit"])
+def test_a_damaged_entry_is_made_anew(tmp_path, damage):
+    mol = parse_smiles("CCO")
+    expected = conformer(mol, cache=tmp_path).coordinates
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    whole = file.read_bytes()
+    if damage == "half":
+        damage = whole[: len(whole) // 2]
+    elif damage == "digit":
+        at = whole.index(b"coordinates") + 20
+        damage = whole[:at] + (b"3" if whole[at : at + 1] != b"3" else b"4") + whole[at + 1 :]
+    file.write_bytes(damage)
+    np.testing.assert_array_equal(conformer(mol, cache=tmp_path).coordinates, expected)
+    assert file.read_bytes() == whole
+
+
+def _fill(folder):
+    return [conformer(parse_smiles(s), cache=folder).coordinates for s in ("CCO", "CCN", "CCC")]
+
+
+def test_processes_share_a_cache(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        results = pool.map(_fill, [tmp_path] * 4)
+    for result in results[1:]:
+        for got, expected in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(got, expected)
+    names = [path.suffix for path in tmp_path.rglob("*") if path.is_file()]
+    assert names == [".json"] * 3
+
+
+def test_a_flat_conformer_from_the_cache_warns_too(tmp_path):
+    mol = parse_smiles(NO_GEOMETRY)
+    for _ in range(2):
+        with pytest.warns(ConformerWarning, match="flat coordinates"):
+            conformer(mol, cache=tmp_path)
+
+
+def test_what_a_time_limit_decided_is_not_kept(tmp_path, monkeypatch):
+    make = ConformerGenerator._make
+    monkeypatch.setattr(ConformerGenerator, "_make", lambda self, mol: (make(self, mol)[0], True))
+    conformer(parse_smiles("CCO"), cache=tmp_path)
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="got a file, expected a folder"):
+        ConformerGenerator(cache=tmp_path / "file")
+    with pytest.raises(InputError, match="cannot be written"):
+        conformer(parse_smiles("CCO"), cache=tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize(
+    "options", [{"seed": -1}, {"seed": 2**31}, {"attempts": 0}, {"seconds": 1.5}, {"max_atoms": 0}]
+)
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises(InputError, match=rf"{next(iter(options))}: got .*, expected a whole num"):
+        ConformerGenerator(**options)
+
+
+def test_no_atoms_no_coordinates():
+    assert conformer(Chem.Mol()).coordinates.shape == (0, 3)
+
+
+def test_rings_have_the_torsions_of_rings():
+    # The chair of cyclohexane turns by about 55 degrees at each bond.
+    mol = parse_smiles("C1CCCCC1")
+    found = conformer(mol)
+    own = Chem.Conformer(6)
+    for i, point in enumerate(found.coordinates):
+        own.SetAtomPosition(i, Point3D(*point))
+    turns = [
+        rdMolTransforms.GetDihedralDeg(own, *((i + k) % 6 for k in range(4))) for i in range(6)
+    ]
+    np.testing.assert_allclose(np.abs(turns), 55, atol=5)
