@@ -113,6 +113,51 @@ class CompleteGraphs:
         self.row_graph = torch.from_numpy(np.concatenate([*row_graph, np.zeros(0, np.int64)]))
         self.row_mask = torch.from_numpy(mask)
 
+    @classmethod
+    def from_edges(
+        cls, edge_index: Tensor, batch: Optional[Tensor] = None, num_nodes: Optional[int] = None
+    ) -> tuple["CompleteGraphs", Tensor]:
+        """Read a PyG batch of complete graphs.
+
+        Args:
+            edge_index: All ordered pairs of each graph, in any order, ``[2, E]``; with or without
+                self loops.
+            batch: Graph of each node, ascending, ``[N]``; None = one graph.
+            num_nodes: Number of nodes where ``batch`` is None; None = one more than the largest.
+
+        Returns:
+            The layout, and the order in which ``edge_attr[order]`` fits its ``edge_index``.
+
+        Raises:
+            ValueError: The nodes of a graph are not together, or the edges are not all pairs.
+        """
+        if batch is None:
+            if num_nodes is None:
+                num_nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
+            batch = edge_index.new_zeros(num_nodes)
+        if bool((batch[1:] < batch[:-1]).any()):
+            raise ValueError("batch: got graphs out of order, expected ascending")
+        num_nodes = batch.numel()
+        sizes = torch.bincount(batch).tolist()
+        looped = sum(n * n for n in sizes)
+        if edge_index.size(1) not in (looped, looped - num_nodes):
+            raise ValueError(
+                f"edge_index: got {edge_index.size(1)} edges, expected {looped} (all pairs) or "
+                f"{looped - num_nodes} (without self loops)"
+            )
+        # With no node at all both numbers are zero.
+        graphs = cls(sizes, self_loops=edge_index.size(1) == looped).to(batch.device)
+
+        def ranks(edges: Tensor) -> Tensor:  # by receiver, then sender
+            return edges[1] * num_nodes + edges[0]
+
+        order = ranks(edge_index).argsort()
+        if not torch.equal(edge_index[:, order], graphs.edge_index):
+            raise ValueError(
+                "edge_index: got edges that are not all pairs of each graph, once each"
+            )
+        return graphs, order
+
     @property
     def num_graphs(self) -> int:
         """Number of graphs."""

@@ -102,6 +102,32 @@ def test_blocks_are_the_cheapest_partition(sizes, cost, row):
     assert price(got) == min(price(p) for p in partitions(0))
 
 
+@given(sizes=SIZES, self_loops=st.booleans(), seed=st.integers(0, 99))
+def test_reads_edges_in_any_order(sizes, self_loops, seed):
+    given_edges = loop_edges(sizes, self_loops)
+    generator = torch.Generator().manual_seed(seed)
+    given_edges = given_edges[:, torch.randperm(given_edges.size(1), generator=generator)]
+    batch = torch.tensor([g for g, n in enumerate(sizes) for _ in range(n)], dtype=torch.long)
+    graphs, order = CompleteGraphs.from_edges(given_edges, batch)
+    assert torch.equal(given_edges[:, order], graphs.edge_index)
+    assert torch.equal(graphs.batch, batch)
+    if any(sizes):
+        assert graphs.self_loops == self_loops
+
+
+def test_refuses_edges_that_are_not_all_pairs():
+    edges = loop_edges([3], self_loops=False)
+    graphs, _ = CompleteGraphs.from_edges(edges)
+    assert graphs.sizes == (3,)
+    with pytest.raises(ValueError, match=r"got 5 edges, expected 9 \(all pairs\) or 6"):
+        CompleteGraphs.from_edges(edges[:, 1:])
+    twice = edges[:, [0, 0, 2, 3, 4, 5]]
+    with pytest.raises(ValueError, match="not all pairs of each graph, once each"):
+        CompleteGraphs.from_edges(twice)
+    with pytest.raises(ValueError, match="graphs out of order"):
+        CompleteGraphs.from_edges(edges, torch.tensor([0, 1, 0]))
+
+
 def test_moves_between_devices_and_shows_itself():
     graphs = CompleteGraphs([2, 5, 2])
     edge_index = graphs.edge_index
