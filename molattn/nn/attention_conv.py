@@ -185,6 +185,8 @@ class AttentionConv(MessagePassing):
         messages = None
         if return_messages:
             messages = self.message(value.index_select(0, edges.index[0]), edge_value, applied)
+            if self.explain:  # as propagate does
+                messages = self.explain_message(messages, size[1])
         return Attended(nodes, alpha if return_alpha else None, messages)
 
     def edge_update(

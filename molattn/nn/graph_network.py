@@ -309,6 +309,8 @@ class GraphNetwork(MessagePassing):
             one = globals_.batch is None
             seen["global"] = at_nodes.expand(receiver.numel(), -1) if one else at_nodes[receiver]
         new = self.edge_function(_join(seen, self.edge_inputs, receiver.numel()))
+        if self.explain:  # as propagate does
+            new = self.explain_message(new, x[1].size(0))
         to_nodes = _scatter(new, receiver, x[1].size(0), self.edge_to_node)
         to_graphs = None
         if self.update_global and globals_ is not None:

@@ -1,0 +1,383 @@
+"""GraphNetwork against PyG's MetaLayer, plain NumPy and its own switches."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric.explain import Explainer, GNNExplainer
+from torch_geometric.nn import MetaLayer
+from torch_geometric.utils import scatter
+
+from molattn.graph import CompleteGraphs
+from molattn.nn import EdgeAttentionConv, GraphNetwork
+from molattn.nn.graph_network import EDGE_INPUTS, GLOBAL_INPUTS, NODE_INPUTS, REDUCERS
+
+DOUBLE = torch.float64
+NODE, EDGE, GLOBAL = 4, 3, 5
+
+
+def assert_near(got, expected, tolerance=1e-10):
+    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+
+
+def subsets(names):
+    """All of them, and all but one."""
+    return [names, *itertools.combinations(names, len(names) - 1)]
+
+
+def two_graphs():
+    """Nodes, edges, u and batch of a batch of two graphs, a node of which receives nothing."""
+    batch = torch.tensor([0, 0, 0, 1, 1, 1, 1])
+    edges = [torch.randint(0, 3, (2, 8)), torch.randint(0, 3, (2, 9)) + 3]
+    tensors = [torch.randn(n, f, dtype=DOUBLE) for n, f in ((7, NODE), (17, EDGE), (2, GLOBAL))]
+    x, e, u = (t.requires_grad_() for t in tensors)
+    return x, torch.cat(edges, dim=1), e, u, batch
+
+
+def mlp(width, out):
+    return nn.Sequential(nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, out)).double()
+
+
+class MetaEdge(nn.Module):
+    def __init__(self, function, inputs):
+        super().__init__()
+        self.function, self.inputs = function, inputs
+
+    def forward(self, src, dst, edge_attr, u, batch):
+        seen = {"edge": edge_attr, "receiver": dst, "sender": src, "global": u[batch]}
+        return self.function(torch.cat([seen[name] for name in self.inputs], dim=-1))
+
+
+class MetaNode(nn.Module):
+    def __init__(self, function, inputs, reduce):
+        super().__init__()
+        self.function, self.inputs, self.reduce = function, inputs, reduce
+
+    def forward(self, x, edge_index, edge_attr, u, batch):
+        edges = scatter(edge_attr, edge_index[1], 0, x.size(0), self.reduce)
+        seen = {"edges": edges, "node": x, "global": u[batch]}
+        return self.function(torch.cat([seen[name] for name in self.inputs], dim=-1))
+
+
+class MetaGlobal(nn.Module):
+    def __init__(self, function, inputs, reduce_edges, reduce_nodes):
+        super().__init__()
+        self.function, self.inputs = function, inputs
+        self.reduce_edges, self.reduce_nodes = reduce_edges, reduce_nodes
+
+    def forward(self, x, edge_index, edge_attr, u, batch):
+        seen = {
+            "edges": scatter(edge_attr, batch[edge_index[0]], 0, u.size(0), self.reduce_edges),
+            "nodes": scatter(x, batch, 0, u.size(0), self.reduce_nodes),
+            "global": u,
+        }
+        return self.function(torch.cat([seen[name] for name in self.inputs], dim=-1))
+
+
+WIDTHS = {
+    "edge": EDGE, "receiver": NODE, "sender": NODE, "global": GLOBAL,
+    "edges": 6, "node": NODE, "nodes": 7,
+}  # fmt: skip
+CASES = [
+    *[(inputs, NODE_INPUTS, GLOBAL_INPUTS, ("sum",) * 3) for inputs in subsets(EDGE_INPUTS)],
+    *[(EDGE_INPUTS, inputs, GLOBAL_INPUTS, ("sum",) * 3) for inputs in subsets(NODE_INPUTS)[1:]],
+    *[(EDGE_INPUTS, NODE_INPUTS, inputs, ("sum",) * 3) for inputs in subsets(GLOBAL_INPUTS)[1:]],
+    (EDGE_INPUTS, NODE_INPUTS, GLOBAL_INPUTS, ("mean", "max", "min")),
+    (EDGE_INPUTS, NODE_INPUTS, GLOBAL_INPUTS, ("max", "mean", "mean")),
+    (EDGE_INPUTS, NODE_INPUTS, GLOBAL_INPUTS, ("min", "min", "max")),
+]
+
+
+@pytest.mark.parametrize("edge_inputs, node_inputs, global_inputs, reducers", CASES)
+def test_equals_meta_layer_when_built_from_the_same_functions(
+    edge_inputs, node_inputs, global_inputs, reducers
+):
+    x, edge_index, e, u, batch = two_graphs()
+    functions = [
+        mlp(sum(WIDTHS[name] for name in inputs), out)
+        for inputs, out in ((edge_inputs, 6), (node_inputs, 7), (global_inputs, GLOBAL))
+    ]
+    theirs = MetaLayer(
+        MetaEdge(functions[0], edge_inputs),
+        MetaNode(functions[1], node_inputs, reducers[0]),
+        MetaGlobal(functions[2], global_inputs, *reducers[1:]),
+    )
+    ours = GraphNetwork(
+        NODE, 7, edge_dim=EDGE, global_dim=GLOBAL,
+        edge_inputs=edge_inputs, node_inputs=node_inputs, global_inputs=global_inputs,
+        edge_to_node=reducers[0], edge_to_global=reducers[1], node_to_global=reducers[2],
+        update_edges=True, update_global=True,
+        edge_function=functions[0], node_function=functions[1], global_function=functions[2],
+    )  # fmt: skip
+    expected = theirs(x, edge_index, e, u, batch)
+    got = ours(x, edge_index, e, u, batch)
+    inputs = [x, e, u, *(p for f in functions for p in f.parameters())]
+    grads = []
+    for out in (got, expected):
+        total = sum((part * (1 + torch.arange(part.numel()).view_as(part))).sum() for part in out)
+        grads.append(torch.autograd.grad(total, inputs, materialize_grads=True))
+    for mine, other in zip(got, expected, strict=True):
+        assert_near(mine, other)
+    for mine, other in zip(*grads, strict=True):
+        assert_near(mine, other, 1e-8)
+
+
+def test_edges_come_first_then_nodes_then_the_graph():
+    order = []
+
+    class Noted(nn.Module):
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+
+        def forward(self, seen):
+            order.append(self.name)
+            return seen
+
+    x, edge_index, e, u, batch = two_graphs()
+    block = GraphNetwork(
+        NODE, 7, edge_dim=EDGE, global_dim=GLOBAL, update_edges=True, update_global=True,
+        edge_function=Noted("edges"), node_function=Noted("nodes"), global_function=Noted("graph"),
+    )  # fmt: skip
+    nodes, edges, graphs = block(x, edge_index, e, u, batch)
+    assert order == ["edges", "nodes", "graph"]
+    sender, receiver = edge_index
+    new_edges = torch.cat([e, x[receiver], x[sender], u[batch[receiver]]], dim=-1)
+    assert_near(edges, new_edges)
+    new_nodes = torch.cat([scatter(new_edges, receiver, 0, 7), x, u[batch]], dim=-1)
+    assert_near(nodes, new_nodes)
+    pooled = [scatter(new_edges, batch[receiver], 0, 2), scatter(new_nodes, batch, 0, 2)]
+    assert_near(graphs, torch.cat([*pooled, u], dim=-1))
+
+
+def influence(out, tensors):
+    """Which of the tensors the output depends on, by its gradient."""
+    grads = torch.autograd.grad(out.square().sum(), tensors, materialize_grads=True)
+    return [bool((grad != 0).any()) for grad in grads]
+
+
+@pytest.mark.parametrize("gate", [False, True])
+@pytest.mark.parametrize("inputs", [*subsets(EDGE_INPUTS), *((name,) for name in EDGE_INPUTS)])
+def test_only_inputs_of_attention_that_are_on_have_influence(inputs, gate):
+    """Senders and receivers are two sets, so that each can be told from the other."""
+    senders, receivers = torch.randn(5, 4, dtype=DOUBLE), torch.randn(3, 4, dtype=DOUBLE)
+    e, u = torch.randn(9, EDGE, dtype=DOUBLE), torch.randn(1, GLOBAL, dtype=DOUBLE)
+    tensors = {"edge": e, "receiver": receivers, "sender": senders, "global": u}
+    for tensor in tensors.values():
+        tensor.requires_grad_()
+    edge_index = torch.stack([torch.randint(0, 5, (9,)), torch.arange(9) % 3])
+    block = GraphNetwork(
+        (4, 4), 6, 2, edge_dim=EDGE, global_dim=GLOBAL, edge_inputs=inputs,
+        node_inputs=("edges",), gate=gate,
+    ).double()  # fmt: skip
+    out = block((senders, receivers), edge_index, e, u)
+    found = dict(zip(tensors, influence(out, list(tensors.values())), strict=True))
+    expected = {name: name in inputs for name in EDGE_INPUTS}
+    choice, values = {"edge", "sender"}, {"edge", "sender", "global"}
+    if not (choice & set(inputs) or (gate and values & set(inputs))):
+        # Keys are equal for all edges of a receiver: its query has nothing to choose from.
+        expected["receiver"] = False
+    assert found == expected
+
+
+@pytest.mark.parametrize("inputs", [*subsets(NODE_INPUTS), *((name,) for name in NODE_INPUTS)])
+def test_only_inputs_of_nodes_that_are_on_have_influence(inputs):
+    x, edge_index, e, u, batch = two_graphs()
+    block = GraphNetwork(
+        NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL,
+        edge_inputs=("edge", "sender"), node_inputs=inputs,
+    ).double()  # fmt: skip
+    out = block(x, edge_index, e, u, batch)
+    by_edges, by_global, by_nodes = influence(out, [e, u, x])
+    assert by_edges == ("edges" in inputs)
+    assert by_global == ("global" in inputs)
+    assert by_nodes == bool({"edges", "node"} & set(inputs))
+
+
+@pytest.mark.parametrize("inputs", [*subsets(GLOBAL_INPUTS), *((n,) for n in GLOBAL_INPUTS)])
+def test_only_inputs_of_the_graph_that_are_on_have_influence(inputs):
+    x, edge_index, e, u, batch = two_graphs()
+    block = GraphNetwork(
+        NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL, edge_inputs=("edge",),
+        node_inputs=("node",), global_inputs=inputs, update_global=True,
+    ).double()  # fmt: skip
+    _, graphs = block(x, edge_index, e, u, batch)
+    by_edges, by_nodes, by_global = influence(graphs, [e, x, u])
+    assert by_edges == ("edges" in inputs)
+    assert by_nodes == ("nodes" in inputs)
+    assert by_global == ("global" in inputs)
+
+
+def numpy_reduce(values, index, size, reduce):
+    """0 where there is nothing to reduce."""
+    out = np.zeros((size, *values.shape[1:]))
+    functions = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}
+    for i in range(size):
+        if (index == i).any():
+            out[i] = functions[reduce](values[index == i], axis=0)
+    return out
+
+
+def head_messages(block, x, edge_index, e, u, batch):
+    """Weights times values of each edge, by hand from weights that are tested elsewhere."""
+    conv = block.attention
+    _, (_, alpha) = conv(x, edge_index, e, u, batch, return_attention_weights=True)
+    sender = edge_index[0]
+    value = conv.lin_value(x)[sender] + conv.lin_edge_value(e)
+    value = value + conv.lin_global_value(u)[batch[sender]]
+    return (alpha.unsqueeze(-1) * value.view(-1, conv.heads, conv.head_channels)).flatten(1)
+
+
+@pytest.mark.parametrize("reduce", REDUCERS)
+def test_reducers_of_attention(reduce):
+    x, edge_index, e, u, batch = two_graphs()
+    common = {"edge_dim": EDGE, "global_dim": GLOBAL, "combine": "concat"}
+    block = GraphNetwork(
+        NODE, 6, 2, node_inputs=("edges",), edge_to_node=reduce,
+        node_function=nn.Identity(), **common,
+    ).double()  # fmt: skip
+    block.attention.update_edges = False
+    messages = head_messages(block, x, edge_index, e, u, batch).detach().numpy()
+    expected = numpy_reduce(messages, edge_index[1].numpy(), 7, reduce)
+    assert_near(block(x, edge_index, e, u, batch), torch.from_numpy(expected))
+    for name, option in (("edges", "edge_to_global"), ("nodes", "node_to_global")):
+        pooling = GraphNetwork(
+            NODE, 6, 2, update_global=True, global_inputs=(name,),
+            global_function=nn.Identity(), **{option: reduce}, **common,
+        ).double()  # fmt: skip
+        messages = head_messages(pooling, x, edge_index, e, u, batch).detach().numpy()
+        nodes, graphs = pooling(x, edge_index, e, u, batch)
+        index = (batch[edge_index[1]] if name == "edges" else batch).numpy()
+        values = messages if name == "edges" else nodes.detach().numpy()
+        assert_near(graphs, torch.from_numpy(numpy_reduce(values, index, 2, reduce)))
+
+
+@pytest.mark.parametrize("combine", ["linear", "mean", "max", "weighted"])
+def test_attention_is_that_of_the_layer(combine):
+    x, edge_index, e, u, batch = two_graphs()
+    options = {"edge_dim": EDGE, "global_dim": GLOBAL, "combine": combine, "update_edges": True}
+    conv = EdgeAttentionConv(NODE, 6, 2, root_weight=False, bias=False, **options).double()
+    block = GraphNetwork(
+        NODE, 6, 2, node_inputs=("edges",), node_function=nn.Identity(), **options
+    ).double()
+    block.attention.load_state_dict(conv.state_dict())
+    expected = conv(x, edge_index, e, u, batch, return_attention_weights=True)
+    got = block(x, edge_index, e, u, batch, return_attention_weights=True)
+    for mine, other in zip((*got[:2], got[2][1]), (*expected[:2], expected[2][1]), strict=True):
+        assert_near(mine, other)
+
+
+@pytest.mark.parametrize(
+    "reducers", [("sum", "sum"), ("sum", "max"), ("max", "sum"), ("mean",) * 2]
+)
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("self_loops", [True, False])
+def test_options_agree_on_complete_graphs(reducers, own, self_loops):
+    graph = CompleteGraphs([2, 4, 1], self_loops=self_loops)
+    block = GraphNetwork(
+        NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL, update_edges=True, update_global=True,
+        edge_to_node=reducers[0], edge_to_global=reducers[1], node_to_global="mean",
+        edge_function=mlp(2 * NODE + EDGE + GLOBAL, 5) if own else None,
+    ).double()  # fmt: skip
+    x, e, u = (
+        torch.randn(n, f, dtype=DOUBLE, requires_grad=True)
+        for n, f in ((7, NODE), (graph.num_edges, EDGE), (3, GLOBAL))
+    )
+    flat = block(x, graph.edge_index, e, u, graph.batch)
+    rows = block(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(e), u)
+    dense = (graph.rows_to_nodes(rows[0]), graph.pairs_to_edges(rows[1]), rows[2])
+    inputs = [x, e, u, *block.parameters()]
+    grads = []
+    for out in (dense, flat):
+        total = sum(part.square().sum() for part in out)
+        grads.append(torch.autograd.grad(total, inputs, materialize_grads=True))
+    for mine, other in zip(dense, flat, strict=True):
+        assert_near(mine, other)
+    for mine, other in zip(*grads, strict=True):
+        assert_near(mine, other)
+
+
+def test_what_comes_out_is_what_was_asked_for():
+    x, edge_index, e, u, batch = two_graphs()
+
+    def outputs(**options):
+        block = GraphNetwork(NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL, **options).double()
+        out = block(x, edge_index, e, u, batch)
+        return [tuple(t.shape) for t in (out if isinstance(out, tuple) else (out,))]
+
+    assert outputs() == [(7, 6)]
+    assert outputs(update_edges=True) == [(7, 6), (17, EDGE)]
+    assert outputs(update_global=True) == [(7, 6), (2, GLOBAL)]
+    assert outputs(update_edges=True, update_global=True) == [(7, 6), (17, EDGE), (2, GLOBAL)]
+
+
+def test_nodes_that_are_not_updated_come_out_as_they_went_in():
+    x, edge_index, e, u, batch = two_graphs()
+    block = GraphNetwork(
+        NODE, 6, 2, edge_dim=EDGE, global_dim=GLOBAL, update_nodes=False, update_global=True
+    ).double()
+    nodes, graphs = block(x, edge_index, e, u, batch)
+    assert nodes is x
+    assert graphs.shape == (2, GLOBAL)
+
+
+def test_an_edge_of_two_graphs_counts_for_its_receivers():
+    """No graph of one batch should have one; that of the receiver is where e' was made."""
+    x, u = torch.randn(2, NODE), torch.randn(2, GLOBAL)
+    block = GraphNetwork(
+        NODE, 6, global_dim=GLOBAL, update_global=True, edge_to_global="mean",
+        global_inputs=("edges",), global_function=nn.Identity(), combine="concat",
+    )  # fmt: skip
+    _, graphs = block(x, torch.tensor([[0], [1]]), u=u, batch=torch.tensor([0, 1]))
+    assert bool((graphs[0] == 0).all())
+    assert bool((graphs[1] != 0).any())
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("reduce", REDUCERS)
+def test_explained_edges_matter_with_every_reducer(reduce, own):
+    x, edge_index, e, _, _ = (t.detach() for t in two_graphs())
+    function = mlp(2 * NODE + EDGE, 6) if own else None
+    block = GraphNetwork(
+        NODE, 6, 2, edge_dim=EDGE, edge_to_node=reduce, edge_function=function
+    ).double()
+    block(x, edge_index, e)  # finds widths
+    block.eval()
+    explainer = Explainer(
+        block,
+        GNNExplainer(epochs=3),
+        explanation_type="model",
+        node_mask_type="attributes",
+        edge_mask_type="object",
+        model_config={"mode": "regression", "task_level": "node"},
+    )
+    explanation = explainer(x, edge_index, edge_attr=e)
+    assert bool((explanation.edge_mask > 0).any())
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"edge_to_node": "median"}, "edge_to_node: got 'median', expected one of sum, mean"),
+        ({"node_to_global": "std"}, "node_to_global: got 'std', expected one of sum, mean"),
+        ({"update_global": True}, "update_global needs a global_dim, got None"),
+        ({"edge_inputs": ("bond",)}, "edge_inputs: got ('bond',), expected some of edge, receiver"),
+        ({"node_inputs": ()}, "node_inputs: got (), expected some of edges, node, global"),
+        ({"global_inputs": "edges"}, "global_inputs: got 'edges', expected some of edges, nodes"),
+        ({"node_inputs": ("global",)}, "node_inputs: got only 'global', but there is none"),
+        ({"update_edges": True}, "update_edges needs a positive edge_dim, got edge_dim=None"),
+        ({"heads": 4}, "heads that divide out_channels: got heads=4"),
+    ],
+)
+def test_wrong_options_name_got_and_expected(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        GraphNetwork(NODE, 6, **options)
+
+
+def test_a_function_of_yours_has_no_weights_to_report():
+    block = GraphNetwork(NODE, 6, edge_function=nn.Identity())
+    with pytest.raises(ValueError, match="an edge_function of yours has no weights"):
+        block(torch.randn(2, NODE), torch.tensor([[0], [1]]), return_attention_weights=True)
