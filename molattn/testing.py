@@ -125,10 +125,12 @@ def assert_permutation_invariant(
 
     Raises:
         AssertionError: Not invariant; names the worst error and where it is.
+        ValueError: A graph without nodes' features.
     """
+    orders = list(_orders(data, trials, seed))
     expected = _outputs(module, data)
     worst = _Worst(tolerance)
-    for node_order, edge_order in _orders(data, trials, seed):
+    for node_order, edge_order in orders:
         got = _outputs(module, permute_nodes(data, node_order, edge_order))
         for name, before in expected.items():
             worst.see(name, before, got[name])

@@ -1,5 +1,6 @@
 """One form for every graph that PyG knows, and errors that name what does not fit."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -150,7 +151,13 @@ def read_edges(
         raise ValueError(f"edge_index: got shape {list(index.shape)}, expected [2, E]")
     if index.dtype != torch.int64:
         raise TypeError(f"edge_index: got {index.dtype}, expected torch.int64")
-    _check_range(index, num_senders, num_receivers)
+    _check_range(
+        index,
+        (
+            ("edge_index[0]", "senders", num_senders),
+            ("edge_index[1]", "receivers", num_receivers),
+        ),
+    )
     if edge_attr is None and edge_dim is not None:
         edge_attr = values
     return Edges(index, _check_attr(edge_attr, index.size(1), edge_dim))
@@ -216,7 +223,8 @@ def read_globals(
 
     Raises:
         ValueError: A wrong shape, or features that are missing or not expected.
-        TypeError: Not floating point.
+        TypeError: Features that are not floating point, or a batch that is not int64.
+        IndexError: A node of a graph without features (checked on the CPU only).
     """
     if global_dim is None:
         if u is not None:
@@ -241,6 +249,9 @@ def read_globals(
     for nodes, of in zip(x, batches, strict=True):
         if tuple(of.shape) != (nodes.size(0),):
             raise ValueError(f"batch: got shape {list(of.shape)}, expected [{nodes.size(0)}]")
+        if of.dtype != torch.int64:
+            raise TypeError(f"batch: got {of.dtype}, expected torch.int64")
+        _check_range(of.unsqueeze(0), (("batch", "graphs", u.size(0)),))
     return NodeGlobals(u, batches[0]), NodeGlobals(u, batches[1])
 
 
@@ -297,16 +308,16 @@ def _read_index(
     return edge_index, None
 
 
-def _check_range(index: Tensor, num_senders: int, num_receivers: int) -> None:
-    if index.numel() == 0 or index.device.type != "cpu" or torch.compiler.is_compiling():
+def _check_range(indices: Tensor, rows: Sequence[tuple[str, str, int]]) -> None:
+    """Check rows of indices, each with its name, what it counts and how many there are."""
+    if indices.numel() == 0 or indices.device.type != "cpu" or torch.compiler.is_compiling():
         return
-    low, high = index.aminmax(dim=1)
-    for row, role, size in ((0, "sender", num_senders), (1, "receiver", num_receivers)):
+    low, high = indices.aminmax(dim=1)
+    for row, (name, things, size) in enumerate(rows):
         least, most = int(low[row]), int(high[row])
         if least < 0 or most >= size:
             raise IndexError(
-                f"edge_index[{row}] ({role}s): got indices from {least} to {most}, "
-                f"expected 0 to {size - 1}"
+                f"{name} ({things}): got indices from {least} to {most}, expected 0 to {size - 1}"
             )
 
 
