@@ -154,6 +154,7 @@ def test_outputs_of_neither_nodes_nor_edges_are_refused():
         assert_permutation_equivariant(named, graph())
 
 
+@pytest.mark.filterwarnings("ignore:Unable to accurately infer:UserWarning")
 def test_a_graph_without_nodes_features_is_refused():
     with pytest.raises(ValueError, match="without nodes' features, expected x or num_nodes"):
         assert_permutation_invariant(Function(neighbour_sum), Data())
