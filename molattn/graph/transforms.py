@@ -1,0 +1,367 @@
+"""PyG transforms that give molecules of any origin the edges that molattn's layers read.
+
+Each takes one graph, a ``Data`` whose edges are its bonds (in both directions, as PyG has them).
+Use them as ``transform=`` or ``pre_transform=`` of a data set, or call them on a ``Data``; those
+that add nodes or edges refuse a ``Batch``, whose bookkeeping they would break.
+"""
+
+from collections.abc import Callable
+from typing import Optional
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+from torch_geometric.data.datapipes import functional_transform
+from torch_geometric.transforms import BaseTransform
+
+from .paths import path_lengths
+
+__all__ = ["AddDummyNode", "BondsAndDistances", "CompleteGraph", "PairDistances"]
+
+_FAR = 1e6
+
+
+@functional_transform("complete_graph")
+class CompleteGraph(BaseTransform):
+    r"""Make all ordered pairs of nodes edges (functional name: ``complete_graph``).
+
+    An edge's features are those that the bond had, zeros where there was none, then 1 for a bond
+    and 0 for none, then the number of bonds on the shortest path.
+
+    Args:
+        self_loops: Whether a node has an edge to itself; its distance is 0.
+        max_distance: Value of all longer distances; None = none is shortened.
+        no_path: Distance of two nodes without a path, one that no path has: negative or above
+            ``max_distance``.
+        bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
+            are bonds. Give 0 for graphs of :func:`molattn.from_smiles`, which are complete.
+
+    Shapes:
+        - **input**: ``edge_index`` ``[2, E]``, each edge once; ``edge_attr`` ``[E, D]`` or ``[E]``
+          or none
+        - **output**: ``edge_index`` ``[2, n (n - 1)]``, or ``[2, n n]`` with self loops, sorted by
+          sender, then receiver; ``edge_attr`` ``[E', D + 2]`` of the same dtype (``D = 0`` and
+          float if there was none)
+
+    Raises:
+        ValueError: An option or a graph that does not fit; the message says what was expected.
+
+    Example:
+        >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> data = CompleteGraph()(Data(edge_index=bonds, num_nodes=3))
+        >>> data.edge_index[:, :2].tolist(), data.edge_attr[:2].tolist()
+        ([[0, 0], [1, 2]], [[1.0, 1.0], [0.0, 2.0]])
+    """
+
+    def __init__(
+        self,
+        self_loops: bool = False,
+        *,
+        max_distance: Optional[int] = None,
+        no_path: float = -1,
+        bond_column: Optional[int] = None,
+    ) -> None:
+        if max_distance is not None and max_distance < 1:
+            raise ValueError(f"max_distance: got {max_distance}, expected at least 1, or None")
+        if max_distance is not None and 0 <= no_path <= max_distance:
+            raise ValueError(
+                f"no_path: got {no_path}, expected a number below 0 or above "
+                f"max_distance={max_distance}"
+            )
+        self.self_loops = self_loops
+        self.max_distance = max_distance
+        self.no_path = no_path
+        self.bond_column = bond_column
+
+    def forward(self, data: Data) -> Data:
+        """Transform a graph."""
+        num_nodes = _single(data, self)
+        edge_index, features = _bonds(data, self.bond_column)
+        if self.max_distance is None and 0 <= self.no_path < num_nodes:
+            raise ValueError(
+                f"no_path: got {self.no_path}, expected a number below 0 or of at least the "
+                f"number of nodes, {num_nodes}"
+            )
+        if not features.is_floating_point() and self.no_path != int(self.no_path):
+            raise ValueError(
+                f"no_path: got {self.no_path}, expected a whole number for edge_attr of "
+                f"{features.dtype}"
+            )
+        length = path_lengths(edge_index, num_nodes)
+        limit = num_nodes if self.max_distance is None else self.max_distance
+        distance = length.clamp(max=limit).to(features.dtype)
+        distance = distance.masked_fill(length < 0, self.no_path)
+        table = features.new_zeros(num_nodes, num_nodes, features.size(1) + 2)
+        table[edge_index[0], edge_index[1], :-2] = features
+        table[edge_index[0], edge_index[1], -2] = 1
+        table[..., -1] = distance
+        _set_pairs(data, table, self.self_loops)
+        return data
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(self_loops={self.self_loops}, "
+            f"max_distance={self.max_distance}, no_path={self.no_path})"
+        )
+
+
+@functional_transform("pair_distances")
+class PairDistances(BaseTransform):
+    r"""Append the distance in space of its two nodes to each edge (name: ``pair_distances``).
+
+    Args:
+        basis: What expands distances ``[E]`` into features ``[E, K]``, such as PyG's
+            ``torch_geometric.nn.models.schnet.GaussianSmearing`` or
+            ``torch_geometric.nn.models.dimenet.BesselBasisLayer`` (which has no value at distance
+            0, that of self loops). It is applied as it is and does not learn. None = the distance
+            itself, ``K = 1``.
+
+    Shapes:
+        - **input**: ``pos`` ``[n, 3]``, ``edge_index`` ``[2, E]``, ``edge_attr`` ``[E, D]`` or
+          ``[E]`` or none
+        - **output**: ``edge_attr`` ``[E, D + K]``, floating point
+
+    Raises:
+        ValueError: A graph without positions or edges, or a basis that gives numbers that are not
+            finite.
+
+    Example:
+        >>> data = Data(pos=torch.eye(3), edge_index=torch.tensor([[0], [1]]))
+        >>> PairDistances()(data).edge_attr
+        tensor([[1.4142]])
+    """
+
+    def __init__(self, basis: Optional[Callable[[Tensor], Tensor]] = None) -> None:
+        self.basis = basis
+
+    @torch.no_grad()
+    def forward(self, data: Data) -> Data:
+        """Transform a graph, or a ``Batch``."""
+        edge_index, features = _bonds(data, None, distinct=False)
+        distance = _distances(data, edge_index)
+        expanded = distance.unsqueeze(-1) if self.basis is None else self.basis(distance)
+        if not bool(expanded.isfinite().all()):
+            bad = int((~expanded.isfinite().all(dim=-1)).nonzero()[0])
+            sender, receiver = edge_index[:, bad].tolist()
+            raise ValueError(
+                f"basis {self.basis}: got a value that is not finite for the distance "
+                f"{float(distance[bad]):.6g} of edge {sender} -> {receiver}, expected finite "
+                "ones; leave self loops out or take another basis"
+            )
+        data.edge_attr = torch.cat([features.to(expanded.dtype), expanded], dim=-1)
+        return data
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(basis={self.basis})"
+
+
+@functional_transform("bonds_and_distances")
+class BondsAndDistances(BaseTransform):
+    r"""Make the complete graph of distance and bond that :class:`molattn.nn.MATConv` reads.
+
+    The distance is that of ``pos`` where the graph has it, else the number of bonds on the
+    shortest path. A node with itself counts as bonded, at distance 0. Functional name:
+    ``bonds_and_distances``.
+
+    Args:
+        no_path: Distance of two nodes without a path, where there is no ``pos``.
+        bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
+            are bonds. Give 0 for graphs of :func:`molattn.from_smiles`, which are complete.
+
+    Shapes:
+        - **input**: ``edge_index`` ``[2, E]``; ``pos`` ``[n, 3]`` or none
+        - **output**: ``edge_index`` ``[2, n n]``, sorted by sender, then receiver; ``edge_attr``
+          ``[n n, 2]``, floating point
+
+    Raises:
+        ValueError: A graph that does not fit; the message says what was expected.
+
+    Example:
+        >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> data = BondsAndDistances()(Data(edge_index=bonds, num_nodes=3))
+        >>> data.edge_attr[:3]
+        tensor([[0., 1.],
+                [1., 1.],
+                [2., 0.]])
+    """
+
+    def __init__(self, *, no_path: float = _FAR, bond_column: Optional[int] = None) -> None:
+        if no_path < 0:
+            raise ValueError(f"no_path: got {no_path}, expected a distance of at least 0")
+        self.no_path = no_path
+        self.bond_column = bond_column
+
+    def forward(self, data: Data) -> Data:
+        """Transform a graph."""
+        num_nodes = _single(data, self)
+        edge_index, _ = _bonds(data, self.bond_column, distinct=False)
+        nodes = torch.arange(num_nodes, device=edge_index.device)
+        if data.pos is None:
+            length = path_lengths(edge_index, num_nodes)
+            distance = length.float().masked_fill(length < 0, self.no_path)
+        else:
+            pairs = torch.cartesian_prod(nodes, nodes).view(-1, 2).t()
+            distance = _distances(data, pairs).view(num_nodes, num_nodes)
+        bonded = torch.zeros_like(distance)
+        bonded[edge_index[0], edge_index[1]] = 1
+        bonded[nodes, nodes] = 1
+        _set_pairs(data, torch.stack([distance, bonded], dim=-1), self_loops=True)
+        return data
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(no_path={self.no_path})"
+
+
+@functional_transform("add_dummy_node")
+class AddDummyNode(BaseTransform):
+    r"""Add a node where attention can go that finds nothing (Maziarka et al. 2020, MAT).
+
+    The dummy is the last node. It has an edge to and from every node and one to itself, at the
+    distance given and otherwise of zeros, so without bonds. ``x`` gains a last column that is 1
+    for the dummy and 0 for atoms: its own atom type, whether ``x`` holds features or integer codes
+    (the dummy's other columns are 0). ``pos`` puts it ``distance`` away, and all other node and
+    edge attributes get zeros. ``dummy_mask`` tells it from atoms: ``x[~dummy_mask]`` leaves it out
+    of a readout. Functional name: ``add_dummy_node``.
+
+    Apply it to each graph before batching; ``batch`` and ``ptr`` then count each graph's dummy as
+    one of its nodes. Apply it after :class:`BondsAndDistances` or :class:`CompleteGraph`, which
+    would take its edges for bonds.
+
+    Args:
+        distance: Distance to everything, itself included.
+        distance_column: Column of ``edge_attr`` that holds the distance; 0 after
+            :class:`BondsAndDistances`, -1 after :class:`CompleteGraph`; None = none does.
+
+    Shapes:
+        - **input**: ``x`` ``[n, F]``, ``edge_index`` ``[2, E]``, ``edge_attr`` ``[E, D]`` or none
+        - **output**: ``x`` ``[n + 1, F + 1]``, ``edge_index`` ``[2, E + 2 n + 1]``, ``edge_attr``
+          ``[E + 2 n + 1, D]``, ``dummy_mask`` ``bool [n + 1]``
+
+    Raises:
+        ValueError: A graph that does not fit; the message says what was expected.
+
+    Example:
+        >>> bonds = torch.tensor([[0, 1], [1, 0]])
+        >>> data = BondsAndDistances()(Data(x=torch.ones(2, 1), edge_index=bonds))
+        >>> AddDummyNode()(data).x
+        tensor([[1., 0.],
+                [1., 0.],
+                [0., 1.]])
+    """
+
+    def __init__(self, distance: float = _FAR, *, distance_column: Optional[int] = 0) -> None:
+        if distance < 0:
+            raise ValueError(f"distance: got {distance}, expected at least 0")
+        self.distance = distance
+        self.distance_column = distance_column
+
+    def forward(self, data: Data) -> Data:
+        """Transform a graph."""
+        n = _single(data, self)
+        x, edge_index = data.x, data.edge_index
+        if x is None or x.dim() != 2 or edge_index is None:
+            got = None if x is None else list(x.shape)
+            raise ValueError(f"data: got x {got}, expected x [n, F] and edge_index [2, E]")
+        nodes = torch.arange(n + 1, device=edge_index.device)
+        dummy = torch.full_like(nodes, n)
+        new_edges = torch.cat(
+            [torch.stack([nodes, dummy]), torch.stack([dummy[:-1], nodes[:-1]])], dim=1
+        )
+        features = self._edge_features(data, new_edges.size(1))
+        for name, value in data.to_dict().items():
+            if name in ("x", "edge_index", "edge_attr") or not isinstance(value, Tensor):
+                continue
+            if data.is_node_attr(name):
+                data[name] = torch.cat([value, value.new_zeros(1, *value.shape[1:])])
+            elif data.is_edge_attr(name):
+                more = value.new_zeros(new_edges.size(1), *value.shape[1:])
+                data[name] = torch.cat([value, more])
+        if data.pos is not None:
+            data.pos[-1, 0] = data.pos[:-1, 0].amax() + self.distance if n else self.distance
+        if features is not None:
+            data.edge_attr = features
+        data.edge_index = torch.cat([edge_index, new_edges], dim=1)
+        data.x = torch.block_diag(x, x.new_ones(1, 1))
+        data.dummy_mask = nodes == n
+        if "num_nodes" in data:
+            data.num_nodes = n + 1
+        return data
+
+    def _edge_features(self, data: Data, num_edges: int) -> Optional[Tensor]:
+        """Features of the edges there are and of the dummy's."""
+        features = data.edge_attr
+        if features is None:
+            return None
+        new = features.new_zeros(num_edges, *features.shape[1:])
+        if self.distance_column is not None:
+            if features.dim() != 2 or not -features.size(1) <= self.distance_column < features.size(
+                1
+            ):
+                raise ValueError(
+                    f"edge_attr: got {list(features.shape)}, expected [E, D] with the distance in "
+                    f"column {self.distance_column}"
+                )
+            new[:, self.distance_column] = self.distance
+        return torch.cat([features, new])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(distance={self.distance})"
+
+
+def _single(data: Data, transform: BaseTransform) -> int:
+    """Check that this is one graph, and count its nodes."""
+    name = type(transform).__name__
+    if isinstance(data, Batch) or not isinstance(data, Data):
+        raise TypeError(
+            f"{name}: got {type(data).__name__}, expected one graph as a Data; "
+            "transform graphs before batching them"
+        )
+    return data.num_nodes or 0
+
+
+def _bonds(
+    data: Data, bond_column: Optional[int], *, distinct: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Bonds of a graph and their features ``[E, D]``."""
+    edge_index, features = data.edge_index, data.edge_attr
+    if edge_index is None or edge_index.dim() != 2 or edge_index.size(0) != 2:
+        got = None if edge_index is None else list(edge_index.shape)
+        raise ValueError(f"edge_index: got {got}, expected [2, E]")
+    num_edges = edge_index.size(1)
+    if features is None:
+        features = torch.zeros(num_edges, 0, device=edge_index.device)
+    features = features.view(-1, 1) if features.dim() == 1 else features
+    if features.dim() != 2 or features.size(0) != num_edges:
+        raise ValueError(f"edge_attr: got {list(features.shape)}, expected [{num_edges}, D]")
+    if bond_column is not None:
+        width = features.size(1)
+        if not -width <= bond_column < width:
+            raise ValueError(f"bond_column: got {bond_column}, expected a column of {width}")
+        bonded = features[:, bond_column] != 0
+        edge_index, features = edge_index[:, bonded], features[bonded]
+    if distinct:
+        pairs, counts = edge_index.unique(dim=1, return_counts=True)
+        if bool((counts > 1).any()):
+            sender, receiver = pairs[:, int(counts.argmax())].tolist()
+            raise ValueError(
+                f"edge_index: got edge {sender} -> {receiver} {int(counts.max())} times, "
+                "expected each edge once"
+            )
+    return edge_index, features
+
+
+def _distances(data: Data, edge_index: Tensor) -> Tensor:
+    pos = data.pos
+    if pos is None or pos.dim() != 2 or not pos.is_floating_point():
+        got = None if pos is None else f"{pos.dtype} {list(pos.shape)}"
+        raise ValueError(f"pos: got {got}, expected floating point [n, 3]")
+    return (pos[edge_index[0]] - pos[edge_index[1]]).norm(dim=-1)
+
+
+def _set_pairs(data: Data, table: Tensor, self_loops: bool) -> None:
+    """Replace the edges by all pairs with the features ``[n, n, D]``."""
+    pairs = torch.ones(table.shape[:2], dtype=torch.bool, device=table.device)
+    if not self_loops:
+        pairs.fill_diagonal_(False)
+    data.edge_index = pairs.nonzero().t().contiguous()
+    data.edge_attr = table[pairs]

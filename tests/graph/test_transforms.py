@@ -1,0 +1,301 @@
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn.models.dimenet import BesselBasisLayer
+from torch_geometric.nn.models.schnet import GaussianSmearing
+from torch_geometric.transforms import Compose
+
+from molattn.graph import AddDummyNode, BondsAndDistances, CompleteGraph, PairDistances
+from molattn.nn import MATConv
+from molattn.testing import permute_nodes
+
+
+@st.composite
+def molecules(draw):
+    """Graphs with up to 9 nodes and any bonds, features and positions included."""
+    n = draw(st.integers(1, 9))
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    chosen = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    edges = [pair for i, j in chosen for pair in ((i, j), (j, i))]
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+    return Data(
+        x=torch.randn(n, 3, generator=generator),
+        pos=torch.randn(n, 3, generator=generator),
+        edge_index=torch.tensor(edges, dtype=torch.long).view(-1, 2).t(),
+        edge_attr=torch.randint(1, 9, (len(edges), 2), generator=generator),
+    )
+
+
+def floyd_warshall(data):
+    n = data.num_nodes
+    length = [[0 if i == j else np.inf for j in range(n)] for i in range(n)]
+    for s, r in data.edge_index.t().tolist():
+        length[s][r] = min(length[s][r], 1)
+    for k, i, j in product(range(n), repeat=3):
+        length[i][j] = min(length[i][j], length[i][k] + length[k][j])
+    return length
+
+
+def of_pairs(data):
+    """Features of each edge by its ends."""
+    ends = map(tuple, data.edge_index.t().tolist())
+    return dict(zip(ends, data.edge_attr.tolist(), strict=True))
+
+
+@given(data=molecules(), self_loops=st.booleans(), limit=st.sampled_from([None, 1, 3]))
+def test_complete_graph_against_loops(data, self_loops, limit):
+    given_bonds, length = of_pairs(data), floyd_warshall(data)
+    out = CompleteGraph(self_loops, max_distance=limit)(data)
+    pairs = [p for p in product(range(data.num_nodes), repeat=2) if self_loops or p[0] != p[1]]
+    assert [tuple(edge) for edge in out.edge_index.t().tolist()] == pairs
+    assert out.edge_attr.dtype == torch.int64
+    got = of_pairs(out)
+    for s, r in pairs:
+        distance = length[s][r]
+        expected = -1 if distance == np.inf else min(distance, limit or distance)
+        bond = given_bonds.get((s, r))
+        assert got[s, r] == [*(bond or (0, 0)), bond is not None, expected]
+
+
+@given(data=molecules(), space=st.booleans())
+def test_bonds_and_distances_against_loops(data, space):
+    bonds, length = of_pairs(data), floyd_warshall(data)
+    points = data.pos.tolist()
+    if not space:
+        del data.pos
+    out = of_pairs(BondsAndDistances()(data))
+    assert len(out) == data.num_nodes**2
+    for (s, r), (distance, bond) in out.items():
+        assert bond == ((s, r) in bonds or s == r)
+        expected = np.sqrt(sum((a - b) ** 2 for a, b in zip(points[s], points[r], strict=True)))
+        if not space:
+            expected = min(length[s][r], 1e6)
+        assert distance == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        CompleteGraph(),
+        CompleteGraph(True, max_distance=2, no_path=3),
+        PairDistances(),
+        PairDistances(GaussianSmearing(0, 5, 7)),
+        BondsAndDistances(),
+        Compose([BondsAndDistances(), AddDummyNode()]),
+    ],
+    ids=repr,
+)
+@given(data=molecules(), seed=st.integers(0, 99))
+def test_transforms_are_permutation_equivariant(transform, data, seed):
+    n = data.num_nodes
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    there = transform(permute_nodes(data, order))
+    here = transform(data.clone())
+    if here.num_nodes > n:  # the dummy keeps its place
+        order = torch.cat([order, torch.tensor([n])])
+    torch.testing.assert_close(there.x, here.x[order])
+    old_of_new = order.tolist()
+    expected, got = of_pairs(here), of_pairs(there)
+    assert len(expected) == len(got)
+    for (s, r), features in got.items():
+        assert features == pytest.approx(expected[old_of_new[s], old_of_new[r]], abs=1e-5)
+
+
+def test_long_chains_and_stars_take_moments():
+    n = 1000
+    chain = torch.stack([torch.arange(n - 1), torch.arange(1, n)])
+    star = torch.stack([torch.zeros(n - 1, dtype=torch.long), torch.arange(1, n)])
+    for edges, farthest in ((chain, n - 1), (star, 2)):
+        both = torch.cat([edges, edges.flip(0)], dim=1)
+        out = CompleteGraph()(Data(edge_index=both, num_nodes=n))
+        assert out.edge_attr[:, -1].max() == farthest
+
+
+def test_features_of_any_form_are_kept():
+    bonds = torch.tensor([[0, 1], [1, 0]])
+    assert CompleteGraph()(Data(edge_index=bonds, num_nodes=2)).edge_attr.tolist() == [[1, 1]] * 2
+    weights = torch.tensor([0.5, 0.25], dtype=torch.float64)
+    out = CompleteGraph()(Data(edge_index=bonds, edge_attr=weights, num_nodes=2))
+    assert out.edge_attr.dtype == torch.float64
+    assert out.edge_attr.tolist() == [[0.5, 1, 1], [0.25, 1, 1]]
+
+
+def test_a_bond_column_finds_the_bonds_of_a_complete_graph():
+    bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    first = CompleteGraph()(Data(edge_index=bonds, edge_attr=torch.ones(4, 1), num_nodes=3))
+    again = CompleteGraph(bond_column=0)(first.clone())
+    torch.testing.assert_close(again.edge_attr[:, [0, -2, -1]], first.edge_attr)
+    plain = BondsAndDistances()(Data(edge_index=bonds, num_nodes=3))
+    found = BondsAndDistances(bond_column=0)(first)
+    torch.testing.assert_close(found.edge_attr, plain.edge_attr)
+
+
+def test_pair_distances_in_a_basis():
+    pos = torch.tensor([[0.0, 0.0, 0.0], [3.0, 4.0, 0.0]])
+    data = Data(pos=pos, edge_index=torch.tensor([[0, 1], [1, 0]]), edge_attr=torch.ones(2, 1))
+    out = PairDistances(GaussianSmearing(0.0, 10.0, 5))(data.clone())
+    centres = np.linspace(0, 10, 5)
+    expected = np.exp(-0.5 * ((5 - centres) / 2.5) ** 2)
+    np.testing.assert_allclose(out.edge_attr[0, 1:], expected, rtol=1e-5)
+    assert out.edge_attr[0, 0] == 1
+    bessel = PairDistances(BesselBasisLayer(4, 10.0))(data.clone()).edge_attr
+    assert bessel.shape == (2, 5)
+    assert not bessel.requires_grad
+
+
+def test_a_basis_without_a_value_at_zero_is_told():
+    loop = Data(pos=torch.zeros(1, 3), edge_index=torch.zeros(2, 1, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"not finite for the distance 0 of edge 0 -> 0.*self loo"):
+        PairDistances(BesselBasisLayer(4, 10.0))(loop)
+
+
+def test_pair_distances_takes_a_batch():
+    data = Data(pos=torch.eye(3), edge_index=torch.tensor([[0], [1]]))
+    out = PairDistances()(Batch.from_data_list([data, data]))
+    torch.testing.assert_close(out.edge_attr, torch.full((2, 1), 2**0.5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_dummy_node(dtype):
+    bonds = torch.tensor([[0, 1], [1, 0]])
+    data = Data(
+        x=torch.tensor([[6, 2], [8, 1]], dtype=dtype),
+        edge_index=bonds,
+        pos=torch.eye(3)[:2],
+        charge=torch.tensor([1, -1]),
+        y=torch.tensor([0.5]),
+        num_nodes=2,
+    )
+    out = AddDummyNode()(BondsAndDistances()(data))
+    assert out.x.dtype == dtype
+    assert out.x.tolist() == [[6, 2, 0], [8, 1, 0], [0, 0, 1]]
+    assert (out.num_nodes, out.charge.tolist(), out.y.tolist()) == (3, [1, -1, 0], [0.5])
+    assert out.dummy_mask.tolist() == [False, False, True]
+    features = of_pairs(out)
+    assert len(features) == 9
+    for pair in ((0, 2), (1, 2), (2, 2), (2, 0), (2, 1)):
+        assert features[pair] == [1e6, 0]
+    far = (out.pos[2] - out.pos[:2]).norm(dim=-1)
+    torch.testing.assert_close(far, torch.full((2,), 1e6), rtol=1e-5, atol=0)
+    assert data.num_nodes == 2  # what was given stays
+
+
+def test_batches_count_dummies_as_nodes():
+    one = Data(x=torch.ones(1, 2), edge_index=torch.zeros(2, 0, dtype=torch.long))
+    two = Data(x=torch.ones(2, 2), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    make = Compose([BondsAndDistances(), AddDummyNode()])
+    batch = Batch.from_data_list([make(one), make(two)])
+    assert batch.batch.tolist() == [0, 0, 1, 1, 1]
+    assert batch.ptr.tolist() == [0, 2, 5]
+    assert batch.dummy_mask.tolist() == [False, True, False, False, True]
+    assert batch.x[~batch.dummy_mask].tolist() == [[1, 1, 0]] * 3
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "exp"])
+def test_mat_with_the_dummy_node_is_the_papers_formula(kernel):
+    bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    x, pos = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 3, dtype=torch.float64)
+    data = AddDummyNode()(BondsAndDistances()(Data(x=x, pos=pos, edge_index=bonds)))
+    conv = MATConv(5, 6, 2, lambda_attention=0.5, lambda_distance=0.3, kernel=kernel).double()
+    got = conv(data.x, data.edge_index, data.edge_attr)
+
+    def linear(layer, rows):
+        return rows @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+
+    def softmax(scores):
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return scores / scores.sum(axis=1, keepdims=True)
+
+    atoms = np.zeros((4, 5))
+    atoms[:3, :4], atoms[3, 4] = x.numpy(), 1
+    distance = np.full((4, 4), 1e6)
+    distance[:3, :3] = [[np.linalg.norm(a - b) for b in pos.numpy()] for a in pos.numpy()]
+    adjacency = np.zeros((4, 4))
+    adjacency[:3, :3] = [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
+    near = softmax(-distance) if kernel == "softmax" else np.exp(-distance)
+    bonded = adjacency / (adjacency.sum(axis=1, keepdims=True) + 1e-6)
+    query, key, value = (
+        linear(layer, atoms).reshape(4, 2, 3)
+        for layer in (conv.lin_query, conv.lin_key, conv.lin_value)
+    )
+    heads = [
+        (0.5 * softmax(query[:, h] @ key[:, h].T / 3**0.5) + 0.3 * near + 0.2 * bonded)
+        @ value[:, h]
+        for h in range(2)
+    ]
+    expected = linear(conv.lin_out, np.concatenate(heads, axis=1))
+    np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-12)
+
+
+def test_transforms_show_their_options():
+    assert repr(CompleteGraph(True, max_distance=4)) == (
+        "CompleteGraph(self_loops=True, max_distance=4, no_path=-1)"
+    )
+    assert repr(PairDistances()) == "PairDistances(basis=None)"
+    assert repr(BondsAndDistances()) == "BondsAndDistances(no_path=1000000.0)"
+    assert repr(AddDummyNode(9.0)) == "AddDummyNode(distance=9.0)"
+
+
+BOND = torch.tensor([[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    "make,message",
+    [
+        (lambda: CompleteGraph(max_distance=0), "max_distance: got 0, expected at least 1"),
+        (lambda: CompleteGraph(max_distance=3, no_path=3), "no_path: got 3, expected .*above"),
+        (lambda: CompleteGraph(no_path=1)(Data(edge_index=BOND, num_nodes=2)), "of nodes, 2"),
+        (
+            lambda: CompleteGraph(no_path=-0.5)(Data(edge_index=BOND, edge_attr=BOND, num_nodes=2)),
+            "no_path: got -0.5, expected a whole number",
+        ),
+        (lambda: CompleteGraph()(Data(x=torch.ones(2, 1))), "edge_index: got None"),
+        (
+            lambda: CompleteGraph()(Data(edge_index=BOND[:, [0, 0]], num_nodes=2)),
+            "edge 0 -> 1 2 times",
+        ),
+        (
+            lambda: CompleteGraph()(Data(edge_index=BOND, edge_attr=torch.ones(3), num_nodes=2)),
+            r"edge_attr: got \[3, 1\], expected \[2, D\]",
+        ),
+        (
+            lambda: CompleteGraph(bond_column=1)(
+                Data(edge_index=BOND, edge_attr=torch.ones(2), num_nodes=2)
+            ),
+            "bond_column: got 1, expected a column of 1",
+        ),
+        (lambda: PairDistances()(Data(edge_index=BOND, num_nodes=2)), "pos: got None, expected"),
+        (lambda: BondsAndDistances(no_path=-1), "no_path: got -1"),
+        (lambda: AddDummyNode(-1.0), "distance: got -1.0"),
+        (lambda: AddDummyNode()(Data(x=torch.ones(2), edge_index=BOND)), r"got x \[2\], expected"),
+        (
+            lambda: AddDummyNode()(
+                Data(x=torch.ones(2, 1), edge_index=BOND, edge_attr=torch.ones(2))
+            ),
+            r"edge_attr: got \[2\], expected \[E, D\] with the distance in column 0",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("transform", [CompleteGraph(), BondsAndDistances(), AddDummyNode()])
+def test_batches_are_refused_where_they_would_break(transform):
+    batch = Batch.from_data_list([Data(x=torch.ones(2, 1), edge_index=BOND)])
+    with pytest.raises(TypeError, match="expected one graph as a Data; transform graphs before"):
+        transform(batch)
+
+
+def test_gradients_and_modules_stay_out_of_data():
+    basis = nn.Linear(1, 4)
+    data = Data(pos=torch.eye(3), edge_index=BOND)
+    out = PairDistances(lambda distance: basis(distance.unsqueeze(-1)))(data)
+    assert not out.edge_attr.requires_grad
