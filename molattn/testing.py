@@ -62,8 +62,8 @@ def assert_permutation_equivariant(
 
     Args:
         module: Called with the attributes of ``data`` that its ``forward`` names (``x``,
-            ``edge_index``, ``edge_attr``, ...), or with ``data`` itself if it names none. Put
-            it in ``eval()`` first if it has dropout.
+            ``edge_index``, ``edge_attr``, ...), or with ``data`` itself if it names none but
+            ``batch``. Put it in ``eval()`` first if it has dropout.
         data: A graph; give it different numbers of nodes and edges.
         trials: Number of random permutations.
         tolerance: Largest error relative to the largest output (at least 1); None = 1e-10 in
@@ -204,7 +204,8 @@ def _outputs(module: nn.Module, data: Data) -> dict[str, Tensor]:
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
     given = {name: data[name] for name in names if name in data}
-    out = module(**given) if given else module(data)
+    # `batch` alone is no graph: a module that names nothing else means the whole batch by it.
+    out = module(**given) if given.keys() - {"batch"} else module(data)
     return dict(_tensors("output", out))
 
 

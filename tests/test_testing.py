@@ -178,6 +178,14 @@ def test_models_of_a_graph_and_of_a_batch_pass():
     assert assert_permutation_invariant(model, batch) <= 1e-5
 
 
+def test_a_model_may_call_the_whole_batch_batch():
+    class Model(nn.Module):
+        def forward(self, batch, scale=None):
+            return global_add_pool(batch.x, batch.batch)
+
+    assert_permutation_invariant(Model(), Batch.from_data_list([graph(4, 6), graph(5, 9)]))
+
+
 def test_a_model_that_depends_on_the_order_is_caught():
     model = Pooled(lambda x, edge_index, edge_attr: x * torch.arange(len(x)).unsqueeze(-1))
     with pytest.raises(AssertionError, match="Pooled is not permutation invariant: worst error"):
