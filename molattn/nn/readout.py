@@ -30,6 +30,8 @@ READOUTS: dict[str, Callable[[int], aggr.Aggregation]] = {
 class Readout(nn.Module):
     """Permutation-invariant PyG aggregations of atoms, by name or given as modules.
 
+    A molecule without atoms gives 0, whatever the aggregation would make of nothing.
+
     Args:
         kind: A name of ``READOUTS``; several joined by ``+`` are concatenated. Or any PyG
             ``Aggregation`` (whether it is permutation invariant is then the caller's affair).
@@ -52,7 +54,7 @@ class Readout(nn.Module):
             parts = [kind]
         self.parts = nn.ModuleList(parts)
         with torch.no_grad():
-            probe = self(torch.zeros(2, channels), torch.zeros(2, dtype=torch.long), 1)
+            probe = self._aggregate(torch.zeros(2, channels), torch.zeros(2, dtype=torch.long), 1)
         self.out_channels: int = probe.size(-1)
 
     def forward(self, x: Tensor, index: Tensor, num_graphs: int) -> Tensor:
@@ -63,6 +65,13 @@ class Readout(nn.Module):
             index: Molecule of each atom, ascending.
             num_graphs: Number of molecules.
         """
+        if x.size(0) == 0:
+            return x.new_zeros(num_graphs, self.out_channels)
+        out = self._aggregate(x, index, num_graphs)
+        present = torch.zeros(num_graphs, 1, dtype=torch.bool, device=x.device)
+        return torch.where(present.index_fill(0, index, True), out, 0.0)
+
+    def _aggregate(self, x: Tensor, index: Tensor, num_graphs: int) -> Tensor:
         parts = [part(x, index, dim_size=num_graphs) for part in self.parts]
         return torch.cat([part.reshape(num_graphs, -1) for part in parts], dim=-1)
 

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from molattn.nn import EdgeAttentionConv
+from molattn.nn.encoder import AttentionBlock, Encoder
+from molattn.testing import assert_permutation_equivariant
+
+WIDTH = 8
+
+
+class Neighbours(nn.Module):
+    """Sums what senders hold; with edges, passes them on doubled."""
+
+    def forward(self, x, edge_index, edge_attr=None):
+        out = torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])
+        return out if edge_attr is None else (out, 2 * edge_attr)
+
+
+@pytest.fixture
+def graph():
+    return Data(
+        x=torch.randn(4, WIDTH, dtype=torch.float64),
+        edge_index=torch.tensor([[0, 1, 2, 0, 3], [1, 0, 1, 2, 3]]),
+        edge_attr=torch.randn(5, 3, dtype=torch.float64),
+    )
+
+
+def test_a_block_against_numpy(graph):
+    block = AttentionBlock(Neighbours(), WIDTH, expansion=3).double()
+    for norm in (block.norm_conv, block.norm_ff):
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.bias)
+    got, edges = block(graph.x, graph.edge_index)
+    assert edges is None
+
+    def layer_norm(norm, rows):
+        rows = rows - rows.mean(axis=1, keepdims=True)
+        rows = rows / np.sqrt((rows**2).mean(axis=1, keepdims=True) + norm.eps)
+        return rows * norm.weight.detach().numpy() + norm.bias.detach().numpy()
+
+    def linear(layer, rows):
+        return rows @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+
+    x = graph.x.numpy()
+    seen, mixed = layer_norm(block.norm_conv, x), np.zeros_like(x)
+    for sender, receiver in graph.edge_index.t().tolist():
+        mixed[receiver] += seen[sender]
+    h = x + mixed
+    hidden = linear(block.ff[0], layer_norm(block.norm_ff, h))
+    expected = h + linear(block.ff[2], hidden / (1 + np.exp(-hidden)))
+    np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-12)
+
+
+def test_updated_edges_go_from_block_to_block(graph):
+    encoder = Encoder(Neighbours, 3, WIDTH).double()
+    seen = []
+    for block in encoder.blocks:
+        block.conv.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[2]))
+    encoder(graph.x, graph.edge_index, graph.edge_attr)
+    for k, edges in enumerate(seen):
+        torch.testing.assert_close(edges, 2**k * graph.edge_attr)
+
+
+@pytest.mark.parametrize("update_edges", [False, True])
+def test_encoders_are_permutation_equivariant(graph, update_edges):
+    def make():
+        return EdgeAttentionConv(WIDTH, WIDTH, 2, edge_dim=3, update_edges=update_edges)
+
+    assert_permutation_equivariant(Encoder(make, 2, WIDTH).double(), graph)
+
+
+def test_output_is_normalised(graph):
+    out = Encoder(Neighbours, 2, WIDTH).double()(graph.x, graph.edge_index)
+    torch.testing.assert_close(out.mean(dim=1), torch.zeros(4, dtype=torch.float64))
+    torch.testing.assert_close(
+        out.var(dim=1, correction=0).round(decimals=3), torch.ones(4).double()
+    )
+
+
+def test_dropout_acts_in_training_alone(graph):
+    encoder = Encoder(Neighbours, 2, WIDTH, dropout=0.5).double()
+    first, second = (encoder(graph.x, graph.edge_index) for _ in range(2))
+    assert not torch.equal(first, second)
+    encoder.eval()
+    first, second = (encoder(graph.x, graph.edge_index) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_layers_of_blocks_are_their_own(graph):
+    encoder = Encoder(lambda: EdgeAttentionConv(WIDTH, WIDTH, 2), 3, WIDTH)
+    weights = {p.data_ptr() for block in encoder.blocks for p in block.conv.parameters()}
+    assert len(weights) == 3 * sum(1 for _ in encoder.blocks[0].conv.parameters())
