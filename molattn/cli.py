@@ -92,8 +92,8 @@ def train(
     config = _with_bundled_data(table, data, architecture, optimisation)
     output = output or _new_folder(Path("runs"), Path(config.file).stem)
 
-    from molattn.fit import train
     from molattn.report import run_folder, score_run, score_table, target_label, write_run
+    from molattn.training import train
 
     console = _console()
     with run_folder(output) as folder:

@@ -1,18 +1,30 @@
 """Every option, declared once: the command line, config files and saved models follow from it."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from math import inf
 from typing import Any, Literal, get_args
 
 from molattn.errors import InputError, quoted
 
-__all__ = ["ArchitectureConfig", "DataConfig", "OptimisationConfig", "PredictConfig", "TrainConfig"]
+__all__ = [
+    "CONFIG_SECTIONS",
+    "ArchitectureConfig",
+    "DataConfig",
+    "OptimisationConfig",
+    "PredictConfig",
+    "ReportConfig",
+    "TrainConfig",
+    "changed_options",
+]
 
 Score = Literal["dot", "scaled_dot", "general", "additive", "gatv2"]
 Combine = Literal["linear", "concat", "mean", "max", "weighted"]
 TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
 SplitMethod = Literal["random", "scaffold"]
+Loss = Literal["mse", "mae", "huber"]
+Schedule = Literal["cosine", "linear", "constant"]
+Precision = Literal["fp32", "bf16"]
 Device = Literal["auto", "cpu", "gpu"]
 
 
@@ -32,8 +44,9 @@ class ArchitectureConfig:
         self_loops: Let an atom attend to itself.
         dropout: Dropout probability in blocks and head.
         attention_dropout: Dropout probability of attention weights.
-        readout: Any PyG aggregation that turns atoms into a molecule, by name, such as mean, sum,
-            max, SetTransformerAggregation.
+        readout: How atoms become a molecule: mean, sum, max, min, std, median, softmax,
+            variance_preserving, attentional, deep_sets, set2set or set_transformer; several
+            joined by + are concatenated.
     """
 
     width: int = 128
@@ -140,14 +153,22 @@ class OptimisationConfig:
         patience: Epochs without a better validation loss after which training stops.
         batch_size: Molecules in a batch.
         learning_rate: Highest learning rate, reached after the warm-up.
-        warmup: Part of the training in which the learning rate rises from zero; then it falls to
-            zero as a cosine.
+        warmup: Part of the training in which the learning rate rises from zero.
+        schedule: How it goes on: cosine and linear fall to zero.
         weight_decay: Weight decay of AdamW.
         gradient_clip: Largest norm of the gradient; 0 leaves it alone.
+        loss: Error of numbers: squared, absolute or Huber's.
+        huber_delta: Error, in standard deviations of the target, from which Huber's is linear.
+        label_smoothing: Part of a class label spread over all classes.
+        balance_classes: Weigh classes by how rare they are.
+        positive_weight: Weight of positive labels of two classes.
+        precision: bf16 computes in mixed precision.
         seed: Seed of the split, the initial weights and the order of rows.
         device: Where to compute.
         threads: Threads on a CPU; more than one pay for wide networks alone, and change the
             last digits.
+        checkpoint_steps: Save the training after so many steps too, not after each epoch alone.
+        tensorboard: Log for TensorBoard as well.
     """
 
     epochs: int = 50
@@ -155,21 +176,56 @@ class OptimisationConfig:
     batch_size: int = 32
     learning_rate: float = 1e-3
     warmup: float = 0.1
+    schedule: Schedule = "cosine"
     weight_decay: float = 0.01
     gradient_clip: float = 1.0
+    loss: Loss = "mse"
+    huber_delta: float = 1.0
+    label_smoothing: float = 0.0
+    balance_classes: bool = False
+    positive_weight: float = 1.0
+    precision: Precision = "fp32"
     seed: int = 0
     device: Device = "auto"
     threads: int = 1
+    checkpoint_steps: int = 0
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "patience", "batch_size", "threads"):
             _check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
-        _check(self, "learning_rate", lambda rate: 0.0 < rate < inf, "a positive number")
+        for name in ("learning_rate", "huber_delta", "positive_weight"):
+            _check(self, name, lambda value: 0.0 < value < inf, "a positive number")
         _check(self, "warmup", lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
+        _check(self, "label_smoothing", lambda part: 0.0 <= part < 1.0, "a number from 0 below 1")
         for name in ("weight_decay", "gradient_clip"):
             _check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
         _check(self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number below 2**32", int)
-        _check_choice(self, "device", get_args(Device))
+        _check(self, "checkpoint_steps", lambda n: n >= 0, "a whole number of at least 0", int)
+        choices = {"schedule": Schedule, "loss": Loss, "precision": Precision, "device": Device}
+        for name, kind in choices.items():
+            _check_choice(self, name, get_args(kind))
+        if self.balance_classes and self.positive_weight != 1.0:
+            raise InputError(
+                f"--positive-weight: got {self.positive_weight} with --balance-classes, expected "
+                "one of the two"
+            )
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """How a run is judged.
+
+    Args:
+        baselines: Score a constant and a random forest on the same rows.
+        bootstrap: Resamplings of the test rows for 95 % intervals of the scores; 0 for none.
+    """
+
+    baselines: bool = True
+    bootstrap: int = 1000
+
+    def __post_init__(self) -> None:
+        _check(self, "bootstrap", lambda n: n >= 0, "a whole number of at least 0", int)
 
 
 @dataclass(frozen=True)
@@ -197,22 +253,69 @@ class TrainConfig:
         data: Its columns and parts.
         architecture: The network.
         optimisation: How it is trained.
+        report: How it is judged.
     """
 
     file: str
     data: DataConfig
     architecture: ArchitectureConfig
     optimisation: OptimisationConfig
+    report: ReportConfig = field(default_factory=ReportConfig)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as nested dictionaries of JSON types."""
         sections = asdict(self)
-        for section in ("data", "architecture", "optimisation"):
+        for section in CONFIG_SECTIONS:
             sections[section] = {
                 key: list(value) if isinstance(value, tuple) else value
                 for key, value in sections[section].items()
             }
         return sections
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, Any]) -> "TrainConfig":
+        """Read what :meth:`to_dict` gave; options that are not there keep their defaults.
+
+        Raises:
+            InputError: An unknown key, or a value that an option cannot have.
+        """
+        for key in sorted(set(config) - {"file", *CONFIG_SECTIONS}):
+            raise InputError(f"run config: unknown key {key!r}")
+        sections = {}
+        for section, kind in CONFIG_SECTIONS.items():
+            options = config.get(section, {})
+            known = {option.name for option in fields(kind)}
+            for key in sorted(set(options) - known):
+                raise InputError(f"run config, {section}: unknown key {key!r}")
+            sections[section] = kind(
+                **{key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
+            )
+        return cls(config["file"], **sections)
+
+
+CONFIG_SECTIONS = {
+    "data": DataConfig,
+    "architecture": ArchitectureConfig,
+    "optimisation": OptimisationConfig,
+    "report": ReportConfig,
+}
+"""Sections of a :class:`TrainConfig`, and of a config file."""
+
+
+def changed_options(
+    former: Mapping[str, Any], latter: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the options in which two runs differ, with the value that each has.
+
+    Args:
+        former: From :meth:`TrainConfig.to_dict`.
+        latter: Likewise; the file of each is left out of account.
+    """
+    for section in CONFIG_SECTIONS:
+        for name in {**former.get(section, {}), **latter.get(section, {})}:
+            was, now = (run.get(section, {}).get(name) for run in (former, latter))
+            if was != now:
+                yield _option(name), was, now
 
 
 def _check(

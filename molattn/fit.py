@@ -1,122 +1,50 @@
-"""Training: the only file that knows Lightning."""
+"""The training loop: the only file that knows Lightning."""
 
 import logging
 import math
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
+from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from molattn.chem.features import Featurizer
-from molattn.chem.split import Split
-from molattn.config import OptimisationConfig, TrainConfig
-from molattn.dataset import (
-    Molecules,
-    TrainingTable,
-    column_scaling,
-    part_rows,
-    read_training_table,
-    target_scaling,
+from molattn.batches import Batches, LabelledBatch
+from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
+from molattn.config import OptimisationConfig
+from molattn.dataset import Molecules, column_scaling, target_scaling
+from molattn.errors import InputError, MolattnError
+from molattn.losses import TaskLoss
+from molattn.model import MolAttn
+from molattn.optimise import (
+    Epoch,
+    History,
+    RunningMean,
+    learning_rate_factor,
+    new_optimiser,
+    write_history,
 )
-from molattn.errors import InputError, MolattnError, quoted
-from molattn.graph import MoleculeBatch
-from molattn.metrics import masked_squared_error
-from molattn.model import MolAttn, MolAttnConfig
 from molattn.progress import TrainingProgress
+from molattn.reproducible import seeded, threads
 
-__all__ = ["Epoch", "History", "TrainingRun", "fit", "train"]
+__all__ = ["ABOUT", "TENSORBOARD_FOLDER", "fit"]
 
-
-class Epoch(NamedTuple):
-    """What one pass over the training rows came to.
-
-    Losses are mean squared errors of targets in units of their standard deviation.
-    """
-
-    epoch: int
-    train_loss: float
-    validation_loss: float
-    learning_rate: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class History:
-    """A finished training.
-
-    Args:
-        epochs: One entry for each epoch, in order.
-        best: The epoch (its ``epoch``) whose weights the model was left with.
-    """
-
-    epochs: list[Epoch]
-    best: int
-
-
-@dataclass(frozen=True)
-class TrainingRun:
-    """A trained model with what it was trained on.
-
-    Args:
-        config: What was asked for.
-        table: The usable rows.
-        parts: Which of them trained, chose the epoch, and are for the final score.
-        model: The model, in evaluation mode on the CPU.
-        history: How training went.
-        seconds: Seconds spent reading and training.
-    """
-
-    config: TrainConfig
-    table: TrainingTable
-    parts: Split
-    model: MolAttn
-    history: History
-    seconds: float
-
-
-def train(config: TrainConfig, console: Console | None = None) -> TrainingRun:
-    """Read a table, train a model on a part of it, and keep the weights that validate best.
-
-    On a CPU the same configuration gives the same weights, bit for bit.
-
-    Args:
-        config: The table, the network and how to train it.
-        console: Where to report; silent without one.
-
-    Raises:
-        InputError: If the table cannot be used so.
-        MolattnError: If training diverges.
-    """
-    start = time.perf_counter()
-    optimisation = config.optimisation
-    featurizer = Featurizer.default()
-    table = read_training_table(config.file, config.data, featurizer)
-    if console is not None:
-        line = f"{table.path}: {_counts(table)}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    parts = part_rows(table, config.data, optimisation.seed)
-    train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
-    for task, name in enumerate(config.data.target_columns):
-        if np.isnan(train_rows.targets[:, task]).all():
-            raise InputError(
-                f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
-            )
-    with _seeded(optimisation.seed):
-        model = _new_model(config, table, featurizer)
-        history = fit(model, train_rows, validation_rows, optimisation, console)
-    return TrainingRun(config, table, parts, model, history, time.perf_counter() - start)
+ABOUT = "molattn_about"
+"""Key of a checkpoint under which ``about`` of :func:`fit` is kept."""
+TENSORBOARD_FOLDER = "tensorboard"
+_STATE = "molattn_state"
+_PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 
 def fit(
@@ -125,11 +53,17 @@ def fit(
     validation: Molecules,
     config: OptimisationConfig,
     console: Console | None = None,
+    *,
+    task_weights: tuple[float, ...] = (),
+    folder: Path | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> History:
     """Train a model in place; it ends with the weights of its best epoch.
 
-    AdamW on the masked mean squared error of scaled targets; the learning rate rises linearly and
-    falls as a cosine; training stops early without progress on the validation rows.
+    AdamW on the masked loss of scaled targets; the learning rate follows a schedule; training stops
+    early without progress on the validation rows. On a CPU, and with the same threads, a training
+    that goes on from its checkpoint comes to the weights of one that was never interrupted, bit for
+    bit.
 
     Args:
         model: The model; its target scaling is set to that of the training labels.
@@ -137,8 +71,13 @@ def fit(
         validation: Molecules to choose the epoch by, some of them labelled.
         config: How to train.
         console: Where to report progress; silent without one.
+        task_weights: Weight of each task in the loss; by default 1.
+        folder: Where to keep checkpoint and logs; if there is a checkpoint already, training goes
+            on from it. Without a folder nothing is kept.
+        about: What a checkpoint says of the training, in the types it can hold.
 
     Raises:
+        InputError: If an option cannot be had here, or the checkpoint cannot be read.
         MolattnError: If a loss stops being finite.
     """
     model.set_target_scaling(*target_scaling(train.targets, model.config.tasks))
@@ -148,99 +87,101 @@ def fit(
     callbacks: list[Callback] = [best]
     if console is not None:
         callbacks.append(_Watch(TrainingProgress(console)))
-    loaders = (
-        _loader(model, train, config, shuffle=True),
-        _loader(model, validation, config, shuffle=False),
-    )
-    module = _Regression(model, config, steps=config.epochs * len(loaders[0]))
-    with _quiet_lightning(), _seeded(config.seed), _threads(config.threads):
-        trainer = pl.Trainer(
-            accelerator=config.device,
-            devices=1,
-            max_epochs=config.epochs,
-            gradient_clip_val=config.gradient_clip or None,
-            callbacks=callbacks,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-        )
-        _run(trainer, module, loaders)
+    path, former = None, None
+    if folder is not None:
+        path = folder / CHECKPOINT_FILE
+        former = read_checkpoint(path) if path.exists() else None
+        callbacks.append(_Save(path, config.checkpoint_steps))
+    loss = TaskLoss(model.config.tasks, config, torch.from_numpy(train.targets), task_weights)
+    batches = Batches(model, train, config.batch_size, config.seed)
+    module = _Training(model, loss, batches, config, about or {})
+    with _quiet_lightning(), seeded(config.seed), threads(config.threads):
+        if former is None or not module.load_if_finished(former, best):
+            trainer = pl.Trainer(
+                accelerator=config.device,
+                devices=1,
+                max_epochs=config.epochs,
+                precision=_PRECISIONS[config.precision],  # pyright: ignore[reportArgumentType]
+                gradient_clip_val=config.gradient_clip or None,
+                callbacks=callbacks,
+                plugins=[_PlainCheckpoints(former)],
+                logger=_tensorboard(config, folder, former),
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                num_sanity_val_steps=0,
+            )
+            loaders = batches, Batches(model, validation, config.batch_size)
+            _run(trainer, module, loaders, None if former is None else path)
     model.load_state_dict(best.state)
     model.cpu().eval()
-    return History(module.epochs, best.epoch)
+    return History(module.epochs, best.epoch, module.seconds)
 
 
-def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer) -> MolAttn:
-    features = config.data.feature_columns
-    try:
-        return MolAttn(MolAttnConfig(table.tasks, config.architecture, featurizer, features))
-    except ValueError as error:  # the layers' own complaint about an option
-        raise InputError(f"the network cannot be built so: {error}") from error
-
-
-class LabelledBatch(NamedTuple):
-    """Molecules ``[n]`` with targets ``[n, T]``, and weights ``[n]`` and features ``[n, F]``."""
-
-    molecules: MoleculeBatch
-    targets: Tensor
-    weights: Tensor | None
-    features: Tensor | None
-
-
-class _Regression(pl.LightningModule):
+class _Training(pl.LightningModule):
     """The loss and the optimiser around a model."""
 
-    def __init__(self, model: MolAttn, config: OptimisationConfig, steps: int) -> None:
+    def __init__(
+        self,
+        model: MolAttn,
+        loss: TaskLoss,
+        batches: Batches,
+        config: OptimisationConfig,
+        about: Mapping[str, Any],
+    ) -> None:
         super().__init__()
         self.model = model
+        self.loss = loss
+        self.batches = batches
         self.config = config
-        self.steps = steps
+        self.about = dict(about)
+        self.steps = config.epochs * len(batches)
         self.epochs: list[Epoch] = []
-        self._train = _RunningMean()
-        self._validation = _RunningMean()
+        self._train = RunningMean()
+        self._validation = RunningMean()
+        self._clock = time.perf_counter()
+        self._seconds = 0.0  # before the clock
         self._epoch_start = 0.0
+        self._random_state: dict[str, Tensor] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training, over all interruptions."""
+        return self._seconds + time.perf_counter() - self._clock
 
     def configure_optimizers(self) -> Any:
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        optimiser = torch.optim.AdamW(
-            [
-                {"params": [p for p in parameters if p.ndim >= 2]},
-                # Decay would only shift biases and the gains of normalisation layers.
-                {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-            ],
-            lr=self.config.learning_rate,
-            weight_decay=self.config.weight_decay,
+        optimiser = new_optimiser(self.model, self.config)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimiser, learning_rate_factor(self.config, self.steps)
         )
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, self._rate)
         return {
             "optimizer": optimiser,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
 
-    def _rate(self, step: int) -> float:
-        rise = self.config.warmup * self.steps
-        if step < rise:
-            return (step + 1) / (rise + 1)
-        return 0.5 * (1.0 + math.cos(math.pi * (step - rise) / max(1.0, self.steps - rise)))
+    def on_train_start(self) -> None:
+        if self._random_state:
+            torch.set_rng_state(self._random_state["cpu"])
+            if "gpu" in self._random_state and self.device.type == "cuda":
+                torch.cuda.set_rng_state(self._random_state["gpu"], self.device)
 
     def on_train_epoch_start(self) -> None:
-        self._epoch_start = time.perf_counter()
+        self.batches.begin(self.current_epoch)
+        self._epoch_start = self.seconds
 
     def training_step(self, batch: LabelledBatch, index: int) -> Tensor:
-        total, count = self._squared_error(batch)
-        loss = total / count.clamp(min=1)
+        total, weight = self._losses(batch)
+        loss = total / torch.where(weight > 0, weight, 1.0)
         if not math.isfinite(value := loss.item()):
             raise MolattnError(
                 f"training diverged: the loss became {value} in epoch {self.current_epoch + 1}, "
                 f"step {index + 1}; a lower --learning-rate may help"
             )
-        self._train.add(total.detach(), count)
+        self._train.add(total.detach(), weight)
         return loss
 
     def validation_step(self, batch: LabelledBatch, index: int) -> None:
-        self._validation.add(*self._squared_error(batch))
+        self._validation.add(*self._losses(batch))
 
     def on_validation_epoch_end(self) -> None:
         epoch = Epoch(
@@ -248,7 +189,7 @@ class _Regression(pl.LightningModule):
             train_loss=self._train.pop(),
             validation_loss=self._validation.pop(),
             learning_rate=self.trainer.optimizers[0].param_groups[0]["lr"],
-            seconds=time.perf_counter() - self._epoch_start,
+            seconds=self.seconds - self._epoch_start,
         )
         if not math.isfinite(epoch.validation_loss):
             raise MolattnError(
@@ -256,26 +197,42 @@ class _Regression(pl.LightningModule):
                 f"{epoch.epoch}; a lower --learning-rate may help"
             )
         self.epochs.append(epoch)
+        if self.logger is not None:
+            self.logger.log_metrics(epoch._asdict(), step=epoch.epoch)
 
-    def _squared_error(self, batch: LabelledBatch) -> tuple[Tensor, Tensor]:
-        prediction = self.model(batch.molecules, batch.features)
-        return masked_squared_error(prediction, self.model.scale(batch.targets))
+    def _losses(self, batch: LabelledBatch) -> tuple[Tensor, Tensor]:
+        output = self.model(batch.molecules, batch.features)
+        return self.loss(output, self.model.scale(batch.targets), batch.weights)
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        random_state = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            random_state["gpu"] = torch.cuda.get_rng_state(self.device)
+        checkpoint[ABOUT] = self.about
+        checkpoint[_STATE] = {
+            "epochs": [tuple(epoch) for epoch in self.epochs],
+            "running": (self._train.total, self._train.weight),
+            "seconds": self.seconds,
+            "epoch_start": self._epoch_start,
+            "random_state": random_state,
+        }
 
-class _RunningMean:
-    """A mean over batches of different size."""
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        state = checkpoint[_STATE]
+        self.epochs = [Epoch(*epoch) for epoch in state["epochs"]]
+        self._train = RunningMean(*state["running"])
+        self._seconds, self._clock = state["seconds"], time.perf_counter()
+        self._epoch_start = state["epoch_start"]
+        self._random_state = state["random_state"]
 
-    def __init__(self) -> None:
-        self.total, self.count = 0.0, 0
-
-    def add(self, total: Tensor, count: Tensor) -> None:
-        self.total += total.item()
-        self.count += int(count.item())
-
-    def pop(self) -> float:
-        mean = self.total / max(1, self.count)
-        self.total, self.count = 0.0, 0
-        return mean
+    def load_if_finished(self, checkpoint: dict[str, Any], best: "_KeepBest") -> bool:
+        """Take over a training that needs no further epoch; return whether it was one."""
+        best.load_state_dict(checkpoint["callbacks"][best.state_key])
+        count = len(checkpoint[_STATE]["epochs"])
+        if count < self.config.epochs and not best.is_exhausted(count):
+            return False
+        self.on_load_checkpoint(checkpoint)
+        return True
 
 
 class _KeepBest(Callback):
@@ -288,13 +245,23 @@ class _KeepBest(Callback):
         self.state: dict[str, Tensor] = {}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        latest = _regression(pl_module).epochs[-1]
+        latest = _training(pl_module).epochs[-1]
         if latest.validation_loss < self.loss:
             self.loss, self.epoch = latest.validation_loss, latest.epoch
-            weights = _regression(pl_module).model.state_dict()
+            weights = _training(pl_module).model.state_dict()
             self.state = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
-        elif latest.epoch - self.epoch >= self.patience:
+        elif self.is_exhausted(latest.epoch):
             trainer.should_stop = True
+
+    def is_exhausted(self, epoch: int) -> bool:
+        return epoch - self.epoch >= self.patience
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"loss": self.loss, "epoch": self.epoch, "state": self.state}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.loss, self.epoch = state_dict["loss"], state_dict["epoch"]
+        self.state = state_dict["state"]
 
 
 class _Watch(Callback):
@@ -304,14 +271,14 @@ class _Watch(Callback):
         self.progress = progress
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        module = _regression(pl_module)
-        self.progress.start(module.config.epochs, module.steps)
+        module = _training(pl_module)
+        self.progress.start(module.config.epochs, module.steps, trainer.global_step)
 
     def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
         self.progress.step()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        latest = _regression(pl_module).epochs[-1]
+        latest = _training(pl_module).epochs[-1]
         self.progress.epoch(latest.epoch, latest.train_loss, latest.validation_loss)
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
@@ -320,76 +287,84 @@ class _Watch(Callback):
     on_exception = on_train_end
 
 
-def _regression(module: pl.LightningModule) -> _Regression:
-    if not isinstance(module, _Regression):
-        raise TypeError(f"got {type(module).__name__}, expected _Regression")
+class _Save(Callback):
+    """Writes a checkpoint after each epoch, and within it if asked to, and the history so far."""
+
+    def __init__(self, path: Path, steps: int) -> None:
+        self.path = path
+        self.steps = steps
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        index: int,
+    ) -> None:
+        # The last step of an epoch is saved with its validation.
+        is_last = index + 1 == len(_training(pl_module).batches)
+        if self.steps and trainer.global_step % self.steps == 0 and not is_last:
+            trainer.save_checkpoint(self.path)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.save_checkpoint(self.path)
+        write_history(self.path.parent, _training(pl_module).epochs)
+
+
+class _PlainCheckpoints(CheckpointIO):
+    """Lightning's state in a file that needs no pickle; ``former`` has been read already."""
+
+    def __init__(self, former: dict[str, Any] | None) -> None:
+        self.former = former
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        write_checkpoint(Path(path), checkpoint)
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: Any = None
+    ) -> dict[str, Any]:
+        return self.former or read_checkpoint(Path(path))
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def _training(module: pl.LightningModule) -> _Training:
+    if not isinstance(module, _Training):
+        raise TypeError(f"got {type(module).__name__}, expected _Training")
     return module
 
 
-def _loader(
-    model: MolAttn, molecules: Molecules, config: OptimisationConfig, *, shuffle: bool
-) -> DataLoader[Any]:
-    def collate(rows: list[int]) -> LabelledBatch:
-        weights, features = (
-            None if values is None else torch.tensor(values[rows], dtype=torch.float32)
-            for values in (molecules.weights, molecules.features)
+def _tensorboard(
+    config: OptimisationConfig, folder: Path | None, former: dict[str, Any] | None
+) -> TensorBoardLogger | bool:
+    if not config.tensorboard or folder is None:
+        return False
+    if find_spec("tensorboard") is None:
+        raise InputError(
+            "--tensorboard: the package tensorboard is not installed, expected it: "
+            "pip install 'molattn[tensorboard]'"
         )
-        return LabelledBatch(
-            model.collate([molecules.records[row] for row in rows]),
-            torch.tensor(molecules.targets[rows], dtype=torch.float32),
-            weights,
-            features,
-        )
-
-    return DataLoader(
-        range(len(molecules.records)),  # pyright: ignore[reportArgumentType]
-        batch_size=config.batch_size,
-        shuffle=shuffle,
-        collate_fn=collate,
-        generator=torch.Generator().manual_seed(config.seed),
-    )
+    # What an interrupted training logged after its checkpoint is logged again.
+    epochs = 0 if former is None else len(former[_STATE]["epochs"])
+    return TensorBoardLogger(folder, TENSORBOARD_FOLDER, "", purge_step=epochs + 1)
 
 
-def _run(trainer: pl.Trainer, module: _Regression, loaders: tuple[Any, Any]) -> None:
+def _run(
+    trainer: pl.Trainer, module: _Training, loaders: tuple[Batches, Batches], former: Path | None
+) -> None:
     handler = signal.getsignal(signal.SIGINT)
     try:
-        trainer.fit(module, *loaders)
+        trainer.fit(module, *loaders, ckpt_path=former)
     except SystemExit as error:
         # Lightning turns Ctrl-C into an exit of its own and leaves the signal ignored.
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise
         signal.signal(signal.SIGINT, handler)
         raise KeyboardInterrupt from None
-
-
-def _counts(table: TrainingTable) -> str:
-    shown = "; ".join(f"line {row.line}: {row.reason}" for row in table.skipped[:3])
-    more = ", ..." if len(table.skipped) > 3 else ""
-    return f"{len(table.rows)} rows used, {len(table.skipped)} skipped" + (
-        f" ({shown}{more})" if shown else ""
-    )
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed torch for a while, without a trace afterwards."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads for a while.
-
-    Its threads wait for each other busily: on a shared machine two can be 20 times slower than one.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

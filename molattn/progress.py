@@ -28,10 +28,10 @@ class TrainingProgress:
         )
         self._task = self._bar.add_task("training")
 
-    def start(self, epochs: int, steps: int) -> None:
-        """Begin a training of so many epochs, and steps in all of them together."""
+    def start(self, epochs: int, steps: int, done: int = 0) -> None:
+        """Begin a training of so many epochs and steps in all, of which some may be done."""
         self._epochs = epochs
-        self._bar.update(self._task, total=steps)
+        self._bar.update(self._task, total=steps, completed=done)
         self._bar.start()
 
     def step(self) -> None:

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from rich.table import Table as TextTable
 
 from molattn.errors import InputError
-from molattn.fit import History, TrainingRun
 from molattn.metrics import Scores, baseline_prediction, mean_scores, regression_scores
+from molattn.optimise import History
 from molattn.table import write_table
+from molattn.training import TrainingRun
 
 __all__ = [
     "RunScores",

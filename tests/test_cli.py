@@ -105,7 +105,7 @@ def test_without_a_table_the_bundled_set_is_split_as_published(monkeypatch):
         seen.append(config)
         raise MolattnError("enough")
 
-    monkeypatch.setattr("molattn.fit.train", train)
+    monkeypatch.setattr("molattn.training.train", train)
     for options in ([], ["--split", "scaffold"], ["--target-columns", "split"]):
         assert main(["train", *options]) == 1
     published, scaffold, other = (config.data for config in seen)
@@ -170,7 +170,7 @@ def test_an_unforeseen_error_is_one_line_with_a_hint(capsys, monkeypatch, small_
     def broken(*args):
         raise RuntimeError("something\nbroke")
 
-    monkeypatch.setattr("molattn.fit.train", broken)
+    monkeypatch.setattr("molattn.training.train", broken)
     words = ["train", str(small_table), "--target-columns", "logS"]
     line = refused(capsys, 1, words)
     assert "RuntimeError: something broke" in line
@@ -204,7 +204,7 @@ def test_help_names_every_option_with_default_and_example(capsys, command, kinds
     assert text.count("[default: ") >= sum(default is not None for default in defaults)
     assert example in text
     assert "--empty" not in text
-    assert len(text.splitlines()) <= 80
+    assert len(text.splitlines()) <= 100  # two screens
 
 
 def test_help_comes_within_a_second_and_loads_nothing_heavy():

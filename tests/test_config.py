@@ -1,5 +1,5 @@
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -8,7 +8,9 @@ from molattn.config import (
     DataConfig,
     OptimisationConfig,
     PredictConfig,
+    ReportConfig,
     TrainConfig,
+    changed_options,
 )
 from molattn.errors import InputError
 
@@ -28,6 +30,18 @@ from molattn.errors import InputError
         (OptimisationConfig, {"weight_decay": -1.0}, ["--weight-decay", "-1.0"]),
         (OptimisationConfig, {"gradient_clip": "x"}, ["--gradient-clip", "'x'"]),
         (OptimisationConfig, {"seed": -1}, ["--seed", "-1"]),
+        (OptimisationConfig, {"schedule": "sine"}, ["--schedule", "'sine'", "cosine"]),
+        (OptimisationConfig, {"loss": "rmse"}, ["--loss", "'rmse'", "mse, mae, huber"]),
+        (OptimisationConfig, {"huber_delta": 0.0}, ["--huber-delta", "positive"]),
+        (OptimisationConfig, {"label_smoothing": 1.0}, ["--label-smoothing", "below 1"]),
+        (OptimisationConfig, {"precision": "fp8"}, ["--precision", "'fp8'", "bf16"]),
+        (OptimisationConfig, {"checkpoint_steps": -1}, ["--checkpoint-steps", "-1"]),
+        (
+            OptimisationConfig,
+            {"balance_classes": True, "positive_weight": 3.0},
+            ["--positive-weight", "--balance-classes"],
+        ),
+        (ReportConfig, {"bootstrap": -1}, ["--bootstrap", "-1"]),
         (OptimisationConfig, {"device": "abacus"}, ["--device", "'abacus'", "cpu"]),
         (DataConfig, {"split": "sorted"}, ["--split", "'sorted'", "random, scaffold"]),
         (DataConfig, {"validation_size": 0.0}, ["--validation-size", "0.0"]),
@@ -60,10 +74,19 @@ def test_options_cannot_be_changed_afterwards():
 def test_a_run_survives_json():
     data = DataConfig(target_columns=("a", "b"), target_units=("m", "s"), split="scaffold")
     config = TrainConfig("x.csv", data, ArchitectureConfig(), OptimisationConfig(seed=7))
-    back = json.loads(json.dumps(config.to_dict()))
-    assert back["file"] == "x.csv"
-    lists = ("target_columns", "target_units")
-    options = {k: tuple(v) if k in lists else v for k, v in back["data"].items()}
-    assert DataConfig(**options) == data
-    assert OptimisationConfig(**back["optimisation"]) == config.optimisation
-    assert ArchitectureConfig(**back["architecture"]) == config.architecture
+    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+@pytest.mark.parametrize("config", [{"datas": {}}, {"data": {"smile_column": "s"}}])
+def test_unknown_options_of_a_run_are_refused(config):
+    (name,) = [*config.get("data", config)]
+    with pytest.raises(InputError, match=f"unknown key '{name}'"):
+        TrainConfig.from_dict({"file": "x.csv", **config})
+
+
+def test_changed_options_are_found_by_name():
+    data = DataConfig(target_columns=("y",))
+    one = TrainConfig("a.csv", data, ArchitectureConfig(width=8), OptimisationConfig())
+    two = replace(one, file="b.csv", optimisation=OptimisationConfig(batch_size=7))
+    assert list(changed_options(one.to_dict(), two.to_dict())) == [("--batch-size", 32, 7)]
+    assert list(changed_options(one.to_dict(), one.to_dict())) == []

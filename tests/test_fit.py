@@ -11,9 +11,10 @@ from rich.console import Console
 from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
 from molattn.dataset import Molecules
 from molattn.errors import InputError, MolattnError
-from molattn.fit import fit, train
+from molattn.fit import fit
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.table import bundled_dataset
+from molattn.training import train
 
 SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
 QUICK = OptimisationConfig(epochs=2, batch_size=8, device="cpu")

@@ -10,9 +10,10 @@ from sklearn.metrics import r2_score
 
 from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
 from molattn.errors import InputError
-from molattn.fit import Epoch, History, train
 from molattn.model import MolAttn
+from molattn.optimise import Epoch, History
 from molattn.report import learning_curve, parity_plot, run_folder, score_run, write_run
+from molattn.training import train
 
 nan = float("nan")
 

@@ -1,0 +1,89 @@
+"""Molecules with labels, batch by batch, in an order that can be taken up anywhere."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from molattn.dataset import Molecules
+from molattn.graph import MoleculeBatch
+from molattn.model import MolAttn
+
+__all__ = ["Batches", "LabelledBatch"]
+
+
+class LabelledBatch(NamedTuple):
+    """Molecules ``[n]`` with targets ``[n, T]``, and weights ``[n]`` and features ``[n, F]``."""
+
+    molecules: MoleculeBatch
+    targets: Tensor
+    weights: Tensor | None
+    features: Tensor | None
+
+
+class Batches:
+    """One epoch of batches after another.
+
+    The order of an epoch follows from the seed and the epoch's number alone, so that an epoch can
+    be taken up at any of its batches.
+
+    Args:
+        model: Lays molecules out as a batch.
+        molecules: The molecules.
+        batch_size: Molecules in a batch.
+        seed: Seed of the order; without one, molecules come in their own order.
+    """
+
+    def __init__(
+        self, model: MolAttn, molecules: Molecules, batch_size: int, seed: int | None = None
+    ) -> None:
+        self._model = model
+        self._molecules = molecules
+        self._size = batch_size
+        self._seed = seed
+        self._epoch = 0
+        self._position = 0
+
+    def __len__(self) -> int:
+        return -(-len(self._molecules.records) // self._size)
+
+    def __iter__(self) -> Iterator[LabelledBatch]:
+        order = self._order()
+        first = self._position if self._position < len(self) else 0
+        for position in range(first, len(self)):
+            self._position = position + 1
+            yield self._batch(order[position * self._size : (position + 1) * self._size])
+
+    def begin(self, epoch: int) -> None:
+        """Go to the first batch of an epoch."""
+        self._epoch, self._position = epoch, 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Return where this is: the epoch and the batches of it already given."""
+        return {"epoch": self._epoch, "position": self._position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from there."""
+        self._epoch, self._position = state["epoch"], state["position"]
+
+    def _order(self) -> NDArray[np.int64]:
+        count = len(self._molecules.records)
+        if self._seed is None:
+            return np.arange(count)
+        return np.random.default_rng([self._seed, self._epoch]).permutation(count)
+
+    def _batch(self, rows: NDArray[np.int64]) -> LabelledBatch:
+        molecules = self._molecules
+        weights, features = (
+            None if values is None else torch.tensor(values[rows], dtype=torch.float32)
+            for values in (molecules.weights, molecules.features)
+        )
+        return LabelledBatch(
+            self._model.collate([molecules.records[row] for row in rows]),
+            torch.tensor(molecules.targets[rows], dtype=torch.float32),
+            weights,
+            features,
+        )

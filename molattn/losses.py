@@ -1,0 +1,143 @@
+"""Losses over several tasks, of which any label may be missing.
+
+A missing label is NaN in the target. Losses come as a sum and the weight that belongs to it, so
+that those of several batches add up to that of the whole.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from molattn.config import OptimisationConfig
+from molattn.task import Task, output_slices
+
+__all__ = ["TaskLoss", "class_weights"]
+
+
+class TaskLoss(nn.Module):
+    """The loss of all tasks together: a weighted mean over the labels that are there.
+
+    Squared, absolute or Huber error of scaled targets for a regression, cross-entropy of (smoothed)
+    classes for a classification.
+
+    Args:
+        tasks: T tasks.
+        config: Names of the losses, and their options.
+        targets: Training labels ``[n, T]``, whose class frequencies balance classes if the config
+            asks for that.
+        task_weights: Weight of each task; by default 1.
+    """
+
+    numbers: Tensor
+    number_outputs: Tensor
+    pairs: Tensor
+    pair_outputs: Tensor
+    task_weights: Tensor
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        config: OptimisationConfig,
+        targets: Tensor,
+        task_weights: Sequence[float] = (),
+    ) -> None:
+        super().__init__()
+        self.config = config
+        outputs = output_slices(tasks)
+        kinds = {"regression": "number", "binary": "pair"}
+        for kind, name in kinds.items():
+            places = [place for place, task in enumerate(tasks) if task.kind == kind]
+            starts = [outputs[place].start for place in places]
+            self.register_buffer(f"{name}s", torch.tensor(places, dtype=torch.long))
+            self.register_buffer(f"{name}_outputs", torch.tensor(starts, dtype=torch.long))
+        self.several = [
+            (place, part)
+            for place, (task, part) in enumerate(zip(tasks, outputs, strict=True))
+            if task.kind == "multiclass"
+        ]
+        self.register_buffer("task_weights", torch.tensor(task_weights or [1.0] * len(tasks)))
+        for place, task in enumerate(tasks):
+            weights = class_weights(task, targets[:, place], config)
+            self.register_buffer(f"class_weights_{place}", weights)
+
+    def forward(
+        self, output: Tensor, target: Tensor, row_weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the weighted sum of losses and the weight to divide it by, both scalars.
+
+        Without any label both are zero, and so is the gradient.
+
+        Args:
+            output: Scaled predictions and logits ``[n, outputs]``.
+            target: Scaled targets and places of classes ``[n, T]``, NaN where missing.
+            row_weights: ``[n]``, of mean 1 over the training rows; by default 1.
+        """
+        output = output.float()
+        known = ~target.isnan()
+        # Masking the labels, not the loss alone, keeps NaN out of the gradient.
+        filled = torch.where(known, target, 0.0)
+        losses = torch.zeros_like(filled)
+        if len(self.numbers):
+            losses[:, self.numbers] = self._errors(
+                output[:, self.number_outputs], filled[:, self.numbers]
+            )
+        if len(self.pairs):
+            losses[:, self.pairs] = self._binary(
+                output[:, self.pair_outputs], filled[:, self.pairs]
+            )
+        for place, part in self.several:
+            losses[:, place] = self._multiclass(output[:, part], filled[:, place].long(), place)
+        weights = known * self.task_weights
+        weighted = losses * weights
+        if row_weights is not None:
+            weighted = weighted * row_weights.unsqueeze(1)
+        return weighted.sum(), weights.sum()
+
+    def _errors(self, output: Tensor, target: Tensor) -> Tensor:
+        # A prediction of a missing label is compared with 0, and counts for nothing.
+        if self.config.loss == "mae":
+            return functional.l1_loss(output, target, reduction="none")
+        if self.config.loss == "huber":
+            return functional.huber_loss(
+                output, target, reduction="none", delta=self.config.huber_delta
+            )
+        return functional.mse_loss(output, target, reduction="none")
+
+    def _binary(self, logits: Tensor, target: Tensor) -> Tensor:
+        smoothing = self.config.label_smoothing
+        smoothed = target * (1.0 - smoothing) + 0.5 * smoothing
+        losses = functional.binary_cross_entropy_with_logits(logits, smoothed, reduction="none")
+        weights = torch.stack([self._class_weights(int(place)) for place in self.pairs])
+        return losses * weights.T.gather(0, target.long())
+
+    def _multiclass(self, logits: Tensor, target: Tensor, place: int) -> Tensor:
+        losses = functional.cross_entropy(
+            logits, target, reduction="none", label_smoothing=self.config.label_smoothing
+        )
+        return losses * self._class_weights(place)[target]
+
+    def _class_weights(self, place: int) -> Tensor:
+        return self.get_buffer(f"class_weights_{place}")
+
+
+def class_weights(task: Task, labels: Tensor, config: OptimisationConfig) -> Tensor:
+    """Return the weight of each class of a task (none for a regression).
+
+    Balanced classes weigh as much in sum as they are many: n / (classes × labels of the class), as
+    scikit-learn has it; a class without a label weighs 1.
+
+    Args:
+        task: The task.
+        labels: Places of classes ``[n]``, NaN where missing.
+        config: Whether to balance, and the weight of positive labels.
+    """
+    weights = torch.ones(len(task.classes))
+    if config.balance_classes and task.classes:
+        counts = torch.bincount(labels[~labels.isnan()].long(), minlength=len(task.classes))
+        balanced = counts.sum() / (len(task.classes) * counts.clamp(min=1))
+        weights = torch.where(counts > 0, balanced, weights)
+    if task.kind == "binary":
+        weights[1] *= config.positive_weight
+    return weights

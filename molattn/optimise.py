@@ -1,0 +1,119 @@
+"""The optimiser, its learning rate, and the record of a training."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from molattn.config import OptimisationConfig
+from molattn.table import write_table
+
+__all__ = [
+    "Epoch",
+    "History",
+    "RunningMean",
+    "learning_rate_factor",
+    "new_optimiser",
+    "write_history",
+]
+
+
+class Epoch(NamedTuple):
+    """What one pass over the training rows came to.
+
+    Losses are those that were asked for, of targets in units of their standard deviation.
+    """
+
+    epoch: int
+    train_loss: float
+    validation_loss: float
+    learning_rate: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class History:
+    """A finished training.
+
+    Args:
+        epochs: One entry for each epoch, in order.
+        best: The epoch (its ``epoch``) whose weights the model was left with.
+        seconds: Seconds of training, those before an interruption included.
+    """
+
+    epochs: list[Epoch]
+    best: int
+    seconds: float = 0.0
+
+
+def write_history(folder: Path, epochs: Sequence[Epoch]) -> None:
+    """Write ``history.csv``, a row for each epoch."""
+    with write_table(folder / "history.csv", Epoch._fields) as write:
+        for epoch in epochs:
+            write(epoch)
+
+
+class RunningMean:
+    """A weighted mean over batches.
+
+    Args:
+        total: Sum so far.
+        weight: Weight so far.
+    """
+
+    def __init__(self, total: float = 0.0, weight: float = 0.0) -> None:
+        self.total, self.weight = total, weight
+
+    def add(self, total: Tensor, weight: Tensor) -> None:
+        """Add a sum and its weight."""
+        self.total += total.item()
+        self.weight += weight.item()
+
+    def pop(self) -> float:
+        """Return the mean (0 of nothing) and begin again."""
+        mean = self.total / self.weight if self.weight else 0.0
+        self.total, self.weight = 0.0, 0.0
+        return mean
+
+
+def new_optimiser(model: nn.Module, config: OptimisationConfig) -> torch.optim.AdamW:
+    """Return AdamW over the weights that are learned (Loshchilov and Hutter 2019)."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return torch.optim.AdamW(
+        [
+            {"params": [p for p in parameters if p.ndim >= 2]},
+            # Decay would only shift biases and the gains of normalisation layers.
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ],
+        lr=config.learning_rate,
+        weight_decay=config.weight_decay,
+    )
+
+
+def learning_rate_factor(config: OptimisationConfig, steps: int) -> Callable[[int], float]:
+    """Return the function that gives the part of the highest learning rate at each step.
+
+    It rises linearly over the warm-up; then it stays, or falls to zero linearly or as a cosine.
+
+    Args:
+        config: The schedule and its warm-up.
+        steps: Steps of the whole training.
+    """
+    rise = config.warmup * steps
+    falls = {
+        "constant": lambda _: 1.0,
+        "linear": lambda part: 1.0 - part,
+        "cosine": lambda part: 0.5 * (1.0 + math.cos(math.pi * part)),
+    }
+    fall = falls[config.schedule]
+
+    def factor(step: int) -> float:
+        if step < rise:
+            return (step + 1) / (rise + 1)
+        return fall((step - rise) / max(1.0, steps - rise))
+
+    return factor

@@ -1,0 +1,138 @@
+"""A training run: from a table to a trained model."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from molattn.checkpoint import CHECKPOINT_FILE, file_digest, read_checkpoint
+from molattn.chem.features import Featurizer
+from molattn.chem.split import Split
+from molattn.config import TrainConfig, changed_options
+from molattn.dataset import TrainingTable, part_rows, read_training_table
+from molattn.errors import InputError, quoted
+from molattn.fit import ABOUT, fit
+from molattn.model import MolAttn, MolAttnConfig
+from molattn.optimise import History
+from molattn.reproducible import seeded
+
+__all__ = ["TrainingRun", "train"]
+
+_DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A trained model with what it was trained on.
+
+    Args:
+        config: What was asked for.
+        table: The usable rows.
+        parts: Which of them trained, chose the epoch, and are for the final score.
+        model: The model, in evaluation mode on the CPU.
+        history: How training went.
+        seconds: Seconds spent reading and training.
+    """
+
+    config: TrainConfig
+    table: TrainingTable
+    parts: Split
+    model: MolAttn
+    history: History
+    seconds: float
+
+
+def train(
+    config: TrainConfig, console: Console | None = None, folder: Path | None = None
+) -> TrainingRun:
+    """Read a table, train a model on a part of it, and keep the weights that validate best.
+
+    On a CPU the same configuration gives the same weights, bit for bit.
+
+    Args:
+        config: The table, the network and how to train it.
+        console: Where to report; silent without one.
+        folder: Where an unfinished training is kept; if it holds one, that one goes on.
+
+    Raises:
+        InputError: If the table cannot be used so, or the folder's training is of other options or
+            another table.
+        MolattnError: If training diverges.
+    """
+    start = time.perf_counter()
+    optimisation = config.optimisation
+    featurizer = Featurizer.default()
+    table = read_training_table(config.file, config.data, featurizer)
+    _say(console, f"{table.path}: {_counts(table)}")
+    parts = part_rows(table, config.data, optimisation.seed)
+    train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
+    for task, name in enumerate(config.data.target_columns):
+        if np.isnan(train_rows.targets[:, task]).all():
+            raise InputError(
+                f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
+            )
+    about = {
+        "config": config.to_dict(),
+        "data": file_digest(table.path),
+        "versions": {package: version(package) for package in _DECIDING_PACKAGES},
+    }
+    if folder is not None and (folder / CHECKPOINT_FILE).exists():
+        _check_same(folder / CHECKPOINT_FILE, about, table.path, console)
+    with seeded(optimisation.seed):
+        model = _new_model(config, table, featurizer)
+        reading = time.perf_counter() - start
+        history = fit(
+            model,
+            train_rows,
+            validation_rows,
+            optimisation,
+            console,
+            task_weights=config.data.task_weights,
+            folder=folder,
+            about=about,
+        )
+    return TrainingRun(config, table, parts, model, history, reading + history.seconds)
+
+
+def _check_same(path: Path, about: Mapping[str, Any], table: Path, console: Console | None) -> None:
+    """Refuse to go on with a training of other options or data."""
+    former = read_checkpoint(path)[ABOUT]
+    for option, was, now in changed_options(former["config"], about["config"]):
+        raise InputError(
+            f"{option}: got {quoted(now)}, but the unfinished run in {path.parent} has "
+            f"{quoted(was)}; expected the same, or a new run"
+        )
+    if former["data"] != about["data"]:
+        raise InputError(
+            f"{table}: the file has changed since the unfinished run in {path.parent} began "
+            f"(SHA-256 {about['data'][:12]}..., was {former['data'][:12]}...); expected the same"
+        )
+    for package, was in former["versions"].items():
+        if was != (now := about["versions"][package]):
+            _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")
+
+
+def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer) -> MolAttn:
+    features = config.data.feature_columns
+    try:
+        return MolAttn(MolAttnConfig(table.tasks, config.architecture, featurizer, features))
+    except ValueError as error:  # the layers' own complaint about an option
+        raise InputError(f"the network cannot be built so: {error}") from error
+
+
+def _counts(table: TrainingTable) -> str:
+    shown = "; ".join(f"line {row.line}: {row.reason}" for row in table.skipped[:3])
+    more = ", ..." if len(table.skipped) > 3 else ""
+    return f"{len(table.rows)} rows used, {len(table.skipped)} skipped" + (
+        f" ({shown}{more})" if shown else ""
+    )
+
+
+def _say(console: Console | None, line: str) -> None:
+    if console is not None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,195 @@
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from molattn import training
+from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
+from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
+from molattn.errors import InputError
+from molattn.model import MolAttn
+from molattn.table import bundled_dataset
+from molattn.training import train
+
+SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.2, readout="sum")
+# 27 training rows: 7 steps an epoch.
+QUICK = OptimisationConfig(epochs=5, batch_size=4, patience=5, device="cpu", learning_rate=0.01)
+DATA = DataConfig(target_columns=("logS",), split_column="split")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
+    path = tmp_path_factory.mktemp("training") / "small.csv"
+    path.write_text("\n".join([*lines[:31], *lines[-10:]]) + "\n")
+    return TrainConfig(str(path), DATA, SMALL, QUICK)
+
+
+class Killed(BaseException):
+    """What no code of ours catches."""
+
+
+def interrupted(monkeypatch, config, folder, step):
+    """Train into a folder, dying at a training step counted from 1."""
+    forward, steps = MolAttn.forward, 0
+
+    def counted(self, *args):
+        nonlocal steps
+        steps += self.training
+        if steps == step:
+            raise Killed
+        return forward(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MolAttn, "forward", counted)
+        with pytest.raises(Killed):
+            train(config, folder=folder)
+
+
+def assert_same(run, other):
+    weights, others = run.model.state_dict(), other.model.state_dict()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    assert [epoch[:4] for epoch in run.history.epochs] == [
+        epoch[:4] for epoch in other.history.epochs
+    ]
+    assert run.history.best == other.history.best
+
+
+CASES = {
+    "each epoch": {},
+    "steps": {"checkpoint_steps": 3},
+    "each step": {"checkpoint_steps": 1},
+    "constant, bf16": {"schedule": "constant", "precision": "bf16", "loss": "huber"},
+    "early stopping": {"learning_rate": 0.3, "patience": 1, "checkpoint_steps": 2},
+}
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_a_resumed_training_comes_to_the_same_weights_bit_for_bit(
+    config, tmp_path, monkeypatch, options
+):
+    config = replace(config, optimisation=replace(QUICK, **options))
+    whole = train(config)
+    assert (len(whole.history.epochs) < QUICK.epochs) == ("patience" in options)
+    steps = 7 * len(whole.history.epochs)
+    for step in {1, 2, 7, 8, 10, 11, 14, 15, steps}:
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        interrupted(monkeypatch, config, folder, step)
+        assert_same(train(config, folder=folder), whole)
+
+
+def test_a_training_interrupted_again_and_again_comes_to_the_same_weights(
+    config, tmp_path, monkeypatch
+):
+    config = replace(config, optimisation=replace(QUICK, checkpoint_steps=2))
+    for step in (9, 3, 12, 1):
+        interrupted(monkeypatch, config, tmp_path, step)
+    assert_same(train(config, folder=tmp_path), train(config))
+
+
+def test_keeping_checkpoints_changes_nothing_and_a_finished_training_trains_no_more(
+    config, tmp_path, monkeypatch
+):
+    whole, kept = train(config), train(config, folder=tmp_path)
+    assert_same(kept, whole)
+    monkeypatch.setattr("molattn.fit._run", None)
+    assert_same(train(config, folder=tmp_path), whole)
+
+
+def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    interrupted(monkeypatch, config, folder, 9)
+    before = (folder / CHECKPOINT_FILE).read_bytes()
+    for section, option, value, words in (
+        ("optimisation", "batch_size", 5, "--batch-size: got 5,.* has 4"),
+        ("architecture", "width", 16, "--width: got 16,.* has 8"),
+        ("data", "split", "scaffold", "--split: got 'scaffold',.* has None"),
+    ):
+        changed = replace(getattr(config, section), **{option: value})
+        with pytest.raises(InputError, match=words):
+            train(replace(config, **{section: changed}), folder=folder)
+    table = Path(config.file)
+    moved = tmp_path / "moved.csv"
+    moved.write_bytes(table.read_bytes() + b",C,1.0,train\n")
+    with pytest.raises(InputError, match=r"moved\.csv: the file has changed"):
+        train(replace(config, file=str(moved)), folder=folder)
+    assert (folder / CHECKPOINT_FILE).read_bytes() == before
+    moved.write_bytes(table.read_bytes())
+    assert_same(train(replace(config, file=str(moved)), folder=folder), train(config))
+
+
+def test_another_version_is_told(config, tmp_path, monkeypatch):
+    interrupted(monkeypatch, config, tmp_path, 9)
+    monkeypatch.setattr(training, "version", lambda package: "9.9")
+    shown = io.StringIO()
+    train(config, Console(file=shown, width=200), folder=tmp_path)
+    assert f"begun with torch {torch.__version__.split('+')[0]}" in shown.getvalue()
+    assert "going on with 9.9" in shown.getvalue()
+
+
+def test_a_killed_process_is_resumed_bit_for_bit(config, tmp_path):
+    config = replace(config, optimisation=replace(QUICK, epochs=40, patience=40))
+    program = (
+        "import json, sys; from pathlib import Path\n"
+        "from molattn.config import TrainConfig; from molattn.training import train\n"
+        "train(TrainConfig.from_dict(json.loads(sys.argv[1])), folder=Path(sys.argv[2]))\n"
+    )
+    words = [sys.executable, "-c", program, json.dumps(config.to_dict()), str(tmp_path)]
+    process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        while not (tmp_path / CHECKPOINT_FILE).exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    done = len(read_checkpoint(tmp_path / CHECKPOINT_FILE)["molattn_state"]["epochs"])
+    assert 1 <= done < 40
+    assert_same(train(config, folder=tmp_path), train(config))
+    assert len((tmp_path / "history.csv").read_text().splitlines()) == 41
+
+
+def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    config = replace(config, optimisation=replace(QUICK, tensorboard=True))
+    interrupted(monkeypatch, config, tmp_path, 18)
+    run = train(config, folder=tmp_path)
+    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    logged = events.Scalars("validation_loss")
+    assert [event.step for event in logged] == [1, 2, 3, 4, 5]
+    assert [event.value for event in logged] == pytest.approx(
+        [epoch.validation_loss for epoch in run.history.epochs]
+    )
+
+
+def test_tensorboard_that_is_not_there_is_one_line(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("molattn.fit.find_spec", lambda name: None)
+    config = replace(config, optimisation=replace(QUICK, tensorboard=True))
+    with pytest.raises(InputError, match=r"--tensorboard: .* pip install 'molattn\[tensorboard\]'"):
+        train(config, folder=tmp_path)
+
+
+def test_row_and_task_weights_enter_the_loss_alone(tmp_path):
+    rows = "".join(f"{'C' * n},{n},{-n},train,{n % 3}\n" for n in range(1, 25))
+    rest = "CO,1,1,val,1\nCCO,2,2,test,1\n"
+    path = tmp_path / "t.csv"
+    path.write_text(f"smiles,y,z,part,w\n{rows}{rest}")
+    data = DataConfig(target_columns=("y", "z"), split_column="part")
+    plain = train(TrainConfig(str(path), data, SMALL, QUICK))
+    same = train(TrainConfig(str(path), replace(data, task_weights=(1.0, 1.0)), SMALL, QUICK))
+    other = train(TrainConfig(str(path), replace(data, task_weights=(1.0, 0.0)), SMALL, QUICK))
+    assert_same(plain, same)
+    assert torch.equal(plain.model.target_mean, other.model.target_mean)
+    assert not torch.equal(plain.model.head[-1].weight, other.model.head[-1].weight)
