@@ -1,81 +1,131 @@
-"""Shortest-path distances of all atom pairs at once, from the list of bonds."""
+"""Codes of all atom pairs of many molecules at once, from their bonds."""
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["clipped_distances"]
+__all__ = ["blocks", "pair_codes", "pair_distances", "row_starts"]
 
-# Walk counts of so many steps and atoms stay finite in float32, and the table stays in the cache.
-_MAX_DENSE_ATOMS = 128
-_MAX_DENSE_STEPS = 16
+_WORD = np.dtype("<u8")
+_BLOCK_MOLECULES = 64
+_BLOCK_CELLS = 1 << 18
+_STEPS_AT_ONCE = 16
 
 
-def clipped_distances(num_atoms: int, bonds: NDArray[np.intp], limit: int) -> NDArray[np.uint8]:
-    """Return the number of bonds between each pair of atoms, at most ``limit``.
+def blocks(num_atoms: Sequence[int]) -> Iterator[slice]:
+    """Cut a list of molecules into runs that share their NumPy calls and stay in the cache.
 
     Args:
-        num_atoms: Number of atoms ``n``.
-        bonds: ``begin * n + end`` of each bond, in both directions, ``[2 * bonds]``.
-        limit: Value of all longer distances and of pairs without a path; from 1 to 255.
+        num_atoms: Atoms of each molecule.
+
+    Yields:
+        Slices of consecutive molecules: at most 64, and not many when one of them is large.
+    """
+    start = rows = width = 0
+    for molecule, atoms in enumerate(num_atoms):
+        rows, width = rows + atoms, max(width, atoms)
+        full = molecule - start == _BLOCK_MOLECULES
+        if full or (rows * width > _BLOCK_CELLS and molecule > start):
+            yield slice(start, molecule)
+            start, rows, width = molecule, atoms, atoms
+    if start < len(num_atoms):
+        yield slice(start, len(num_atoms))
+
+
+def row_starts(num_atoms: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the row of each molecule's first atom, where rows are the atoms of all molecules."""
+    return np.cumsum(num_atoms) - num_atoms
+
+
+def pair_codes(
+    num_atoms: NDArray[np.intp], bonds: NDArray[np.intp], codes: NDArray[np.uint8], limit: int
+) -> NDArray[np.uint8]:
+    """Return the joint codes of all pairs: those of the bonds, and distances elsewhere.
+
+    Args:
+        num_atoms: Atoms of each molecule ``[M]``.
+        bonds: Rows of the two atoms of each bond ``[2, B]``.
+        codes: Joint code of each bond ``[B]``.
+        limit: Longest distance with a code of its own.
 
     Returns:
-        Distances ``uint8 [n, n]``.
+        Codes ``uint8 [rows, width]``, laid out as the distances of :func:`pair_distances`.
     """
-    if num_atoms <= _MAX_DENSE_ATOMS and limit <= _MAX_DENSE_STEPS:
-        distance = _by_walks(num_atoms, bonds, limit)
-    else:
-        distance = _by_neighbours(num_atoms, bonds, limit)
-    distance.reshape(-1)[:: num_atoms + 1] = 0
-    return distance
+    pairs = pair_distances(num_atoms, bonds, limit)
+    columns = bonds - np.repeat(row_starts(num_atoms), num_atoms)[bonds]
+    pairs[bonds[0], columns[1]] = codes
+    pairs[bonds[1], columns[0]] = codes
+    return pairs
 
 
-def _by_walks(num_atoms: int, bonds: NDArray[np.intp], limit: int) -> NDArray[np.uint8]:
-    """Count the powers of the adjacency matrix (with self loops) that miss a pair.
+def pair_distances(
+    num_atoms: NDArray[np.intp], bonds: NDArray[np.intp], limit: int
+) -> NDArray[np.uint8]:
+    """Return the number of bonds between each atom and all atoms of its molecule.
 
-    The powers are doubled, ``A^(k+1) ... A^(2k) = (A^1 ... A^k) A^k``, one matrix product each.
+    Args:
+        num_atoms: Atoms of each of ``M`` molecules ``[M]``, at least one molecule.
+        bonds: Rows of the two atoms of each bond ``[2, B]``; rows are the atoms of all molecules.
+        limit: Value of all longer distances, from 1 to 254; ``limit + 1`` is that of two atoms
+            without a path.
+
+    Returns:
+        Distances ``uint8 [rows, width]`` with ``width`` the atoms of the largest molecule. Columns
+        are the atoms of the row's own molecule; those past its last atom mean nothing.
     """
-    steps = limit - 1
-    powers = np.empty((max(steps, 1), num_atoms, num_atoms), dtype=np.float32)
-    step = powers[0]
-    step[:] = 0
-    cells = step.reshape(-1)
-    cells[:: num_atoms + 1] = 1
-    cells[bonds] = 1
-    rows = powers.reshape(-1, num_atoms)
-    done = 1
-    while done < steps:
-        more = min(done, steps - done)
-        np.matmul(
-            rows[: more * num_atoms],
-            powers[done - 1],
-            out=rows[done * num_atoms : (done + more) * num_atoms],
-        )
-        done += more
-    missed = np.add.reduce(powers[:steps] == 0, axis=0, dtype=np.uint8)
-    missed += 1
-    return missed
+    rows, width = int(num_atoms.sum()), int(num_atoms.max())
+    if not rows:
+        return np.zeros((0, 0), dtype=np.uint8)
+    own = np.arange(rows)
+    # Each atom is its own neighbour too, so that no list of neighbours is empty.
+    receivers = np.concatenate((own, bonds[0], bonds[1]))
+    neighbours = np.concatenate((own, bonds[1], bonds[0]))[np.argsort(receivers, kind="stable")]
+    degrees = np.bincount(receivers)
+    firsts = np.cumsum(degrees) - degrees
+    starts = np.repeat(row_starts(num_atoms), num_atoms)
+    distances = _clipped(own - starts, neighbours, firsts, width, limit)
+    fragments = _fragments(neighbours, firsts)
+    for start in np.unique(starts[fragments != starts]):
+        here = fragments[starts == start]
+        block = distances[start : start + len(here), : len(here)]
+        block[here[:, None] != here] = limit + 1
+    return distances
 
 
-def _by_neighbours(num_atoms: int, bonds: NDArray[np.intp], limit: int) -> NDArray[np.uint8]:
-    """Spread the set of reached atoms over the bonds, one step at a time."""
-    begin, end = np.divmod(bonds, num_atoms)
-    order = np.argsort(begin, kind="stable")
-    degree = np.bincount(begin, minlength=num_atoms)
-    # Column c lists the c-th neighbour of each atom, or the atom itself when it has fewer.
-    width = int(degree.max(initial=0))
-    neighbours = np.repeat(np.arange(num_atoms)[:, None], width, axis=1)
-    starts = np.cumsum(degree) - degree
-    rank = np.arange(len(begin)) - np.repeat(starts, degree)
-    neighbours[begin[order], rank] = end[order]
-    reached = np.eye(num_atoms, dtype=bool)
-    distance = np.ones((num_atoms, num_atoms), dtype=np.uint8)
-    for _ in range(limit - 1):
-        before = reached
-        reached = before.copy()
-        for column in neighbours.T:
-            reached |= before[column]
-        if np.array_equal(reached, before):
-            distance[~reached] = limit
-            break
-        distance += ~reached
-    return distance
+def _clipped(
+    columns: NDArray[np.intp],
+    neighbours: NDArray[np.intp],
+    firsts: NDArray[np.intp],
+    width: int,
+    limit: int,
+) -> NDArray[np.uint8]:
+    """Count for each pair the steps, of ``limit``, at which neither has reached the other yet.
+
+    A set of atoms is a row of bits. The atoms within ``k + 1`` bonds are those within ``k`` bonds
+    of the neighbours, an "or" of their sets.
+    """
+    rows = len(columns)
+    reached = np.zeros((-(-width // 64), rows), dtype=_WORD)
+    reached[columns // 64, np.arange(rows)] = _WORD.type(1) << (columns % 64).astype(_WORD)
+    distances = np.zeros((rows, width), dtype=np.uint8)
+    for first in range(0, limit, _STEPS_AT_ONCE):
+        missed = np.empty((min(_STEPS_AT_ONCE, limit - first), *reached.shape), dtype=_WORD)
+        for step in missed:
+            np.invert(reached, out=step)
+            reached = np.bitwise_or.reduceat(reached[:, neighbours], firsts, axis=1)
+        sets = np.ascontiguousarray(missed.transpose(0, 2, 1)).view(np.uint8)
+        bits = np.unpackbits(sets[:, :, : -(-width // 8)], axis=2, count=width, bitorder="little")
+        distances += np.add.reduce(bits, axis=0, dtype=np.uint8)
+    return distances
+
+
+def _fragments(neighbours: NDArray[np.intp], firsts: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return for each row the first row that it is connected to."""
+    fragments = np.arange(len(firsts))
+    while True:
+        lower = np.minimum.reduceat(fragments[neighbours], firsts)
+        lower = lower[lower]  # That row has looked further: few rounds, however long a chain.
+        if np.array_equal(lower, fragments):
+            return fragments
+        fragments = lower

@@ -1,13 +1,14 @@
 """From RDKit's atoms and bonds to codes: a plain reading, and a fast one that learns from it."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
 
 from molattn.chem.binary import Pieces, cut
-from molattn.chem.distance import clipped_distances
+from molattn.chem.distance import blocks, pair_codes, row_starts
 from molattn.chem.vocabulary import Column, Value
 from molattn.record import MoleculeRecord
 
@@ -30,6 +31,7 @@ _STEREO_NAMES = {
 }
 # No SMILES needs so many kinds of atom; an endless stream of odd isotopes must not fill the memory.
 _MAX_LEARNED = 50_000
+_NO_RING = 255  # No ring is so large: atom indices take a byte.
 _PROBES = (
     "C[C@H](O)c1ccc2[nH]ccc2c1.[Na+]",
     "F/C=C/C(=O)[O-]",
@@ -70,8 +72,8 @@ def _bond_values(bond: Chem.Bond) -> dict[str, Value]:
     }
 
 
-def _indices(text: bytes) -> NDArray[np.intp]:
-    return np.frombuffer(text, dtype=np.uint8).astype(np.intp)
+def _indices(texts: Sequence[bytes]) -> NDArray[np.intp]:
+    return np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.intp)
 
 
 class Encoder:
@@ -107,10 +109,12 @@ class Encoder:
         self._bonds: dict[bytes, int] = {}
         self._learns = self._reads_as_plain()
 
-    def __call__(self, mol: Chem.Mol) -> MoleculeRecord:
-        """Return the codes of a sanitised molecule."""
-        pieces = cut(mol) if self._learns else None
-        return self.plain(mol) if pieces is None else self._assemble(mol, pieces)
+    def __call__(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
+        """Return the codes of sanitised molecules, which share their NumPy calls."""
+        records: list[MoleculeRecord] = []
+        for block in blocks([mol.GetNumAtoms() for mol in mols]):
+            records += self._block(mols[block])
+        return records
 
     def plain(self, mol: Chem.Mol) -> MoleculeRecord:
         """Return the codes by asking RDKit for each property of each atom and bond."""
@@ -128,85 +132,92 @@ class Encoder:
         for bond in mol.GetBonds():
             ends += (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())
             codes.append(self._bond_code(_bond_values(bond)))
-        pairs = self._pairs(mol, np.array(ends, dtype=np.intp), codes, rings.NumRings())
+        pairs = pair_codes(
+            np.array([len(rows)]),
+            np.array(ends, dtype=np.intp).reshape(-1, 2).T,
+            np.array(codes, dtype=np.uint8),
+            self._max_distance,
+        )
         return MoleculeRecord(atoms.reshape(-1, len(self._atom_columns)), pairs)
 
-    def _assemble(self, mol: Chem.Mol, pieces: Pieces) -> MoleculeRecord:
-        num_atoms = len(pieces.atoms)
-        try:
-            rows = [self._atoms[piece] for piece in pieces.atoms]
-        except KeyError:
-            rows = self._learn_atoms(mol, pieces.atoms)
-        try:
-            codes = [self._bonds[piece] for piece in pieces.bonds]
-        except KeyError:
-            codes = self._learn_bonds(mol, pieces.bonds)
-        flat = np.frombuffer(bytearray().join(rows), dtype=np.uint8)
-        atoms = flat.reshape(num_atoms, len(self._atom_columns))
-        ends = _indices(pieces.ends)
+    def _block(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
+        pieces = [cut(mol) if self._learns else None for mol in mols]
+        known = [(mol, piece) for mol, piece in zip(mols, pieces, strict=True) if piece is not None]
+        read = iter(self._assemble(*zip(*known, strict=True)) if known else ())
+        return [
+            self.plain(mol) if piece is None else next(read)
+            for mol, piece in zip(mols, pieces, strict=True)
+        ]
+
+    def _assemble(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[MoleculeRecord]:
+        """Return the codes of molecules whose binary form was cut; a row is an atom of them all."""
+        num_atoms = np.array([len(piece.atoms) for piece in pieces])
+        num_bonds = np.array([len(piece.bonds) for piece in pieces])
+        starts = row_starts(num_atoms)
+        ends = _indices([piece.ends for piece in pieces]) + np.repeat(starts, 2 * num_bonds)
+        bonds = ends.reshape(-1, 2).T
+        rings = [ring for piece in pieces for ring in piece.rings]
+        ring_sizes = np.array([len(ring) for ring in rings], dtype=np.intp)
+        ring_starts = np.repeat(starts, [len(piece.rings) for piece in pieces])
+        ring_atoms = _indices(rings) + np.repeat(ring_starts, ring_sizes)
+
+        atoms = self._atom_codes(mols, pieces)
         place = self._place
         if "degree" in place:
-            degree = np.bincount(ends, minlength=num_atoms)
+            degree = np.bincount(ends, minlength=len(atoms))
             atoms[:, place["degree"]] = self._degree_codes[degree]
-        if pieces.rings and "ring_size" in place:
-            sizes = bytearray(num_atoms)
-            for ring in sorted(pieces.rings, key=len, reverse=True):
-                for atom in ring:
-                    sizes[atom] = len(ring)
-            atoms[:, place["ring_size"]] = self._ring_codes[np.frombuffer(sizes, dtype=np.uint8)]
+        if "ring_size" in place:
+            smallest = np.full(len(atoms), _NO_RING)
+            np.minimum.at(smallest, ring_atoms, np.repeat(ring_sizes, ring_sizes))
+            atoms[:, place["ring_size"]] = self._ring_codes[smallest % _NO_RING]
         if "chirality" in place:
-            chirality = place["chirality"]
-            labels = flat[chirality :: len(self._atom_columns)].tobytes()
-            none = self._code("chirality", "none")
-            if labels.count(none) != num_atoms:
-                for index, label in enumerate(labels):
-                    if label != none:
-                        value = _chirality(mol.GetAtomWithIdx(index))
-                        atoms[index, chirality] = self._code("chirality", value)
-        pairs = self._pairs(mol, ends, codes, len(pieces.rings))
-        if pieces.rings:
-            here = _indices(b"".join(pieces.rings))
-            there = _indices(b"".join([ring[1:] + ring[:1] for ring in pieces.rings]))
-            inside = np.concatenate((here * num_atoms + there, there * num_atoms + here))
-            cells = pairs.reshape(-1)
-            cells[inside] = cells[inside] + self._ring_step  # Once, also for a bond of two rings.
-        return MoleculeRecord(atoms, pairs)
+            labels = atoms[:, place["chirality"]]
+            for row in np.flatnonzero(labels != self._code("chirality", "none")).tolist():
+                molecule = int(np.searchsorted(starts, row, side="right")) - 1
+                atom = mols[molecule].GetAtomWithIdx(row - int(starts[molecule]))
+                labels[row] = self._code("chirality", _chirality(atom))
 
-    def _pairs(
-        self, mol: Chem.Mol, ends: NDArray[np.intp], codes: list[int], num_rings: int
-    ) -> NDArray[np.uint8]:
-        num_atoms = mol.GetNumAtoms()
-        begin, end = ends[::2], ends[1::2]
-        place = np.concatenate((begin * num_atoms + end, end * num_atoms + begin))
-        pairs = clipped_distances(num_atoms, place, self._max_distance)
-        # As many rings as a connected graph needs (or more): only then can there be fragments.
-        if num_atoms - len(codes) + num_rings > 1:
-            self._mark_fragments(mol, pairs)
-        pairs.reshape(-1)[place] = codes + codes
-        return pairs
+        pairs = pair_codes(num_atoms, bonds, self._bond_codes(mols, pieces), self._max_distance)
+        # Around each ring, from every atom to the next one and back.
+        after = np.arange(1, len(ring_atoms) + 1)
+        last = np.cumsum(ring_sizes)
+        after[last - 1] = last - ring_sizes
+        columns = ring_atoms - np.repeat(ring_starts, ring_sizes)
+        rows = np.concatenate((ring_atoms, ring_atoms[after]))
+        inside = rows, np.concatenate((columns[after], columns))
+        pairs[inside] = pairs[inside] + self._ring_step  # Once, also for a bond of two rings.
+        return [
+            MoleculeRecord(atoms[start : start + n].copy(), pairs[start : start + n, :n].copy())
+            for start, n in zip(starts.tolist(), num_atoms.tolist(), strict=True)
+        ]
 
-    def _mark_fragments(self, mol: Chem.Mol, pairs: NDArray[np.uint8]) -> None:
-        fragments = Chem.GetMolFrags(mol)
-        if len(fragments) > 1:
-            labels = np.empty(mol.GetNumAtoms(), dtype=np.intp)
-            for label, fragment in enumerate(fragments):
-                labels[list(fragment)] = label
-            pairs[labels[:, None] != labels] = self._max_distance + 1
+    def _atom_codes(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> NDArray[np.uint8]:
+        """Return the codes that an atom's own bytes tell, ``uint8 [rows, A]``."""
+        try:
+            rows = [self._atoms[atom] for piece in pieces for atom in piece.atoms]
+        except KeyError:
+            if len(self._atoms) > _MAX_LEARNED:
+                self._atoms = {}
+            for mol, piece in zip(mols, pieces, strict=True):
+                for index, atom in enumerate(piece.atoms):
+                    if atom not in self._atoms:
+                        self._atoms[atom] = self._atom_row(mol.GetAtomWithIdx(index), 0)
+            rows = [self._atoms[atom] for piece in pieces for atom in piece.atoms]
+        flat = np.frombuffer(bytearray().join(rows), dtype=np.uint8)
+        return flat.reshape(-1, len(self._atom_columns))
 
-    def _learn_atoms(self, mol: Chem.Mol, pieces: list[bytes]) -> list[bytes]:
-        if len(self._atoms) > _MAX_LEARNED:
-            self._atoms = {}
-        for index, piece in enumerate(pieces):
-            if piece not in self._atoms:
-                self._atoms[piece] = self._atom_row(mol.GetAtomWithIdx(index), 0)
-        return [self._atoms[piece] for piece in pieces]
-
-    def _learn_bonds(self, mol: Chem.Mol, pieces: list[bytes]) -> list[int]:
-        for index, piece in enumerate(pieces):
-            if piece not in self._bonds:
-                values = {**_bond_values(mol.GetBondWithIdx(index)), "ring": False}
-                self._bonds[piece] = self._bond_code(values)
-        return [self._bonds[piece] for piece in pieces]
+    def _bond_codes(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> NDArray[np.uint8]:
+        """Return the joint codes of bonds outside of rings, ``uint8 [bonds]``."""
+        try:
+            codes = [self._bonds[bond] for piece in pieces for bond in piece.bonds]
+        except KeyError:
+            for mol, piece in zip(mols, pieces, strict=True):
+                for index, bond in enumerate(piece.bonds):
+                    if bond not in self._bonds:
+                        values = {**_bond_values(mol.GetBondWithIdx(index)), "ring": False}
+                        self._bonds[bond] = self._bond_code(values)
+            codes = [self._bonds[bond] for piece in pieces for bond in piece.bonds]
+        return np.array(codes, dtype=np.uint8)
 
     def _code(self, name: str, value: Value) -> int:
         codes = self._codes[name]
@@ -228,14 +239,9 @@ class Encoder:
 
     def _reads_as_plain(self) -> bool:
         """Whether the fast reading agrees with the plain one, in the RDKit that is installed."""
-        for smiles in _PROBES:
-            mol = Chem.MolFromSmiles(smiles)
-            pieces = cut(mol)
-            if pieces is None:
-                return False
-            fast, plain = self._assemble(mol, pieces), self.plain(mol)
-            if not (
-                np.array_equal(fast.atoms, plain.atoms) and np.array_equal(fast.pairs, plain.pairs)
-            ):
-                return False
-        return True
+        mols = [Chem.MolFromSmiles(smiles) for smiles in _PROBES]
+        pieces = [piece for mol in mols if (piece := cut(mol)) is not None]
+        return len(pieces) == len(mols) and all(
+            np.array_equal(fast.atoms, plain.atoms) and np.array_equal(fast.pairs, plain.pairs)
+            for fast, plain in zip(self._assemble(mols, pieces), map(self.plain, mols), strict=True)
+        )

@@ -6,18 +6,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rdkit import Chem
 
-from molattn.chem import distance
+from molattn.chem.distance import blocks, pair_distances, row_starts
 
 
 def oracle(mol: Chem.Mol, limit: int) -> np.ndarray:
-    return np.minimum(Chem.GetDistanceMatrix(mol, force=True), limit).astype(np.uint8)
+    distance = Chem.GetDistanceMatrix(mol, force=True)
+    for i, j in np.argwhere(distance > mol.GetNumAtoms()):
+        distance[i, j] = np.inf
+    return np.where(np.isinf(distance), limit + 1, np.minimum(distance, limit)).astype(np.uint8)
 
 
-def places(mol: Chem.Mol) -> np.ndarray:
-    n = mol.GetNumAtoms()
-    ends = [(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in mol.GetBonds()]
-    flat = [a * n + b for a, b in ends] + [b * n + a for a, b in ends]
-    return np.array(flat, dtype=np.intp)
+def distances(mols: list[Chem.Mol], limit: int) -> list[np.ndarray]:
+    num_atoms = np.array([mol.GetNumAtoms() for mol in mols])
+    bonds = [
+        (start + bond.GetBeginAtomIdx(), start + bond.GetEndAtomIdx())
+        for start, mol in zip(row_starts(num_atoms), mols, strict=True)
+        for bond in mol.GetBonds()
+    ]
+    rows = pair_distances(num_atoms, np.array(bonds, dtype=np.intp).reshape(-1, 2).T, limit)
+    assert rows.dtype == np.uint8
+    assert rows.shape == (num_atoms.sum(), num_atoms.max())
+    starts = row_starts(num_atoms)
+    return [rows[s : s + n, :n] for s, n in zip(starts, num_atoms, strict=True)]
 
 
 SMILES = [
@@ -32,22 +42,47 @@ SMILES = [
 ]
 
 
-@pytest.mark.parametrize("text", SMILES)
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 9, 10, 16, 17, 40, 255])
-def test_equals_rdkit(text: str, limit: int) -> None:
-    mol = Chem.MolFromSmiles(text)
-    got = distance.clipped_distances(mol.GetNumAtoms(), places(mol), limit)
-    assert got.dtype == np.uint8
-    np.testing.assert_array_equal(got, oracle(mol, limit))
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 9, 10, 16, 17, 40, 254])
+def test_equals_rdkit(limit: int) -> None:
+    mols = [Chem.MolFromSmiles(text) for text in SMILES]
+    for mol, together in zip(mols, distances(mols, limit), strict=True):
+        np.testing.assert_array_equal(together, oracle(mol, limit))
+        np.testing.assert_array_equal(distances([mol], limit)[0], oracle(mol, limit))
 
 
-@given(st.data(), st.integers(1, 25), st.integers(1, 16))
-def test_both_ways_agree_on_any_graph(data: st.DataObject, atoms: int, limit: int) -> None:
+def graph(atoms: int, edges: set[tuple[int, int]]) -> Chem.Mol:
+    mol = Chem.RWMol()
+    for _ in range(atoms):
+        mol.AddAtom(Chem.Atom(0))
+    for begin, end in edges:
+        mol.AddBond(begin, end, Chem.BondType.SINGLE)
+    return mol.GetMol()
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Chem.Mol:
+    atoms = draw(st.integers(1, 80))
     index = st.integers(0, atoms - 1)
-    edges = data.draw(st.sets(st.tuples(index, index).filter(lambda e: e[0] < e[1]), max_size=40))
-    flat = [a * atoms + b for a, b in edges] + [b * atoms + a for a, b in edges]
-    bonds = np.array(flat, dtype=np.intp)
-    by_walks = distance._by_walks(atoms, bonds, limit)
-    by_neighbours = distance._by_neighbours(atoms, bonds, limit)
-    off_diagonal = ~np.eye(atoms, dtype=bool)
-    np.testing.assert_array_equal(by_walks[off_diagonal], by_neighbours[off_diagonal])
+    edges = draw(st.sets(st.tuples(index, index).filter(lambda e: e[0] < e[1]), max_size=90))
+    return graph(atoms, edges)
+
+
+@given(st.lists(graphs(), min_size=1, max_size=4), st.integers(1, 20))
+def test_equals_rdkit_on_any_graphs(mols: list[Chem.Mol], limit: int) -> None:
+    for mol, got in zip(mols, distances(mols, limit), strict=True):
+        np.testing.assert_array_equal(got, oracle(mol, limit))
+
+
+def test_no_atoms() -> None:
+    assert distances([Chem.Mol(), Chem.Mol()], 3)[1].shape == (0, 0)
+    assert [d.shape for d in distances([Chem.Mol(), graph(2, {(0, 1)})], 3)] == [(0, 0), (2, 2)]
+
+
+@given(st.lists(st.integers(0, 1000), max_size=300))
+def test_blocks_cover_all_and_stay_small(num_atoms: list[int]) -> None:
+    cuts = list(blocks(num_atoms))
+    assert [n for cut in cuts for n in num_atoms[cut]] == num_atoms
+    for cut in cuts:
+        sizes = num_atoms[cut]
+        assert 1 <= len(sizes) <= 64
+        assert len(sizes) == 1 or sum(sizes) * max(sizes) <= 1 << 18

@@ -123,7 +123,18 @@ def expected(mol: Chem.Mol, featurizer: Featurizer) -> tuple[np.ndarray, np.ndar
 
 
 def assert_plain(mol: Chem.Mol, featurizer: Featurizer = FEATURIZER) -> None:
-    record = featurizer(mol)
+    assert_record(featurizer(mol), mol, featurizer)
+
+
+def assert_all_plain(texts: list[str]) -> None:
+    mols = [parse_smiles(text) for text in texts]
+    for mol, record in zip(mols, FEATURIZER.many(mols), strict=True):
+        assert_record(record, mol)
+
+
+def assert_record(
+    record: MoleculeRecord, mol: Chem.Mol, featurizer: Featurizer = FEATURIZER
+) -> None:
     atoms, pairs = expected(mol, featurizer)
     assert record.atoms.dtype == record.pairs.dtype == np.uint8
     np.testing.assert_array_equal(record.atoms, atoms, err_msg=Chem.MolToSmiles(mol))
@@ -153,15 +164,13 @@ def test_odd_molecules_equal_plain_reading(text: str) -> None:
 
 def test_bundled_molecules_equal_plain_reading() -> None:
     assert len(bundled()) > 1000
-    for text in bundled():
-        assert_plain(parse_smiles(text))
+    assert_all_plain(bundled())
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data beside the repository")
 def test_shared_molecules_equal_plain_reading() -> None:
-    for text in shared():
-        assert_plain(parse_smiles(text))
+    assert_all_plain(list(shared()))
 
 
 def test_fast_reading_is_in_use_and_equals_the_slow_one() -> None:
@@ -171,10 +180,28 @@ def test_fast_reading_is_in_use_and_equals_the_slow_one() -> None:
     for text in bundled()[:200] + ODD:
         mol = parse_smiles(text)
         taken += binary.cut(mol) is not None
-        fast, slow = encoder(mol), encoder.plain(mol)
+        (fast,), slow = encoder([mol]), encoder.plain(mol)
         np.testing.assert_array_equal(fast.atoms, slow.atoms)
         np.testing.assert_array_equal(fast.pairs, slow.pairs)
     assert taken > 200
+
+
+@given(st.lists(st.sampled_from(ODD + bundled()[:300]), max_size=150))
+def test_many_equal_one_at_a_time(texts: list[str]) -> None:
+    mols = [parse_smiles(text) for text in texts]
+    records = FEATURIZER.many(mols)
+    assert len(records) == len(mols)
+    for mol, record in zip(mols, records, strict=True):
+        alone = FEATURIZER(mol)
+        np.testing.assert_array_equal(record.atoms, alone.atoms)
+        np.testing.assert_array_equal(record.pairs, alone.pairs)
+
+
+def test_a_record_owns_its_memory() -> None:
+    for record in FEATURIZER.many([parse_smiles("CCO"), parse_smiles("C1CC1")]):
+        for array in (record.atoms, record.pairs):
+            assert array.base is None
+            assert array.flags.writeable
 
 
 def test_unknown_binary_form_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +318,7 @@ def broken(**changes: object) -> dict[str, object]:
         (broken(version=2), "expected 1, got 2"),
         (broken(max_distance=0), "max_distance"),
         (broken(max_distance=2.5), "max_distance"),
-        (broken(max_distance=200), "at most 256 joint codes"),
+        (broken(max_distance=200), "at most 255 joint codes"),
         (broken(atom_columns="element"), "expected a list"),
         (broken(atom_columns=[]), "distinct names"),
         (broken(atom_columns=[{"name": "element"}]), "expected keys"),
