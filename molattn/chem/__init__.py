@@ -1,6 +1,10 @@
 """Chemistry: RDKit in, NumPy integers out."""
 
 from molattn.chem.bulk import featurize_smiles as featurize_smiles
+from molattn.chem.conformers import Conformer as Conformer
+from molattn.chem.conformers import ConformerGenerator as ConformerGenerator
+from molattn.chem.conformers import ConformerWarning as ConformerWarning
+from molattn.chem.conformers import conformer as conformer
 from molattn.chem.features import Featurizer as Featurizer
 from molattn.chem.parse import parse_smiles as parse_smiles
 from molattn.chem.split import Split as Split
