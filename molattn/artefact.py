@@ -57,7 +57,8 @@ def read_weights(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tens
         expected: The ``state_dict`` that they must fit.
 
     Raises:
-        InputError: No such file, a damaged file, or weights of other names or shapes.
+        InputError: No such file, a damaged file, or weights of other names, shapes or number types,
+            or that are not finite.
     """
     path = _existing(folder, WEIGHTS_FILE)
     try:
@@ -70,11 +71,16 @@ def read_weights(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tens
             f"does it belong to the {CONFIG_FILE} beside it?"
         )
     for name, tensor in expected.items():
-        if weights[name].shape != tensor.shape:
+        got = weights[name]
+        if got.shape != tensor.shape:
             raise InputError(
-                f"{path}: weight {name!r} has shape {list(weights[name].shape)}, "
+                f"{path}: weight {name!r} has shape {list(got.shape)}, "
                 f"expected {list(tensor.shape)}"
             )
+        if got.is_floating_point() != tensor.is_floating_point():
+            raise InputError(f"{path}: weight {name!r} has {got.dtype}, expected {tensor.dtype}")
+        if not bool(got.isfinite().all()):
+            raise InputError(f"{path}: weight {name!r} has values that are not finite")
     return weights
 
 

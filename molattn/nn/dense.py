@@ -205,8 +205,11 @@ def _plain(
             weighted = by_receiver.transpose(2, 3).unsqueeze(-1) * pair_value
             messages.append(weighted.flatten(0, 2))
     if not outs:
-        empty = query.new_zeros((0, query.size(1)))
-        return Attended(torch.zeros_like(value), empty, empty.unsqueeze(-1))
+        return Attended(
+            torch.zeros_like(value),
+            value.new_zeros((0, value.size(1))) if return_alpha else None,
+            value.new_zeros((0, *value.shape[1:])) if return_messages else None,
+        )
     out = torch.cat(outs)
     if edges is not None:
         out = out + torch.einsum("rhd,hcd->rhc", torch.cat(pooled), edges.value)

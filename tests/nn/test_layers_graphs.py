@@ -193,11 +193,8 @@ def test_odd_graphs_are_finite_in_values_and_gradients(subject, num_nodes, edges
 
 
 @pytest.mark.parametrize("sizes", [[], [0, 0]])
-def test_complete_graphs_without_nodes(dense_subject, sizes, request):
+def test_complete_graphs_without_nodes(dense_subject, sizes):
     subject, graph = dense_subject, CompleteGraphs(sizes)
-    if subject.name == "edge_attention" or "update_edges" in subject.switches:
-        reason = "dense_attention returns messages of width 1, asked for or not, without nodes"
-        request.node.add_marker(pytest.mark.xfail(reason=reason))
     given = subject.features(0)
     if "u" in given:
         given["u"] = torch.randn(len(sizes), 5, dtype=DOUBLE)
