@@ -7,7 +7,7 @@ OUTPUT ?= runs/solubility
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help train test lint format clean
+.PHONY: help train test lint format docs clean
 
 help: ## Show this help
 	@echo "molattn: attention for molecules. Python 3.11 is all that has to be there already."
@@ -32,8 +32,12 @@ format: $(READY) ## Rewrite the code in the house format
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+docs: $(READY) ## Build the documentation into site/; a warning fails it
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 clean: ## Remove the environment, caches and build products; runs/ stays
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find molattn scripts datasets tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt

@@ -1,0 +1,61 @@
+"""What MkDocs makes from the package itself: a page for each layer, their table, the commands."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from molattn.cli import app
+from molattn.nn.registry import LAYERS, table
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from formulas import render_formulas
+
+_LAYER_PAGE = """::: molattn.nn.{name}
+    options:
+      heading_level: 1
+"""
+
+
+def _page_of(name: str) -> str:
+    return f"layers/{name}.md"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the layers' pages in the navigation."""
+    for section in config.nav or []:
+        if "Layers" in section:
+            section["Layers"] += [
+                {layer.conv.__name__: _page_of(name)} for name, layer in LAYERS.items()
+            ]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Make the layers' pages."""
+    for name, layer in LAYERS.items():
+        content = _LAYER_PAGE.format(name=layer.conv.__name__)
+        files.append(File.generated(config, _page_of(name), content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put in what is made from the package."""
+    if "<!-- layers -->" in markdown:
+        markdown = markdown.replace("<!-- layers -->", table())
+    if "<!-- commands -->" in markdown:
+        commands = app.generate_docs(output_format="markdown", heading_level=2)
+        markdown = markdown.replace("<!-- commands -->", commands)
+    return markdown
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Draw formulas."""
+    page = render_formulas(html)
+    if left := re.search(r"arithmatex", page):
+        raise ValueError(f"a formula was not drawn: {page[left.start() - 80 : left.end() + 80]}")
+    return page

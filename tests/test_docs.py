@@ -1,0 +1,65 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from molattn.nn.registry import LAYERS, table
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_code_of_the_pages_runs(page):
+    names = {"__name__": "docs"}
+    for block in re.finditer(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        line = page.read_text().count("\n", 0, block.start()) + 1
+        exec(compile("\n" * line + block[1], str(page), "exec"), names)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site; a warning fails the build."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", folder]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def test_every_layer_has_a_page_with_its_formula(site):
+    overview = (site / "layers" / "index.html").read_text()
+    for name, layer in LAYERS.items():
+        page = (site / "layers" / f"{name}.html").read_text()
+        assert f'id="molattn.nn.{layer.conv.__name__}"' in page
+        assert '<div class="formula"><math' in page
+        assert layer.conv.__name__ in overview
+    assert overview.count("<tr>") == len(table().splitlines()) - 1
+
+
+def test_formulas_and_roles_are_all_drawn(site):
+    for page in site.rglob("*.html"):
+        text = page.read_text()
+        assert ":math:" not in text
+        assert ".. math" not in text
+        assert not re.search(r":(class|func|meth):", text)
+        assert "\\mathrm" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+
+
+def test_pages_load_nothing_from_the_network(site):
+    loads = re.compile(r'<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)="?(https?:)?//')
+    for page in site.rglob("*.html"):
+        assert not loads.search(page.read_text()), page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?https?:|@import", sheet.read_text()), sheet
