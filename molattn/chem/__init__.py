@@ -6,6 +6,7 @@ from molattn.chem.conformers import ConformerGenerator as ConformerGenerator
 from molattn.chem.conformers import ConformerWarning as ConformerWarning
 from molattn.chem.conformers import conformer as conformer
 from molattn.chem.features import Featurizer as Featurizer
+from molattn.chem.packing import PackedMolecules as PackedMolecules
 from molattn.chem.parse import parse_smiles as parse_smiles
 from molattn.chem.split import Split as Split
 from molattn.chem.split import random_split as random_split

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["blocks", "pair_codes", "pair_distances", "row_starts"]
+from molattn.record import MoleculeRecord
+
+__all__ = ["blocks", "pair_codes", "pair_distances", "row_starts", "split_rows"]
 
 _WORD = np.dtype("<u8")
 _BLOCK_MOLECULES = 64
@@ -36,6 +38,22 @@ def blocks(num_atoms: Sequence[int]) -> Iterator[slice]:
 def row_starts(num_atoms: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the row of each molecule's first atom, where rows are the atoms of all molecules."""
     return np.cumsum(num_atoms) - num_atoms
+
+
+def split_rows(
+    num_atoms: NDArray[np.intp], atoms: NDArray[np.uint8], pairs: NDArray[np.uint8]
+) -> list[MoleculeRecord]:
+    """Return each molecule with arrays of its own.
+
+    Args:
+        num_atoms: Atoms of each molecule ``[M]``.
+        atoms: Codes of all atoms ``[rows, A]``.
+        pairs: Codes of all pairs ``[rows, width]`` as :func:`pair_codes` gives them.
+    """
+    return [
+        MoleculeRecord(atoms[start : start + n].copy(), pairs[start : start + n, :n].copy())
+        for start, n in zip(row_starts(num_atoms).tolist(), num_atoms.tolist(), strict=True)
+    ]
 
 
 def pair_codes(

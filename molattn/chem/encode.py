@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rdkit import Chem
 
 from molattn.chem.binary import Pieces, cut
-from molattn.chem.distance import blocks, pair_codes, row_starts
+from molattn.chem.distance import blocks, pair_codes, row_starts, split_rows
 from molattn.chem.vocabulary import Column, Value
 from molattn.record import MoleculeRecord
 
@@ -186,10 +186,7 @@ class Encoder:
         rows = np.concatenate((ring_atoms, ring_atoms[after]))
         inside = rows, np.concatenate((columns[after], columns))
         pairs[inside] = pairs[inside] + self._ring_step  # Once, also for a bond of two rings.
-        return [
-            MoleculeRecord(atoms[start : start + n].copy(), pairs[start : start + n, :n].copy())
-            for start, n in zip(starts.tolist(), num_atoms.tolist(), strict=True)
-        ]
+        return split_rows(num_atoms, atoms, pairs)
 
     def _atom_codes(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> NDArray[np.uint8]:
         """Return the codes that an atom's own bytes tell, ``uint8 [rows, A]``."""

@@ -122,10 +122,15 @@ class Featurizer:
         return 0
 
     @property
+    def first_bond_code(self) -> int:
+        """Smallest joint code of a bonded pair; the bonded ones are the last."""
+        return self.max_distance + 2
+
+    @property
     def num_pair_codes(self) -> int:
         """Number ``K`` of joint pair codes."""
         kinds, *rest = (column.size for column in self.bond_columns)
-        return self.max_distance + 2 + (kinds - 1) * int(np.prod(rest))
+        return self.first_bond_code + (kinds - 1) * int(np.prod(rest))
 
     @cached_property
     def pair_table(self) -> NDArray[np.uint8]:

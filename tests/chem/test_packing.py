@@ -1,0 +1,182 @@
+"""Packed molecules against what was packed."""
+
+import gzip
+import mmap
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rdkit import Chem
+
+from molattn.chem import Featurizer, PackedMolecules, featurize_smiles, parse_smiles
+from molattn.chem.vocabulary import ATOM_COLUMNS, Column
+from molattn.errors import InputError, SmilesError
+from molattn.record import MoleculeRecord
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared/data"
+
+FEATURIZER = Featurizer.default()
+SHORT_DISTANCES = replace(FEATURIZER, max_distance=3)
+SHORT = replace(FEATURIZER, max_distance=3, atom_columns=FEATURIZER.atom_columns[::-2])
+# 256 codes for each of seven columns: two words an atom.
+WIDE = replace(
+    FEATURIZER,
+    atom_columns=tuple(
+        Column(c.name, (*c.values, *range(1000, 1255 - len(c.values))))
+        if c.is_open and isinstance(c.values[0], int)
+        else c
+        for c in ATOM_COLUMNS
+    ),
+)
+TEXTS = [
+    "C",
+    "CC(=O)Oc1ccccc1C(=O)O",
+    "[Na+].[Cl-].C1CC1",
+    "F/C=C/[C@H](F)Cl",
+    "N->[Cu+2]<-N",
+    "[Og-99]",
+    "C" * 256,
+    "C" * 257,
+    "C1" + "CO" * 150 + "1",
+]
+
+
+@lru_cache
+def records(featurizer: Featurizer = FEATURIZER) -> list[MoleculeRecord]:
+    return featurizer.many([parse_smiles(text) for text in TEXTS])
+
+
+def assert_same(got: list[MoleculeRecord], expected: list[MoleculeRecord]) -> None:
+    for one, other in zip(got, expected, strict=True):
+        assert one.atoms.dtype == one.pairs.dtype == np.uint8
+        np.testing.assert_array_equal(one.atoms, other.atoms)
+        np.testing.assert_array_equal(one.pairs, other.pairs)
+
+
+def through_bytes(some: list[MoleculeRecord], featurizer: Featurizer) -> PackedMolecules:
+    data = PackedMolecules.pack(some, featurizer).to_bytes()
+    return PackedMolecules.from_bytes(data, featurizer)
+
+
+@st.composite
+def molecules(draw: st.DrawFn) -> Chem.Mol:
+    mol = Chem.RWMol()
+    for _ in range(draw(st.integers(0, 40))):
+        mol.AddAtom(Chem.Atom(0))
+    index = st.integers(0, max(mol.GetNumAtoms() - 1, 0))
+    kinds = st.sampled_from(["SINGLE", "DOUBLE", "TRIPLE", "QUADRUPLE"])
+    for begin, end in draw(st.sets(st.tuples(index, index), max_size=50)):
+        if begin < end:
+            mol.AddBond(begin, end, getattr(Chem.BondType, draw(kinds)))
+    Chem.SanitizeMol(mol)
+    return mol.GetMol()
+
+
+@given(
+    st.lists(molecules() | st.sampled_from(TEXTS).map(parse_smiles), max_size=6),
+    st.sampled_from([FEATURIZER, SHORT, WIDE]),
+)
+def test_round_trip(mols: list[Chem.Mol], featurizer: Featurizer) -> None:
+    made = featurizer.many(mols)
+    packed = through_bytes(made, featurizer)
+    assert len(packed) == len(made)
+    assert_same(packed.unpack(range(len(packed))), made)
+
+
+def shared() -> Iterator[str]:
+    for path in sorted(SHARED.glob("*.csv")):
+        yield from (line.split(",")[0] for line in path.read_text().splitlines()[1:])
+    with gzip.open(SHARED / "unlabelled.smi.gz", "rt", encoding="utf-8") as file:
+        yield from (line.split()[0] for line in file)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data beside the repository")
+def test_round_trip_of_shared_molecules() -> None:
+    made = [r for r in featurize_smiles(shared(), FEATURIZER) if not isinstance(r, SmilesError)]
+    assert len(made) > 10_000
+    packed = through_bytes(made, FEATURIZER)
+    assert_same(packed.unpack(range(len(packed))), made)
+
+
+@given(st.lists(st.integers(0, len(TEXTS) - 1), max_size=100))
+def test_any_selection_in_any_order(select: list[int]) -> None:
+    packed = PackedMolecules.pack(records(), FEATURIZER)
+    assert_same(packed.unpack(select), [records()[i] for i in select])
+
+
+@pytest.mark.parametrize("select", [[len(TEXTS)], [0, -1]])
+def test_selection_outside(select: list[int]) -> None:
+    with pytest.raises(IndexError, match=f"from 0 to {len(TEXTS) - 1}, got"):
+        PackedMolecules.pack(records(), FEATURIZER).unpack(select)
+
+
+def test_sizes_by_hand() -> None:
+    packed = PackedMolecules.pack(records()[:2], FEATURIZER)
+    # A header of 48, three starts twice, then 14 atoms of 4 bytes and 13 bonds of 3.
+    assert len(packed.to_bytes()) == 48 + 2 * 3 * 8 + 14 * 4 + 13 * 3
+    assert PackedMolecules.pack(records(), FEATURIZER).ends.dtype == np.uint16
+    assert PackedMolecules.pack(records()[:7], FEATURIZER).ends.dtype == np.uint8
+    assert PackedMolecules.pack(records(WIDE), WIDE).atoms.shape[1] > 1
+
+
+def test_file_mapped_into_memory(tmp_path: Path) -> None:
+    path = tmp_path / "molecules"
+    path.write_bytes(PackedMolecules.pack(records(), FEATURIZER).to_bytes())
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    packed = PackedMolecules.from_bytes(memoryview(mapped), FEATURIZER)
+    assert not packed.atoms.flags.owndata
+    assert_same(packed.unpack([3, 1]), [records()[3], records()[1]])
+
+
+@given(st.data())
+def test_any_damaged_byte_is_found(data: st.DataObject) -> None:
+    whole = bytearray(PackedMolecules.pack(records()[:4], FEATURIZER).to_bytes())
+    whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(InputError, match="packed molecules: "):
+        PackedMolecules.from_bytes(whole, FEATURIZER)
+
+
+@given(st.integers(0, 344))
+def test_any_missing_end_is_found(length: int) -> None:
+    whole = PackedMolecules.pack(records()[:6], FEATURIZER).to_bytes()
+    assert len(whole) == 345
+    with pytest.raises(InputError, match=rf"expected .*bytes, got {length}"):
+        PackedMolecules.from_bytes(whole[:length], FEATURIZER)
+
+
+def test_other_bytes_versions_and_featurizers() -> None:
+    whole = PackedMolecules.pack(records(), FEATURIZER).to_bytes()
+    with pytest.raises(InputError, match="expected to start with"):
+        PackedMolecules.from_bytes(b"x" * len(whole), FEATURIZER)
+    with pytest.raises(InputError, match="expected version 1, got 2"):
+        PackedMolecules.from_bytes(whole[:8] + b"\2" + whole[9:], FEATURIZER)
+    with pytest.raises(InputError, match="got another's"):
+        PackedMolecules.from_bytes(whole, SHORT)
+
+
+def test_records_of_others_are_refused() -> None:
+    good = records()[1]
+    with pytest.raises(InputError, match=r"record 9: expected codes of the featurizer"):
+        PackedMolecules.pack(
+            [*records(), *SHORT_DISTANCES.many([parse_smiles("CCCCCC")])], FEATURIZER
+        )
+    for atoms, pairs in [
+        (good.atoms[:, :4], good.pairs),
+        (good.atoms[:4], good.pairs),
+        (good.atoms, good.pairs[:4]),
+    ]:
+        with pytest.raises(InputError, match="record 1: expected atoms and pairs of shapes"):
+            PackedMolecules.pack([good, MoleculeRecord(atoms, pairs)], FEATURIZER)
+    for changed in (good.atoms + np.uint8(200), good.atoms):
+        pairs = good.pairs.copy()
+        pairs[0, 1] = FEATURIZER.num_pair_codes - 1  # not the code of 1 to 0
+        with pytest.raises(InputError, match="record 0: expected codes"):
+            PackedMolecules.pack([MoleculeRecord(changed, pairs)], FEATURIZER)
