@@ -57,6 +57,12 @@ def test_formulas_and_roles_are_all_drawn(site):
         assert "\\mathrm" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
 
 
+def test_commands_are_shown_as_they_are_typed(site):
+    text = re.sub(r"<[^>]+>", "", (site / "cli.html").read_text())
+    assert "molattn train [OPTIONS]" in text
+    assert "mkdocs" not in text
+
+
 def test_pages_load_nothing_from_the_network(site):
     loads = re.compile(r'<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)="?(https?:)?//')
     for page in site.rglob("*.html"):

@@ -10,6 +10,8 @@ __all__ = ["render_formulas"]
 _FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
+# Delimiters that the converter knows only without a size.
+_SIZED_ANGLE = re.compile(r"\\[bB]igg?[lr]?(?=\\[lr]angle)")
 _WORD = re.compile(r"\\mathrm\{([A-Za-z]+)\}")
 
 
@@ -35,8 +37,11 @@ def _render(found: re.Match[str]) -> str:
 
 
 def _mathml(latex: str, *, display: bool = False) -> str:
-    words = _WORD.sub(r"\\text{\1}", latex)
-    return convert(words, display="block" if display else "inline")
+    plain = _SIZED_ANGLE.sub("", _WORD.sub(r"\\text{\1}", latex))
+    math = convert(plain, display="block" if display else "inline")
+    if "\\" in math or "&</" in math:
+        raise ValueError(f"formula: got {latex!r}, a part of which cannot be drawn")
+    return math
 
 
 def _inside(math: str) -> str:

@@ -49,6 +49,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         markdown = markdown.replace("<!-- layers -->", table())
     if "<!-- commands -->" in markdown:
         commands = app.generate_docs(output_format="markdown", heading_level=2)
+        # cyclopts shows how this process was started; the theme has a table of contents.
+        commands = commands.replace(" -m mkdocs", "")
+        commands = re.sub(
+            r"## Table of Contents\n.*?(?=\*\*Commands)", "", commands, flags=re.DOTALL
+        )
         markdown = markdown.replace("<!-- commands -->", commands)
     return markdown
 
