@@ -13,7 +13,10 @@ from rdkit import Chem
 
 __all__ = ["Pieces", "cut"]
 
-_HEAD = bytes.fromhex("efbeadde00000000100000000400000000000000")
+# Version 16.3 (RDKit 2026.3) has nothing else for the molecules that are read here.
+_HEADS = tuple(
+    bytes.fromhex(f"efbeadde0000000010000000{minor:02x}00000000000000") for minor in (3, 4)
+)
 _ATOMS, _BONDS, _RINGS = 0x01, 0x0B, 0x42
 _ATOMS_AT = 29
 _MAX_ATOMS = 254  # Beyond, atom indices take more than a byte.
@@ -72,7 +75,7 @@ def cut(mol: Chem.Mol) -> Pieces | None:
     if num_atoms > _MAX_ATOMS:
         return None
     data = mol.ToBinary(0)
-    if not data.startswith(_HEAD) or data[_ATOMS_AT] != _ATOMS:
+    if not data.startswith(_HEADS) or data[_ATOMS_AT] != _ATOMS:
         return None
     try:
         return _cut(data, num_atoms, mol.GetNumBonds())

@@ -205,7 +205,7 @@ def test_a_record_owns_its_memory() -> None:
 
 
 def test_unknown_binary_form_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binary, "_HEAD", b"other release")
+    monkeypatch.setattr(binary, "_HEADS", (b"other release",))
     featurizer = Featurizer.default()
     assert not featurizer._encoder._learns
     for text in ODD:
