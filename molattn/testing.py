@@ -36,6 +36,8 @@ def permute_nodes(data: Data, node_order: Tensor, edge_order: Optional[Tensor] =
     for name, value in data.to_dict().items():
         if not isinstance(value, Tensor):
             continue
+        if value.layout != torch.strided:
+            raise ValueError(f"{name}: got {value.layout}, expected edge_index: a dense tensor")
         if name == "edge_index":
             edges = new_label[value]
             out[name] = edges if edge_order is None else edges[:, edge_order]
@@ -61,13 +63,13 @@ def assert_permutation_equivariant(
     ``edge_index`` must be the one given.
 
     Args:
-        module: Called with the attributes of ``data`` that its ``forward`` names (``x``,
-            ``edge_index``, ``edge_attr``, ...), or with ``data`` itself if it names none but
-            ``batch``. Put it in ``eval()`` first if it has dropout.
+        module: Called with the attributes of ``data`` whose names are those of parameters of its
+            ``forward`` (``x``, ``edge_index``, ``edge_attr``, ...), or with ``data`` itself if it
+            shares none but ``batch``. Put it in ``eval()`` first if it has dropout.
         data: A graph; give it different numbers of nodes and edges.
         trials: Number of random permutations.
-        tolerance: Largest error relative to the largest output (at least 1); None = 1e-10 in
-            float64, 1e-5 in float32, 2e-2 in half precision.
+        tolerance: Largest error relative to the largest output; None = 1e-10 in float64, 1e-5 in
+            float32, 2e-2 in half precision.
         seed: Of the permutations.
 
     Returns:
@@ -75,7 +77,8 @@ def assert_permutation_equivariant(
 
     Raises:
         AssertionError: Not equivariant; names the worst error and where it is.
-        ValueError: As many edges as nodes, or an output that is of neither.
+        ValueError: As many edges as nodes, an output that is of neither, a parameter that
+            ``data`` has no attribute for, or a sparse ``adj_t``.
     """
     num_nodes, num_edges = _counts(data)
     if num_nodes == num_edges:
@@ -86,11 +89,12 @@ def assert_permutation_equivariant(
     expected = _outputs(module, data)
     worst = _Worst(tolerance)
     for node_order, edge_order in _orders(data, trials, seed):
-        got = _outputs(module, permute_nodes(data, node_order, edge_order))
+        permuted = permute_nodes(data, node_order, edge_order)
+        got = _outputs(module, permuted)
         for name, before in expected.items():
-            if before.dtype == torch.int64 and before.dim() == 2 and before.size(0) == 2:
-                continue  # the edge_index handed back
-            if before.dim() and before.size(0) == num_nodes:
+            if before.dtype == torch.int64 and before.shape == (2, num_edges):
+                _check_handed_back(name, (before, data), (got[name], permuted))
+            elif before.dim() and before.size(0) == num_nodes:
                 worst.see(name, before[node_order], got[name])
             elif before.dim() and before.size(0) == num_edges:
                 worst.see(name, before[edge_order], got[name])
@@ -137,6 +141,12 @@ def assert_permutation_invariant(
     return worst.check(f"{type(module).__name__} is not permutation invariant")
 
 
+def _check_handed_back(name: str, *pairs: tuple[Tensor, Data]) -> None:
+    for edges, data in pairs:
+        if data.edge_index is None or not torch.equal(edges, data.edge_index):
+            raise AssertionError(f"{name}: an edge_index came back that is not the one given")
+
+
 class _Worst:
     """The largest error seen, relative to what is allowed."""
 
@@ -157,7 +167,8 @@ class _Worst:
         if allowed is None:
             allowed = _TOLERANCE.get(expected.dtype, _HALF_TOLERANCE)
         before, after = expected.double(), got.double()
-        error = (before - after).abs() / before.abs().max().clamp_min(1.0)
+        largest = before.abs().max()
+        error = (before - after).abs() / (largest if largest > 0 else 1.0)
         error = torch.where(before == after, 0.0, error)  # two equal infinities
         most = float(error.nan_to_num(nan=torch.inf).max())
         if self.where and most / allowed <= self.excess:
@@ -198,14 +209,22 @@ def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor
 
 @torch.no_grad()
 def _outputs(module: nn.Module, data: Data) -> dict[str, Tensor]:
-    names = [
-        name
-        for name, parameter in inspect.signature(module.forward).parameters.items()
+    parameters = [
+        parameter
+        for parameter in inspect.signature(module.forward).parameters.values()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
-    given = {name: data[name] for name in names if name in data}
+    given = {p.name: data[p.name] for p in parameters if p.name in data}
     # `batch` alone is no graph: a module that names nothing else means the whole batch by it.
-    out = module(**given) if given.keys() - {"batch"} else module(data)
+    if not given.keys() - {"batch"}:
+        return dict(_tensors("output", module(data)))
+    for parameter in parameters:
+        if parameter.default is parameter.empty and parameter.name not in given:
+            raise ValueError(
+                f"{type(module).__name__}.forward needs {parameter.name!r}, which data lacks: "
+                f"it has {', '.join(data.keys())}"
+            )
+    out = module(**given)
     return dict(_tensors("output", out))
 
 

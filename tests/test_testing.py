@@ -228,3 +228,38 @@ def test_permute_nodes_relabels_all_that_is_of_nodes_and_edges():
     back = permute_nodes(moved, torch.tensor([1, 2, 0]), torch.tensor([1, 0]))
     for key in ("x", "edge_index", "edge_attr"):
         assert torch.equal(back[key], data[key])
+
+
+def test_small_outputs_are_held_to_their_own_scale():
+    def faint(x, edge_index, edge_attr):
+        return 1e-9 * x * torch.arange(len(x)).unsqueeze(-1)
+
+    with pytest.raises(AssertionError, match="not permutation equivariant"):
+        assert_permutation_equivariant(Function(faint), graph())
+    assert_permutation_equivariant(Function(lambda x, i, e: 0 * x), graph())
+
+
+def test_an_edge_index_that_is_not_the_one_given_is_caught():
+    turned = Function(lambda x, edge_index, e: (x, (edge_index.flip(1), e)))
+    with pytest.raises(AssertionError, match=r"output\[1\]\[0\]: an edge_index came back"):
+        assert_permutation_equivariant(turned, graph())
+
+
+def test_what_the_module_needs_and_data_lacks_is_named():
+    class Other(nn.Module):
+        def forward(self, x, edges):
+            return x
+
+    with pytest.raises(ValueError, match="Other.forward needs 'edges', which data lacks: it has"):
+        assert_permutation_equivariant(Other(), graph())
+
+
+def test_a_sparse_adjacency_is_refused():
+    data = Data(x=torch.randn(3, 2), adj_t=torch.ones(3, 3).to_sparse_coo())
+
+    class Sparse(nn.Module):
+        def forward(self, x, adj_t):
+            return x
+
+    with pytest.raises(ValueError, match="adj_t: got torch.sparse_coo, expected edge_index"):
+        assert_permutation_equivariant(Sparse(), data)

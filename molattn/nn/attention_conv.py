@@ -12,7 +12,7 @@ from ..graph.complete import CompleteGraphs
 from .dense import Attended, EdgeTerms, Prior, dense_attention
 from .edges import EdgeAttr, Edges, Graph, Pair, read_graph
 from .functional import ScatteredEdges, check_temperature, normalise
-from .heads import HeadScore, check_positive
+from .heads import HeadScore, check_positive, linear_together
 
 
 class EdgeProjection(NamedTuple):
@@ -25,7 +25,8 @@ class EdgeProjection(NamedTuple):
 class AttentionConv(MessagePassing):
     """Base of the attention layers: checks input, and attends in the form the graph asks for.
 
-    A subclass projects queries, keys and values, calls :meth:`attend` and combines the heads.
+    A subclass has ``lin_query``, ``lin_key`` and ``lin_value``, calls :meth:`attend` and combines
+    the heads.
 
     Args:
         in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
@@ -41,6 +42,10 @@ class AttentionConv(MessagePassing):
     Raises:
         ValueError: A width or number that is not positive, or an impossible temperature or dropout.
     """
+
+    lin_query: Linear
+    lin_key: Linear
+    lin_value: Linear
 
     def __init__(
         self,
@@ -94,6 +99,18 @@ class AttentionConv(MessagePassing):
             IndexError: An edge to a node that does not exist.
         """
         return read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim)
+
+    def project(self, x: Pair, *more: Linear) -> tuple[Tensor, ...]:
+        """Queries ``[N_dst, ...]``, keys and values ``[N_src, ...]`` of nodes, heads side by side.
+
+        Args:
+            x: Senders and receivers.
+            more: Further maps of the receivers, whose results follow.
+        """
+        if x[0] is x[1]:
+            return linear_together(x[0], self.lin_query, self.lin_key, self.lin_value, *more)
+        query, *rest = linear_together(x[1], self.lin_query, *more)
+        return query, *linear_together(x[0], self.lin_key, self.lin_value), *rest
 
     def attend(
         self,

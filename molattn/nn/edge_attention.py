@@ -10,7 +10,7 @@ from torch_geometric.typing import OptTensor
 from ..graph.complete import CompleteGraphs
 from .attention_conv import AttentionConv, EdgeProjection, optional_linear
 from .dense import Attended
-from .edges import EdgeAttr, Edges, Graph, NodeGlobals, Pair, as_pair, at_receivers, read_globals
+from .edges import EdgeAttr, Edges, Graph, Pair, as_pair, at_receivers, read_globals
 from .gate import HeadGate
 from .heads import HeadCombine
 
@@ -172,12 +172,12 @@ class EdgeAttentionConv(AttentionConv):
             IndexError: An edge to a node that does not exist.
         """
         edges = self.read(x, edge_index, edge_attr)
-        nodes, alpha, messages = self.attend_heads(
+        (nodes, alpha, messages), root = self.attend_heads(
             x, edges, u, batch, bool(return_attention_weights), self.update_edges
         )
         out = self.head_combine(nodes)
-        if self.lin_root is not None:
-            out = out + self.lin_root(as_pair(x)[1])
+        if root is not None:
+            out = out + root
         if self.bias is not None:
             out = out + self.bias
         result: tuple[Any, ...] = (out,)
@@ -195,8 +195,8 @@ class EdgeAttentionConv(AttentionConv):
         batch: Union[Tensor, Pair, None],
         return_alpha: bool,
         return_messages: bool,
-    ) -> Attended:
-        """The gated heads, before they are combined.
+    ) -> tuple[Attended, OptTensor]:
+        """The gated heads, before they are combined, and :math:`W_r x` where there is one.
 
         Args:
             x: Node features, or a pair (senders, receivers).
@@ -208,8 +208,11 @@ class EdgeAttentionConv(AttentionConv):
         """
         pair, graph = as_pair(x), edges.index
         batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
+        query, key, value, root = self._project(pair, u, batch)
         nodes, alpha, messages = self.attend(
-            *self._project(pair, u, batch),
+            query,
+            key,
+            value,
             edges,
             EdgeProjection(self.lin_edge_key, self.lin_edge_value),
             return_alpha=return_alpha,
@@ -220,7 +223,7 @@ class EdgeAttentionConv(AttentionConv):
             nodes = nodes * gate
             if messages is not None:
                 messages = messages * at_receivers(gate, graph)
-        return Attended(nodes, alpha, messages)
+        return Attended(nodes, alpha, messages), root
 
     def updated_edges(self, edges: Edges, messages: Tensor) -> Tensor:
         """Add the combined messages to the edge features, ``[E, edge_dim]``."""
@@ -230,19 +233,20 @@ class EdgeAttentionConv(AttentionConv):
 
     def _project(
         self, x: Pair, u: OptTensor, batch: Union[Tensor, Pair, None]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values ``[N, H, C]``."""
+    ) -> tuple[Tensor, Tensor, Tensor, OptTensor]:
+        """Queries, keys and values ``[N, H, C]``, and the root's term."""
+        root = None
+        if self.lin_root is None:
+            terms = list(self.project(x))
+        else:
+            *terms, root = self.project(x, self.lin_root)
         u_src, u_dst = read_globals(u, batch, x, self.global_dim)
-
-        def project(
-            lin: Linear, x: Tensor, lin_global: Optional[Linear], u: Optional[NodeGlobals]
-        ) -> Tensor:
-            out = lin(x)
-            if lin_global is not None and u is not None:
-                out = out + u.at_nodes(lin_global(u.values))
-            return out.view(-1, self.heads, self.head_channels)
-
-        query = project(self.lin_query, x[1], self.lin_global_query, u_dst)
-        key = project(self.lin_key, x[0], self.lin_global_key, u_src)
-        value = project(self.lin_value, x[0], self.lin_global_value, u_src)
-        return query, key, value
+        if u_src is not None and u_dst is not None:
+            lins = (self.lin_global_query, self.lin_global_key, self.lin_global_value)
+            terms = [
+                term + of.at_nodes(lin(of.values))
+                for term, lin, of in zip(terms, lins, (u_dst, u_src, u_src), strict=True)
+                if lin is not None
+            ]
+        query, key, value = (t.view(-1, self.heads, self.head_channels) for t in terms)
+        return query, key, value, root

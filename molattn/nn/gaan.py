@@ -141,13 +141,14 @@ class GaANConv(AttentionConv):
         """
         x_src, x_dst = as_pair(x)
         edges = self.read(x, edge_index, edge_attr)
-        query = self.lin_query(x_dst).view(-1, self.heads, self.query_channels)
+        query, key, value = self.project((x_src, x_dst))
+        query = query.view(-1, self.heads, self.query_channels)
         if self.variant == "authors":
             query = query / self.query_channels
         heads, alpha, _ = self.attend(
             query,
-            self.lin_key(x_src).view(-1, self.heads, self.query_channels),
-            F.leaky_relu(self.lin_value(x_src), 0.1).view(-1, self.heads, self.head_channels),
+            key.view(-1, self.heads, self.query_channels),
+            F.leaky_relu(value, 0.1).view(-1, self.heads, self.head_channels),
             edges,
             EdgeProjection(self.lin_edge_key, self.lin_edge_value),
             return_alpha=bool(return_attention_weights),

@@ -273,7 +273,7 @@ class GraphNetwork(MessagePassing):
             return self._own_edge_stage(x, edges, globals_)
         seen = (_if(on["sender"], x[0]), _if(on["receiver"], x[1]))
         attr = edges.attr if on["edge"] or edges.attr is None else torch.zeros_like(edges.features)
-        heads, alpha, messages = self.attention.attend_heads(
+        (heads, alpha, messages), _ = self.attention.attend_heads(
             seen,
             Edges(edges.index, attr),
             None if u is None else _if(on["global"], u),

@@ -4,16 +4,37 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.dense.linear import Linear
+from torch.nn import functional as F
+from torch_geometric.nn.dense.linear import Linear, is_uninitialized_parameter
 from torch_geometric.nn.inits import glorot
 
 from . import functional
 
-__all__ = ["COMBINES", "Combine", "HeadCombine", "HeadScore"]
+__all__ = ["COMBINES", "Combine", "HeadCombine", "HeadScore", "linear_together"]
 
 Combine = Literal["linear", "concat", "mean", "max", "weighted"]
 COMBINES = ("linear", "concat", "mean", "max", "weighted")
 _SPLIT = ("linear", "concat")  # the heads share the output width
+
+
+def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
+    """Apply several linear maps to one input, as one matrix product once their widths are known.
+
+    Args:
+        x: ``[N, F]``.
+        lins: Maps of it.
+
+    Returns:
+        What each gives, ``[N, out_channels]``.
+    """
+    if any(is_uninitialized_parameter(lin.weight) for lin in lins):
+        return tuple(lin(x) for lin in lins)
+    weights: list[Tensor] = [lin.weight for lin in lins]
+    biases: list[Tensor] = [
+        lin.weight.new_zeros(lin.out_channels) if lin.bias is None else lin.bias for lin in lins
+    ]
+    out = F.linear(x, torch.cat(weights), torch.cat(biases))
+    return out.split([lin.out_channels for lin in lins], dim=-1)
 
 
 class HeadScore(nn.Module):

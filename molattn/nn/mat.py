@@ -148,10 +148,11 @@ class MATConv(AttentionConv):
         x_src, x_dst = as_pair(x)
         edges = self.read(x, edge_index, edge_attr)
         shape = (-1, self.heads, self.head_channels)
+        query, key, value = (t.view(shape) for t in self.project((x_src, x_dst)))
         heads, alpha, _ = self.attend(
-            self.lin_query(x_dst).view(shape),
-            self.lin_key(x_src).view(shape),
-            self.lin_value(x_src).view(shape),
+            query,
+            key,
+            value,
             edges,
             EdgeProjection(None, None),
             prior=self._prior(edges, x_dst.size(0)),

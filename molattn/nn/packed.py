@@ -86,7 +86,7 @@ class _Packed(torch.autograd.Function):
             weights = torch.softmax(logits, dim=-1)
             del logits
             if lonely is not None:
-                weights.unflatten(0, (-1, block.graphs)).masked_fill_(lonely.unsqueeze(-1), 0.0)
+                weights.unflatten(0, (-1, block.graphs)).mul_((~lonely).unsqueeze(-1))
             kept.append(weights)
             if dropout > 0:
                 drop = torch.rand_like(weights) < dropout
