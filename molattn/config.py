@@ -21,7 +21,7 @@ __all__ = [
 Score = Literal["dot", "scaled_dot", "general", "additive", "gatv2"]
 Combine = Literal["linear", "concat", "mean", "max", "weighted"]
 TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
-SplitMethod = Literal["random", "scaffold"]
+SplitMethod = Literal["random", "scaffold", "cluster", "order"]
 Loss = Literal["mse", "mae", "huber"]
 Schedule = Literal["cosine", "linear", "constant"]
 Precision = Literal["fp32", "bf16"]
@@ -71,17 +71,22 @@ class DataConfig:
         smiles_column: Column that holds the SMILES.
         target_columns: Columns to learn.
         target_units: Unit of each target, for tables and plots.
-        task: What each target is, or all of them: regression, classification, binary or
-            multiclass; by default their labels decide.
+        task: What each target is, or all of them; by default their labels decide.
         task_weights: Weight of each target in the loss.
         weight_column: Column of each row's weight in the loss.
         feature_columns: Columns of numbers that the model reads beside the molecule.
-        split_column: Column that names each row's part; without validation rows in it, some of
-            its training rows are set aside.
-        split: How rows are parted where no column says it, at random by default; scaffold keeps
-            molecules of one Bemis-Murcko scaffold together.
-        validation_size: Part of the rows (with a split column, of its training rows) set aside to
-            choose the best epoch.
+        split_column: Column that names each row's part; if none is for validation, some training
+            rows are set aside.
+        split: How rows are parted otherwise: by default at random; by scaffold (Bemis-Murcko) or
+            cluster (Butina; 50,000 molecules at most) keep like ones together; by order, the last
+            rows test.
+        order_column: Column of numbers or ISO dates for the split by order.
+        cluster_cutoff: Largest Tanimoto distance from a cluster's centre.
+        split_duplicates: Let rows of one molecule stand in different parts.
+        folds: Cross-validate in so many rounds; each tests another part of the rows.
+        repeats: How often to do so, each time with the next seed.
+        fold: Train only this round, counted from 1.
+        validation_size: Part of the rows set aside to choose the best epoch.
         test_size: Part of the rows set aside for the final score.
     """
 
@@ -94,6 +99,12 @@ class DataConfig:
     feature_columns: tuple[str, ...] = ()
     split_column: str | None = None
     split: SplitMethod | None = None
+    order_column: str | None = None
+    cluster_cutoff: float = 0.65
+    split_duplicates: bool = False
+    folds: int | None = None
+    repeats: int = 1
+    fold: int | None = None
     validation_size: float = 0.1
     test_size: float = 0.1
 
@@ -107,7 +118,30 @@ class DataConfig:
                 f"--validation-size + --test-size: got {self.validation_size} + {self.test_size}, "
                 "expected a sum below 1"
             )
+        _check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, "a number from 0 below 1")
+        if (self.order_column is not None) != (self.split == "order"):
+            raise InputError(
+                f"--split: got {self.split or 'random'} "
+                f"{'without' if self.order_column is None else 'with'} --order-column, expected "
+                "--split order and --order-column together"
+            )
+        self._check_folds()
         self._check_lists()
+
+    def _check_folds(self) -> None:
+        _check(self, "repeats", lambda count: count >= 1, "a whole number of at least 1", int)
+        if self.folds is None:
+            if self.fold is not None or self.repeats != 1:
+                raise InputError("--fold, --repeats: expected with --folds alone")
+            return
+        _check(self, "folds", lambda count: count >= 2, "a whole number of at least 2", int)
+        if self.fold is not None:
+            _check(self, "fold", lambda n: 1 <= n <= self.folds, f"1 to {self.folds}", int)
+        if self.split_column is not None or self.split == "order":
+            raise InputError(
+                "--folds: got it with --split-column or --split order, which part the rows once; "
+                "expected it with another split"
+            )
 
     def _check_lists(self) -> None:
         for name in ("target_columns", "target_units", "task", "task_weights", "feature_columns"):
@@ -150,24 +184,23 @@ class OptimisationConfig:
 
     Args:
         epochs: Most passes over the training rows.
-        patience: Epochs without a better validation loss after which training stops.
+        patience: Epochs without a better validation loss that end the training.
         batch_size: Molecules in a batch.
         learning_rate: Highest learning rate, reached after the warm-up.
-        warmup: Part of the training in which the learning rate rises from zero.
-        schedule: How it goes on: cosine and linear fall to zero.
+        warmup: Part of the training in which it rises from zero.
+        schedule: How the learning rate goes on.
         weight_decay: Weight decay of AdamW.
         gradient_clip: Largest norm of the gradient; 0 leaves it alone.
-        loss: Error of numbers: squared, absolute or Huber's.
-        huber_delta: Error, in standard deviations of the target, from which Huber's is linear.
+        loss: Error of numbers.
+        huber_delta: Standard deviations from which Huber's error is linear.
         label_smoothing: Part of a class label spread over all classes.
         balance_classes: Weigh classes by how rare they are.
         positive_weight: Weight of positive labels of two classes.
         precision: bf16 computes in mixed precision.
-        seed: Seed of the split, the initial weights and the order of rows.
+        seed: Seed of split, initial weights and order of rows.
         device: Where to compute.
-        threads: Threads on a CPU; more than one pay for wide networks alone, and change the
-            last digits.
-        checkpoint_steps: Save the training after so many steps too, not after each epoch alone.
+        threads: CPU threads; more change the last digits, and pay for wide networks alone.
+        checkpoint_steps: Steps after which to save; 0 saves each epoch alone.
         tensorboard: Log for TensorBoard as well.
     """
 
@@ -218,7 +251,7 @@ class ReportConfig:
 
     Args:
         baselines: Score a constant and a random forest on the same rows.
-        bootstrap: Resamplings of the test rows for 95 % intervals of the scores; 0 for none.
+        bootstrap: Resamplings for 95 % intervals of the scores; 0 for none.
     """
 
     baselines: bool = True

@@ -1,22 +1,21 @@
-"""Rows to labelled molecules, in three parts: training, validation and test."""
+"""Rows to labelled molecules."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isnan, nan
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from molattn.chem.bulk import featurize_smiles
 from molattn.chem.features import Featurizer
-from molattn.chem.parse import parse_smiles
-from molattn.chem.split import Split, random_split, scaffold_split
 from molattn.config import DataConfig
 from molattn.errors import InputError, SmilesError, quoted
+from molattn.labels import LabelError, infer_task, is_missing, label_values, number
 from molattn.record import MoleculeRecord
-from molattn.table import Row, Table, listed
+from molattn.table import Row, Table, listed, open_table
 from molattn.task import Task
 
 __all__ = [
@@ -24,24 +23,10 @@ __all__ = [
     "SkippedRow",
     "TrainingTable",
     "column_scaling",
-    "featurize",
-    "parse_target",
-    "part_rows",
+    "describe_tasks",
     "read_training_table",
     "target_scaling",
 ]
-
-_MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_LARGEST_TARGET = 1e30  # its square still fits a float64, and it a float32
-_PARTS = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "test": "test",
-}
 
 
 class Molecules(NamedTuple):
@@ -86,7 +71,9 @@ class TrainingTable:
         weights: Their weights ``float64 [n]``, or None without a weight column.
         features: Further numbers ``float64 [n, F]``, or None without feature columns.
         parts: The cell of the split column for each row, or None without one.
+        order: The cell of the order column for each row, or None without one.
         skipped: The other rows.
+        unit: What ``Row.line`` counts, ``line`` or ``row``.
     """
 
     path: Path
@@ -99,12 +86,18 @@ class TrainingTable:
     weights: NDArray[np.float64] | None
     features: NDArray[np.float64] | None
     parts: list[str] | None
+    order: list[str] | None
     skipped: list[SkippedRow]
+    unit: str = "line"
 
     @property
     def rows_in(self) -> int:
         """Number of rows in the file."""
         return len(self.rows) + len(self.skipped)
+
+    def where(self, row: int) -> str:
+        """Return how to call a usable row in a sentence, such as ``line 7``."""
+        return f"{self.unit} {self.rows[row].line}"
 
     def molecules(self, rows: NDArray[np.int64]) -> Molecules:
         """Return some of the molecules, by their places among the usable rows."""
@@ -116,137 +109,200 @@ class TrainingTable:
         )
 
 
-def featurize(smiles: str, featurizer: Featurizer) -> MoleculeRecord | SmilesError:
-    """Return the molecule, or what is wrong with it: a bad row never costs a good one."""
-    try:
-        return featurizer(parse_smiles(smiles))
-    except SmilesError as error:
-        return error
-
-
-def parse_target(text: str) -> float:
-    """Return a label as a number; NaN where it is missing.
-
-    Args:
-        text: The cell; empty or one of na, n/a, nan, null, none (any case) if missing.
-
-    Raises:
-        ValueError: If the text is neither a finite number of sane size nor missing.
-    """
-    text = text.strip()
-    if text.lower() in _MISSING:
-        return nan
-    if not _NUMBER.fullmatch(text):
-        raise ValueError("a number or an empty cell")
-    value = float(text)
-    if abs(value) > _LARGEST_TARGET:
-        raise ValueError(f"a number of magnitude below {_LARGEST_TARGET:g}")
-    return value
-
-
 def read_training_table(
     path: str | Path, config: DataConfig, featurizer: Featurizer
 ) -> TrainingTable:
     """Read a table of molecules with labels.
 
     Args:
-        path: The file.
+        path: The file, of any kind that :func:`molattn.table.open_table` reads.
         config: Names of the columns.
         featurizer: Turns molecules into integers.
 
     Returns:
-        The usable rows; a row without a molecule or without any label is among ``skipped``.
+        The usable rows; a row without a molecule, any label or some feature is among ``skipped``.
 
     Raises:
-        InputError: If a column is missing, a label is neither a number nor missing, or no row is
+        InputError: If a column is missing, a cell is none of what its column holds, or no row is
             usable.
     """
-    table = Table(path)
-    smiles_index = table.column(config.smiles_column, "--smiles-column")
+    table = open_table(path)
+    columns = _find_columns(table, config)
+    rows, skipped = _complete_rows(table, columns)
+    # Labels first, which takes no time, so that a bad one is told at once.
+    tasks, targets = _labels(table, rows, columns.targets, config) if rows else ([], np.empty(0))
+    records = list(featurize_smiles((row.cells[columns.smiles] for row in rows), featurizer))
+    good = [isinstance(record, MoleculeRecord) for record in records]
+    for row, record in zip(rows, records, strict=True):
+        if isinstance(record, SmilesError):
+            text = row.cells[columns.smiles]
+            skipped.append(SkippedRow(row.line, text, record.code, record.reason))
+    rows = [row for row, is_good in zip(rows, good, strict=True) if is_good]
+    skipped.sort()
+    if not rows:
+        raise _no_usable_row(table, config, skipped)
+    return TrainingTable(
+        path=table.path,
+        header=table.header,
+        rows=rows,
+        smiles=[row.cells[columns.smiles] for row in rows],
+        records=[record for record in records if isinstance(record, MoleculeRecord)],
+        tasks=tuple(tasks),
+        targets=targets[good],
+        weights=None if columns.weight is None else _weights(table, rows, columns.weight),
+        features=_features(table, rows, columns.features) if columns.features else None,
+        parts=None if columns.split is None else [row.cells[columns.split] for row in rows],
+        order=None if columns.order is None else [row.cells[columns.order] for row in rows],
+        skipped=skipped,
+        unit=table.unit,
+    )
+
+
+def describe_tasks(table: TrainingTable) -> list[str]:
+    """Return a line for each target: what it is, its labels and, if binary, which is positive."""
+    return [
+        f"{quoted(task.name)}: {_described(task, values[~np.isnan(values)])}"
+        for task, values in zip(table.tasks, table.targets.T, strict=True)
+    ]
+
+
+def _described(task: Task, values: NDArray[np.float64]) -> str:
+    count = f"{len(values)} labels"
+    if task.kind == "regression":
+        unit = f" {task.unit}" if task.unit else ""
+        return f"regression, {count} from {values.min():.6g} to {values.max():.6g}{unit}"
+    counts = [int((values == place).sum()) for place in range(len(task.classes))]
+    if task.kind == "binary":
+        return (
+            f"binary, {count}, of which {counts[1]} are {quoted(task.classes[1])} (positive) and "
+            f"{counts[0]} {quoted(task.classes[0])}"
+        )
+    shown = [f"{quoted(label)} ({n})" for label, n in zip(task.classes, counts, strict=True)]
+    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
+    return f"multiclass, {count} in {len(shown)} classes: {', '.join(shown[:10])}{more}"
+
+
+class _Columns(NamedTuple):
+    """Where in a row to find what."""
+
+    smiles: int
+    targets: list[int]
+    features: list[int]
+    weight: int | None
+    split: int | None
+    order: int | None
+
+
+def _find_columns(table: Table, config: DataConfig) -> _Columns:
+    smiles = table.column(config.smiles_column, "--smiles-column")
     if not config.target_columns:
         raise InputError(
             f"{table.path}: --target-columns: got none, expected the columns to learn, some of "
             + listed(table.header)
         )
-    target_indices = [table.column(name, "--target-columns") for name in config.target_columns]
-    split_index = (
-        None if config.split_column is None else table.column(config.split_column, "--split-column")
+    targets = [table.column(name, "--target-columns") for name in config.target_columns]
+    features = [table.column(name, "--feature-columns") for name in config.feature_columns]
+    if leaked := set(targets) & {smiles, *features}:
+        raise InputError(
+            f"{table.path}: column {quoted(table.header[min(leaked)])} is to be learned "
+            "(--target-columns) and to be read (--smiles-column or --feature-columns), expected "
+            "one of them"
+        )
+    others = (
+        (config.weight_column, "--weight-column"),
+        (config.split_column, "--split-column"),
+        (config.order_column, "--order-column"),
+    )
+    return _Columns(
+        smiles,
+        targets,
+        features,
+        *(None if name is None else table.column(name, option) for name, option in others),
     )
 
+
+def _complete_rows(table: Table, columns: _Columns) -> tuple[list[Row], list[SkippedRow]]:
     rows: list[Row] = []
-    smiles: list[str] = []
-    records: list[MoleculeRecord] = []
-    labels: list[list[float]] = []
     skipped: list[SkippedRow] = []
     for row in table:
-        text = row.cells[smiles_index]
+        text = row.cells[columns.smiles]
+        blank = [index for index in columns.features if is_missing(row.cells[index])]
         if row.fault is not None:
-            skipped.append(SkippedRow(row.line, text, "ragged", row.fault))
-            continue
-        values = [_label(table, row, index) for index in target_indices]
-        if all(isnan(value) for value in values):
+            skipped.append(SkippedRow(row.line, text, row.code, row.fault))
+        elif all(is_missing(row.cells[index]) for index in columns.targets):
             skipped.append(SkippedRow(row.line, text, "no_label", "no target has a value"))
-            continue
-        record = featurize(text, featurizer)
-        if isinstance(record, SmilesError):
-            skipped.append(SkippedRow(row.line, text, record.code, record.reason))
-            continue
-        rows.append(row)
-        smiles.append(text)
-        records.append(record)
-        labels.append(values)
-    if not rows:
-        first = f"; the first, line {skipped[0].line}: {skipped[0].reason}" if skipped else ""
-        raise InputError(
-            f"{table.path}: got {len(skipped)} rows, expected some with a molecule and a label "
-            f"(columns {quoted(config.smiles_column)}, {listed(config.target_columns)}){first}"
-        )
-    return TrainingTable(
-        path=table.path,
-        header=table.header,
-        rows=rows,
-        smiles=smiles,
-        records=records,
-        tasks=tuple(map(Task, config.target_columns)),
-        targets=np.asarray(labels, dtype=np.float64),
-        weights=None,
-        features=None,
-        parts=None if split_index is None else [row.cells[split_index] for row in rows],
-        skipped=skipped,
+        elif blank:
+            reason = f"the feature {quoted(table.header[blank[0]])} has no value"
+            skipped.append(SkippedRow(row.line, text, "missing_feature", reason))
+        else:
+            rows.append(row._replace(values=None))
+    return rows, skipped
+
+
+def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRow]) -> InputError:
+    first = ""
+    if skipped:
+        first = f"; the first, {table.where(skipped[0].line)}: {skipped[0].reason}"
+    return InputError(
+        f"{table.path}: got {len(skipped)} rows, expected some with a molecule and a label "
+        f"(columns {quoted(config.smiles_column)}, {listed(config.target_columns)}){first}"
     )
 
 
-def part_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
-    """Part the rows into training, validation and test.
-
-    The split column decides where there is one; if it marks no validation rows, some of the
-    training rows are set aside. Otherwise the rows are split at random or by scaffold.
-
-    Args:
-        table: The rows.
-        config: Split method and sizes.
-        seed: Seed of the split.
-
-    Raises:
-        InputError: If a part would be empty, or a row's part is none of train, validation, test.
-    """
-    method = {"random": random_split, "scaffold": scaffold_split}[config.split or "random"]
-    try:
-        if table.parts is None:
-            sizes = (
-                1.0 - config.validation_size - config.test_size,
-                config.validation_size,
-                config.test_size,
+def _labels(
+    table: Table, rows: Sequence[Row], indices: Sequence[int], config: DataConfig
+) -> tuple[list[Task], NDArray[np.float64]]:
+    choices = config.task or (None,)
+    choices = choices * len(indices) if len(choices) == 1 else choices
+    units = config.target_units or ("",) * len(indices)
+    tasks: list[Task] = []
+    targets: list[NDArray[np.float64]] = []
+    for index, choice, unit in zip(indices, choices, units, strict=True):
+        cells = [row.cells[index] for row in rows]
+        if all(map(is_missing, cells)):
+            raise InputError(
+                f"{table.path}, column {quoted(table.header[index])}: no usable row has a label, "
+                "expected some"
             )
-            return method(table.smiles, sizes=sizes, seed=seed)
-        given = _given_parts(table, table.parts, config.split_column)
-        if len(given.val):
-            return given
-        sizes = (1.0 - config.validation_size, config.validation_size, 0.0)
-        inner = method([table.smiles[row] for row in given.train], sizes=sizes, seed=seed)
-        return Split(given.train[inner.train], given.train[inner.val], given.test)
+        with _located(table, rows, index):
+            tasks.append(infer_task(table.header[index], cells, choice, unit))
+            targets.append(label_values(cells, tasks[-1]))
+    return tasks, np.column_stack(targets)
+
+
+def _weights(table: Table, rows: Sequence[Row], index: int) -> NDArray[np.float64]:
+    with _located(table, rows, index):
+        weights = np.array([_weight(row.cells[index]) for row in rows])
+        if not weights.any():
+            raise InputError("every usable row has the weight 0, expected some above")
+    return weights
+
+
+def _weight(cell: str) -> float:
+    if (weight := number(cell)) >= 0.0:  # false for NaN
+        return weight
+    raise LabelError(cell, "a weight, a number of at least 0")
+
+
+def _features(table: Table, rows: Sequence[Row], indices: Sequence[int]) -> NDArray[np.float64]:
+    columns = []
+    for index in indices:
+        with _located(table, rows, index):
+            columns.append([number(row.cells[index]) for row in rows])
+    return np.column_stack(columns)
+
+
+@contextmanager
+def _located(table: Table, rows: Sequence[Row], index: int) -> Iterator[None]:
+    """Name the file, the row and the column in complaints about cells."""
+    column = f"column {quoted(table.header[index])}"
+    try:
+        yield
+    except LabelError as error:
+        line = next(row.line for row in rows if row.cells[index].strip() == error.text.strip())
+        raise InputError(f"{table.path}, {table.where(line)}, {column}: {error}") from None
     except InputError as error:
-        raise InputError(f"{table.path}: {error}") from error
+        raise InputError(f"{table.path}, {column}: {error}") from None
 
 
 def target_scaling(
@@ -277,29 +333,3 @@ def column_scaling(
     # Equal labels leave rounding noise, not zero, for a standard deviation.
     varies = scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
     return mean, np.where(varies, scale, 1.0)
-
-
-def _given_parts(table: TrainingTable, cells: Sequence[str], column: str | None) -> Split:
-    rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
-    for index, cell in enumerate(cells):
-        part = _PARTS.get(cell.strip().lower())
-        if part is None:
-            raise InputError(
-                f"line {table.rows[index].line}, column {quoted(column)}: got {quoted(cell)}, "
-                f"expected one of {', '.join(_PARTS)}"
-            )
-        rows[part].append(index)
-    for part in ("train", "test"):
-        if not rows[part]:
-            raise InputError(f"column {quoted(column)}: no usable row is for {part}, expected some")
-    return Split(*(np.asarray(indices, dtype=np.int64) for indices in rows.values()))
-
-
-def _label(table: Table, row: Row, index: int) -> float:
-    try:
-        return parse_target(row.cells[index])
-    except ValueError as error:
-        raise InputError(
-            f"{table.path}, line {row.line}, column {quoted(table.header[index])}: "
-            f"got {quoted(row.cells[index])}, expected {error}"
-        ) from None

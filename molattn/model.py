@@ -1,8 +1,7 @@
 """MolAttn: a molecular property predictor, from one frozen config."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -15,104 +14,20 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from . import artefact
-from .chem import Featurizer, parse_smiles
-from .config import ArchitectureConfig
+from .chem import parse_smiles
 from .errors import InputError, SmilesError
 from .graph import CodedEdges, MoleculeBatch, collate
-from .molecules import default_featurizer
+from .model_config import MolAttnConfig
 from .nn import EdgeAttentionConv
 from .nn.embedding import CodeEmbedding, PairEmbedding
 from .nn.encoder import Encoder
 from .nn.readout import Readout
 from .record import MoleculeRecord
-from .task import Task, output_slices
-from .version import __version__
+from .task import output_slices
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
-_FORMAT = 2
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-@dataclass(frozen=True)
-class MolAttnConfig:
-    """All that a model is besides its weights.
-
-    Args:
-        tasks: The predicted properties; a text is a regression of that name.
-        architecture: The network.
-        featurizer: What it sees of a molecule.
-        features: Names of further numbers of a molecule, which join the readout.
-
-    Raises:
-        InputError: No task, two of one name, or outputs or features of one name.
-    """
-
-    tasks: tuple[Task, ...]
-    architecture: ArchitectureConfig = field(default_factory=ArchitectureConfig)
-    featurizer: Featurizer = field(default_factory=default_featurizer)
-    features: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        given: Any = (self.tasks,) if isinstance(self.tasks, (str, Task)) else self.tasks
-        tasks = tuple(Task(task) if isinstance(task, str) else task for task in given)
-        object.__setattr__(self, "tasks", tasks)
-        object.__setattr__(self, "features", tuple(self.features))
-        for what, names in (
-            ("tasks", self.targets),
-            ("outputs", self.output_names),
-            ("features", self.features),
-        ):
-            if len(set(names)) != len(names) or (what == "tasks" and not names):
-                raise InputError(
-                    f"{what}: got {', '.join(names) or 'none'}, expected distinct names"
-                )
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Names of the tasks."""
-        return tuple(task.name for task in self.tasks)
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """Names of all that is predicted, in the order of a prediction's columns."""
-        return tuple(name for task in self.tasks for name in task.output_names)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON types, with the versions that wrote it."""
-        return {
-            "format": _FORMAT,
-            "molattn_version": __version__,
-            "tasks": [task.to_dict() for task in self.tasks],
-            "architecture": asdict(self.architecture),
-            "featurizer": self.featurizer.to_dict(),
-            "features": list(self.features),
-        }
-
-    @classmethod
-    def from_dict(cls, config: Mapping[str, Any]) -> "MolAttnConfig":
-        """Read what :meth:`to_dict` gave.
-
-        Raises:
-            InputError: Another format, or a key that is missing or unknown.
-        """
-        if config.get("format") != _FORMAT:
-            raise InputError(
-                f"model config: got format {config.get('format')!r} of molattn "
-                f"{config.get('molattn_version')!r}, expected {_FORMAT}"
-            )
-        expected = {"format", "molattn_version"} | {f.name for f in fields(cls)}
-        _check_keys("model config", config, expected)
-        options = config["architecture"]
-        _check_keys(
-            "model config, architecture", options, {f.name for f in fields(ArchitectureConfig)}
-        )
-        return cls(
-            tasks=tuple(Task.from_dict(task) for task in config["tasks"]),
-            architecture=ArchitectureConfig(**options),
-            featurizer=Featurizer.from_dict(config["featurizer"]),
-            features=tuple(config["features"]),
-        )
 
 
 _MODEL_CARD = """---
@@ -396,8 +311,3 @@ def _download(name: str, options: dict[str, Any]) -> Path:
         raise InputError(
             f"{name}: no such folder, and no such model on the hub: {reason}"
         ) from error
-
-
-def _check_keys(where: str, got: Mapping[str, Any], expected: set[str]) -> None:
-    for name in sorted(set(got) ^ expected):
-        raise InputError(f"{where}: {'unknown' if name in got else 'missing'} key {name!r}")

@@ -67,6 +67,25 @@ class Task:
             return (f"{self.name}_probability",)
         return tuple(f"{self.name}_probability_{label}" for label in self.classes)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of a table of predictions: for classes the likeliest one, then the outputs."""
+        if self.kind == "regression":
+            return self.output_names
+        return (f"{self.name}_predicted", *self.output_names)
+
+    def cells(self, outputs: Sequence[float]) -> list[float | str]:
+        """Return the cells of those columns.
+
+        Args:
+            outputs: What a model predicts for one molecule, ``num_outputs`` finite numbers.
+        """
+        values = [float(value) for value in outputs]
+        if self.kind == "regression":
+            return [*values]
+        scores = values if self.kind == "multiclass" else [1.0 - values[0], values[0]]
+        return [self.classes[scores.index(max(scores))], *values]
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON types."""
         return {

@@ -14,12 +14,14 @@ from molattn.checkpoint import CHECKPOINT_FILE, file_digest, read_checkpoint
 from molattn.chem.features import Featurizer
 from molattn.chem.split import Split
 from molattn.config import TrainConfig, changed_options
-from molattn.dataset import TrainingTable, part_rows, read_training_table
+from molattn.dataset import TrainingTable, describe_tasks, read_training_table
 from molattn.errors import InputError, quoted
 from molattn.fit import ABOUT, fit
+from molattn.leakage import Leakage, find_leakage
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import History
 from molattn.reproducible import seeded
+from molattn.splits import part_rows
 
 __all__ = ["TrainingRun", "train"]
 
@@ -34,6 +36,7 @@ class TrainingRun:
         config: What was asked for.
         table: The usable rows.
         parts: Which of them trained, chose the epoch, and are for the final score.
+        leakage: What they have in common.
         model: The model, in evaluation mode on the CPU.
         history: How training went.
         seconds: Seconds spent reading and training.
@@ -42,6 +45,7 @@ class TrainingRun:
     config: TrainConfig
     table: TrainingTable
     parts: Split
+    leakage: Leakage
     model: MolAttn
     history: History
     seconds: float
@@ -68,8 +72,12 @@ def train(
     optimisation = config.optimisation
     featurizer = Featurizer.default()
     table = read_training_table(config.file, config.data, featurizer)
-    _say(console, f"{table.path}: {_counts(table)}")
+    for line in (f"{table.path}: {_counts(table)}", *describe_tasks(table)):
+        _say(console, line)
     parts = part_rows(table, config.data, optimisation.seed)
+    leakage = find_leakage(table, parts, optimisation.seed)
+    for line in (_sizes(parts), *leakage.lines()):
+        _say(console, line)
     train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
     for task, name in enumerate(config.data.target_columns):
         if np.isnan(train_rows.targets[:, task]).all():
@@ -96,7 +104,7 @@ def train(
             folder=folder,
             about=about,
         )
-    return TrainingRun(config, table, parts, model, history, reading + history.seconds)
+    return TrainingRun(config, table, parts, leakage, model, history, reading + history.seconds)
 
 
 def _check_same(path: Path, about: Mapping[str, Any], table: Path, console: Console | None) -> None:
@@ -125,8 +133,12 @@ def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer
         raise InputError(f"the network cannot be built so: {error}") from error
 
 
+def _sizes(parts: Split) -> str:
+    return f"{len(parts.train)} rows train, {len(parts.val)} validate, {len(parts.test)} test"
+
+
 def _counts(table: TrainingTable) -> str:
-    shown = "; ".join(f"line {row.line}: {row.reason}" for row in table.skipped[:3])
+    shown = "; ".join(f"{table.unit} {row.line}: {row.reason}" for row in table.skipped[:3])
     more = ", ..." if len(table.skipped) > 3 else ""
     return f"{len(table.rows)} rows used, {len(table.skipped)} skipped" + (
         f" ({shown}{more})" if shown else ""

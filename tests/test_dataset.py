@@ -1,11 +1,13 @@
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from molattn.chem import Featurizer
 from molattn.config import DataConfig
-from molattn.dataset import parse_target, part_rows, read_training_table, target_scaling
+from molattn.dataset import describe_tasks, read_training_table, target_scaling
 from molattn.errors import InputError
 from molattn.task import Task
 
@@ -16,24 +18,6 @@ def read(tmp_path, text, config=CONFIG):
     path = tmp_path / "t.csv"
     path.write_text(text)
     return read_training_table(path, config, Featurizer.default())
-
-
-@given(st.floats(-1e30, 1e30))
-def test_a_number_is_read_as_python_reads_it(value):
-    assert parse_target(f" {value!r}\t") == value
-
-
-@pytest.mark.parametrize("text", ["", "  ", "NA", "nan", "NaN", "N/A", "null", "None", "#N/A"])
-def test_a_missing_label_is_nan(text):
-    assert np.isnan(parse_target(text))
-
-
-@pytest.mark.parametrize(
-    "text", ["45%", ">5", "1,5", "inf", "-inf", "1e31", "1e999", "1_000", "٣", "0x1", "1.5 mM", "-"]
-)
-def test_what_is_no_number_is_refused(text):
-    with pytest.raises(ValueError, match="number"):
-        parse_target(text)
 
 
 def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_path):
@@ -54,6 +38,9 @@ def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_pa
         ("smiles,y,z\n", ["0 rows"]),
         ("smiles,y,z\n12,1,1\n34,1,1\n", ["2 rows", "line 2"]),
         ("smiles,y\nC,1\n", ["'z'", "--target-columns", "'smiles', 'y'"]),
+        ("smiles,y,z\nC,1,\nCC,2,NA\n", ["'z'", "no usable row has a label"]),
+        # Labels come first, so that a long table is not featurised in vain.
+        ("smiles,y,z\nnonsense,x,1\nC,1,1\n", ["line 2", "'y'", "'x'"]),
         ("Smiles,y,z\nC,1\n", ["'smiles'", "--smiles-column", "did you mean 'Smiles'"]),
     ],
 )
@@ -69,62 +56,89 @@ def test_no_target_is_refused_with_the_columns_to_choose_from(tmp_path):
         read(tmp_path, "smiles,y\nC,1\n", DataConfig())
 
 
-def numbered(parts):
-    rows = "".join(f"{'C' * (n + 1)},{n},{part}\n" for n, part in enumerate(parts))
-    return f"smiles,y,part\n{rows}"
+def test_tasks_follow_from_the_labels_and_are_said(tmp_path):
+    config = DataConfig(target_columns=("y", "toxic", "phase"), target_units=("mM", "", ""))
+    table = read(
+        tmp_path,
+        "smiles,y,toxic,phase\nC,1.5,yes,gas\nCC,-2,,gas\nCCO,,no,liquid\nO,0,yes,solid\n",
+        config,
+    )
+    assert table.tasks == (
+        Task("y", unit="mM"),
+        Task("toxic", "binary", ("no", "yes")),
+        Task("phase", "multiclass", ("gas", "liquid", "solid")),
+    )
+    nan = np.nan
+    np.testing.assert_array_equal(
+        table.targets, [[1.5, 1, 0], [-2, nan, 0], [nan, 0, 1], [0, 1, 2]]
+    )
+    assert describe_tasks(table) == [
+        "'y': regression, 3 labels from -2 to 1.5 mM",
+        "'toxic': binary, 3 labels, of which 2 are 'yes' (positive) and 1 'no'",
+        "'phase': multiclass, 4 labels in 3 classes: 'gas' (2), 'liquid' (1), 'solid' (1)",
+    ]
 
 
-def test_the_split_column_decides(tmp_path):
-    config = DataConfig(target_columns=("y",), split_column="part")
-    table = read(tmp_path, numbered(["test", "Train", " valid", "train", "training"]), config)
-    train, validation, test = part_rows(table, config, seed=0)
-    assert (train.tolist(), validation.tolist(), test.tolist()) == ([1, 3, 4], [2], [0])
+def test_one_task_option_is_for_all_and_more_for_each(tmp_path):
+    text = "smiles,y,z\nC,0,1\nCC,1,0\n"
+    for task, kinds in (
+        ((), ["binary", "binary"]),
+        (("regression",), ["regression", "regression"]),
+        (("classification", "regression"), ["binary", "regression"]),
+    ):
+        table = read(tmp_path, text, DataConfig(target_columns=("y", "z"), task=task))
+        assert [task.kind for task in table.tasks] == kinds
 
 
-@pytest.mark.parametrize("split", ["random", "scaffold"])
-def test_validation_rows_are_set_aside_from_the_training_rows_alone(tmp_path, split):
-    config = DataConfig(target_columns=("y",), split_column="part", split=split)
-    rings = "".join(f"{'C' * n}C1{'C' * (n + 1)}1,{n},train\n" for n in range(1, 20))
-    table = read(tmp_path, f"smiles,y,part\nCCO,0,test\n{rings}", config)
-    train, validation, test = part_rows(table, config, seed=3)
-    assert test.tolist() == [0]
-    assert len(validation) == 2
-    assert sorted([*train, *validation]) == list(range(1, 20))
-    again = part_rows(table, config, seed=3)
-    assert validation.tolist() == again.val.tolist()
-
-
-def test_duplicates_of_a_molecule_stay_on_one_side(tmp_path):
-    config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
-    pairs = "".join(f"{'C' * n}O,1\nO{'C' * n},2\n" for n in range(1, 11))
-    table = read(tmp_path, "smiles,y\n" + pairs, config)
-    for part in part_rows(table, config, seed=0):
-        assert sorted(part) == sorted({row ^ 1 for row in part})
+def test_features_and_weights_are_read_and_a_row_without_a_feature_skipped(tmp_path):
+    config = DataConfig(target_columns=("y",), feature_columns=("pH", "T"), weight_column="w")
+    table = read(tmp_path, "T,smiles,y,w,pH\n300,C,1,0.5,7\n,CC,2,1,7\n310,CCC,3,0,2\n", config)
+    np.testing.assert_array_equal(table.features, [[7, 300], [2, 310]])
+    np.testing.assert_array_equal(table.weights, [0.5, 0.0])
+    assert [(row.line, row.code) for row in table.skipped] == [(3, "missing_feature")]
+    assert "'T'" in table.skipped[0].reason
+    some = table.molecules(np.array([1]))
+    assert (some.features.tolist(), some.weights.tolist()) == ([[2.0, 310.0]], [0.0])
+    assert (some.targets.tolist(), some.records[0].num_atoms) == ([[3.0]], 3)
 
 
 @pytest.mark.parametrize(
-    "parts, words",
+    "text, words",
     [
-        (["train", "tset"], ["line 3", "'part'", "'tset'", "test"]),
-        (["train", "train"], ["'part'", "test"]),
-        (["test", "test"], ["'part'", "train"]),
-        (["train", "test"], ["1 rows", "val"]),
+        ("smiles,y,w,f\nC,1,-1,1\n", ["line 2", "'w'", "'-1'", "a weight"]),
+        ("smiles,y,w,f\nC,1,,1\n", ["line 2", "'w'", "''", "a weight"]),
+        ("smiles,y,w,f\nC,1,0,1\nCC,1,0,1\n", ["'w'", "weight 0"]),
+        ("smiles,y,w,f\nC,1,1,hot\n", ["line 2", "'f'", "'hot'", "a number"]),
     ],
 )
-def test_a_split_column_that_makes_no_three_parts_is_refused(tmp_path, parts, words):
-    config = DataConfig(target_columns=("y",), split_column="part")
-    table = read(tmp_path, numbered(parts), config)
+def test_weights_and_features_that_are_no_numbers_are_refused(tmp_path, text, words):
+    config = DataConfig(target_columns=("y",), feature_columns=("f",), weight_column="w")
     with pytest.raises(InputError) as error:
-        part_rows(table, config, seed=0)
+        read(tmp_path, text, config)
     for word in ["t.csv", *words]:
         assert word in str(error.value)
 
 
+@pytest.mark.parametrize("columns", [{"feature_columns": ("y",)}, {"smiles_column": "y"}])
+def test_a_target_is_not_read_as_an_input(tmp_path, columns):
+    with pytest.raises(InputError, match="column 'y' is to be learned"):
+        read(tmp_path, "smiles,y\nC,1\n", DataConfig(target_columns=("y",), **columns))
+
+
+def test_rows_of_a_parquet_file_are_called_rows(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"smiles": ["C", "CC"], "y": ["1", "x"]}), path)
+    with pytest.raises(InputError, match=r"t\.parquet, row 2, column 'y': got 'x'"):
+        read_training_table(path, DataConfig(target_columns=("y",)), Featurizer.default())
+
+
 def test_scaling_is_that_of_the_labels_there_are():
-    targets = np.array([[1.0, 7.1, 0.1], [3.0, np.nan, 0.1], [np.nan, 7.1, 0.1]])
-    mean, scale = target_scaling(targets, [Task("a"), Task("b"), Task("c")])
-    np.testing.assert_allclose(mean, [2.0, 7.1, 0.1])
-    np.testing.assert_allclose(scale, [1.0, 1.0, 1.0])
+    nan = np.nan
+    targets = np.array([[1.0, 7.1, 0.1, 1.0], [3.0, nan, 0.1, 0.0], [nan, 7.1, 0.1, 2.0]])
+    classes = Task("d", "multiclass", ("x", "y", "z"))
+    mean, scale = target_scaling(targets, [Task("a"), Task("b"), Task("c"), classes])
+    np.testing.assert_allclose(mean, [2.0, 7.1, 0.1, 0.0])
+    np.testing.assert_allclose(scale, [1.0, 1.0, 1.0, 1.0])
 
 
 @given(st.floats(-1e20, 1e20), st.integers(1, 50))

@@ -1,15 +1,22 @@
 import csv
+import gzip
 import itertools
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from rdkit import Chem
 
 from molattn import predict
 from molattn.config import ArchitectureConfig, PredictConfig
 from molattn.errors import InputError
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.predict import PredictionCounts, predict_table
+from molattn.table import open_table
+from molattn.table.delimited import DelimitedTable
+from molattn.task import Task
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +84,7 @@ def test_the_batch_size_and_bad_rows_change_no_prediction(tmp_path, model_folder
 def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, monkeypatch):
     sizes = []
 
-    def predict_records(self, records, batch_size):
+    def predict_records(self, records, batch_size, features):
         sizes.append([record.num_atoms for record in records])
         return np.zeros((len(records), 2))
 
@@ -91,7 +98,7 @@ def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, mo
 def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch):
     """Rows are written before the last one is read: memory does not grow with the table."""
     events = []
-    table_rows, batches = predict.Table.__iter__, predict._predicted_rows
+    table_rows, predictions = DelimitedTable.__iter__, predict._predictions
 
     def read(table):
         for row in table_rows(table):
@@ -100,24 +107,137 @@ def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch)
 
     def predicted(model, batch):
         events.append("predict")
-        return batches(model, batch)
+        return predictions(model, batch)
 
-    monkeypatch.setattr(predict.Table, "__iter__", read)
-    monkeypatch.setattr(predict, "_predicted_rows", predicted)
-    source = saved(tmp_path, "smiles\n" + "CC\n" * 20)
+    monkeypatch.setattr(DelimitedTable, "__iter__", read)
+    monkeypatch.setattr(predict, "_predictions", predicted)
+    monkeypatch.setattr(predict, "_ROWS_AT_ONCE", 5)
+    source = saved(tmp_path, "smiles\n" + "CC\n" * 40)
     predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=4))
     runs = [len(list(same)) for event, same in itertools.groupby(events) if event == "read"]
+    assert sum(runs) == 40
     assert max(runs) <= 5
 
 
-def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model, model_folder):
-    broken = tmp_path / "broken"
-    model_copy = MolAttn.from_pretrained(model_folder)
-    with torch.no_grad():
-        next(model_copy.head.parameters()).fill_(torch.inf)
-    model_copy.save_pretrained(broken)
+@pytest.fixture(scope="module")
+def rich_folder(tmp_path_factory):
+    """A model of every kind of task, with features."""
+    torch.manual_seed(0)
+    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+    tasks = (
+        Task("y", unit="mM"),
+        Task("toxic", "binary", ("no", "yes")),
+        Task("phase", "multiclass", ("gas", "liquid", "solid")),
+    )
+    model = MolAttn(MolAttnConfig(tasks, small, features=("pH", "T"))).eval()
+    model.set_feature_scaling([7.0, 300.0], [1.0, 10.0])
+    folder = tmp_path_factory.mktemp("rich") / "model"
+    model.save_pretrained(folder)
+    return folder
+
+
+RICH = """id,T,smiles,pH
+1,300,CCO,7
+2,,CC,7
+3,300,CC,hot
+4,310,nonsense,7
+5,290,c1ccccc1,2
+"""
+
+
+def test_classes_come_with_probabilities_and_features_are_read(tmp_path, rich_folder):
+    output = tmp_path / "out.csv"
+    assert predict_table(rich_folder, saved(tmp_path, RICH), output) == (2, 3)
+    rows = rows_of(output)
+    phases = ["gas", "liquid", "solid"]
+    assert list(rows[0])[4:] == [
+        "y_predicted",
+        "toxic_predicted",
+        "toxic_probability",
+        "phase_predicted",
+        *(f"phase_probability_{phase}" for phase in phases),
+        "error",
+    ]
+    assert [row["error"] for row in rows][:3] == ["", "missing_feature", "bad_feature"]
+    assert all(row["y_predicted"] == row["phase_predicted"] == "" for row in rows[1:4])
+    expected = MolAttn.from_pretrained(rich_folder).predict(
+        ["CCO", "c1ccccc1"], features=[[7, 300], [2, 290]]
+    )
+    for row, values in zip((rows[0], rows[4]), expected, strict=True):
+        found = [row["y_predicted"], row["toxic_probability"]]
+        found += [row[f"phase_probability_{phase}"] for phase in phases]
+        np.testing.assert_allclose([float(cell) for cell in found], values, rtol=1e-5)
+        assert row["toxic_predicted"] == ("yes" if values[1] > 0.5 else "no")
+        assert row["phase_predicted"] == phases[int(np.argmax(values[2:]))]
+
+
+def test_a_feature_that_the_table_lacks_is_named(tmp_path, rich_folder):
+    source = saved(tmp_path, "smiles,ph,T\nC,7,300\n")
+    with pytest.raises(InputError, match=r"'pH' \(a feature of the model\), did you mean 'ph'"):
+        predict_table(rich_folder, source, tmp_path / "out.csv")
+
+
+def test_every_kind_of_file_gives_the_same_predictions(tmp_path, model_folder):
+    smiles = ["CCO", "nonsense", "c1ccccc1", "", "CC"]
+    lines = "".join(f"{text},{n}\n" for n, text in enumerate(smiles))
+    (tmp_path / "in.csv").write_text(f"smiles,n\n{lines}")
+    (tmp_path / "in.csv.gz").write_bytes(gzip.compress(f"smiles,n\n{lines}".encode()))
+    (tmp_path / "in.tsv").write_text(f"smiles,n\n{lines}".replace(",", "\t"))
+    (tmp_path / "in.smi").write_text("smiles\tn\n" + lines.replace(",", "\t"))
+    typed = pa.table({"smiles": [text or None for text in smiles], "n": range(5)})
+    pq.write_table(typed, tmp_path / "in.parquet")
+    found = []
+    for kind in ("csv", "csv.gz", "tsv", "smi", "parquet"):
+        output = tmp_path / ("out." + ("csv" if kind == "smi" else kind))
+        assert predict_table(model_folder, tmp_path / f"in.{kind}", output) == (3, 2)
+        found.append([row.cells for row in open_table(output)])
+    assert [row[1] for row in found[0]] == ["0", "1", "2", "3", "4"]
+    assert [bool(row[4]) for row in found[0]] == [False, True, False, True, False]
+    for rows in found[1:-1]:
+        assert rows == found[0]
+    for row, cells in zip(found[-1], found[0], strict=True):
+        assert (row[:2], row[4]) == (cells[:2], cells[4])
+        if cells[2]:
+            values = [[float(cell) for cell in some[2:4]] for some in (row, cells)]
+            np.testing.assert_allclose(*values, rtol=1e-6)
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert written.select(["smiles", "n"]).equals(typed)
+    assert written.schema.field("y_predicted").type == pa.float64()
+
+
+def test_molecules_of_an_sd_file_are_predicted(tmp_path, model, model_folder):
+    records = [Chem.MolToMolBlock(Chem.MolFromSmiles(text)) for text in ("CCO", "c1ccccc1")]
+    source = tmp_path / "in.sdf"
+    source.write_text(f"{records[0]}> <id>\n7\n\n$$$$\nbroken\n$$$$\n{records[1]}$$$$\n")
+    assert predict_table(model_folder, source, tmp_path / "out.csv") == (2, 1)
+    rows = rows_of(tmp_path / "out.csv")
+    assert [row["id"] for row in rows] == ["7", "", ""]
+    assert rows[1]["error"] == "mol_block"
+    found = [[float(row["y_predicted"]), float(row["z_predicted"])] for row in rows[::2]]
+    np.testing.assert_allclose(found, model.predict(["CCO", "c1ccccc1"]), rtol=1e-5)
+
+
+def test_a_refused_text_is_no_formula_for_a_spreadsheet(tmp_path, model_folder):
+    texts = ["=cmd|' /C calc'!A0", "@SUM(1)", "-2+3+cmd", "+C", "-5", "C=O", "nonsense"]
+    source = saved(tmp_path, "note,smiles\n" + "".join(f'=1+1,"{text}"\n' for text in texts))
+    predict_table(model_folder, source, tmp_path / "out.csv")
+    rows = rows_of(tmp_path / "out.csv")
+    assert [row["smiles"] for row in rows] == [
+        "'=cmd|' /C calc'!A0",
+        "'@SUM(1)",
+        "'-2+3+cmd",
+        "'+C",
+        "-5",
+        "C=O",
+        "nonsense",
+    ]
+    assert {row["note"] for row in rows} == {"=1+1"}
+
+
+def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder, monkeypatch):
+    monkeypatch.setattr(MolAttn, "unscale", lambda self, outputs: outputs + torch.inf)
     source = saved(tmp_path, "smiles\nCCO\n")
-    assert predict_table(broken, source, tmp_path / "out.csv") == (0, 1)
+    assert predict_table(model_folder, source, tmp_path / "out.csv") == (0, 1)
     assert rows_of(tmp_path / "out.csv") == [
         {"smiles": "CCO", "y_predicted": "", "z_predicted": "", "error": "not_finite"}
     ]

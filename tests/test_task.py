@@ -28,6 +28,18 @@ def test_outputs_are_one_number_or_the_probabilities():
     assert [outputs[part] for part in output_slices(TASKS)] == [[0], [1], [2, 3, 4]]
 
 
+def test_cells_are_the_number_or_the_likeliest_class_with_probabilities():
+    assert [task.columns for task in TASKS] == [
+        ("logS_predicted",),
+        ("toxic_predicted", "toxic_probability"),
+        ("phase_predicted", *TASKS[2].output_names),
+    ]
+    assert TASKS[0].cells([-2.5]) == [-2.5]
+    assert TASKS[1].cells([0.75]) == ["yes", 0.75]
+    assert TASKS[1].cells([0.25]) == ["no", 0.25]
+    assert TASKS[2].cells([0.2, 0.3, 0.5]) == ["solid", 0.2, 0.3, 0.5]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

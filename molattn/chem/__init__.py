@@ -9,5 +9,9 @@ from molattn.chem.features import Featurizer as Featurizer
 from molattn.chem.packing import PackedMolecules as PackedMolecules
 from molattn.chem.parse import parse_smiles as parse_smiles
 from molattn.chem.split import Split as Split
+from molattn.chem.split import cluster_split as cluster_split
+from molattn.chem.split import fold_split as fold_split
+from molattn.chem.split import group_split as group_split
+from molattn.chem.split import order_split as order_split
 from molattn.chem.split import random_split as random_split
 from molattn.chem.split import scaffold_split as scaffold_split

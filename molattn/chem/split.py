@@ -1,18 +1,24 @@
 """Train, validation and test sets that no molecule straddles."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rdkit import Chem
-from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from molattn.chem.parse import parse_smiles
+from molattn.chem.groups import Molecule, same_cluster, same_molecule, same_scaffold
 from molattn.errors import InputError
 
-__all__ = ["Split", "random_split", "scaffold_split"]
+__all__ = [
+    "Split",
+    "cluster_split",
+    "fold_split",
+    "group_split",
+    "order_split",
+    "random_split",
+    "scaffold_split",
+]
 
 _NAMES = ("train", "val", "test")
 
@@ -26,7 +32,7 @@ class Split(NamedTuple):
 
 
 def random_split(
-    molecules: Sequence[str | Chem.Mol],
+    molecules: Sequence[Molecule],
     *,
     sizes: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int,
@@ -42,22 +48,16 @@ def random_split(
         InputError: The sizes or the seed are not valid, or a set would be empty.
         SmilesError: A SMILES is not a molecule.
     """
-    wanted = _counts(len(molecules), sizes)
-    groups = _groups(map(Chem.MolToSmiles, _read(molecules)))
-    return _fill(_shuffled(groups, seed), wanted)
+    return group_split(same_molecule(molecules), sizes=sizes, seed=seed, balanced=False)
 
 
 def scaffold_split(
-    molecules: Sequence[str | Chem.Mol],
+    molecules: Sequence[Molecule],
     *,
     sizes: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int,
 ) -> Split:
     """Split by Bemis-Murcko scaffold, balanced: test molecules have scaffolds train has not.
-
-    Scaffolds with more rows than half of the validation or the test set go to train first; the
-    others are dealt in random order. Molecules without rings share the empty scaffold, and
-    chirality does not tell scaffolds apart.
 
     Args:
         molecules: SMILES or molecules, one per row.
@@ -68,34 +68,144 @@ def scaffold_split(
         InputError: The sizes or the seed are not valid, or a set would be empty.
         SmilesError: A SMILES is not a molecule.
 
-    Source: Bemis and Murcko, J. Med. Chem. 1996, 39, 2887; balanced as in Yang et al., J. Chem.
-    Inf. Model. 2019, 59, 3370.
+    Source: balanced as in Yang et al., J. Chem. Inf. Model. 2019, 59, 3370.
     """
-    wanted = _counts(len(molecules), sizes)
-    groups = _shuffled(_groups(map(_scaffold, _read(molecules))), seed)
-    held_out = [count for count in wanted[1:] if count]
-    limit = min(held_out) / 2 if held_out else math.inf
-    # The sort is stable: within each half the random order stays.
-    groups.sort(key=lambda group: len(group) <= limit)
-    return _fill(groups, wanted)
+    return group_split(same_scaffold(molecules), sizes=sizes, seed=seed, balanced=True)
 
 
-def _read(molecules: Iterable[str | Chem.Mol]) -> Iterable[Chem.Mol]:
-    return (parse_smiles(m) if isinstance(m, str) else m for m in molecules)
+def cluster_split(
+    molecules: Sequence[Molecule],
+    *,
+    sizes: Sequence[float] = (0.8, 0.1, 0.1),
+    seed: int,
+    cutoff: float = 0.65,
+) -> Split:
+    """Split by Butina's clusters, balanced: see :func:`molattn.chem.groups.same_cluster`.
+
+    Args:
+        molecules: SMILES or molecules, one per row; at most 50,000 distinct ones.
+        sizes: Fractions of train, validation and test; they sum to 1.
+        seed: Seed of the random order. The same seed gives the same split.
+        cutoff: Largest Tanimoto distance of a molecule from the centre of its cluster.
+
+    Raises:
+        InputError: The sizes or the seed are not valid, there are too many molecules, or a set
+            would be empty.
+        SmilesError: A SMILES is not a molecule.
+    """
+    return group_split(same_cluster(molecules, cutoff), sizes=sizes, seed=seed, balanced=True)
 
 
-def _scaffold(mol: Chem.Mol) -> str:
-    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
+def order_split(
+    groups: Sequence[Sequence[int]],
+    order: Sequence[float],
+    *,
+    sizes: Sequence[float] = (0.8, 0.1, 0.1),
+) -> Split:
+    """Split along an order such as time: the last rows are for the test, those before validate.
+
+    A group stands where its last row does, so that nothing of the future is learned from.
+
+    Args:
+        groups: Rows that stay together, such as :func:`molattn.chem.groups.same_molecule`.
+        order: A number for each row; equal ones keep the order of rows.
+        sizes: Fractions of train, validation and test; they sum to 1.
+
+    Raises:
+        InputError: The sizes are not valid, or a set would be empty.
+    """
+    wanted = _counts(sum(map(len, groups)), sizes)
+    latest = sorted(groups, key=lambda group: max((order[row], row) for row in group))
+    sets: tuple[list[int], list[int], list[int]] = ([], [], [])
+    place = 2
+    for group in reversed(latest):
+        while place and len(sets[place]) >= wanted[place]:
+            place -= 1
+        sets[place].extend(group)
+    return _split(sets, wanted)
 
 
-def _groups(keys: Iterable[str]) -> list[list[int]]:
-    groups: dict[str, list[int]] = {}
-    for row, key in enumerate(keys):
-        groups.setdefault(key, []).append(row)
-    return list(groups.values())
+def group_split(
+    groups: Sequence[Sequence[int]],
+    *,
+    sizes: Sequence[float] = (0.8, 0.1, 0.1),
+    seed: int,
+    balanced: bool,
+) -> Split:
+    """Deal whole groups of rows, in random order.
+
+    Args:
+        groups: Rows that stay together; all rows, each once.
+        sizes: Fractions of train, validation and test; they sum to 1.
+        seed: Seed of the random order. The same seed gives the same split.
+        balanced: Whether groups larger than half of the validation or the test set go to train.
+
+    Raises:
+        InputError: The sizes or the seed are not valid, or a set would be empty.
+    """
+    wanted = _counts(sum(map(len, groups)), sizes)
+    dealt = _shuffled(groups, seed)
+    if balanced:
+        held_out = [count for count in wanted[1:] if count]
+        limit = min(held_out) / 2 if held_out else math.inf
+        # The sort is stable: within each half the random order stays.
+        dealt.sort(key=lambda group: len(group) <= limit)
+    sets: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for group in dealt:
+        for place in (0, 1, 2):
+            if len(sets[place]) + len(group) <= wanted[place]:
+                sets[place].extend(group)
+                break
+        else:
+            sets[0].extend(group)
+    return _split(sets, wanted)
 
 
-def _shuffled(groups: list[list[int]], seed: int) -> list[list[int]]:
+def fold_split(
+    groups: Sequence[Sequence[int]],
+    *,
+    folds: int,
+    fold: int,
+    validation_size: float = 0.1,
+    seed: int,
+) -> Split:
+    """Split for one round of a cross-validation.
+
+    The test sets of all rounds of a seed are together all rows, each once, and of similar size.
+
+    Args:
+        groups: Rows that stay together; all rows, each once.
+        folds: Number of rounds, at least 2.
+        fold: Which of them, counted from 1.
+        validation_size: Fraction of all rows for validation.
+        seed: Seed of the random order. The same seed gives the same split.
+
+    Raises:
+        InputError: The numbers are not valid, or a set would be empty.
+    """
+    if not 2 <= folds <= len(groups):
+        raise InputError(
+            f"folds: got {folds}, expected 2 to {len(groups)}, the number of groups of rows that "
+            "stay together"
+        )
+    if not 1 <= fold <= folds:
+        raise InputError(f"fold: got {fold}, expected 1 to {folds}")
+    parts: list[list[Sequence[int]]] = [[] for _ in range(folds)]
+    sizes = [0] * folds
+    # Large groups first, so that the small ones even out; the sort keeps the random order.
+    for group in sorted(_shuffled(groups, seed), key=len, reverse=True):
+        smallest = sizes.index(min(sizes))
+        parts[smallest].append(group)
+        sizes[smallest] += len(group)
+    others = [group for place, part in enumerate(parts, start=1) if place != fold for group in part]
+    rest, rows = sum(map(len, others)), sum(sizes)
+    share = min(1.0, validation_size * rows / rest)
+    inner = group_split(others, sizes=(1.0 - share, share, 0.0), seed=seed + fold, balanced=True)
+    test = np.array(sorted(row for group in parts[fold - 1] for row in group), dtype=np.int64)
+    return Split(inner.train, inner.val, test)
+
+
+def _shuffled(groups: Sequence[Sequence[int]], seed: int) -> list[Sequence[int]]:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise InputError(f"seed: expected a whole number from 0, got {seed!r}")
     return [groups[i] for i in np.random.default_rng(int(seed)).permutation(len(groups))]
@@ -115,20 +225,11 @@ def _counts(rows: int, sizes: Sequence[float]) -> tuple[int, int, int]:
     return rows - val - test, val, test
 
 
-def _fill(groups: list[list[int]], wanted: tuple[int, int, int]) -> Split:
-    """Deal whole groups: to validation or test while they have room for it, else to train."""
-    sets: tuple[list[int], list[int], list[int]] = ([], [], [])
-    for group in groups:
-        for place in (0, 1, 2):
-            if len(sets[place]) + len(group) <= wanted[place]:
-                sets[place].extend(group)
-                break
-        else:
-            sets[0].extend(group)
+def _split(sets: Sequence[Sequence[int]], wanted: Sequence[int]) -> Split:
     for name, rows, count in zip(_NAMES, sets, wanted, strict=True):
         if count and not rows:
             raise InputError(
                 f"split: no group of molecules is small enough for {name} ({count} rows wanted); "
-                "use a larger fraction or a random split"
+                "use a larger fraction, smaller clusters or a random split"
             )
     return Split(*(np.array(sorted(rows), dtype=np.int64) for rows in sets))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from molattn.chem import Split, random_split, scaffold_split
+from molattn.chem import Split, cluster_split, fold_split, order_split, random_split, scaffold_split
+from molattn.chem.groups import same_cluster, same_molecule
 from molattn.errors import InputError, SmilesError
 
 Splitter = Callable[..., Split]
@@ -104,3 +105,64 @@ def test_sets_that_would_be_empty_are_refused(splitter: Splitter) -> None:
 def test_bad_smiles_is_refused(splitter: Splitter) -> None:
     with pytest.raises(SmilesError, match="valence"):
         splitter(["C", "C#C#C"] * 10, seed=0)
+
+
+def test_cluster_split_keeps_clusters_whole() -> None:
+    some = SMILES[::4]
+    split = cluster_split(some, seed=3)
+    clusters = {row: n for n, rows in enumerate(same_cluster(some)) for row in rows}
+    assert keys_on_two_sides(split, [str(clusters[row]) for row in range(len(some))]) == set()
+    assert all(len(rows) > 20 for rows in split)
+
+
+groupings = st.lists(st.integers(1, 4), min_size=8, max_size=30).map(
+    lambda sizes: [list(range(sum(sizes[:n]), sum(sizes[: n + 1]))) for n in range(len(sizes))]
+)
+
+
+@given(groups=groupings, folds=st.integers(2, 5), seed=st.integers(0, 2**32 - 1))
+def test_folds_test_every_row_once_whole_groups_and_evenly(
+    groups: list[list[int]], folds: int, seed: int
+) -> None:
+    of_row = {row: n for n, group in enumerate(groups) for row in group}
+    splits = [
+        fold_split(groups, folds=folds, fold=fold, validation_size=0.2, seed=seed)
+        for fold in range(1, folds + 1)
+    ]
+    tested = np.concatenate([split.test for split in splits])
+    np.testing.assert_array_equal(np.sort(tested), np.arange(len(of_row)))
+    sizes = [len(split.test) for split in splits]
+    assert max(sizes) - min(sizes) <= max(map(len, groups))
+    for split in splits:
+        np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(len(of_row)))
+        assert keys_on_two_sides(split, [str(of_row[row]) for row in range(len(of_row))]) == set()
+
+
+@pytest.mark.parametrize("folds, fold", [(1, 1), (0, 1), (4, 1), (3, 0), (3, 4)])
+def test_folds_that_make_no_sense_are_refused(folds: int, fold: int) -> None:
+    with pytest.raises(InputError, match="fold"):
+        fold_split([[0], [1], [2, 3]], folds=folds, fold=fold, seed=0)
+
+
+@given(groups=groupings, data=st.data())
+def test_nothing_of_the_test_is_before_what_is_learned(
+    groups: list[list[int]], data: st.DataObject
+) -> None:
+    rows = sum(map(len, groups))
+    order = data.draw(st.lists(st.floats(-1e9, 1e9), min_size=rows, max_size=rows))
+    train, val, test = order_split(groups, order, sizes=(0.6, 0.2, 0.2))
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, val, test])), np.arange(rows))
+    latest = {
+        row: max((order[other], other) for other in group) for group in groups for row in group
+    }
+    assert max(latest[row] for row in train) < min(latest[row] for row in val)
+    assert max(latest[row] for row in val) < min(latest[row] for row in test)
+    largest = max(map(len, groups))
+    for part, size in ((val, 0.2), (test, 0.2)):
+        assert round(size * rows) <= len(part) < round(size * rows) + largest
+
+
+def test_an_order_of_single_rows_is_cut_at_the_sizes() -> None:
+    order = [5.0, 1.0, 4.0, 2.0, 3.0]
+    parts = order_split(same_molecule(["C", "CC", "CCC", "CO", "CN"]), order, sizes=(0.6, 0.2, 0.2))
+    assert [part.tolist() for part in parts] == [[1, 3, 4], [2], [0]]

@@ -1,0 +1,156 @@
+"""Texts to labels: what a target is, chosen from its cells or as asked, and its numbers."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from math import isnan, nan
+
+import numpy as np
+from numpy.typing import NDArray
+
+from molattn.config import TaskChoice
+from molattn.errors import InputError, quoted
+from molattn.task import Task
+
+__all__ = ["LabelError", "infer_task", "is_missing", "label_values", "number"]
+
+_MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER_WITHIN = re.compile(r"[^A-Za-z]*[0-9]")
+_LARGEST = 1e30  # its square still fits a float64, and it a float32
+_POSITIVE = ("1", "true", "yes", "y", "t", "active", "positive", "pos", "+", "toxic", "hit")
+_BINARY_NUMBERS = ({"0", "1"}, {"-1", "1"})
+_MOST_CLASSES_FOUND = 20
+_MOST_CLASSES = 1000
+
+
+class LabelError(InputError):
+    """A label that its task has no use for.
+
+    Args:
+        text: The cell.
+        expected: What would have been right.
+    """
+
+    def __init__(self, text: str, expected: str) -> None:
+        super().__init__(f"got {quoted(text)}, expected {expected}")
+        self.text = text
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a cell is empty or one of na, n/a, #n/a, nan, null, none (any case)."""
+    return text.strip().lower() in _MISSING
+
+
+def number(cell: str) -> float:
+    """Return a cell as a number; NaN where it is missing.
+
+    Raises:
+        LabelError: If the text is neither a finite number of sane size nor missing.
+    """
+    text = cell.strip()
+    if is_missing(text):
+        return nan
+    if not _NUMBER.fullmatch(text):
+        raise LabelError(cell, "a number or an empty cell")
+    value = float(text)
+    if abs(value) > _LARGEST:
+        raise LabelError(cell, f"a number of magnitude below {_LARGEST:g}")
+    return value
+
+
+def infer_task(
+    name: str, cells: Sequence[str], choice: TaskChoice | None = None, unit: str = ""
+) -> Task:
+    """Decide what a target is.
+
+    Asked for nothing, numbers are a regression, unless they are 0 and 1 (or -1 and 1) alone; words
+    are classes, two or at most 20. The positive of two classes is 1, true, yes, active or a like
+    word, otherwise the second in sorted order. Numbers that are equal are one class (``1.0`` and
+    ``1``).
+
+    Args:
+        name: The target.
+        cells: Its labels, some of them not missing.
+        choice: What was asked for, if anything.
+        unit: Unit of a regression.
+
+    Raises:
+        LabelError: A label does not fit; names it.
+        InputError: There are too few or too many classes.
+    """
+    texts = [cell.strip() for cell in cells if not is_missing(cell)]
+    if choice == "regression":
+        return Task(name, unit=unit)
+    distinct = list(dict.fromkeys(texts))
+    numbers = [text for text in distinct if _NUMBER.fullmatch(text)]
+    if choice is None and not _are_classes(distinct, numbers):
+        return Task(name, unit=unit)
+    if len(numbers) == len(distinct):
+        classes = sorted({_class_of_number(text) for text in distinct}, key=int)
+    elif numbers and choice != "multiclass":
+        kinds = Counter(bool(_NUMBER.fullmatch(text)) for text in texts)
+        odd = next(text for text in texts if (text in numbers) == (kinds[True] < kinds[False]))
+        raise LabelError(odd, "numbers alone or words alone as classes")
+    else:
+        classes = sorted(distinct)
+    return _classification(name, classes, choice)
+
+
+def label_values(cells: Sequence[str], task: Task) -> NDArray[np.float64]:
+    """Return labels as numbers, or as places of classes; NaN where missing.
+
+    Raises:
+        LabelError: A label that is no number, or none of the classes; names the first.
+    """
+    if task.kind == "regression":
+        return np.array([number(cell) for cell in cells], dtype=np.float64)
+    places = {label: float(place) for place, label in enumerate(task.classes)}
+    values = np.full(len(cells), nan)
+    for row, cell in enumerate(cells):
+        if is_missing(cell):
+            continue
+        text = cell.strip()
+        if text not in places and _NUMBER.fullmatch(text):
+            text = _class_of_number(text)
+        if text not in places:
+            raise LabelError(cell, f"one of {', '.join(task.classes)} or an empty cell")
+        values[row] = places[text]
+    return values
+
+
+def _are_classes(distinct: Sequence[str], numbers: Sequence[str]) -> bool:
+    if len(numbers) == len(distinct):
+        values = {float(text) for text in distinct}
+        return any(values == set(map(float, pair)) for pair in _BINARY_NUMBERS)
+    # 45% or >5 is a number that somebody has to mend, not the name of a class.
+    if any(_NUMBER_WITHIN.match(text) for text in distinct):
+        return False
+    return 2 <= len(distinct) <= _MOST_CLASSES_FOUND
+
+
+def _class_of_number(text: str) -> str:
+    value = float(text)
+    if isnan(value) or not value.is_integer() or abs(value) > _LARGEST:
+        raise LabelError(text, "whole numbers or words as classes")
+    return str(int(value))
+
+
+def _classification(name: str, classes: list[str], choice: TaskChoice | None) -> Task:
+    expected = {"binary": (2, 2), "multiclass": (3, _MOST_CLASSES)}.get(
+        choice or "", (2, _MOST_CLASSES)
+    )
+    if not expected[0] <= len(classes) <= expected[1]:
+        some = ", ".join(quoted(label) for label in classes[:5])
+        more = ", ..." if len(classes) > 5 else ""
+        raise InputError(
+            f"got {len(classes)} classes ({some}{more}), expected "
+            + ("two" if choice == "binary" else f"{expected[0]} to {expected[1]}")
+            + (f" (--task {choice})" if choice else "")
+        )
+    if len(classes) > 2:
+        return Task(name, "multiclass", tuple(classes))
+    positive = [label for label in classes if label.lower() in _POSITIVE]
+    if len(positive) == 1:
+        classes.sort(key=lambda label: label == positive[0])
+    return Task(name, "binary", tuple(classes))

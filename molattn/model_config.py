@@ -1,0 +1,115 @@
+"""All that a model is besides its weights."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Union
+
+from .chem import Featurizer
+from .config import ArchitectureConfig
+from .errors import InputError
+from .molecules import default_featurizer
+from .task import Task, output_slices
+from .version import __version__
+
+__all__ = ["MolAttnConfig"]
+
+_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class MolAttnConfig:
+    """All that a model is besides its weights.
+
+    Args:
+        tasks: The predicted properties; a text is a regression of that name.
+        architecture: The network.
+        featurizer: What it sees of a molecule.
+        features: Names of further numbers of a molecule, which join the readout.
+
+    Raises:
+        InputError: No task, two of one name, or outputs or features of one name.
+    """
+
+    tasks: tuple[Task, ...]
+    architecture: ArchitectureConfig = field(default_factory=ArchitectureConfig)
+    featurizer: Featurizer = field(default_factory=default_featurizer)
+    features: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        given: Any = (self.tasks,) if isinstance(self.tasks, (str, Task)) else self.tasks
+        tasks = tuple(Task(task) if isinstance(task, str) else task for task in given)
+        object.__setattr__(self, "tasks", tasks)
+        object.__setattr__(self, "features", tuple(self.features))
+        for what, names in (
+            ("tasks", self.targets),
+            ("outputs", self.columns),
+            ("features", self.features),
+        ):
+            if len(set(names)) != len(names) or (what == "tasks" and not names):
+                raise InputError(
+                    f"{what}: got {', '.join(names) or 'none'}, expected distinct names"
+                )
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the tasks."""
+        return tuple(task.name for task in self.tasks)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of all that is predicted, in the order of a prediction's columns."""
+        return tuple(name for task in self.tasks for name in task.output_names)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of a table of predictions: those of each task in turn."""
+        return tuple(name for task in self.tasks for name in task.columns)
+
+    def cells(self, outputs: Sequence[float]) -> list[Union[float, str]]:
+        """Return the cells of those columns for one molecule's finite outputs."""
+        return [
+            cell
+            for task, part in zip(self.tasks, output_slices(self.tasks), strict=True)
+            for cell in task.cells(outputs[part])
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types, with the versions that wrote it."""
+        return {
+            "format": _FORMAT,
+            "molattn_version": __version__,
+            "tasks": [task.to_dict() for task in self.tasks],
+            "architecture": asdict(self.architecture),
+            "featurizer": self.featurizer.to_dict(),
+            "features": list(self.features),
+        }
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, Any]) -> "MolAttnConfig":
+        """Read what :meth:`to_dict` gave.
+
+        Raises:
+            InputError: Another format, or a key that is missing or unknown.
+        """
+        if config.get("format") != _FORMAT:
+            raise InputError(
+                f"model config: got format {config.get('format')!r} of molattn "
+                f"{config.get('molattn_version')!r}, expected {_FORMAT}"
+            )
+        expected = {"format", "molattn_version"} | {f.name for f in fields(cls)}
+        _check_keys("model config", config, expected)
+        options = config["architecture"]
+        _check_keys(
+            "model config, architecture", options, {f.name for f in fields(ArchitectureConfig)}
+        )
+        return cls(
+            tasks=tuple(Task.from_dict(task) for task in config["tasks"]),
+            architecture=ArchitectureConfig(**options),
+            featurizer=Featurizer.from_dict(config["featurizer"]),
+            features=tuple(config["features"]),
+        )
+
+
+def _check_keys(where: str, got: Mapping[str, Any], expected: set[str]) -> None:
+    for name in sorted(set(got) ^ expected):
+        raise InputError(f"{where}: {'unknown' if name in got else 'missing'} key {name!r}")

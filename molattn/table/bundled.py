@@ -1,0 +1,31 @@
+"""The table that comes with the package."""
+
+from pathlib import Path
+
+from molattn.errors import InputError
+
+__all__ = ["BUNDLED_TARGET", "BUNDLED_UNIT", "bundled_dataset"]
+
+BUNDLED_TARGET = "logS"
+BUNDLED_UNIT = "log mol/L"
+
+
+def bundled_dataset() -> Path:
+    """Return the file of the 1,282 measured aqueous solubilities that come with the package.
+
+    Columns name, smiles, logS (log mol/L) and split (train, test).
+
+    Raises:
+        InputError: If this installation lacks it.
+    """
+    package = Path(__file__).parents[1]
+    places = (
+        package.parent / "datasets",
+        package,  # where the build puts it in a wheel
+    )
+    for place in places:
+        if (place / "solubility.csv").is_file():
+            return place / "solubility.csv"
+    raise InputError(
+        "solubility.csv, the bundled data set, was not installed; give a table of your own"
+    )

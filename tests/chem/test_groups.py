@@ -1,0 +1,61 @@
+"""Groups of rows, held to RDKit's own clustering and to plain readings of the definitions."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from rdkit import Chem, DataStructs
+from rdkit.Chem import AllChem
+from rdkit.ML.Cluster import Butina
+
+from molattn.chem import groups
+from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
+from molattn.errors import InputError
+
+with (Path(__file__).parents[2] / "datasets/solubility.csv").open(encoding="utf-8") as file:
+    SMILES = [row["smiles"] for row in csv.DictReader(file)]
+
+
+def test_a_molecule_is_one_however_it_is_written():
+    assert same_molecule(["OCC", "C", "CCO", "[CH4]", "C[13CH3]", "CC"]) == [
+        [0, 2],
+        [1, 3],
+        [4],
+        [5],
+    ]
+
+
+def test_a_scaffold_is_rings_and_what_joins_them():
+    rows = ["c1ccccc1C", "CCO", "Oc1ccccc1", "C1CC1", "C", "C[C@H]1CCO1", "C[C@@H]1CCO1"]
+    assert same_scaffold(rows) == [[0, 2], [1, 4], [3], [5, 6]]
+
+
+@pytest.mark.parametrize("cutoff", [0.3, 0.65, 0.9])
+def test_clusters_are_those_of_rdkit(cutoff):
+    some = list(dict.fromkeys(Chem.CanonSmiles(smiles) for smiles in SMILES[::5]))
+    prints = [
+        AllChem.GetMorganGenerator(radius=2, fpSize=2048).GetFingerprint(Chem.MolFromSmiles(text))
+        for text in some
+    ]
+    distances = [
+        1.0 - similarity
+        for place in range(1, len(prints))
+        for similarity in DataStructs.BulkTanimotoSimilarity(prints[place], prints[:place])
+    ]
+    expected = Butina.ClusterData(distances, len(prints), cutoff, isDistData=True)
+    assert sorted(map(sorted, same_cluster(some, cutoff))) == sorted(map(sorted, expected))
+
+
+def test_duplicates_join_the_cluster_of_their_molecule_and_do_not_weigh():
+    once = same_cluster(SMILES[:40])
+    twice = same_cluster(SMILES[:40] + SMILES[:40])
+    assert sorted(sorted(row for row in cluster if row < 40) for cluster in twice) == sorted(once)
+    for cluster in twice:
+        assert {row % 40 for row in cluster} == {row for row in cluster if row < 40}
+
+
+def test_more_molecules_than_can_be_compared_are_refused(monkeypatch):
+    monkeypatch.setattr(groups, "MOST_CLUSTERED", 3)
+    with pytest.raises(InputError, match="got 4 distinct molecules, expected at most 3"):
+        same_cluster(["C", "CC", "CCC", "CCCC", "C"])
+    assert same_cluster(["C", "CC", "CCC", "C"])
