@@ -250,7 +250,7 @@ def test_what_the_module_needs_and_data_lacks_is_named():
         def forward(self, x, edges):
             return x
 
-    with pytest.raises(ValueError, match="Other.forward needs 'edges', which data lacks: it has"):
+    with pytest.raises(ValueError, match=r"Other\.forward needs 'edges', which data lacks: it has"):
         assert_permutation_equivariant(Other(), graph())
 
 
@@ -261,5 +261,5 @@ def test_a_sparse_adjacency_is_refused():
         def forward(self, x, adj_t):
             return x
 
-    with pytest.raises(ValueError, match="adj_t: got torch.sparse_coo, expected edge_index"):
+    with pytest.raises(ValueError, match=r"adj_t: got torch\.sparse_coo, expected edge_index"):
         assert_permutation_equivariant(Sparse(), data)
