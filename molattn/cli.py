@@ -8,21 +8,26 @@ so that ``--help`` answers at once.
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, ArgumentCollection, CycloptsError, Group, Parameter, Token
+from cyclopts.config import Dict
 
 from molattn.config import (
     ArchitectureConfig,
     DataConfig,
     OptimisationConfig,
     PredictConfig,
+    ReportConfig,
     TrainConfig,
+    changed_options,
 )
-from molattn.errors import InputError, MolattnError
+from molattn.errors import InputError, MolattnError, quoted
+from molattn.help_format import print_group
 from molattn.version import __version__
 
 if TYPE_CHECKING:
@@ -34,18 +39,21 @@ _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
 _LONGEST_NAME = 60
 
-_TRAIN_EXAMPLES = """
-Examples:
-
+_TRAIN_EXAMPLES = """Examples:
   molattn train
-
   molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
+  molattn train --config runs/assay/config.yaml --seed 1
+  molattn train --resume runs/assay
 """
-_PREDICT_EXAMPLE = """
-Example:
-
+_PREDICT_EXAMPLE = """Example:
   molattn predict runs/solubility molecules.csv --output predictions.csv
 """
+
+
+def _shown_default(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "" if value is None or value == () else str(value)
 
 
 def _section(group: Group) -> Parameter:
@@ -54,19 +62,52 @@ def _section(group: Group) -> Parameter:
         group=group,
         negative_iterable=(),
         consume_multiple=True,
-        show_default=lambda value: value if value != () else "none",
+        show_default=_shown_default,
     )
 
 
-_DATA, _TRAINING, _NETWORK, _PREDICTION, _OUTPUT = (
+_RUN, _DATA, _TRAINING, _NETWORK, _REPORT, _PREDICTION, _OUTPUT = (
     Group(title, sort_key=place)
-    for place, title in enumerate(("Data", "Training", "Network", "Prediction", "Output"))
+    for place, title in enumerate(
+        ("Run", "Data", "Training", "Network", "Report", "Prediction", "Output")
+    )
 )
+
+
+def _from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Take what the command line leaves open from the file of --config or the run of --resume."""
+    given = {name: argument for argument in arguments for name in argument.names}
+    tokens = [given[name].tokens for name in ("--config", "--resume") if name in given]
+    if not any(tokens):
+        return
+    if all(tokens):
+        raise InputError("--resume: a run goes on with its own options, expected no --config")
+
+    from molattn.config_file import read_config_file
+
+    path = Path((tokens[0] or tokens[1])[0].value)
+    if not tokens[0]:
+        from molattn.run_folder import CONFIG_FILE, unfinished_run
+
+        folder = unfinished_run(path)
+        if folder is None:
+            return
+        path = folder / CONFIG_FILE
+    content = read_config_file(path)
+    file = content.pop("file", None)
+    (table,) = (argument for argument in arguments if argument.field_info.name == "table")
+    if file is not None and not table.tokens:
+        table.append(Token(value=str(file), source=str(path)))
+    options = {name: value for section in content.values() for name, value in section.items()}
+    Dict(options, source=str(path), use_commands_as_keys=False)(app, commands, arguments)
 
 
 app = App(
     name="molattn",
     help="Attention models of molecules: train one on a table, predict with it.",
+    config=_from_file,
+    help_format="plaintext",
+    help_formatter=print_group,
     version=__version__,
     suppress_keyboard_interrupt=False,
 )
@@ -77,10 +118,14 @@ def train(
     table: Annotated[Path | None, Parameter(name="DATA")] = None,
     /,
     *,
-    output: Annotated[Path | None, Parameter(group=_OUTPUT)] = None,
+    output: Annotated[Path | None, Parameter(group=_RUN)] = None,
+    config_file: Annotated[Path | None, Parameter(name="--config", group=_RUN)] = None,
+    resume: Annotated[Path | None, Parameter(group=_RUN)] = None,
+    overwrite: Annotated[bool, Parameter(group=_RUN, negative=(), show_default=False)] = False,
     data: Annotated[DataConfig, _section(_DATA)] = DataConfig(),
     architecture: Annotated[ArchitectureConfig, _section(_NETWORK)] = ArchitectureConfig(),
     optimisation: Annotated[OptimisationConfig, _section(_TRAINING)] = OptimisationConfig(),
+    report: Annotated[ReportConfig, _section(_REPORT)] = ReportConfig(),
 ) -> None:
     """Train a model on a CSV of SMILES and numbers.
 
@@ -88,27 +133,46 @@ def train(
         table: Table with a header; without one, 1,282 measured aqueous solubilities.
         output: Folder for the run: the model, its scores, plots and predictions; by default
             runs/NAME after the table. A former run in it is replaced.
+        config_file: YAML file of options; config.yaml of a run repeats it. The command line wins.
+        resume: Go on with an interrupted run, by the name of its --output, with the same options
+            and table, to the very weights it would have had. Until a run is finished it is kept in
+            OUTPUT.unfinished.
+        overwrite: Begin anew where an unfinished run has the name of --output.
     """
-    config = _with_bundled_data(table, data, architecture, optimisation)
-    output = output or _new_folder(Path("runs"), Path(config.file).stem)
+    config = _with_bundled_data(
+        TrainConfig(str(table or ""), data, architecture, optimisation, report)
+    )
+    if resume is not None and (output is not None or overwrite):
+        raise InputError("--resume: names the folder already, expected no --output or --overwrite")
 
-    from molattn.report import run_folder, score_run, score_table, target_label, write_run
-    from molattn.training import train
+    from molattn.run_folder import CONFIG_FILE, free_folder, run_folder, unfinished_run
 
     console = _console()
-    with run_folder(output) as folder:
-        run = train(config, console)
-        scores = score_run(run)
+    if resume is not None:
+        unfinished = unfinished_run(resume)
+        if unfinished is None:
+            _say(console, f"{resume} is finished: there is nothing to resume")
+            return
+        _check_unchanged(config, unfinished)
+    output = resume or output or free_folder(Path("runs") / _folder_name(config.file))
+
+    from molattn.config_file import write_config_file
+    from molattn.report import score_run, score_table, write_run
+    from molattn.training import train
+
+    with (
+        _resumable(output),
+        run_folder(output, resume=resume is not None, overwrite=overwrite) as folder,
+    ):
+        write_config_file(folder / CONFIG_FILE, config)
+        run = train(config, console, folder)
+        scores = score_run(run, console)
         write_run(run, scores, folder)
-    names, units = config.data.target_columns, config.data.target_units
-    labels = map(target_label, names, units or [""] * len(names))
-    console.print(score_table(scores, dict(zip(names, labels, strict=True))), markup=False)
-    console.print(
+    console.print(score_table(scores, run), markup=False)
+    _say(
+        console,
         f"best epoch {run.history.best} of {len(run.history.epochs)}, {run.seconds:.0f} s; "
         f"written to {output}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
     )
 
 
@@ -133,12 +197,7 @@ def predict(
 
     console = _console()
     counts = predict_table(model, table, output, config, console)
-    console.print(
-        f"{counts.predicted} predicted, {counts.refused} refused; written to {output}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    _say(console, f"{counts.predicted} predicted, {counts.refused} refused; written to {output}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -156,8 +215,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except (InputError, CycloptsError) as error:
         return _fail(str(error), 2)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    except KeyboardInterrupt as interrupt:
+        return _fail(str(interrupt) or "interrupted", 130)
     except MolattnError as error:
         return _fail(str(error), 1)
     except Exception as error:
@@ -174,34 +233,57 @@ def run() -> None:
     sys.exit(main())
 
 
-def _with_bundled_data(
-    table: Path | None,
-    data: DataConfig,
-    architecture: ArchitectureConfig,
-    optimisation: OptimisationConfig,
-) -> TrainConfig:
-    if table is None:
-        from molattn.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset
+def _with_bundled_data(config: TrainConfig) -> TrainConfig:
+    if config.file:
+        return config
 
-        table = bundled_dataset()
-        if data.target_columns in ((), (BUNDLED_TARGET,)):
-            data = replace(
-                data,
-                target_columns=(BUNDLED_TARGET,),
-                target_units=data.target_units or (BUNDLED_UNIT,),
-            )
-        if data.split is None and data.split_column is None:
-            data = replace(data, split_column="split")
-    return TrainConfig(str(table), data, architecture, optimisation)
+    from molattn.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset
+
+    data = config.data
+    if data.target_columns in ((), (BUNDLED_TARGET,)):
+        data = replace(
+            data,
+            target_columns=(BUNDLED_TARGET,),
+            target_units=data.target_units or (BUNDLED_UNIT,),
+        )
+    if data.split is None and data.split_column is None:
+        data = replace(data, split_column="split")
+    return replace(config, file=str(bundled_dataset()), data=data)
 
 
-def _new_folder(parent: Path, name: str) -> Path:
-    name = re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII)[:_LONGEST_NAME]
-    folder, number = parent / name, 1
-    while folder.exists():
-        number += 1
-        folder = parent / f"{name}-{number}"
-    return folder
+def _check_unchanged(config: TrainConfig, unfinished: Path) -> None:
+    from molattn.config_file import read_config_file
+    from molattn.run_folder import CONFIG_FILE
+
+    former = TrainConfig.from_dict(read_config_file(unfinished / CONFIG_FILE))
+    for option, was, now in changed_options(former.to_dict(), config.to_dict()):
+        raise InputError(
+            f"{option}: got {quoted(now)}, but the unfinished run in {unfinished} has "
+            f"{quoted(was)}; expected the same, or a new run"
+        )
+
+
+@contextmanager
+def _resumable(output: Path) -> Iterator[None]:
+    """Say how to go on with a run that is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        from molattn.run_folder import has_checkpoint
+
+        if not has_checkpoint(output):
+            raise
+        raise KeyboardInterrupt(
+            f"interrupted; molattn train --resume {output} goes on"
+        ) from interrupt
+
+
+def _folder_name(file: str) -> str:
+    return re.sub(r"[^\w.+-]+", "_", Path(file).stem, flags=re.ASCII)[:_LONGEST_NAME]
+
+
+def _say(console: "Console", line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _console() -> "Console":

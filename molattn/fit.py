@@ -38,11 +38,11 @@ from molattn.optimise import (
 from molattn.progress import TrainingProgress
 from molattn.reproducible import seeded, threads
 
-__all__ = ["ABOUT", "TENSORBOARD_FOLDER", "fit"]
+__all__ = ["ABOUT", "epochs_done", "fit"]
 
 ABOUT = "molattn_about"
 """Key of a checkpoint under which ``about`` of :func:`fit` is kept."""
-TENSORBOARD_FOLDER = "tensorboard"
+_TENSORBOARD_FOLDER = "tensorboard"
 _STATE = "molattn_state"
 _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
@@ -116,6 +116,11 @@ def fit(
     model.load_state_dict(best.state)
     model.cpu().eval()
     return History(module.epochs, best.epoch, module.seconds)
+
+
+def epochs_done(checkpoint: Mapping[str, Any]) -> int:
+    """Return how many epochs the training of a checkpoint has finished."""
+    return len(checkpoint[_STATE]["epochs"])
 
 
 class _Training(pl.LightningModule):
@@ -228,7 +233,7 @@ class _Training(pl.LightningModule):
     def load_if_finished(self, checkpoint: dict[str, Any], best: "_KeepBest") -> bool:
         """Take over a training that needs no further epoch; return whether it was one."""
         best.load_state_dict(checkpoint["callbacks"][best.state_key])
-        count = len(checkpoint[_STATE]["epochs"])
+        count = epochs_done(checkpoint)
         if count < self.config.epochs and not best.is_exhausted(count):
             return False
         self.on_load_checkpoint(checkpoint)
@@ -349,8 +354,8 @@ def _tensorboard(
             "pip install 'molattn[tensorboard]'"
         )
     # What an interrupted training logged after its checkpoint is logged again.
-    epochs = 0 if former is None else len(former[_STATE]["epochs"])
-    return TensorBoardLogger(folder, TENSORBOARD_FOLDER, "", purge_step=epochs + 1)
+    epochs = 0 if former is None else epochs_done(former)
+    return TensorBoardLogger(folder, _TENSORBOARD_FOLDER, "", purge_step=epochs + 1)
 
 
 def _run(

@@ -16,7 +16,7 @@ from molattn.chem.split import Split
 from molattn.config import TrainConfig, changed_options
 from molattn.dataset import TrainingTable, describe_tasks, read_training_table
 from molattn.errors import InputError, quoted
-from molattn.fit import ABOUT, fit
+from molattn.fit import ABOUT, epochs_done, fit
 from molattn.leakage import Leakage, find_leakage
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import History
@@ -40,6 +40,7 @@ class TrainingRun:
         model: The model, in evaluation mode on the CPU.
         history: How training went.
         seconds: Seconds spent reading and training.
+        digest: SHA-256 of the table.
     """
 
     config: TrainConfig
@@ -49,6 +50,7 @@ class TrainingRun:
     model: MolAttn
     history: History
     seconds: float
+    digest: str
 
 
 def train(
@@ -104,12 +106,15 @@ def train(
             folder=folder,
             about=about,
         )
-    return TrainingRun(config, table, parts, leakage, model, history, reading + history.seconds)
+    return TrainingRun(
+        config, table, parts, leakage, model, history, reading + history.seconds, about["data"]
+    )
 
 
 def _check_same(path: Path, about: Mapping[str, Any], table: Path, console: Console | None) -> None:
     """Refuse to go on with a training of other options or data."""
-    former = read_checkpoint(path)[ABOUT]
+    checkpoint = read_checkpoint(path)
+    former = checkpoint[ABOUT]
     for option, was, now in changed_options(former["config"], about["config"]):
         raise InputError(
             f"{option}: got {quoted(now)}, but the unfinished run in {path.parent} has "
@@ -123,6 +128,7 @@ def _check_same(path: Path, about: Mapping[str, Any], table: Path, console: Cons
     for package, was in former["versions"].items():
         if was != (now := about["versions"][package]):
             _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")
+    _say(console, f"going on after epoch {epochs_done(checkpoint)}")
 
 
 def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer) -> MolAttn:

@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +12,15 @@ from pathlib import Path
 import pytest
 
 from molattn import cli
+from molattn.artefact import WEIGHTS_FILE
 from molattn.cli import main
-from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, PredictConfig
+from molattn.config import (
+    ArchitectureConfig,
+    DataConfig,
+    OptimisationConfig,
+    PredictConfig,
+    ReportConfig,
+)
 from molattn.errors import MolattnError
 from molattn.table import bundled_dataset
 
@@ -91,17 +99,18 @@ def test_train_tells_scores_baseline_and_skipped_rows(small_table, capsys):
     printed = capsys.readouterr()
     assert printed.err == ""
     assert "40 rows used, 1 skipped (line 42:" in printed.out.replace("\n", " ")
-    for word in ("RMSE", "MAE", "R²", "logS (log mol/L)", "predict the mean", "runs/small"):
+    for word in ("RMSE", "MAE", "R²", "logS (log mol/L)", "predict the mean", "random forest"):
         assert word in printed.out
     metrics = json.loads(Path("runs/small/metrics.json").read_text())
-    for part in ("test", "baseline"):
+    assert "written to runs/small" in printed.out
+    for part in ("test", "baseline", "random_forest"):
         assert f"{metrics[part]['logS']['rmse']:.3f}" in printed.out
 
 
 def test_without_a_table_the_bundled_set_is_split_as_published(monkeypatch):
     seen = []
 
-    def train(config, console):
+    def train(config, console, folder):
         seen.append(config)
         raise MolattnError("enough")
 
@@ -190,7 +199,11 @@ def test_what_a_user_typed_is_escaped_and_cut(capsys):
 @pytest.mark.parametrize(
     "command, kinds, example",
     [
-        ("train", [DataConfig, ArchitectureConfig, OptimisationConfig], "molattn train assay.csv"),
+        (
+            "train",
+            [DataConfig, ArchitectureConfig, OptimisationConfig, ReportConfig],
+            "molattn train assay.csv",
+        ),
         ("predict", [PredictConfig], "molattn predict runs/solubility"),
     ],
 )
@@ -199,9 +212,9 @@ def test_help_names_every_option_with_default_and_example(capsys, command, kinds
     text = capsys.readouterr().out
     options = [field.name for kind in kinds for field in fields(kind)]
     for name in [*options, "output"]:
-        assert f"--{name.replace('_', '-')}" in text
+        assert re.search(rf"--(\[no-\])?{name.replace('_', '-')}\b", text)
     defaults = [field.default for kind in kinds for field in fields(kind)]
-    assert text.count("[default: ") >= sum(default is not None for default in defaults)
+    assert text.count("default: ") >= sum(default not in (None, ()) for default in defaults)
     assert example in text
     assert "--empty" not in text
     assert len(text.splitlines()) <= 100  # two screens
@@ -222,7 +235,8 @@ def test_help_comes_within_a_second_and_loads_nothing_heavy():
 
 
 def test_scripts_are_the_commands(small_table):
-    done = shell(SCRIPTS / "train.py", small_table, "--target-columns", "logS", *TINY)
+    words = [small_table, "--target-columns", "logS", "--no-baselines", *TINY]
+    done = shell(SCRIPTS / "train.py", *words)
     assert (done.returncode, done.stderr) == (0, "")
     done = shell(SCRIPTS / "predict.py", "runs/small", small_table, "--output", "out.csv")
     assert (done.returncode, done.stderr) == (0, "")
@@ -233,23 +247,106 @@ def test_scripts_are_the_commands(small_table):
     assert sorted(os.listdir()) == ["out.csv", "runs"]
 
 
-def test_an_interrupt_ends_with_130_and_one_line(small_table):
-    endless = " ".join(TINY).replace("--epochs 2", "--epochs 100000 --patience 100000").split()
-    words = ["train", str(small_table), "--target-columns", "logS", *endless]
+def start(*words):
+    """Start a training that lasts, and wait for its first checkpoint in runs/small."""
     process = subprocess.Popen(
-        [sys.executable, "-c", "from molattn.cli import run; run()", *words],
+        [sys.executable, "-c", "from molattn.cli import run; run()", "train", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=ONE_THREAD,
     )
-    assert process.stdout is not None
-    process.stdout.readline()  # the counts of rows: training follows
-    time.sleep(1.0)
+    while not Path("runs/small.unfinished/checkpoint.safetensors").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    return process
+
+
+LONG = [*TINY[:-6], "--epochs", "30", "--patience", "30", "--batch-size", "8", "--device", "cpu"]
+
+
+def test_a_killed_run_is_found_and_resumed_by_its_name_bit_for_bit(small_table, capsys):
+    words = [small_table, "--target-columns", "logS", "--no-baselines", *LONG]
+    process = start(*words, "--output", "runs/small")
+    process.kill()
+    process.communicate()
+    assert os.listdir("runs") == ["small.unfinished"]
+    unfinished = ["train", "--resume", "runs/small"]
+    line = refused(capsys, 2, ["train", *words, "--output", "runs/small"])
+    assert "--resume runs/small goes on with it" in line
+    for option, value, was in (("--epochs", 31, 30), ("--width", 16, 8), ("--split", "order", "")):
+        more = ["--order-column", "logS"] if value == "order" else []
+        line = refused(capsys, 2, [*unfinished, option, value, *more])
+        assert f"{option}: got" in line
+        assert f"has {was}" in line
+    assert "expected no --output" in refused(capsys, 2, [*unfinished, "--output", "x"])
+    assert "no --config" in refused(capsys, 2, [*unfinished, "--config", "x"])
+    assert main(unfinished) == 0
+    shown = capsys.readouterr().out
+    assert "going on after epoch" in shown
+    assert "written to runs/small" in shown
+    assert os.listdir("runs") == ["small"]
+    assert main(["train", *map(str, words), "--output", "runs/whole"]) == 0
+    resumed, whole = (Path("runs", name, "model", WEIGHTS_FILE) for name in ("small", "whole"))
+    assert resumed.read_bytes() == whole.read_bytes()
+    assert (
+        Path("runs/small/predictions.csv").read_text()
+        == Path("runs/whole/predictions.csv").read_text()
+    )
+    capsys.readouterr()
+    assert main(unfinished) == 0
+    assert "is finished" in capsys.readouterr().out
+
+
+def test_an_interrupt_ends_with_130_and_the_way_to_go_on(small_table):
+    endless = [word.replace("30", "100000") for word in LONG]
+    process = start(small_table, "--target-columns", "logS", *endless)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (130, "error: interrupted\n")
-    assert os.listdir() == []
+    line = "error: interrupted; molattn train --resume runs/small goes on\n"
+    assert (process.returncode, errors) == (130, line)
+    assert os.listdir("runs") == ["small.unfinished"]
+
+
+def test_a_changed_table_is_refused_by_name(small_table, capsys, monkeypatch):
+    Path("t.csv").write_bytes(small_table.read_bytes())
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("molattn.report.score_run", interrupt)
+        words = ["t.csv", "--target-columns", "logS", *TINY, "--output", "runs/t"]
+        assert main(["train", *words]) == 130
+    Path("t.csv").write_bytes(small_table.read_bytes() + b"x,CC,1,train\n")
+    capsys.readouterr()
+    line = refused(capsys, 2, ["train", "--resume", "runs/t"])
+    assert "t.csv: the file has changed" in line
+    Path("t.csv").write_bytes(small_table.read_bytes())
+    assert main(["train", "--resume", "runs/t"]) == 0
+    assert "there is no unfinished run" in refused(capsys, 2, ["train", "--resume", "runs/u"])
+
+
+def test_the_config_of_a_run_repeats_it_and_the_command_line_wins(
+    run_folder, small_table, tmp_path, capsys
+):
+    config = str(run_folder / "config.yaml")
+    assert main(["train", "--config", config, "--output", "again"]) == 0
+    weights = [path / "model" / WEIGHTS_FILE for path in (run_folder, tmp_path / "again")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert Path("again/config.yaml").read_text() == Path(config).read_text()
+    Path("few.yaml").write_text("optimisation: {epochs: 1, seed: 3}\nreport: {baselines: false}\n")
+    few = [str(small_table), "--config", "few.yaml", "--target-columns", "logS", *TINY]
+    assert main(["train", *few, "--output", "few"]) == 0
+    metrics = json.loads(Path("few/metrics.json").read_text())
+    assert (metrics["epochs"], metrics["seed"]) == (2, 3)  # TINY says 2
+    assert "baseline" not in metrics
+    capsys.readouterr()
+    Path("few.yaml").write_text("optimisation: {epoch: 1}")
+    line = refused(capsys, 2, ["train", "--config", "few.yaml"])
+    assert "few.yaml, optimisation: unknown option 'epoch', did you mean 'epochs'?" in line
+    Path("few.yaml").write_text("optimisation: {epochs: many}")
+    assert "epochs" in refused(capsys, 2, ["train", "--config", "few.yaml"])
 
 
 def test_the_version_is_told(capsys):

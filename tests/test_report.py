@@ -1,21 +1,28 @@
 import csv
+import io
 import json
 import struct
 from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from sklearn.metrics import r2_score
+from rich.console import Console
+from sklearn.metrics import r2_score, roc_auc_score
 
-from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
-from molattn.errors import InputError
+from molattn.config import (
+    ArchitectureConfig,
+    DataConfig,
+    OptimisationConfig,
+    ReportConfig,
+    TrainConfig,
+)
+from molattn.config_file import read_config_file
 from molattn.model import MolAttn
-from molattn.optimise import Epoch, History
-from molattn.report import learning_curve, parity_plot, run_folder, score_run, write_run
+from molattn.report import score_run, score_table, write_run
 from molattn.training import train
-
-nan = float("nan")
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +42,33 @@ def run(tmp_path_factory):
 def folder(run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     write_run(run, score_run(run), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classes_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "classes.csv"
+    colours = ["red", "green", "blue", ""]
+    rows = "".join(
+        f"{'C' * (n % 40 + 1)}{'O' * (n % 2)},{n % 2},{colours[n % 4]}\n" for n in range(60)
+    )
+    path.write_text(f"smiles,b,c\n{rows}")
+    data = DataConfig(
+        target_columns=("b", "c"),
+        task=("binary", "multiclass"),
+        validation_size=0.2,
+        test_size=0.3,
+    )
+    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+    quick = OptimisationConfig(epochs=2, batch_size=8, device="cpu", balance_classes=True)
+    run = train(TrainConfig(str(path), data, small, quick, ReportConfig(bootstrap=200)))
+    return run, score_run(run)
+
+
+@pytest.fixture(scope="module")
+def classes_folder(classes_run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classes")
+    write_run(*classes_run, folder)
     return folder
 
 
@@ -74,18 +108,23 @@ def test_metrics_follow_from_the_predictions(run, folder):
     )
 
 
-def test_metrics_count_rows_and_name_what_made_them(folder):
+def test_metrics_count_rows_and_name_what_made_them(run, folder):
     metrics = json.loads((folder / "metrics.json").read_text())
     counts = ("rows_in", "rows_used", "rows_skipped", "rows_train", "rows_validation", "rows_test")
     assert [metrics[count] for count in counts] == [31, 30, 1, 18, 6, 6]
     assert metrics["seed"] == 4
-    assert metrics["units"] == {"y": "mg", "$z_1": ""}
+    assert metrics["data_sha256"] == sha256(Path(run.config.file).read_bytes()).hexdigest()
+    assert [(task["name"], task["unit"]) for task in metrics["tasks"]] == [
+        ("y", "mg"),
+        ("$z_1", ""),
+    ]
     assert {"molattn", "torch", "rdkit", "python"} <= set(metrics["versions"])
 
 
 def test_the_config_says_what_was_asked_for(run, folder):
     written = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     assert written == run.config.to_dict()
+    assert TrainConfig.from_dict(read_config_file(folder / "config.yaml")) == run.config
 
 
 def test_history_and_skipped_rows_are_tables(run, folder):
@@ -99,89 +138,66 @@ def test_history_and_skipped_rows_are_tables(run, folder):
     assert skipped["reason"]
 
 
-def test_plots_are_png_pictures_of_readable_size(folder):
-    for name in ("learning_curve.png", "parity.png"):
-        content = (folder / name).read_bytes()
+def test_plots_are_png_pictures_of_readable_size(folder, classes_folder):
+    for path in (
+        folder / "learning_curve.png",
+        folder / "parity.png",
+        classes_folder / "roc_pr.png",
+        classes_folder / "calibration.png",
+    ):
+        content = path.read_bytes()
         assert content.startswith(b"\x89PNG")
         width, height = struct.unpack(">II", content[16:24])
         assert min(width, height) >= 500
+    assert not (folder / "roc_pr.png").exists()
+    assert not (classes_folder / "parity.png").exists()
 
 
-def test_the_parity_plot_shows_labelled_rows_with_names_units_and_scores():
-    prediction = np.array([[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]])
-    target = np.array([[1.5, nan], [2.0, 5.0], [nan, nan]])
-    scores = {
-        "y": {"rmse": 0.25, "mae": 0.2, "r2": 0.9, "count": 2},
-        "$z_1": {"rmse": 2.0, "mae": 2.0, "r2": None, "count": 1},
-    }
-    figure = parity_plot(prediction, target, ["y", "$z_1"], ["mg", ""], scores)
-    first, second = figure.axes
-    assert first.collections[0].get_offsets().tolist() == [[1.5, 1.0], [2.0, 2.0]]
-    assert second.collections[0].get_offsets().tolist() == [[5.0, 3.0]]
-    assert (first.get_xlabel(), first.get_ylabel()) == ("measured y (mg)", "predicted y (mg)")
-    assert second.get_xlabel() == r"measured \$z_1"
-    assert first.get_title() == "RMSE 0.250   MAE 0.200   R² 0.900   n = 2"
-    assert "R² -" in second.get_title()
-    assert first.get_xlim() == first.get_ylim()
+def test_scores_of_classes_follow_from_the_predictions(classes_run, classes_folder):
+    run, scores = classes_run
+    metrics = json.loads((classes_folder / "metrics.json").read_text())
+    truth = run.table.targets[run.parts.test]
+    assert metrics["test"]["b"]["roc_auc"] == pytest.approx(
+        roc_auc_score(truth[:, 0], scores.prediction[:, 0])
+    )
+    assert metrics["test"]["c"]["count"] == np.sum(~np.isnan(truth[:, 1]))
+    assert metrics["tasks"][1]["classes"] == ["blue", "green", "red"]
+    share = np.nanmean(run.table.targets[run.parts.train, 0])
+    assert metrics["baseline"]["b"]["brier"] == pytest.approx(np.mean((truth[:, 0] - share) ** 2))
+    assert metrics["random_forest_seconds"] > 0.0
+    low, high = metrics["test"]["b"]["intervals"]["brier"]
+    assert low < metrics["test"]["b"]["brier"] < high
 
 
-def test_the_learning_curve_shows_both_losses():
-    epochs = [Epoch(1, 0.9, 0.8, 1e-3, 1.0), Epoch(2, 0.5, 0.6, 1e-3, 1.0)]
-    (axes,) = learning_curve(History(epochs, best=2)).axes
-    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines[:2]}
-    assert drawn == {"training": [0.9, 0.5], "validation": [0.8, 0.6]}
-    assert axes.get_xlabel() == "epoch"
+def test_the_table_of_scores_has_every_model(run, classes_run):
+    scores = score_run(run)
+    for given, of, words in (
+        (scores, run, ["RMSE", "95 % interval", "predict the mean", "random forest", "y (mg)"]),
+        (classes_run[1], classes_run[0], ["ROC-AUC", "ECE", "predict the majority", "mean"]),
+    ):
+        console = Console(file=io.StringIO(), width=100)
+        console.print(score_table(given, of), markup=False)
+        shown = console.file.getvalue()
+        assert [word for word in words if word not in shown] == []
+    test = classes_run[1].test.tasks["b"]
+    assert f"{test['roc_auc']:.3f}" in shown
+
+
+def test_baselines_and_intervals_are_left_out_on_demand(run, tmp_path):
+    config = replace(run.config, report=ReportConfig(baselines=False, bootstrap=0))
+    bare = replace(run, config=config)
+    scores = score_run(bare)
+    write_run(bare, scores, tmp_path)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert not {"baseline", "random_forest"} & set(metrics)
+    assert metrics["test"]["y"]["intervals"] == {}
+    console = Console(file=io.StringIO(), width=100)
+    console.print(score_table(scores, bare), markup=False)
+    assert "95" not in console.file.getvalue().split("RMSE")[1].splitlines()[0]
 
 
 def test_a_name_that_is_no_text_of_the_font_is_drawn_without_a_warning(run, tmp_path):
-    odd = replace(run.config.data, target_units=("溶解度", ""))
-    odd_run = replace(run, config=replace(run.config, data=odd))
+    odd = tuple(replace(task, unit="溶解度") for task in run.table.tasks)
+    odd_run = replace(run, table=replace(run.table, tasks=odd))
     write_run(odd_run, score_run(run), tmp_path)
     assert (tmp_path / "parity.png").exists()
-
-
-def test_a_run_folder_is_there_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "new" / "run"
-    with pytest.raises(ZeroDivisionError), run_folder(path) as folder:
-        (folder / "config.yaml").write_text(str(1 / 0))
-    assert list(tmp_path.iterdir()) == []
-    with run_folder(path) as folder:
-        (folder / "config.yaml").write_text("1")
-        assert not path.exists()
-    assert [entry.name for entry in path.parent.iterdir()] == ["run"]
-
-
-def test_a_former_run_is_replaced_only_by_a_whole_one(tmp_path):
-    path = tmp_path / "run"
-    with run_folder(path) as folder:
-        (folder / "config.yaml").write_text("1")
-        (folder / "parity.png").write_text("1")
-    with pytest.raises(ZeroDivisionError), run_folder(path) as folder:
-        (folder / "config.yaml").write_text(str(1 / 0))
-    assert (path / "config.yaml").read_text() == "1"
-    with run_folder(path) as folder:
-        (folder / "config.yaml").write_text("2")
-    assert [entry.name for entry in path.iterdir()] == ["config.yaml"]
-    assert (path / "config.yaml").read_text() == "2"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("files", [["thesis.tex"], ["config.yaml", "notes.txt"], ["parity.png"]])
-def test_a_folder_of_anything_else_is_left_alone(tmp_path, files):
-    path = tmp_path / "run"
-    path.mkdir()
-    for name in files:
-        (path / name).write_text("mine")
-    with pytest.raises(InputError, match="expected a new or empty folder"), run_folder(path):
-        pass
-    assert sorted(entry.name for entry in path.iterdir()) == sorted(files)
-
-
-def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path):
-    file = tmp_path / "file"
-    file.write_text("mine")
-    (tmp_path / "link").symlink_to(tmp_path)
-    for path in (file, file / "run", tmp_path / "link"):
-        with pytest.raises(InputError), run_folder(path):
-            pass
-    assert file.read_text() == "mine"

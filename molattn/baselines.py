@@ -1,0 +1,80 @@
+"""What a model has to beat: a constant, and a random forest on fingerprints and descriptors."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+from molattn.task import Task, output_slices
+
+__all__ = ["constant_prediction", "forest_prediction"]
+
+_TREES = 200
+_FEATURES_TRIED = 0.3  # of all; as good as all of them in a regression, in a third of the time
+
+
+def constant_prediction(
+    tasks: Sequence[Task], targets: NDArray[np.float64], rows: int
+) -> NDArray[np.float64]:
+    """Predict the mean of the training labels, or how frequent each class is among them.
+
+    Args:
+        tasks: T tasks.
+        targets: Training labels ``[n, T]``, NaN where missing, some in every column.
+        rows: Number of rows to predict.
+
+    Returns:
+        ``[rows, outputs]``.
+    """
+    outputs = []
+    for place, task in enumerate(tasks):
+        labels = targets[~np.isnan(targets[:, place]), place]
+        if task.kind == "multiclass":
+            outputs += [np.mean(labels == label) for label in range(len(task.classes))]
+        else:
+            outputs.append(labels.mean())
+    return np.tile(np.asarray(outputs, dtype=np.float64), (rows, 1))
+
+
+def forest_prediction(
+    tasks: Sequence[Task],
+    features: NDArray[np.float32],
+    targets: NDArray[np.float64],
+    others: NDArray[np.float32],
+    seed: int,
+) -> NDArray[np.float64]:
+    """Learn each task with a random forest of 200 trees, and predict other molecules.
+
+    Args:
+        tasks: T tasks.
+        features: Numbers of the training molecules ``[n, F]``.
+        targets: Their labels ``[n, T]``, NaN where missing, some in every column.
+        others: Numbers of the molecules to predict ``[m, F]``.
+        seed: Seed of the forests.
+
+    Returns:
+        ``[m, outputs]``: values in the targets' own units, probabilities of classes.
+    """
+    prediction = np.zeros((len(others), sum(task.num_outputs for task in tasks)))
+    for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        known = ~np.isnan(targets[:, place])
+        labels = targets[known, place]
+        if task.kind == "regression":
+            forest = RandomForestRegressor(
+                _TREES, max_features=_FEATURES_TRIED, n_jobs=_cores(), random_state=seed
+            ).fit(features[known], labels)
+            # Threads would add up the trees in another order each time.
+            prediction[:, part.start] = forest.set_params(n_jobs=1).predict(others)
+            continue
+        forest = RandomForestClassifier(_TREES, n_jobs=_cores(), random_state=seed)
+        chances = np.zeros((len(others), len(task.classes)))
+        seen = forest.fit(features[known], labels.astype(int)).classes_
+        chances[:, seen] = forest.set_params(n_jobs=1).predict_proba(others)
+        prediction[:, part] = chances[:, 1:] if task.kind == "binary" else chances
+    return prediction
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,101 @@
+"""Options of a training run in a YAML file, and a run's options back into one."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from molattn.config import CONFIG_SECTIONS, TrainConfig
+from molattn.errors import InputError, quoted
+
+__all__ = ["read_config_file", "write_config_file"]
+
+_PLAIN = ("file",)
+
+
+def read_config_file(path: str | Path) -> dict[str, Any]:
+    """Read the options that a file gives.
+
+    The file holds the sections of :class:`TrainConfig`, each with some of its options, and
+    ``file``, the table.
+
+    Args:
+        path: A YAML file.
+
+    Returns:
+        Its content: sections of options as :meth:`TrainConfig.from_dict` takes them.
+
+    Raises:
+        InputError: If the file cannot be read, or holds a key that is no option or a value that
+            cannot be one.
+    """
+    path = Path(path)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8", errors="surrogateescape"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
+    content = {} if content is None else content
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: got {type(content).__name__}, expected sections of options")
+    for key, value in content.items():
+        if key in _PLAIN:
+            _check_value(path, key, value, str)
+            continue
+        if key not in CONFIG_SECTIONS:
+            raise InputError(f"{path}: unknown key {quoted(key)}{_hint(key, _top_level())}")
+        content[key] = _section(path, key, {} if value is None else value)
+    return content
+
+
+def write_config_file(path: Path, config: TrainConfig) -> None:
+    """Write all options of a run, with the whole path of its table."""
+    config = replace(config, file=str(Path(config.file).absolute()))
+    text = yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def _section(path: Path, section: str, content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise InputError(f"{path}, {section}: got {quoted(content)}, expected options")
+    kinds = get_type_hints(CONFIG_SECTIONS[section])
+    for key, value in content.items():
+        if key not in kinds:
+            hint = _hint(key, {name: name for name in kinds})
+            raise InputError(f"{path}, {section}: unknown option {quoted(key)}{hint}")
+        _check_value(path, f"{section}, {key}", value, kinds[key])
+    return content
+
+
+def _check_value(path: Path, where: str, value: Any, kind: Any) -> None:
+    if isinstance(value, bool) and kind is not bool:
+        word = str(value).lower()
+        raise InputError(f"{path}, {where}: got {word}; if this is a text, put it into quotes")
+    items = value if isinstance(value, list) else [value]
+    if isinstance(value, list) and getattr(kind, "__origin__", None) is not tuple:
+        raise InputError(f"{path}, {where}: got a list, expected one value")
+    for item in items:
+        if isinstance(item, dict | list) or (item is None and isinstance(value, list)):
+            raise InputError(f"{path}, {where}: got {quoted(value)}, expected plain values")
+
+
+def _top_level() -> dict[str, str]:
+    """What each known word should be called at the top level of a file."""
+    places = {
+        option.name: f"{section}: {option.name}"
+        for section, kind in CONFIG_SECTIONS.items()
+        for option in fields(kind)
+    }
+    return places | {name: name for name in (*CONFIG_SECTIONS, *_PLAIN)}
+
+
+def _hint(key: Any, places: Mapping[str, str]) -> str:
+    word = str(key).replace("-", "_").lower()
+    close = get_close_matches(word, places, n=1)
+    if close:
+        return f", did you mean {quoted(places[close[0]])}?"
+    return f", expected one of {', '.join(places)}" if len(places) < 10 else ""
