@@ -109,6 +109,10 @@ class _Packed(torch.autograd.Function):
         grad_out = grad_out.contiguous()
         shift = (grad_out * out).sum(dim=-1, keepdim=True)  # sum_s b_rs dL/db_rs
         slopes = _on_basis(grad_out, edge_value)  # dL/db through the edges' values
+        # A pair has just one code, so shifting the codes, of which there are few, shifts the pairs.
+        shifted = _coded(edges) and ctx.dropout == 0
+        if shifted and slopes is not None:
+            slopes.sub_(shift.transpose(0, 1))
         grad_scores = None if slopes is None else torch.zeros_like(slopes)
         grad_edges = torch.empty_like(edges) if ctx.needs_input_grad[4] else None
         scores = None if grad_edges is None else _on_basis(query, edge_key)
@@ -124,7 +128,9 @@ class _Packed(torch.autograd.Function):
             if ctx.dropout > 0:
                 drop = next(saved)
                 grad, applied = _drop(grad, drop, ctx.dropout), _drop(weights, drop, ctx.dropout)
-            grad.sub_(_heads(block, shift)).mul_(weights)  # from here on of the logits
+            if not shifted:
+                grad.sub_(_heads(block, shift))
+            grad.mul_(weights)  # from here on of the logits
             _put(block, grad_q, grad @ k)
             _put(block, grad_k, grad.mT @ q)
             _put(block, grad_v, applied.mT @ upstream)
