@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from . import artefact
-from .chem import parse_smiles
-from .errors import InputError, SmilesError
+from .chem import featurize_smiles, parse_smiles
+from .errors import InputError, SmilesError, quoted
 from .graph import CodedEdges, MoleculeBatch, collate
 from .model_config import MolAttnConfig
 from .nn import EdgeAttentionConv
@@ -117,7 +117,8 @@ class MolAttn(
                 the config names and in its order and their own units.
 
         Raises:
-            ValueError: Features of another shape, or none where the config names some.
+            ValueError: Features of another shape, or none where the config names some; a graph
+                that does not have all pairs of atoms.
         """
         x = self.atom_embedding(batch.x)
         if isinstance(batch, MoleculeBatch):
@@ -130,6 +131,7 @@ class MolAttn(
             index = x.new_zeros(x.size(0), dtype=torch.long)
             index = index if batch.batch is None else batch.batch
             count = batch.num_graphs if isinstance(batch, Batch) else 1
+            self._check_pairs(batch.edge_index, index)
         molecules = self.readout(x, index, count)
         expected = (count, len(self.config.features))
         if features is None and self.config.features:
@@ -140,6 +142,21 @@ class MolAttn(
             scaled = (features - self.feature_mean) / self.feature_scale
             molecules = torch.cat([molecules, scaled.to(molecules.dtype)], dim=-1)
         return self.head(molecules)
+
+    def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor) -> None:
+        """Refuse graphs that are not complete, or complete in another way than the model's."""
+        if edge_index is None:
+            raise ValueError("edge_index: got None, expected all ordered pairs of each molecule")
+        if torch.compiler.is_compiling():
+            return
+        loops = self.config.architecture.self_loops
+        sizes = torch.bincount(index)
+        expected = int((sizes * (sizes if loops else sizes - 1)).sum())
+        if edge_index.size(1) != expected:
+            raise ValueError(
+                f"edge_index: got {edge_index.size(1)} edges, expected {expected}: all ordered "
+                f"pairs of each molecule, as molattn.from_smiles(..., self_loops={loops}) makes"
+            )
 
     # Scaling.
 
@@ -243,14 +260,16 @@ class MolAttn(
 
         Raises:
             SmilesError: A text that is not a molecule; says which and why.
+            TypeError: One text in place of a list of them.
         """
+        if isinstance(smiles, str):
+            raise TypeError(f"smiles: got one text, expected a list: [{quoted(smiles)}]")
         records = []
-        for position, text in enumerate(smiles):
-            try:
-                records.append(self.featurize(text))
-            except SmilesError as error:
-                reason = f"{error.reason} (position {position})"
-                raise SmilesError(error.smiles, error.code, reason) from error
+        for position, result in enumerate(featurize_smiles(smiles, self.config.featurizer)):
+            if isinstance(result, SmilesError):
+                reason = f"{result.reason} (position {position})"
+                raise SmilesError(result.smiles, result.code, reason) from result
+            records.append(result)
         return self.predict_records(records, batch_size, features=features)
 
     @property
@@ -279,7 +298,17 @@ class MolAttn(
         folder = Path(pretrained_model_name_or_path)
         if not folder.is_dir() and _HUB_NAME.fullmatch(str(pretrained_model_name_or_path)):
             folder = _download(str(pretrained_model_name_or_path), hub_options)
-        model = cls(MolAttnConfig.from_dict(artefact.read_config(folder)))
+        if not (folder / artefact.CONFIG_FILE).is_file() and (folder / "model").is_dir():
+            raise InputError(f"{folder}: a run folder; its model is {folder / 'model'}")
+        config = artefact.read_config(folder)
+        try:
+            model = cls(MolAttnConfig.from_dict(config))
+        except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"{folder / artefact.CONFIG_FILE}: no model fits it: {error}"
+            ) from error
         model.load_state_dict(artefact.read_weights(folder, model.state_dict()))
         return model.eval()
 

@@ -148,7 +148,6 @@ def test_a_config_that_does_not_fit_is_refused(folder, change, message):
         MolAttn.from_pretrained(folder)
 
 
-@pytest.mark.xfail(reason="a config whose keys are right and whose values are not")
 @pytest.mark.parametrize(
     "change",
     [

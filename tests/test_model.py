@@ -4,7 +4,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Batch
 
+from molattn import from_smiles
 from molattn.config import ArchitectureConfig
 from molattn.errors import InputError, SmilesError
 from molattn.model import MolAttn, MolAttnConfig
@@ -124,3 +126,25 @@ def test_scaling_that_makes_no_sense_is_refused(model, mean, scale):
 def test_a_bad_smiles_is_named_by_position(model):
     with pytest.raises(SmilesError, match=r"position 1"):
         model.predict(["C", "C(C"], features=FEATURES[:2])
+
+
+def test_a_graph_with_other_pairs_than_the_model_was_made_for_is_refused():
+    model = MolAttn(MolAttnConfig(tasks=("y",)))
+    with pytest.raises(ValueError, match=r"got 6 edges, expected 9: .* self_loops=True"):
+        model(from_smiles("CCO"))
+    whole = from_smiles("CCO", self_loops=True)
+    assert model(whole).shape == (1, 1)
+    both = Batch.from_data_list([whole, from_smiles("C")])
+    with pytest.raises(ValueError, match="got 9 edges, expected 10"):
+        model(both)
+
+
+def test_one_text_is_not_taken_for_a_list():
+    with pytest.raises(TypeError, match=r"got one text, expected a list: \['CCO'\]"):
+        MolAttn(MolAttnConfig(tasks=("y",))).predict("CCO")
+
+
+def test_a_run_folder_is_told_from_its_model(tmp_path):
+    (tmp_path / "model").mkdir()
+    with pytest.raises(InputError, match="a run folder; its model is"):
+        MolAttn.from_pretrained(tmp_path)
