@@ -169,10 +169,11 @@ def train(
         scores = score_run(run, console)
         write_run(run, scores, folder)
     console.print(score_table(scores, run), markup=False)
+    forest = scores.seconds.get("random_forest")
     _say(
         console,
-        f"best epoch {run.history.best} of {len(run.history.epochs)}, {run.seconds:.0f} s; "
-        f"written to {output}",
+        f"best epoch {run.history.best} of {len(run.history.epochs)}, {run.seconds:.0f} s"
+        f"{f' (the forest: {forest:.0f} s)' if forest else ''}; written to {output}",
     )
 
 

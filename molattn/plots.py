@@ -132,7 +132,7 @@ def calibration_plot(
         below = figure.add_subplot(grid[2 * row + 1, column], sharex=axes)
         if task.kind == "binary":
             confidence, right = guess[:, 0], truth == 1
-            what = f"probability of {task.classes[1]}"
+            what = f"probability of class {task.classes[1]}"
         else:
             confidence, right = guess.max(axis=1), guess.argmax(axis=1) == truth
             what = "probability of the likeliest class"
@@ -207,7 +207,7 @@ def _calibration(axes: Axes, below: Axes, confidence: Array, right: NDArray[np.b
 
 def _legend_or_reason(axes: Axes, has_curves: bool) -> None:
     if has_curves:
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8)
     else:
         axes.text(0.5, 0.5, "one class only", ha="center", va="center", color="0.4")
 

@@ -174,7 +174,7 @@ def _score_table(scores: RunScores, tasks: Sequence[Task], headings: dict[str, s
         table.add_column(heading, justify="right")
         if key == first and scores.test.mean["intervals"]:
             table.add_column("95 % interval", justify="right")
-    constant = "predict the mean" if "rmse" in headings else "predict the majority"
+    constant = "the mean" if "rmse" in headings else "the majority"
     models = {
         "molattn": scores.test,
         **{
@@ -242,10 +242,12 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
 
 def _write_predictions(run: TrainingRun, prediction: NDArray[np.float64], path: Path) -> None:
     table = run.table
-    columns = [*run.model.config.output_names, "split"]
+    columns = [*run.model.config.columns, "split"]
     with write_table(path, [*table.header, *(_free(name, table.header) for name in columns)]) as w:
-        for row, values in zip(run.parts.test, prediction, strict=True):
-            w([*table.rows[row].cells, *(f"{value:.7g}" for value in values), "test"])
+        for row, outputs in zip(run.parts.test, prediction, strict=True):
+            cells = run.model.config.cells(outputs)
+            texts = (f"{cell:.7g}" if isinstance(cell, float) else cell for cell in cells)
+            w([*table.rows[row].cells, *texts, "test"])
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
