@@ -56,7 +56,9 @@ def write_config_file(path: Path, config: TrainConfig) -> None:
     """Write all options of a run, with the whole path of its table."""
     config = replace(config, file=str(Path(config.file).absolute()))
     text = yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
-    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    part = path.with_name(path.name + ".part")  # so that a killed process leaves no half a file
+    part.write_text(text, encoding="utf-8", errors="surrogateescape")
+    part.replace(path)
 
 
 def _section(path: Path, section: str, content: Any) -> dict[str, Any]:

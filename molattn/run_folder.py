@@ -166,6 +166,8 @@ def _locked(partial: Path) -> IO[str]:
             raise InputError(
                 f"{partial}: another process is filling this folder, expected none"
             ) from None
+        except OSError:  # a file system without locks is no reason not to train
+            return lock
     return lock
 
 

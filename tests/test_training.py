@@ -1,10 +1,4 @@
 import io
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +10,7 @@ from molattn import training
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
 from molattn.errors import InputError
+from molattn.fit import epochs_done
 from molattn.model import MolAttn
 from molattn.table import bundled_dataset
 from molattn.training import train
@@ -97,6 +92,16 @@ def test_a_training_interrupted_again_and_again_comes_to_the_same_weights(
     assert_same(train(config, folder=tmp_path), train(config))
 
 
+def test_the_history_is_kept_up_to_date(config, tmp_path, monkeypatch):
+    interrupted(monkeypatch, config, tmp_path, 16)
+    state = read_checkpoint(tmp_path / CHECKPOINT_FILE)
+    assert epochs_done(state) == 2
+    assert len((tmp_path / "history.csv").read_text().splitlines()) == 3
+    run = train(config, folder=tmp_path)
+    assert len((tmp_path / "history.csv").read_text().splitlines()) == 6
+    assert run.history.seconds > state["molattn_state"]["seconds"]
+
+
 def test_keeping_checkpoints_changes_nothing_and_a_finished_training_trains_no_more(
     config, tmp_path, monkeypatch
 ):
@@ -136,28 +141,6 @@ def test_another_version_is_told(config, tmp_path, monkeypatch):
     train(config, Console(file=shown, width=200), folder=tmp_path)
     assert f"begun with torch {torch.__version__.split('+')[0]}" in shown.getvalue()
     assert "going on with 9.9" in shown.getvalue()
-
-
-def test_a_killed_process_is_resumed_bit_for_bit(config, tmp_path):
-    config = replace(config, optimisation=replace(QUICK, epochs=40, patience=40))
-    program = (
-        "import json, sys; from pathlib import Path\n"
-        "from molattn.config import TrainConfig; from molattn.training import train\n"
-        "train(TrainConfig.from_dict(json.loads(sys.argv[1])), folder=Path(sys.argv[2]))\n"
-    )
-    words = [sys.executable, "-c", program, json.dumps(config.to_dict()), str(tmp_path)]
-    process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    try:
-        while not (tmp_path / CHECKPOINT_FILE).exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    done = len(read_checkpoint(tmp_path / CHECKPOINT_FILE)["molattn_state"]["epochs"])
-    assert 1 <= done < 40
-    assert_same(train(config, folder=tmp_path), train(config))
-    assert len((tmp_path / "history.csv").read_text().splitlines()) == 41
 
 
 def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
