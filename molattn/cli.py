@@ -122,15 +122,17 @@ def train(
     config_file: Annotated[Path | None, Parameter(name="--config", group=_RUN)] = None,
     resume: Annotated[Path | None, Parameter(group=_RUN)] = None,
     overwrite: Annotated[bool, Parameter(group=_RUN, negative=(), show_default=False)] = False,
+    dataset: Annotated[str | None, Parameter(group=_DATA)] = None,
+    dataset_folder: Annotated[Path | None, Parameter(group=_DATA)] = None,
     data: Annotated[DataConfig, _section(_DATA)] = DataConfig(),
     architecture: Annotated[ArchitectureConfig, _section(_NETWORK)] = ArchitectureConfig(),
     optimisation: Annotated[OptimisationConfig, _section(_TRAINING)] = OptimisationConfig(),
     report: Annotated[ReportConfig, _section(_REPORT)] = ReportConfig(),
 ) -> None:
-    """Train a model on a CSV of SMILES and numbers.
+    """Train a model on a table of molecules and their properties.
 
     Args:
-        table: Table with a header; without one, 1,282 measured aqueous solubilities.
+        table: CSV, TSV, Parquet, SDF or SMILES file; without one, 1,282 measured solubilities.
         output: Folder for the run: the model, its scores, plots and predictions; by default
             runs/NAME after the table. A former run in it is replaced.
         config_file: YAML file of options; config.yaml of a run repeats it. The command line wins.
@@ -138,10 +140,14 @@ def train(
             and table, to the very weights it would have had. Until a run is finished it is kept in
             OUTPUT.unfinished.
         overwrite: Begin anew where an unfinished run has the name of --output.
+        dataset: Set of MoleculeNet to download in place of DATA, such as ESOL, Lipo or Tox21.
+        dataset_folder: Where such sets are kept, by default in the user's cache folder.
     """
-    config = _with_bundled_data(
-        TrainConfig(str(table or ""), data, architecture, optimisation, report)
-    )
+    config = TrainConfig(str(table or ""), data, architecture, optimisation, report)
+    if dataset is None:
+        config = _with_bundled_data(config)
+    else:
+        config = _with_named_dataset(config, dataset, dataset_folder)
     if resume is not None and (output is not None or overwrite):
         raise InputError("--resume: names the folder already, expected no --output or --overwrite")
 
@@ -154,26 +160,43 @@ def train(
             _say(console, f"{resume} is finished: there is nothing to resume")
             return
         _check_unchanged(config, unfinished)
-    output = resume or output or free_folder(Path("runs") / _folder_name(config.file))
+    name = dataset.lower() if dataset else _folder_name(config.file)
+    output = resume or output or free_folder(Path("runs") / name)
 
     from molattn.config_file import write_config_file
-    from molattn.report import score_run, score_table, write_run
-    from molattn.training import train
 
     with (
         _resumable(output),
         run_folder(output, resume=resume is not None, overwrite=overwrite) as folder,
     ):
         write_config_file(folder / CONFIG_FILE, config)
-        run = train(config, console, folder)
-        scores = score_run(run, console)
-        write_run(run, scores, folder)
+        if config.data.folds is not None and config.data.fold is None:
+            _cross_validate(config, folder, console)
+        else:
+            _train_once(config, folder, console)
+    _say(console, f"written to {output}")
+
+
+def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
+    from molattn.cross_validation import cross_validate, summary_table
+
+    summary = cross_validate(config, folder, console)
+    console.print(summary_table(summary), markup=False)
+
+
+def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
+    from molattn.report import score_run, score_table, write_run
+    from molattn.training import train
+
+    run = train(config, console, folder)
+    scores = score_run(run, console)
+    write_run(run, scores, folder)
     console.print(score_table(scores, run), markup=False)
     forest = scores.seconds.get("random_forest")
     _say(
         console,
         f"best epoch {run.history.best} of {len(run.history.epochs)}, {run.seconds:.0f} s"
-        f"{f' (the forest: {forest:.0f} s)' if forest else ''}; written to {output}",
+        f"{f' (the forest: {forest:.0f} s)' if forest else ''}",
     )
 
 
@@ -186,13 +209,14 @@ def predict(
     output: Annotated[Path, Parameter(group=_OUTPUT)],
     config: Annotated[PredictConfig, _section(_PREDICTION)] = PredictConfig(),
 ) -> None:
-    """Predict every molecule of a CSV.
+    """Predict every molecule of a table.
 
     Args:
         model: Folder of a run, or of a saved model.
-        table: Table with a header.
-        output: Table to write: every row of the input in order, with its columns, one more for
-            each target, and the column error, a short reason where there is no prediction.
+        table: CSV, TSV, Parquet, SDF or SMILES file.
+        output: CSV, TSV or Parquet file to write: every row of the input in order, with its
+            columns, the predictions (of classes the likeliest, and probabilities), and the column
+            error, a short reason where there is none.
     """
     from molattn.predict import predict_table
 
@@ -250,6 +274,19 @@ def _with_bundled_data(config: TrainConfig) -> TrainConfig:
     if data.split is None and data.split_column is None:
         data = replace(data, split_column="split")
     return replace(config, file=str(bundled_dataset()), data=data)
+
+
+def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> TrainConfig:
+    if config.file:
+        raise InputError(f"--dataset: got {quoted(name)} and a table too, expected one of them")
+
+    from molattn.moleculenet import named_dataset
+
+    found = named_dataset(name, folder)
+    data = replace(config.data, smiles_column=found.smiles_column)
+    if not data.target_columns:
+        data = replace(data, target_columns=found.target_columns, target_units=found.target_units)
+    return replace(config, file=str(found.path), data=data)
 
 
 def _check_unchanged(config: TrainConfig, unfinished: Path) -> None:

@@ -1,6 +1,5 @@
 """A saved model, a table of molecules, a table of predictions: row by row, in constant memory."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -18,14 +17,21 @@ from molattn.labels import LabelError, is_missing, number
 from molattn.model import MolAttn
 from molattn.progress import RowProgress
 from molattn.record import MoleculeRecord
-from molattn.table import Row, Table, check_output, open_table, output_schema, write_table
+from molattn.table import (
+    Row,
+    Table,
+    check_output,
+    no_formula,
+    open_table,
+    output_schema,
+    write_table,
+)
 
 __all__ = ["ERROR_COLUMN", "PredictionCounts", "predict_table"]
 
 ERROR_COLUMN = "error"
 _PAIRS_IN_BATCH = 2**20  # a molecule of 1,000 atoms has nearly as many
 _ROWS_AT_ONCE = 64
-_FORMULA = re.compile(r"(?![+-]?[\d.]+$)[=+\-@\t\r].")
 
 
 class PredictionCounts(NamedTuple):
@@ -104,7 +110,14 @@ def _saved_model(path: Path) -> Path:
     folder = path.parent if path.is_file() else path
     if not folder.is_dir():  # before its name is looked for on a hub
         raise InputError(f"{path}: no such folder, expected one with a saved model")
-    return folder / "model" if (folder / "model").is_dir() else folder
+    if (folder / "model").is_dir():
+        return folder / "model"
+    if folds := sorted(fold.name for fold in folder.glob("*fold_*") if (fold / "model").is_dir()):
+        raise InputError(
+            f"{path}: a cross-validation of {len(folds)} models, expected one of them, such as "
+            f"{folder / folds[0]}"
+        )
+    return folder
 
 
 def _molecules(
@@ -180,11 +193,10 @@ def _outputs(model: MolAttn, molecules: Sequence[_Molecule]) -> NDArray[np.float
 def _own_cells(row: Row, smiles_index: int, code: str, schema: object) -> Sequence[object]:
     if schema is not None and row.values is not None:
         return row.values
-    text = row.cells[smiles_index]
-    if not code or not _FORMULA.match(text):
+    if not code:
         return row.cells
-    # A spreadsheet would take a refused text such as =cmd() for a formula and run it.
-    return [*row.cells[:smiles_index], f"'{text}", *row.cells[smiles_index + 1 :]]
+    text = no_formula(row.cells[smiles_index])
+    return [*row.cells[:smiles_index], text, *row.cells[smiles_index + 1 :]]
 
 
 def _text(cell: float | str | None) -> str:

@@ -28,7 +28,7 @@ from molattn.plots import (
     target_label,
 )
 from molattn.run_folder import CONFIG_FILE, RESULT_FILE
-from molattn.table import write_table
+from molattn.table import no_formula, write_table
 from molattn.task import Task
 from molattn.training import TrainingRun
 
@@ -126,7 +126,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     write_history(folder, run.history.epochs)
     with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
         for row in run.table.skipped:
-            write(row)
+            write(row._replace(smiles=no_formula(row.smiles)))
     _write_predictions(run, scores.prediction, folder / "predictions.csv")
     with warnings.catch_warnings():
         # A column name in a script that the plot's font lacks is not worth a warning.
@@ -161,7 +161,7 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
         )
 
     if console is not None:
-        console.print("random forest on fingerprints and descriptors, for comparison ...")
+        console.print("random forest for comparison (not with --no-baselines) ...")
     yield "random_forest", forest
 
 
@@ -227,6 +227,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "rows_used": len(run.table.rows),
         "rows_skipped": len(run.table.skipped),
         **{name: len(rows) for name, rows in parts},
+        "leakage": run.leakage.to_dict(),
         "epochs": len(run.history.epochs),
         "best_epoch": run.history.best,
         "seconds": round(run.seconds, 3),

@@ -36,6 +36,7 @@ UNFINISHED = ".unfinished"
 CONFIG_FILE = "config.yaml"
 _LOCK_FILE = ".lock"
 RESULT_FILE = "metrics.json"
+_FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a run of a cross-validation
 _LEFTOVER = re.compile(r"\..+\.partial|.+\.part")  # of a process killed while it wrote a file
 _CONTENTS = {
     CHECKPOINT_FILE,
@@ -137,8 +138,15 @@ def free_folder(path: Path) -> Path:
 
 
 def has_checkpoint(path: str | Path) -> bool:
-    """Return whether there is an unfinished run of that name which has come to a checkpoint."""
-    return (_partial(_final(path)) / CHECKPOINT_FILE).exists()
+    """Return whether there is an unfinished run of that name which has come to a checkpoint.
+
+    Of a cross-validation, whether one of its runs has, or is finished.
+    """
+    partial = _partial(_final(path))
+    if (partial / CHECKPOINT_FILE).exists():
+        return True
+    folds = (entry for entry in partial.glob("*fold_*") if _FOLD.fullmatch(entry.name))
+    return any((fold / name).exists() for fold in folds for name in (CHECKPOINT_FILE, RESULT_FILE))
 
 
 class _KeptError(InputError):
@@ -204,7 +212,11 @@ def _check_replaceable(path: Path) -> None:
         contents = {entry.name for entry in path.iterdir()} if path.exists() else set()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    strange = sorted(name for name in contents - _CONTENTS if not _LEFTOVER.fullmatch(name))
+    strange = sorted(
+        name
+        for name in contents - _CONTENTS
+        if not _LEFTOVER.fullmatch(name) and not _FOLD.fullmatch(name)
+    )
     known = {CONFIG_FILE, _LOCK_FILE} & contents
     if contents and (strange or not known):
         raise InputError(

@@ -113,6 +113,8 @@ def test_metrics_count_rows_and_name_what_made_them(run, folder):
     counts = ("rows_in", "rows_used", "rows_skipped", "rows_train", "rows_validation", "rows_test")
     assert [metrics[count] for count in counts] == [31, 30, 1, 18, 6, 6]
     assert metrics["seed"] == 4
+    assert metrics["leakage"]["shared_test"] == 0
+    assert metrics["leakage"]["test_molecules"] == 6
     assert metrics["data_sha256"] == sha256(Path(run.config.file).read_bytes()).hexdigest()
     assert [(task["name"], task["unit"]) for task in metrics["tasks"]] == [
         ("y", "mg"),

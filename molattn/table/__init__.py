@@ -12,5 +12,6 @@ from .rows import Row as Row
 from .rows import Table as Table
 from .rows import listed as listed
 from .write import check_output as check_output
+from .write import no_formula as no_formula
 from .write import output_schema as output_schema
 from .write import write_table as write_table

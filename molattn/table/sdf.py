@@ -13,6 +13,7 @@ from .source import open_lines
 __all__ = ["SDFTable"]
 
 _END_OF_RECORD = "$$$$"
+_END_OF_STRUCTURE = "M  END"
 _PROPERTY = re.compile(r">.*<([^<>]*)>")
 _MOST_LINES = 20_000
 _NAMES = ["smiles", "name"]
@@ -37,14 +38,14 @@ class SDFTable(Table):
         properties: dict[str, str] = {}
         found = False
         for _, lines in self._records():
-            found = True
             for line in lines:
+                found = found or line.startswith(_END_OF_STRUCTURE)
                 if line.startswith(">") and (match := _PROPERTY.match(line)):
                     properties.setdefault(match[1], "")
             if len(properties) > MOST_COLUMNS:
                 raise InputError(f"{path}: got more than {MOST_COLUMNS} properties")
         if not found:
-            raise InputError(f"{path}: the file is empty, expected molecules")
+            raise InputError(f"{path}: no molecule in it, expected one with a line 'M  END'")
         self.header = [*_NAMES]
         for name in properties:
             column = name
@@ -62,7 +63,9 @@ class SDFTable(Table):
     def _row(self, line: int, lines: list[str]) -> Row:
         cells = [""] * len(self.header)
         cells[1] = lines[0].strip()
-        end = next((i + 1 for i, text in enumerate(lines) if text.startswith("M  END")), None)
+        end = next(
+            (i + 1 for i, text in enumerate(lines) if text.startswith(_END_OF_STRUCTURE)), None
+        )
         for name, value in _properties(lines[end or 0 :]):
             if (place := self._places.get(name)) is not None:
                 cells[place] = value

@@ -43,6 +43,7 @@ _SIGNATURES = {
     b"BZh": "bzip2-compressed data",
     b"\xfd7zXZ": "xz-compressed data",
     b"\x28\xb5\x2f\xfd": "Zstandard-compressed data",
+    b"\xff\xfe\0\0": "UTF-32 text",
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
     b"%PDF": "a PDF document",

@@ -14,9 +14,10 @@ from molattn.errors import InputError, quoted
 from .rows import Table
 from .source import ENCODING_ERRORS, kind_of_name
 
-__all__ = ["check_output", "output_schema", "write_table"]
+__all__ = ["check_output", "no_formula", "output_schema", "write_table"]
 
 _SPECIAL = {",": re.compile('[,"\r\n]'), "\t": re.compile('[\t"\r\n]')}
+_FORMULA = re.compile(r"(?![+-]?[\d.]+$)[=+\-@\t\r].", re.DOTALL)
 _ROWS_AT_ONCE = 8192
 
 
@@ -30,6 +31,14 @@ def check_output(path: Path) -> None:
         raise InputError(f"{path}: got a {kind.upper()} file, expected .csv, .tsv or .parquet")
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: there is something that is not a file, expected one to write")
+
+
+def no_formula(text: str) -> str:
+    """Return the text, behind an apostrophe if a spreadsheet would take it for a formula.
+
+    For texts that are refused, such as ``=cmd()`` for a SMILES; others stay what they were.
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def output_schema(path: Path, table: Table, numbers: Collection[str], header: Sequence[str]) -> Any:

@@ -57,6 +57,7 @@ def test_ragged_rows_come_out_marked_and_whole(tmp_path):
         (b"BZh91AY", ["bzip2"]),
         (b"%PDF-1.4", ["PDF"]),
         ("smiles,y\nC,1\n".encode("utf-16"), ["UTF-16"]),
+        ("smiles,y\nC,1\n".encode("utf-32"), ["UTF-32"]),
         ("smiles,y\nC,1\n".encode("utf-16-le"), ["binary"]),
         (b'smiles,y\nC,1\n"CC,2\nCCC,3\n', ["line 3", "not CSV"]),
     ],

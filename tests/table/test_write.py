@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molattn.errors import InputError
-from molattn.table import open_table, output_schema, write_table
+from molattn.table import no_formula, open_table, output_schema, write_table
 
 
 def decoded(text):
@@ -97,6 +97,23 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
         with pytest.raises(InputError), write_table(path, ["a"]):
             pass
     assert os.path.exists("/dev/null")
+
+
+@pytest.mark.parametrize(
+    "text, written",
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("-2+cmd", "'-2+cmd"),
+        ("\t=1", "'\t=1"),
+        ("-5.2", "-5.2"),
+        ("-", "-"),
+        ("C=O", "C=O"),
+        ("", ""),
+    ],
+)
+def test_a_refused_text_is_no_formula(text, written):
+    assert no_formula(text) == written
 
 
 def old_file(tmp_path):

@@ -1,0 +1,157 @@
+"""One run for each round of a cross-validation, and their scores together."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table as TextTable
+
+from molattn.config import TrainConfig
+from molattn.config_file import write_config_file
+from molattn.report import score_run, write_run
+from molattn.run_folder import CONFIG_FILE, RESULT_FILE, has_checkpoint, run_folder
+from molattn.table import open_table, write_table
+from molattn.training import train
+
+__all__ = ["Round", "cross_validate", "rounds", "summary_table"]
+
+_JUDGED = ("test", "baseline", "random_forest", "validation")
+_SHOWN = {"test": "molattn", "baseline": "constant", "random_forest": "random forest"}
+
+
+class Round(NamedTuple):
+    """One round of a cross-validation.
+
+    Args:
+        name: Its folder.
+        repeat: Which repetition, counted from 1.
+        fold: Which part of the rows is the test, counted from 1.
+        config: What it trains.
+    """
+
+    name: str
+    repeat: int
+    fold: int
+    config: TrainConfig
+
+
+def rounds(config: TrainConfig) -> list[Round]:
+    """Return the rounds of a cross-validation; each repetition has the next seed.
+
+    Args:
+        config: With a number of folds.
+    """
+    found = []
+    for repeat in range(1, config.data.repeats + 1):
+        seed = config.optimisation.seed + repeat - 1
+        for fold in range(1, (config.data.folds or 0) + 1):
+            name = f"fold_{fold}" if config.data.repeats == 1 else f"repeat_{repeat}_fold_{fold}"
+            one = replace(
+                config,
+                data=replace(config.data, fold=fold, repeats=1),
+                optimisation=replace(config.optimisation, seed=seed),
+            )
+            found.append(Round(name, repeat, fold, one))
+    return found
+
+
+def cross_validate(
+    config: TrainConfig, folder: Path, console: Console | None = None
+) -> dict[str, Any]:
+    """Train and score a model for each round; finished rounds in the folder are kept.
+
+    The folder gets the folder of each round's run, ``metrics.json`` with the scores of all rounds,
+    their means and standard deviations, and ``predictions.csv`` with every round's test rows.
+
+    Args:
+        config: The table, the network and how to train it, with a number of folds.
+        folder: Where to write.
+        console: Where to report; silent without one.
+
+    Returns:
+        The content of ``metrics.json``.
+
+    Raises:
+        InputError: If the table cannot be used so.
+        MolattnError: If training diverges.
+    """
+    todo = rounds(config)
+    done = []
+    for number, one in enumerate(todo, start=1):
+        if console is not None:
+            console.print(f"{one.name} ({number} of {len(todo)})", highlight=False)
+        place = folder / one.name
+        if not (place / RESULT_FILE).exists():
+            with run_folder(place, resume=has_checkpoint(place)) as partial:
+                write_config_file(partial / CONFIG_FILE, one.config)
+                run = train(one.config, console, partial)
+                write_run(run, score_run(run, console), partial)
+        done.append(json.loads((place / RESULT_FILE).read_text(encoding="utf-8")))
+    summary = _summary(todo, done)
+    _write_predictions(todo, folder)
+    text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
+    (folder / RESULT_FILE).write_text(text, encoding="utf-8")
+    return summary
+
+
+def summary_table(summary: dict[str, Any]) -> TextTable:
+    """Return the mean and standard deviation of the test scores, for the terminal.
+
+    Args:
+        summary: Of :func:`cross_validate`.
+    """
+    table = TextTable(box=None, pad_edge=False)
+    for heading in ("test", "", "score", "mean", "sd"):
+        table.add_column(heading, justify="right" if heading in ("mean", "sd") else "left")
+    for task in summary["test"]:
+        for judged, label in _SHOWN.items():
+            for score, values in summary.get(judged, {}).get(task, {}).items():
+                table.add_row(task, label, score, f"{values['mean']:.3f}", f"{values['sd']:.3f}")
+    return table
+
+
+def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    summary: dict[str, Any] = {}
+    for judged in _JUDGED:
+        if judged not in done[0]:
+            continue
+        summary[judged] = {
+            task: dict(_means([metrics[judged][task] for metrics in done]))
+            for task in done[0][judged]
+        }
+        summary[f"{judged}_mean"] = dict(_means([m[f"{judged}_mean"] for m in done]))
+    return {
+        **summary,
+        "folds": [
+            {"folder": one.name, "repeat": one.repeat, "fold": one.fold, **metrics}
+            for one, metrics in zip(todo, done, strict=True)
+        ],
+        "seconds": round(sum(metrics["seconds"] for metrics in done), 3),
+    }
+
+
+def _means(scores: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, float | int]]]:
+    """Yield each score with its mean and standard deviation over the rounds that have it."""
+    for name in scores[0]:
+        values = [given[name] for given in scores if isinstance(given.get(name), float)]
+        if values:
+            yield (
+                name,
+                {
+                    "mean": float(np.mean(values)),
+                    "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+                    "rounds": len(values),
+                },
+            )
+
+
+def _write_predictions(todo: Sequence[Round], folder: Path) -> None:
+    tables = [open_table(folder / one.name / "predictions.csv") for one in todo]
+    with write_table(folder / "predictions.csv", [*tables[0].header, "round"]) as write:
+        for one, table in zip(todo, tables, strict=True):
+            for row in table:
+                write([*row.cells, one.name])
