@@ -36,7 +36,8 @@ class Molecules(NamedTuple):
         records: n molecules.
         targets: Their labels ``[n, T]`` in original units or as places of classes (see
             :class:`molattn.task.Task`), NaN where missing.
-        weights: Their weights in the loss ``[n]``, of mean 1; None where all count the same.
+        weights: Their weights in the loss ``[n]``, of mean 1 unless all are 0; None where all count
+            the same.
         features: Further numbers of each ``[n, F]`` in original units; None where there are none.
     """
 
@@ -101,10 +102,13 @@ class TrainingTable:
 
     def molecules(self, rows: NDArray[np.int64]) -> Molecules:
         """Return some of the molecules, by their places among the usable rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        if weights is not None and weights.any():
+            weights = weights / weights.mean()
         return Molecules(
             [self.records[row] for row in rows],
             self.targets[rows],
-            None if self.weights is None else self.weights[rows],
+            weights,
             None if self.features is None else self.features[rows],
         )
 

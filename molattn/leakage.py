@@ -66,7 +66,7 @@ class Leakage:
             )
         lines.append(
             f"nearest training molecule of a test molecule: median similarity "
-            f"{self.median_similarity:.2f}, {self.near_share:.0%} of them {_NEAR:g} or above"
+            f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%} of them"
         )
         return lines
 

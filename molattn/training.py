@@ -81,6 +81,12 @@ def train(
     for line in (_sizes(parts), *leakage.lines()):
         _say(console, line)
     train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
+    for rows, what in ((train_rows, "training"), (validation_rows, "validation")):
+        if rows.weights is not None and not rows.weights.any():
+            raise InputError(
+                f"{table.path}, column {quoted(config.data.weight_column)}: every {what} row has "
+                "the weight 0, expected some above"
+            )
     for task, name in enumerate(config.data.target_columns):
         if np.isnan(train_rows.targets[:, task]).all():
             raise InputError(

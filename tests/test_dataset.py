@@ -99,6 +99,7 @@ def test_features_and_weights_are_read_and_a_row_without_a_feature_skipped(tmp_p
     assert "'T'" in table.skipped[0].reason
     some = table.molecules(np.array([1]))
     assert (some.features.tolist(), some.weights.tolist()) == ([[2.0, 310.0]], [0.0])
+    assert table.molecules(np.array([0, 1])).weights.tolist() == [2.0, 0.0]
     assert (some.targets.tolist(), some.records[0].num_atoms) == ([[3.0]], 3)
 
 

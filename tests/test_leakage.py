@@ -35,7 +35,7 @@ def test_duplicates_conflicts_and_shared_molecules_are_counted(tmp_path):
         "duplicates: 2 molecules stand in several rows, 1 of them with labels that differ",
         "lines 5 and 6",
         "2 of 3 test molecules",
-        "67% of them 0.9 or above",
+        "at least 0.9 for 67% of them",
     ):
         assert words in text
     json.dumps(found.to_dict(), allow_nan=False)
