@@ -196,6 +196,11 @@ def _counts(data: Data) -> tuple[int, int]:
 
 def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     num_nodes, num_edges = _counts(data)
+    if trials < 1 or num_nodes < 2:
+        raise ValueError(
+            f"got {trials} trials on {num_nodes} nodes, expected at least 1 on at least 2: "
+            "anything passes otherwise"
+        )
     generator = torch.Generator().manual_seed(seed)
     for _ in range(trials):
         order = torch.randperm(num_nodes, generator=generator)
@@ -217,15 +222,21 @@ def _outputs(module: nn.Module, data: Data) -> dict[str, Tensor]:
     given = {p.name: data[p.name] for p in parameters if p.name in data}
     # `batch` alone is no graph: a module that names nothing else means the whole batch by it.
     if not given.keys() - {"batch"}:
-        return dict(_tensors("output", module(data)))
+        return _named_outputs(module, module(data))
     for parameter in parameters:
         if parameter.default is parameter.empty and parameter.name not in given:
             raise ValueError(
                 f"{type(module).__name__}.forward needs {parameter.name!r}, which data lacks: "
                 f"it has {', '.join(data.keys())}"
             )
-    out = module(**given)
-    return dict(_tensors("output", out))
+    return _named_outputs(module, module(**given))
+
+
+def _named_outputs(module: nn.Module, out: Any) -> dict[str, Tensor]:
+    tensors = dict(_tensors("output", out))
+    if not tensors:
+        raise ValueError(f"{type(module).__name__}: got no tensor out of it, expected at least one")
+    return tensors
 
 
 def _tensors(name: str, thing: Any) -> Iterator[tuple[str, Tensor]]:

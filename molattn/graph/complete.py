@@ -59,7 +59,8 @@ class CompleteGraphs:
     - flat: ``[num_nodes, ...]`` in the order given and ``[num_edges, ...]`` in the order of
       ``edge_index``, without padding, as everywhere in PyG;
     - rows: ``[num_rows, ...]`` and ``[num_pairs, ...]``, block after block, padding included, as
-      the layers take them. What padding holds is of no account: no real node reads it.
+      the layers take them. What padding holds is of no account as long as it is finite: no real
+      node reads it.
 
     Args:
         sizes: Number of nodes of each graph.
@@ -77,6 +78,7 @@ class CompleteGraphs:
         True
     """
 
+    @torch.inference_mode(False)  # so that what is made while predicting serves training too
     def __init__(self, sizes: Sequence[int], *, self_loops: bool = True) -> None:
         self.sizes = tuple(int(n) for n in sizes)
         if any(n < 0 for n in self.sizes):
@@ -196,7 +198,7 @@ class CompleteGraphs:
         for name, thing in vars(self).items():
             if isinstance(thing, Tensor):
                 setattr(moved, name, move(thing))
-        for derived in ("_edges", "pair_masks", "lonely_rows"):
+        for derived in ("_edges", "is_edge", "pair_masks", "lonely_rows"):
             vars(moved).pop(derived, None)
         return moved
 
@@ -213,6 +215,7 @@ class CompleteGraphs:
     # Flat and padded views of pairs.
 
     @cached_property
+    @torch.inference_mode(False)
     def _edges(self) -> tuple[Tensor, Tensor]:
         """``edge_index`` in flat nodes, and the pair row of each edge."""
         count = np.asarray(self.sizes, dtype=np.int64)
@@ -254,6 +257,7 @@ class CompleteGraphs:
         return _join(parts, rows)
 
     @cached_property
+    @torch.inference_mode(False)
     def pair_masks(self) -> tuple[Tensor, ...]:
         """For each block, which pairs are edges: ``bool [B, N receivers, N senders]``."""
         masks = []
@@ -266,6 +270,14 @@ class CompleteGraphs:
         return tuple(masks)
 
     @cached_property
+    @torch.inference_mode(False)
+    def is_edge(self) -> Tensor:
+        """Which pair rows are edges, ``bool [num_pairs]``."""
+        masks = [mask.flatten() for mask in self.pair_masks]
+        return torch.cat(masks) if masks else self.row_mask.new_zeros(0)
+
+    @cached_property
+    @torch.inference_mode(False)
     def lonely_rows(self) -> tuple[Optional[Tensor], ...]:
         """For each block, which rows have no neighbours: ``bool [B, N]``; None if none has."""
         padded = {w for n, w in zip(self.sizes, self._width.tolist(), strict=True) if n != w}
@@ -296,10 +308,18 @@ class CompleteGraphs:
             x = block.rows(rows).masked_fill(~node, lowest)
             most = x.amax(dim=1, keepdim=True)
             if not self.self_loops:
-                # A node that alone holds the maximum sees the runner-up among the others.
-                alone = (x == most) & ((x == most).sum(dim=1, keepdim=True) == 1)
-                second = x.masked_fill(alone, lowest).amax(dim=1, keepdim=True)
-                most = torch.where(alone, second, most)
+                # A node that alone holds the maximum sees the runner-up among the others. As sums
+                # over those that hold it, so that a node's gradient goes to its neighbours only.
+                holds = x == most
+                count = holds.sum(dim=1, keepdim=True)
+                alone = holds & (count == 1)
+                others = x.masked_fill(alone, lowest)
+                runner_up = others == others.amax(dim=1, keepdim=True)
+                total = x.masked_fill(~holds, 0.0).sum(dim=1, keepdim=True)
+                second = x.masked_fill(~runner_up, 0.0).sum(dim=1, keepdim=True)
+                second = second / runner_up.sum(dim=1, keepdim=True)
+                tied = (total - x) / (count - 1).clamp_min(1)
+                most = torch.where(alone, second, torch.where(holds, tied, total / count))
                 degree = node.sum(dim=1, keepdim=True) - 1
                 most = most.masked_fill(degree < 1, 0.0)
             parts.append(most.expand_as(x).masked_fill(~node, 0.0).flatten(0, 1))

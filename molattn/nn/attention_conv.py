@@ -1,5 +1,6 @@
 """What all attention layers share: the primitive, on edges and on complete graphs."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Optional, Union
 
 from torch import Tensor
@@ -158,8 +159,8 @@ class AttentionConv(MessagePassing):
         if edges.attr is not None and projection.key is not None and projection.value is not None:
             terms = EdgeTerms(
                 edges.attr,
-                projection.key.weight.view(self.heads, self.query_channels, -1),
-                projection.value.weight.view(self.heads, self.head_channels, -1),
+                self._split(projection.key, self.query_channels),
+                self._split(projection.value, self.head_channels),
             )
         return dense_attention(
             edges.index,
@@ -188,9 +189,9 @@ class AttentionConv(MessagePassing):
     ) -> Attended:
         edge_key = edge_value = None
         if edges.attr is not None and projection.key is not None and projection.value is not None:
-            edge_key = projection.key(edges.features).view(-1, self.heads, self.query_channels)
+            edge_key = self._split(projection.key, self.query_channels)(edges.features)
             edge_key = self.head_score.key(edge_key)
-            edge_value = projection.value(edges.features).view(-1, self.heads, self.head_channels)
+            edge_value = self._split(projection.value, self.head_channels)(edges.features)
         size = (key.size(0), query.size(0))
         alpha = self.edge_updater(edges.index, query=query, key=key, edge_key=edge_key, size=size)
         if prior is not None:
@@ -205,6 +206,10 @@ class AttentionConv(MessagePassing):
             if self.explain:  # as propagate does
                 messages = self.explain_message(messages, size[1])
         return Attended(nodes, alpha if return_alpha else None, messages)
+
+    def _split(self, lin: Linear, channels: int) -> Callable[[Tensor], Tensor]:
+        """A linear map whose result is split into heads."""
+        return lambda x: lin(x).view(-1, self.heads, channels)
 
     def edge_update(
         self,

@@ -59,13 +59,13 @@ class EdgeTerms(NamedTuple):
 
     Args:
         attr: Features of each pair row, ``[P, D]``, or codes of them.
-        key: Their weight in the key, ``[H, C, D]``.
-        value: Their weight in the value, ``[H, C, D]``.
+        key: Their linear map into the keys, ``[M, D]`` to ``[M, H, C]``.
+        value: Their linear map into the values, ``[M, D]`` to ``[M, H, C]``.
     """
 
     attr: Union[Tensor, CodedEdges]
-    key: Tensor
-    value: Tensor
+    key: Callable[[Tensor], Tensor]
+    value: Callable[[Tensor], Tensor]
 
     @property
     def features(self) -> Tensor:
@@ -76,9 +76,9 @@ class EdgeTerms(NamedTuple):
         """Edges, and what each of their codes or features adds to keys and values."""
         if isinstance(self.attr, CodedEdges):
             table = self.attr.padded_table
-            key, value = (torch.einsum("md,hcd->mhc", table, w) for w in (self.key, self.value))
-            return self.attr.codes, key, value
-        return self.attr, self.key.permute(2, 0, 1), self.value.permute(2, 0, 1)
+            return self.attr.codes, self.key(table), self.value(table)
+        units = torch.eye(self.attr.size(-1), dtype=self.attr.dtype, device=self.attr.device)
+        return self.attr, self.key(units), self.value(units)
 
 
 class Prior(NamedTuple):
@@ -145,12 +145,20 @@ def dense_attention(
         return_alpha: Return the weights.
         return_messages: Return the weighted value of each pair.
     """
-    softmax = 0 < temperature < math.inf and query.dtype in (torch.float32, torch.float64)
+    softmax = 0 < temperature < math.inf
     asked = return_alpha or return_messages
     if score.bilinear and softmax and prior is None and not asked:
         basis = (None, None, None) if edges is None else edges.basis()
         query = query if temperature == 1 else query / temperature
-        return Attended(packed_attention(graph, query, key, value, *basis, dropout), None, None)
+        inputs = (query, key, value, *basis)
+        dtype = query.dtype
+        if dtype in (torch.float16, torch.bfloat16):  # weights are normalised in single precision
+            inputs = tuple(
+                t.float() if t is not None and t.is_floating_point() else t for t in inputs
+            )
+        with torch.autocast(query.device.type, enabled=False):
+            out = packed_attention(graph, *inputs, dropout=dropout)  # pyright: ignore[reportArgumentType]
+        return Attended(out.to(dtype), None, None)
     return _plain(
         graph, query, key, value, edges, score, temperature, dropout, prior,
         return_alpha, return_messages,
@@ -171,12 +179,14 @@ def _plain(
     return_messages: bool,
 ) -> Attended:
     """The same by ordinary autograd."""
-    attr = None if edges is None else edges.features
-    edge_query = edge_key = None
-    if edges is not None and score.bilinear:
-        edge_query = torch.einsum("rhc,hcd->rhd", query, edges.key)
-    elif edges is not None and attr is not None:
-        edge_key = score.key(torch.einsum("pd,hcd->phc", attr, edges.key))
+    attr = edge_query = edge_key = value_basis = None
+    if edges is not None:
+        attr = edges.features
+        _, key_basis, value_basis = edges._replace(attr=attr).basis()
+        if score.bilinear:
+            edge_query = torch.einsum("rhc,dhc->rhd", query, key_basis)
+        else:
+            edge_key = score.key(edges.key(attr))
     outs, pooled, alphas, messages = [], [], [], []
     for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
         q, k, v = (block.rows(t).transpose(1, 2) for t in (query, key, value))  # [B, H, N, C]
@@ -198,9 +208,9 @@ def _plain(
             alphas.append(alpha.permute(0, 2, 3, 1).flatten(0, 2))
         if return_messages:
             pair_value = block.rows(value).unsqueeze(1)  # [B, 1, S, H, C]
-            if edges is not None and attr is not None:
+            if attr is not None and value_basis is not None:
                 pair_value = pair_value + torch.einsum(
-                    "brsd,hcd->brshc", block.pairs(attr), edges.value
+                    "brsd,dhc->brshc", block.pairs(attr), value_basis
                 )
             weighted = by_receiver.transpose(2, 3).unsqueeze(-1) * pair_value
             messages.append(weighted.flatten(0, 2))
@@ -211,8 +221,8 @@ def _plain(
             value.new_zeros((0, *value.shape[1:])) if return_messages else None,
         )
     out = torch.cat(outs)
-    if edges is not None:
-        out = out + torch.einsum("rhd,hcd->rhc", torch.cat(pooled), edges.value)
+    if value_basis is not None:
+        out = out + torch.einsum("rhd,dhc->rhc", torch.cat(pooled), value_basis)
     return Attended(
         out,
         torch.cat(alphas) if return_alpha else None,

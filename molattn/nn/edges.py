@@ -193,8 +193,26 @@ def read_complete(
                 f"edge_attr.codes: got {edge_attr.codes.dtype} {list(edge_attr.codes.shape)}, "
                 f"expected torch.int64 [{graph.num_pairs}]"
             )
+        _check_codes(edge_attr, graph)
         return Edges(graph, edge_attr)
     return Edges(graph, _check_attr(edge_attr, graph.num_pairs, edge_dim))
+
+
+def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
+    """Codes alone say which pairs are edges, so they must say what the layout does."""
+    if edges.codes.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    count = edges.table.size(0)
+    if edges.codes.numel() and not 0 <= int(edges.codes.min()) <= int(edges.codes.max()) <= count:
+        raise IndexError(
+            f"edge_attr.codes: got {int(edges.codes.min())} to {int(edges.codes.max())}, "
+            f"expected 0 to {count}"
+        )
+    if not torch.equal(edges.codes < count, graph.is_edge):
+        raise ValueError(
+            f"edge_attr.codes: expected {count} at the pairs that are no edges and only there, "
+            "as CodedEdges.from_edges has it"
+        )
 
 
 class NodeGlobals(NamedTuple):

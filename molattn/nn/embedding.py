@@ -24,6 +24,7 @@ class CodeEmbedding(nn.Module):
 
     Raises:
         ValueError: Wrong number of columns.
+        IndexError: A code that its column does not have (checked on the CPU only).
 
     Example:
         >>> CodeEmbedding([3, 2], 8)(torch.tensor([[2, 0], [0, 1]])).shape
@@ -50,6 +51,15 @@ class CodeEmbedding(nn.Module):
             raise ValueError(
                 f"codes: got shape {list(codes.shape)}, expected [*, {len(self.sizes)}]"
             )
+        if codes.device.type == "cpu" and codes.numel() and not torch.compiler.is_compiling():
+            for column, (most, size) in enumerate(
+                zip(codes.amax(dim=0).tolist(), self.sizes, strict=True)
+            ):
+                if most >= size:
+                    raise IndexError(
+                        f"codes: got {most} in column {column}, expected 0 to {size - 1}; were "
+                        "they made by another featurizer?"
+                    )
         return F.embedding_bag(codes.long() + self.offsets, self.weight, mode="sum")
 
 

@@ -18,7 +18,9 @@ _SPLIT = ("linear", "concat")  # the heads share the output width
 
 
 def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
-    """Apply several linear maps to one input, as one matrix product once their widths are known.
+    """Apply several linear maps to one input; as one matrix product where nothing forbids.
+
+    A map that was replaced, hooked (as by pruning) or not yet used is called by itself.
 
     Args:
         x: ``[N, F]``.
@@ -27,7 +29,7 @@ def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
     Returns:
         What each gives, ``[N, out_channels]``.
     """
-    if any(is_uninitialized_parameter(lin.weight) for lin in lins):
+    if not all(_is_plain(lin) for lin in lins):
         return tuple(lin(x) for lin in lins)
     weights: list[Tensor] = [lin.weight for lin in lins]
     biases: list[Tensor] = [
@@ -35,6 +37,12 @@ def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
     ]
     out = F.linear(x, torch.cat(weights), torch.cat(biases))
     return out.split([lin.out_channels for lin in lins], dim=-1)
+
+
+def _is_plain(lin: nn.Module) -> bool:
+    """Whether its weight and bias say all: a layer of another class, or with hooks, may do more."""
+    hooks = len(lin._forward_pre_hooks) + len(lin._forward_hooks) + len(lin._backward_hooks)
+    return type(lin) is Linear and not hooks and not is_uninitialized_parameter(lin.weight)
 
 
 class HeadScore(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molattn.graph import CodedEdges, collate
+from molattn.graph import CodedEdges, CompleteGraphs, collate
 from molattn.record import MoleculeRecord
 
 
@@ -49,6 +49,14 @@ def test_coded_edges_spread_their_table():
     codes = torch.tensor([1, 2, 0])
     edges = CodedEdges(codes, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     assert edges.dense().tolist() == [[3, 4], [0, 0], [1, 2]]
+
+
+def test_coded_edges_from_edges_mark_what_is_no_edge():
+    graphs = CompleteGraphs([1, 3], self_loops=False)
+    codes = torch.arange(6) % 2
+    edges = CodedEdges.from_edges(graphs, codes, torch.randn(2, 4))
+    assert torch.equal(graphs.pairs_to_edges(edges.codes), codes)
+    assert torch.equal(edges.codes == 2, ~graphs.is_edge)
 
 
 def test_what_does_not_fit_is_said():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.utils import scatter
 
 from molattn.graph import CompleteGraphs
 from molattn.graph.blocks import plan_blocks
@@ -75,6 +76,35 @@ def test_neighbour_pools_equal_loops(sizes, self_loops, seed):
     rows[~graphs.row_mask] = 1e6  # what padding holds must not matter
     assert torch.equal(graphs.rows_to_nodes(graphs.neighbour_max(rows)), most)
     torch.testing.assert_close(graphs.rows_to_nodes(graphs.neighbour_mean(rows)), mean)
+
+
+@given(sizes=SIZES, self_loops=st.booleans(), seed=st.integers(0, 99))
+def test_gradients_of_neighbour_pools_are_those_of_an_edge_list(sizes, self_loops, seed):
+    """Also where several neighbours share the maximum."""
+    graphs = CompleteGraphs([*sizes, 2], self_loops=self_loops)
+    generator = torch.Generator().manual_seed(seed)
+    # Never 0, where torch's own gradient of a scattered maximum counts the initial value as a tie.
+    x = torch.randint(-1, 2, (graphs.num_nodes, 2), generator=generator).double() + 0.5
+    upstream = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    sender, receiver = graphs.edge_index
+    for reduce, pool in (("max", graphs.neighbour_max), ("mean", graphs.neighbour_mean)):
+        leaf = x.clone().requires_grad_()
+        listed = scatter(leaf[sender], receiver, dim=0, dim_size=len(x), reduce=reduce)
+        pooled = graphs.rows_to_nodes(pool(graphs.nodes_to_rows(leaf)))
+        torch.testing.assert_close(pooled, listed)
+        (expected,) = torch.autograd.grad((listed * upstream).sum(), leaf, materialize_grads=True)
+        (got,) = torch.autograd.grad((pooled * upstream).sum(), leaf, materialize_grads=True)
+        torch.testing.assert_close(got, expected)
+
+
+def test_indices_made_in_inference_mode_serve_training():
+    with torch.inference_mode():
+        graphs = CompleteGraphs([2, 3])
+        assert graphs.edge_index.numel() == graphs.num_edges * 2
+        assert len(graphs.pair_masks) == len(graphs.lonely_rows)
+    x = torch.randn(graphs.num_nodes, 2, requires_grad=True)
+    graphs.pairs_to_edges(graphs.receivers_to_pairs(graphs.nodes_to_rows(x))).sum().backward()
+    assert x.grad is not None
 
 
 @given(

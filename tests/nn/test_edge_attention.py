@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import TransformerConv
+from torch_geometric.nn import GATv2Conv, TransformerConv
 
 from molattn.graph import CompleteGraphs
 from molattn.nn import EdgeAttentionConv
@@ -78,6 +78,28 @@ def test_equals_transformer_conv_with_its_one_edge_matrix_in_both_of_ours(root):
         if root:
             ours.lin_root.weight.copy_(theirs.lin_skip.weight)
             ours.bias.copy_(theirs.lin_skip.bias)
+    expected, (_, their_alpha) = theirs(x, edge_index, e, return_attention_weights=True)
+    got, (_, alpha) = ours(x, edge_index, e, return_attention_weights=True)
+    assert_near(got, expected)
+    assert_near(alpha, their_alpha)
+    assert_same_gradients(got, expected, [x, e])
+
+
+def test_equals_gatv2_conv_with_its_key_as_value():
+    """GATv2's value is its key without the edge."""
+    x, edge_index, e = random_graph()
+    theirs = GATv2Conv(4, 3, heads=2, edge_dim=3, add_self_loops=False).double()
+    ours = EdgeAttentionConv(
+        4, 6, 2, edge_dim=3, score="gatv2", combine="concat", root_weight=False
+    ).double()
+    with torch.no_grad():
+        ours.lin_query.load_state_dict(theirs.lin_r.state_dict())
+        ours.lin_key.load_state_dict(theirs.lin_l.state_dict())
+        ours.lin_value.load_state_dict(theirs.lin_l.state_dict())
+        ours.lin_edge_key.load_state_dict(theirs.lin_edge.state_dict())
+        ours.lin_edge_value.weight.zero_()
+        ours.head_score.vector.copy_(theirs.att.squeeze(0))
+        ours.bias.copy_(theirs.bias.normal_())
     expected, (_, their_alpha) = theirs(x, edge_index, e, return_attention_weights=True)
     got, (_, alpha) = ours(x, edge_index, e, return_attention_weights=True)
     assert_near(got, expected)

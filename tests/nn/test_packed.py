@@ -12,15 +12,14 @@ from molattn.nn import EdgeAttentionConv
 from molattn.nn.packed import packed_attention
 
 DOUBLE = torch.float64
+SCORES = ["dot", "scaled_dot", "general", "additive", "gatv2"]
 SIZES = st.lists(st.integers(0, 7), min_size=1, max_size=6)
 
 
 def code_edges(graphs, num_codes, table):
     """Random codes for the edges, as codes of pair rows and as features of edges."""
     codes = torch.randint(0, num_codes, (graphs.num_edges,))
-    rows = torch.full((graphs.num_pairs,), num_codes)
-    rows[graphs.edge_row] = codes
-    return CodedEdges(rows, table), table[codes]
+    return CodedEdges.from_edges(graphs, codes, table), table[codes]
 
 
 @given(
@@ -160,10 +159,90 @@ def test_keeps_one_tensor_of_pairs_and_heads():
     assert kept < saved_bytes(lambda: conv(x, graphs.edge_index, edges.dense()))[0] / 4
 
 
-def test_other_temperatures_and_scores_take_the_plain_form():
-    graphs = CompleteGraphs([2, 4])
-    x = torch.randn(graphs.num_nodes, 4)
-    for options in ({"temperature": 0.0}, {"temperature": math.inf}, {"score": "gatv2"}):
-        conv = EdgeAttentionConv(4, 4, 2, **options)
-        got = graphs.rows_to_nodes(conv(graphs.nodes_to_rows(x), graphs))
-        torch.testing.assert_close(got, conv(x, graphs.edge_index))
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("temperature", [0.0, 0.7, math.inf])
+@pytest.mark.parametrize("update_edges", [False, True])
+@pytest.mark.parametrize("coded", [False, True])
+def test_every_score_and_temperature_equals_the_edge_list(score, temperature, update_edges, coded):
+    graphs = CompleteGraphs([2, 1, 4], self_loops=False)
+    x = torch.randn(graphs.num_nodes, 4, dtype=DOUBLE, requires_grad=True)
+    table = torch.randn(5, 3, dtype=DOUBLE, requires_grad=True)
+    codes, e = code_edges(graphs, 5, table)
+    conv = EdgeAttentionConv(
+        4, 4, 2, edge_dim=3, score=score, temperature=temperature, update_edges=update_edges
+    ).double()
+    listed = conv(x, graphs.edge_index, e)
+    pairs = codes if coded else graphs.edges_to_pairs(e)
+    rows = conv(graphs.nodes_to_rows(x), graphs, pairs)
+    if update_edges:
+        listed = torch.cat([part.flatten() for part in listed])
+        nodes, edges = graphs.rows_to_nodes(rows[0]), graphs.pairs_to_edges(rows[1])
+        rows = torch.cat([nodes.flatten(), edges.flatten()])
+    else:
+        rows = graphs.rows_to_nodes(rows)
+    torch.testing.assert_close(rows, listed, rtol=0, atol=1e-10)
+    upstream = torch.randn_like(listed)
+    for got, expected in zip(
+        torch.autograd.grad(
+            (rows * upstream).sum(), (x, table), materialize_grads=True, retain_graph=True
+        ),
+        torch.autograd.grad((listed * upstream).sum(), (x, table), materialize_grads=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
+def test_codes_that_contradict_the_layout_are_refused():
+    graphs = CompleteGraphs([1, 3], self_loops=False)
+    edges, _ = code_edges(graphs, 4, torch.randn(4, 3))
+    conv, x = EdgeAttentionConv(4, 4, 2, edge_dim=3), torch.randn(graphs.num_rows, 4)
+    conv(x, graphs, edges)
+    for change, error in ((lambda c: c.clamp(max=3), ValueError), (lambda c: c + 1, IndexError)):
+        with pytest.raises(error, match=r"edge_attr\.codes: "):
+            conv(x, graphs, CodedEdges(change(edges.codes), edges.table))
+
+
+def test_replaced_and_hooked_maps_are_called():
+    class Louder(torch.nn.Module):
+        def __init__(self, lin):
+            super().__init__()
+            self.lin = lin
+
+        def forward(self, x):
+            return 3 * self.lin(x)
+
+    graphs = CompleteGraphs([3])
+    edges, _ = code_edges(graphs, 4, torch.randn(4, 3))
+    x = torch.randn(3, 4)
+    conv = EdgeAttentionConv(4, 4, edge_dim=3, combine="concat", root_weight=False, bias=False)
+    before = conv(x, graphs, edges)
+    conv.lin_value, conv.lin_edge_value = Louder(conv.lin_value), Louder(conv.lin_edge_value)
+    torch.testing.assert_close(conv(x, graphs, edges), 3 * before)
+    conv.lin_query.register_forward_hook(lambda module, given, out: 0 * out)
+    conv.lin_key.register_forward_hook(lambda module, given, out: 0 * out)
+    _, (_, alpha) = conv(x, graphs, edges, return_attention_weights=True)
+    torch.testing.assert_close(alpha, torch.full_like(alpha, 1 / 3))
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_width_of_edges_is_found_on_first_use(coded):
+    graphs = CompleteGraphs([2, 3])
+    edges, _ = code_edges(graphs, 4, torch.randn(4, 3))
+    conv = EdgeAttentionConv(-1, 4, 2, edge_dim=-1)
+    given_edges = edges if coded else edges.dense()
+    assert conv(torch.randn(graphs.num_rows, 5), graphs, given_edges).shape == (graphs.num_rows, 4)
+    assert conv.lin_edge_key.weight.shape == (4, 3)
+
+
+def test_autocast_keeps_the_packed_form():
+    graphs = CompleteGraphs([40])
+    edges, _ = code_edges(graphs, 9, torch.randn(9, 16, requires_grad=True))
+    conv = EdgeAttentionConv(16, 16, 8, edge_dim=16)
+    x = torch.randn(40, 16, requires_grad=True)
+    single, expected = saved_bytes(lambda: conv(x, graphs, edges))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed, got = saved_bytes(lambda: conv(x, graphs, edges))
+    assert mixed < 1.3 * single
+    torch.testing.assert_close(got.float(), expected, rtol=0.05, atol=0.05)
+    got.float().sum().backward()
+    assert bool(x.grad.isfinite().all())
