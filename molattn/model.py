@@ -230,10 +230,18 @@ class MolAttn(
             records: n molecules.
             batch_size: How many of them at once.
             features: Further numbers ``[n, num_features]``, if the config names any.
+
+        Raises:
+            ValueError: Features of another shape, or that are not finite.
         """
         given = None
         if features is not None:
             given = torch.as_tensor(np.asarray(features), dtype=self.feature_mean.dtype)
+            expected = (len(records), len(self.config.features))
+            if given.shape != expected or not bool(given.isfinite().all()):
+                raise ValueError(
+                    f"features: got {tuple(given.shape)}, expected finite numbers {expected}"
+                )
         training = self.training
         self.eval()
         try:

@@ -39,7 +39,8 @@ class MolAttnConfig:
         given: Any = (self.tasks,) if isinstance(self.tasks, (str, Task)) else self.tasks
         tasks = tuple(Task(task) if isinstance(task, str) else task for task in given)
         object.__setattr__(self, "tasks", tasks)
-        object.__setattr__(self, "features", tuple(self.features))
+        names = (self.features,) if isinstance(self.features, str) else self.features
+        object.__setattr__(self, "features", tuple(names))
         for what, names in (
             ("tasks", self.targets),
             ("outputs", self.columns),

@@ -148,3 +148,18 @@ def test_a_run_folder_is_told_from_its_model(tmp_path):
     (tmp_path / "model").mkdir()
     with pytest.raises(InputError, match="a run folder; its model is"):
         MolAttn.from_pretrained(tmp_path)
+
+
+def test_one_feature_may_be_named_by_a_text():
+    assert MolAttnConfig(tasks="y", features="logP").features == ("logP",)
+
+
+def test_features_must_be_one_finite_row_a_molecule(model):
+    records = [model.featurize(text) for text in SMILES]
+    for wrong in (
+        np.zeros((9, 2)),
+        np.zeros((len(records), 1)),
+        np.full((len(records), 2), np.nan),
+    ):
+        with pytest.raises(ValueError, match=r"features: got .*, expected finite numbers \(4, 2\)"):
+            model.predict_records(records, 2, features=wrong)

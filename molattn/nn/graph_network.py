@@ -47,7 +47,8 @@ class GraphNetwork(MessagePassing):
     are switched on, concatenated in this order: with all three replaced the block is PyG's
     ``MetaLayer``.
 
-    An input that is switched off counts as zero. On :class:`~molattn.graph.CompleteGraphs`
+    An input that is switched off counts as zero in :math:`\phi` (edges that are returned still add
+    to :math:`e_k`). On :class:`~molattn.graph.CompleteGraphs`
     attention is dense where edges are reduced by ``sum``; with other reducers, or an edge function
     of yours, the block takes the general path over all pairs.
 
@@ -141,6 +142,11 @@ class GraphNetwork(MessagePassing):
                 raise ValueError(
                     f"{name}: got only 'global', but there is none: global_dim is None"
                 )
+        if edge_function is not None and (
+            (global_dim is None and self.edge_inputs == ("global",))
+            or (edge_dim is None and self.edge_inputs == ("edge",))
+        ):
+            raise ValueError(f"edge_inputs: got only {self.edge_inputs[0]!r}, but there is none")
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads

@@ -33,12 +33,13 @@ class Readout(nn.Module):
     A molecule without atoms gives 0, whatever the aggregation would make of nothing.
 
     Args:
-        kind: A name of ``READOUTS``; several joined by ``+`` are concatenated. Or any PyG
-            ``Aggregation`` (whether it is permutation invariant is then the caller's affair).
+        kind: A name of ``READOUTS``, or of a class of ``torch_geometric.nn.aggr`` that needs no
+            arguments; several joined by ``+`` are concatenated. Or any PyG ``Aggregation``. Whether
+            one that is not in ``READOUTS`` is permutation invariant is the caller's affair.
         channels: Width of atoms.
 
     Raises:
-        ValueError: A name that is not in ``READOUTS``.
+        ValueError: A name that is neither.
 
     Example:
         >>> Readout("mean+max", 8).out_channels
@@ -77,8 +78,17 @@ class Readout(nn.Module):
 
 
 def _named(name: str, channels: int) -> aggr.Aggregation:
-    if name not in READOUTS:
+    if name in READOUTS:
+        return READOUTS[name](channels)
+    known = getattr(aggr, name, None)
+    try:
+        if isinstance(known, type) and issubclass(known, aggr.Aggregation):
+            return known()
+    except TypeError as error:
         raise ValueError(
-            f"readout: got {name!r}, expected one of {', '.join(READOUTS)}, or several joined by +"
-        )
-    return READOUTS[name](channels)
+            f"readout: {name} of PyG needs arguments; give it as a module: {error}"
+        ) from error
+    raise ValueError(
+        f"readout: got {name!r}, expected one of {', '.join(READOUTS)}, several joined by +, or "
+        "the name of a PyG aggregation that needs no arguments, such as PowerMeanAggregation"
+    )

@@ -95,3 +95,14 @@ def test_the_option_lists_every_name():
     listed = re.search(r"molecule: (.*?);", option, re.DOTALL)
     assert listed is not None
     assert set(re.findall(r"\w+", listed[1])) - {"or"} == set(READOUTS)
+
+
+def test_names_of_pygs_own_classes_serve_too():
+    x, index = torch.rand(5, 4), torch.tensor([0, 0, 1, 1, 1])
+    readout = Readout("PowerMeanAggregation+mean", 4)
+    expected = aggr.PowerMeanAggregation()(x, index)
+    torch.testing.assert_close(readout(x, index, 2)[:, :4], expected)
+    with pytest.raises(ValueError, match="needs arguments"):
+        Readout("QuantileAggregation", 4)
+    with pytest.raises(ValueError, match="got 'Data', expected one of mean"):
+        Readout("Data", 4)
