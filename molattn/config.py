@@ -268,13 +268,16 @@ class PredictConfig:
     Args:
         smiles_column: Column that holds the SMILES.
         batch_size: Most molecules in a batch; large molecules go in smaller ones.
+        threads: CPU threads; more pay for wide networks alone.
     """
 
     smiles_column: str = "smiles"
     batch_size: int = 64
+    threads: int = 1
 
     def __post_init__(self) -> None:
-        _check(self, "batch_size", lambda count: count >= 1, "a whole number of at least 1", int)
+        for name in ("batch_size", "threads"):
+            _check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from molattn.labels import LabelError, is_missing, number
 from molattn.model import MolAttn
 from molattn.progress import RowProgress
 from molattn.record import MoleculeRecord
+from molattn.reproducible import threads
 from molattn.table import (
     Row,
     Table,
@@ -93,7 +94,7 @@ def predict_table(
     schema = output_schema(output, table, [*model.config.output_names], header)
     predicted = refused = 0
     progress = RowProgress(console or Console(quiet=True))
-    with write_table(output, header, schema) as write, progress:
+    with threads(config.threads), write_table(output, header, schema) as write, progress:
         molecules = _molecules(table, smiles_index, feature_indices, model.config.featurizer)
         for batch in _batches(molecules, config.batch_size):
             for molecule, cells, code in _predictions(model, batch):

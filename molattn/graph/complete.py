@@ -84,6 +84,7 @@ class CompleteGraphs:
         if any(n < 0 for n in self.sizes):
             raise ValueError(f"sizes: got {min(self.sizes)}, expected numbers of nodes >= 0")
         self.self_loops = self_loops
+        self.checked_codes: Optional[Tensor] = None  # the last codes found to fit this layout
         count = np.asarray(self.sizes, dtype=np.int64)
         order = np.argsort(count, kind="stable")
         self._width = np.zeros_like(count)  # padded size of each graph's block
@@ -198,6 +199,7 @@ class CompleteGraphs:
         for name, thing in vars(self).items():
             if isinstance(thing, Tensor):
                 setattr(moved, name, move(thing))
+        moved.checked_codes = None
         for derived in ("_edges", "is_edge", "pair_masks", "lonely_rows"):
             vars(moved).pop(derived, None)
         return moved

@@ -200,7 +200,8 @@ def read_complete(
 
 def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
     """Codes alone say which pairs are edges, so they must say what the layout does."""
-    if edges.codes.device.type != "cpu" or torch.compiler.is_compiling():
+    seen = graph.checked_codes is edges.codes  # by a layer before this one
+    if seen or edges.codes.device.type != "cpu" or torch.compiler.is_compiling():
         return
     count = edges.table.size(0)
     if edges.codes.numel() and not 0 <= int(edges.codes.min()) <= int(edges.codes.max()) <= count:
@@ -213,6 +214,7 @@ def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
             f"edge_attr.codes: expected {count} at the pairs that are no edges and only there, "
             "as CodedEdges.from_edges has it"
         )
+    graph.checked_codes = edges.codes
 
 
 class NodeGlobals(NamedTuple):

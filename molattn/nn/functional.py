@@ -357,7 +357,7 @@ def attention(
 
     Raises:
         ValueError: Shapes that do not fit, an unknown score or a negative temperature.
-        TypeError: The mask is not boolean.
+        TypeError: The mask is not boolean, or the types of the others are not one floating type.
 
     Example:
         >>> x = torch.eye(2)
@@ -372,10 +372,24 @@ def attention(
         )
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"mask: got {mask.dtype}, expected torch.bool (True = may attend)")
+    kinds = {name: t.dtype for name, t in (("query", query), ("key", key), ("value", value))}
+    if len(set(kinds.values())) > 1 or not query.is_floating_point():
+        shown = ", ".join(f"{name} {dtype}" for name, dtype in kinds.items())
+        raise TypeError(f"got {shown}, expected one floating-point type")
     logits = _score(query, key, score, weight=weight, vector=vector)
+    if mask is not None and not _broadcasts(mask, logits):
+        raise ValueError(
+            f"mask: got shape {tuple(mask.shape)}, expected one that broadcasts to "
+            f"{tuple(logits.shape)}"
+        )
     weights = normalise(logits, DenseRows(mask), temperature)
     out = weights @ value
     return (out, weights) if return_weights else out
+
+
+def _broadcasts(mask: Tensor, logits: Tensor) -> bool:
+    pairs = zip(reversed(mask.shape), reversed(logits.shape), strict=False)
+    return mask.dim() <= logits.dim() and all(size in (1, wanted) for size, wanted in pairs)
 
 
 _score = score  # `attention` has a keyword of that name

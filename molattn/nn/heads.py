@@ -32,6 +32,8 @@ def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
     if not all(_is_plain(lin) for lin in lins):
         return tuple(lin(x) for lin in lins)
     weights: list[Tensor] = [lin.weight for lin in lins]
+    if x.dtype != weights[0].dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(f"x: got {x.dtype}, expected {weights[0].dtype}, the layer's own")
     biases: list[Tensor] = [
         lin.weight.new_zeros(lin.out_channels) if lin.bias is None else lin.bias for lin in lins
     ]

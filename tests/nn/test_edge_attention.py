@@ -285,3 +285,8 @@ def test_wrong_graph_features_name_got_and_expected():
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             module(x, edge_index, u=u, batch=batch)
+
+
+def test_another_number_type_than_the_layers_is_named():
+    with pytest.raises(TypeError, match=r"x: got torch.float64, expected torch.float32"):
+        EdgeAttentionConv(4, 4)(torch.randn(3, 4, dtype=DOUBLE), torch.tensor([[0], [1]]))

@@ -231,6 +231,12 @@ def test_half_precision_is_normalised_in_single():
         (lambda: score(QUERY, KEYS, "dot", vector=QUERY), ValueError, "takes no vector"),
         (lambda: attention(QUERY, KEYS, VALUES[1:]), ValueError, "one length S"),
         (lambda: attention(QUERY, KEYS, VALUES, torch.ones(6)), TypeError, "expected torch.bool"),
+        (
+            lambda: attention(QUERY, KEYS, VALUES, torch.ones(2, 1, 6).bool()),
+            ValueError,
+            "mask: got shape (2, 1, 6), expected one that broadcasts to (1, 6)",
+        ),
+        (lambda: attention(QUERY, KEYS, VALUES.float()), TypeError, "expected one floating-point"),
         (lambda: attention(QUERY, KEYS, VALUES, temperature=-1), ValueError, "got -1, expected"),
         (
             lambda: attention(QUERY, KEYS, VALUES, temperature=math.nan),
