@@ -28,6 +28,9 @@ def from_smiles(
 ) -> Data:
     """Turn a SMILES into a complete graph; usable as ``from_smiles=`` of PyG's data sets.
 
+    A data set with a row that RDKit cannot read stops at it with a ``SmilesError``: drop such rows
+    first, or read the table with ``molattn train``, which skips and lists them.
+
     Args:
         smiles: The molecule.
         self_loops: Whether an atom has an edge to itself.
