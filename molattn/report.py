@@ -132,7 +132,8 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
         # A column name in a script that the plot's font lacks is not worth a warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         for name, figure in _figures(run, scores):
-            figure.savefig(folder / name, dpi=150)
+            # Square panels leave their titles outside the figure unless it is drawn around them.
+            figure.savefig(folder / name, dpi=150, bbox_inches="tight", pad_inches=0.1)
     (folder / RESULT_FILE).write_text(
         json.dumps(_metrics(run, scores), indent=2, allow_nan=False) + "\n", encoding="utf-8"
     )

@@ -15,7 +15,7 @@ with a mask). A mask is a choice of edges, so both forms give the same numbers.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -26,7 +26,6 @@ __all__ = [
     "SCORES",
     "DenseRows",
     "ScatteredEdges",
-    "Score",
     "attention",
     "is_bilinear",
     "normalise",
@@ -35,8 +34,6 @@ __all__ = [
     "project_query",
     "score",
 ]
-
-Score = Literal["dot", "scaled_dot", "general", "additive", "gatv2"]
 
 
 class _ScoreRule(NamedTuple):

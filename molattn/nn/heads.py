@@ -1,7 +1,5 @@
 """What happens to heads before and after attention: parametric scores and ways to combine."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -10,9 +8,8 @@ from torch_geometric.nn.inits import glorot
 
 from . import functional
 
-__all__ = ["COMBINES", "Combine", "HeadCombine", "HeadScore", "linear_together"]
+__all__ = ["COMBINES", "HeadCombine", "HeadScore", "linear_together"]
 
-Combine = Literal["linear", "concat", "mean", "max", "weighted"]
 COMBINES = ("linear", "concat", "mean", "max", "weighted")
 _SPLIT = ("linear", "concat")  # the heads share the output width
 
