@@ -81,6 +81,9 @@ class AttentionConv(MessagePassing):
         self.temperature = temperature
         self.dropout = dropout
         pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
+        for width in pair:
+            if width < -1 or width == 0:
+                raise ValueError(f"in_channels: got {in_channels}, expected widths, or -1 = lazy")
         self.source_channels, self.target_channels = pair
         self.head_score = HeadScore(score, heads, query_channels)
 

@@ -319,8 +319,8 @@ def normalise(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
 
 def check_temperature(temperature: float) -> None:
     """Raise ValueError unless the temperature is a number from 0 to infinity."""
-    if not temperature >= 0:
-        raise ValueError(f"temperature: got {temperature}, expected a number from 0 to inf")
+    if not isinstance(temperature, (int, float)) or not temperature >= 0:
+        raise ValueError(f"temperature: got {temperature!r}, expected a number from 0 to inf")
 
 
 def attention(

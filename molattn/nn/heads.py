@@ -158,7 +158,9 @@ class HeadCombine(nn.Module):
 
 
 def check_positive(**options: int) -> None:
-    """Raise ValueError for the first option below 1."""
+    """Raise ValueError for the first option that is not a whole number of at least 1."""
     for name, value in options.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{name}: got {value!r}, expected a whole number")
         if value < 1:
             raise ValueError(f"{name}: got {value}, expected at least 1")
