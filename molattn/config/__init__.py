@@ -1,0 +1,11 @@
+"""Every option, declared once: the command line, config files and saved models follow from it."""
+
+from molattn.config.architecture import ArchitectureConfig as ArchitectureConfig
+from molattn.config.data import DataConfig as DataConfig
+from molattn.config.data import TaskChoice as TaskChoice
+from molattn.config.optimisation import OptimisationConfig as OptimisationConfig
+from molattn.config.predict import PredictConfig as PredictConfig
+from molattn.config.report import ReportConfig as ReportConfig
+from molattn.config.run import CONFIG_SECTIONS as CONFIG_SECTIONS
+from molattn.config.run import TrainConfig as TrainConfig
+from molattn.config.run import changed_options as changed_options

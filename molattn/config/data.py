@@ -1,0 +1,128 @@
+"""Options of the table and its parts."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, get_args
+
+from molattn.config.checks import check, check_choice, option
+from molattn.errors import InputError, quoted
+
+__all__ = ["DataConfig", "TaskChoice"]
+
+TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
+SplitMethod = Literal["random", "scaffold", "cluster", "order"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The table, and how its rows are parted into training, validation and test.
+
+    Args:
+        smiles_column: Column that holds the SMILES.
+        target_columns: Columns to learn.
+        target_units: Unit of each target, for tables and plots.
+        task: What each target is, or all of them; by default their labels decide.
+        task_weights: Weight of each target in the loss.
+        weight_column: Column of each row's weight in the loss.
+        feature_columns: Columns of numbers that the model reads beside the molecule.
+        split_column: Column that names each row's part; if none is for validation, some training
+            rows are set aside.
+        split: How rows are parted otherwise: by default at random; by scaffold (Bemis-Murcko) or
+            cluster (Butina; 50,000 molecules at most) keep like ones together; by order, the last
+            rows test.
+        order_column: Column of numbers or ISO dates for the split by order.
+        cluster_cutoff: Largest Tanimoto distance from a cluster's centre.
+        split_duplicates: Let rows of one molecule stand in different parts.
+        folds: Cross-validate in so many rounds; each tests another part of the rows.
+        repeats: How often to do so, each time with the next seed.
+        fold: Train only this round, counted from 1.
+        validation_size: Part of the rows set aside to choose the best epoch.
+        test_size: Part of the rows set aside for the final score.
+    """
+
+    smiles_column: str = "smiles"
+    target_columns: tuple[str, ...] = ()
+    target_units: tuple[str, ...] = ()
+    task: tuple[TaskChoice, ...] = ()
+    task_weights: tuple[float, ...] = ()
+    weight_column: str | None = None
+    feature_columns: tuple[str, ...] = ()
+    split_column: str | None = None
+    split: SplitMethod | None = None
+    order_column: str | None = None
+    cluster_cutoff: float = 0.65
+    split_duplicates: bool = False
+    folds: int | None = None
+    repeats: int = 1
+    fold: int | None = None
+    validation_size: float = 0.1
+    test_size: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.split is not None:
+            check_choice(self, "split", get_args(SplitMethod))
+        for name in ("validation_size", "test_size"):
+            check(self, name, lambda size: 0.0 < size < 1.0, "a number between 0 and 1")
+        if self.validation_size + self.test_size >= 1.0:
+            raise InputError(
+                f"--validation-size + --test-size: got {self.validation_size} + {self.test_size}, "
+                "expected a sum below 1"
+            )
+        check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, "a number from 0 below 1")
+        if (self.order_column is not None) != (self.split == "order"):
+            raise InputError(
+                f"--split: got {self.split or 'random'} "
+                f"{'without' if self.order_column is None else 'with'} --order-column, expected "
+                "--split order and --order-column together"
+            )
+        self._check_folds()
+        self._check_lists()
+
+    def _check_folds(self) -> None:
+        check(self, "repeats", lambda count: count >= 1, "a whole number of at least 1", int)
+        if self.folds is None:
+            if self.fold is not None or self.repeats != 1:
+                raise InputError("--fold, --repeats: expected with --folds alone")
+            return
+        check(self, "folds", lambda count: count >= 2, "a whole number of at least 2", int)
+        if self.fold is not None:
+            check(self, "fold", lambda n: 1 <= n <= self.folds, f"1 to {self.folds}", int)
+        if self.split_column is not None or self.split == "order":
+            raise InputError(
+                "--folds: got it with --split-column or --split order, which part the rows once; "
+                "expected it with another split"
+            )
+
+    def _check_lists(self) -> None:
+        for name in ("target_columns", "target_units", "task", "task_weights", "feature_columns"):
+            if not isinstance(getattr(self, name), tuple):
+                got = quoted(getattr(self, name))
+                raise InputError(f"{option(name)}: got {got}, expected a tuple")
+        for name in ("target_columns", "feature_columns"):
+            if len(set(getattr(self, name))) != len(getattr(self, name)):
+                got = list(getattr(self, name))
+                raise InputError(f"{option(name)}: got {got}, expected each column once")
+        targets = len(self.target_columns)
+        for name, fits in (
+            ("target_units", (0, targets)),
+            ("task_weights", (0, targets)),
+            ("task", (0, 1, targets)),
+        ):
+            if (got := len(getattr(self, name))) not in fits:
+                raise InputError(
+                    f"{option(name)}: got {got}, expected one for each of the {targets} target "
+                    "columns"
+                )
+        for task in self.task:
+            if task not in get_args(TaskChoice):
+                choices = ", ".join(get_args(TaskChoice))
+                raise InputError(f"--task: got {quoted(task)}, expected one of {choices}")
+        for weight in self.task_weights:
+            if (
+                isinstance(weight, bool)
+                or not isinstance(weight, (int, float))
+                or not (0.0 <= weight < inf)
+            ):
+                raise InputError(f"--task-weights: got {quoted(weight)}, expected numbers from 0")
+        if self.task_weights and not any(self.task_weights):
+            raise InputError("--task-weights: got zeros alone, expected a positive number")

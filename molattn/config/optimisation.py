@@ -1,0 +1,82 @@
+"""Options of the training."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, get_args
+
+from molattn.config.checks import check, check_choice
+from molattn.errors import InputError
+
+__all__ = ["OptimisationConfig"]
+
+Loss = Literal["mse", "mae", "huber"]
+Schedule = Literal["cosine", "linear", "constant"]
+Precision = Literal["fp32", "bf16"]
+Device = Literal["auto", "cpu", "gpu"]
+
+
+@dataclass(frozen=True)
+class OptimisationConfig:
+    """How the network is trained.
+
+    Args:
+        epochs: Most passes over the training rows.
+        patience: Epochs without a better validation loss that end the training.
+        batch_size: Molecules in a batch.
+        learning_rate: Highest learning rate, reached after the warm-up.
+        warmup: Part of the training in which it rises from zero.
+        schedule: How the learning rate goes on.
+        weight_decay: Weight decay of AdamW.
+        gradient_clip: Largest norm of the gradient; 0 leaves it alone.
+        loss: Error of numbers.
+        huber_delta: Standard deviations from which Huber's error is linear.
+        label_smoothing: Part of a class label spread over all classes.
+        balance_classes: Weigh classes by how rare they are.
+        positive_weight: Weight of positive labels of two classes.
+        precision: bf16 computes in mixed precision.
+        seed: Seed of split, initial weights and order of rows.
+        device: Where to compute.
+        threads: CPU threads; more change the last digits, and pay for wide networks alone.
+        checkpoint_steps: Steps after which to save; 0 saves each epoch alone.
+        tensorboard: Log for TensorBoard as well.
+    """
+
+    epochs: int = 50
+    patience: int = 20
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    warmup: float = 0.1
+    schedule: Schedule = "cosine"
+    weight_decay: float = 0.01
+    gradient_clip: float = 1.0
+    loss: Loss = "mse"
+    huber_delta: float = 1.0
+    label_smoothing: float = 0.0
+    balance_classes: bool = False
+    positive_weight: float = 1.0
+    precision: Precision = "fp32"
+    seed: int = 0
+    device: Device = "auto"
+    threads: int = 1
+    checkpoint_steps: int = 0
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "patience", "batch_size", "threads"):
+            check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
+        for name in ("learning_rate", "huber_delta", "positive_weight"):
+            check(self, name, lambda value: 0.0 < value < inf, "a positive number")
+        check(self, "warmup", lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
+        check(self, "label_smoothing", lambda part: 0.0 <= part < 1.0, "a number from 0 below 1")
+        for name in ("weight_decay", "gradient_clip"):
+            check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
+        check(self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number below 2**32", int)
+        check(self, "checkpoint_steps", lambda n: n >= 0, "a whole number of at least 0", int)
+        choices = {"schedule": Schedule, "loss": Loss, "precision": Precision, "device": Device}
+        for name, kind in choices.items():
+            check_choice(self, name, get_args(kind))
+        if self.balance_classes and self.positive_weight != 1.0:
+            raise InputError(
+                f"--positive-weight: got {self.positive_weight} with --balance-classes, expected "
+                "one of the two"
+            )

@@ -1,0 +1,23 @@
+"""Options of the scores."""
+
+from dataclasses import dataclass
+
+from molattn.config.checks import check
+
+__all__ = ["ReportConfig"]
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """How a run is judged.
+
+    Args:
+        baselines: Score a constant and a random forest on the same rows.
+        bootstrap: Resamplings for 95 % intervals of the scores; 0 for none.
+    """
+
+    baselines: bool = True
+    bootstrap: int = 1000
+
+    def __post_init__(self) -> None:
+        check(self, "bootstrap", lambda n: n >= 0, "a whole number of at least 0", int)
