@@ -1,20 +1,72 @@
 """A saved model: safetensors and JSON in a folder. Nothing is ever unpickled."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import safetensors.torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError
 from torch import Tensor
 
 from .errors import InputError
 
-__all__ = ["CONFIG_FILE", "WEIGHTS_FILE", "read_config", "read_weights", "write_artefact"]
+__all__ = [
+    "CONFIG_FILE",
+    "WEIGHTS_FILE",
+    "find_model",
+    "read_config",
+    "read_weights",
+    "write_artefact",
+]
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+_RUN_MODEL = "model"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
+    """Return the folder of a saved model.
+
+    Args:
+        name: That folder, the folder of the run that trained it, or a file in either; where there
+            is no such folder, the name ``owner/model`` of a model on the Hugging Face hub, which is
+            downloaded unless it has been before.
+        hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
+
+    Raises:
+        InputError: No such folder or hub name, or the folder of a cross-validation.
+    """
+    path = Path(name)
+    folder = path.parent if path.is_file() else path
+    if not folder.is_dir() and _HUB_NAME.fullmatch(str(name)):
+        return _download(str(name), hub_options)
+    if (folder / CONFIG_FILE).is_file():
+        return folder
+    if (folder / _RUN_MODEL).is_dir():
+        return folder / _RUN_MODEL
+    rounds = folder.glob("*fold_*")
+    if folds := sorted(fold.name for fold in rounds if (fold / _RUN_MODEL).is_dir()):
+        raise InputError(
+            f"{name}: a cross-validation of {len(folds)} models, expected one of them, such as "
+            f"{folder / folds[0]}"
+        )
+    return folder
+
+
+def _download(name: str, options: dict[str, Any]) -> Path:
+    wanted = [CONFIG_FILE, WEIGHTS_FILE]
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted, **options))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"{name}: no such folder, and no such model on the hub: {reason}"
+        ) from error
 
 
 def write_artefact(folder: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:

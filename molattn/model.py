@@ -1,14 +1,16 @@
 """MolAttn: a molecular property predictor, from one frozen config."""
 
-import re
+import copy
+import math
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Optional, Union
 
 import numpy as np
 import torch
-from huggingface_hub import ModelHubMixin, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+import torch.nn.functional as F
+from huggingface_hub import ModelHubMixin
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
@@ -16,19 +18,13 @@ from torch_geometric.data import Batch, Data
 from . import artefact
 from .chem import featurize_smiles, parse_smiles
 from .errors import InputError, SmilesError, quoted
-from .graph import CodedEdges, MoleculeBatch, collate
+from .graph import MoleculeBatch, collate
 from .model_config import MolAttnConfig
-from .nn import EdgeAttentionConv
-from .nn.embedding import CodeEmbedding, PairEmbedding
-from .nn.encoder import Encoder
-from .nn.readout import Readout
+from .network import Network
 from .record import MoleculeRecord
 from .task import output_slices
 
 __all__ = ["MolAttn", "MolAttnConfig"]
-
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-
 
 _MODEL_CARD = """---
 {{ card_data }}
@@ -53,8 +49,8 @@ class MolAttn(
 ):
     """Attention over all atom pairs of a molecule, and a prediction of its properties.
 
-    Codes are embedded, encoded by residual attention blocks, read out over atoms, joined by further
-    features of the molecule if there are any, and mapped to the outputs of each task.
+    Its networks (``nets``) give outputs, which it brings into the targets' own units and into
+    probabilities. One of a single network is what training makes; :meth:`ensemble` joins several.
 
     Args:
         config: All options.
@@ -73,42 +69,65 @@ class MolAttn(
     def __init__(self, config: MolAttnConfig) -> None:
         super().__init__()
         self.config = config
-        net, seen = config.architecture, config.featurizer
-        self.atom_embedding = CodeEmbedding(seen.atom_sizes, net.width)
-        self.pair_embedding = PairEmbedding(
-            torch.tensor(seen.pair_table), seen.pair_sizes, net.edge_width
-        )
-        self.encoder = Encoder(self._make_conv, net.layers, net.width, dropout=net.dropout)
-        self.readout = Readout(net.readout, net.width)
-        self.head = nn.Sequential(
-            nn.Linear(self.readout.out_channels + len(config.features), net.width),
-            nn.SiLU(),
-            nn.Dropout(net.dropout),
-            nn.Linear(net.width, len(config.output_names)),
-        )
+        self.nets = nn.ModuleList(Network(config) for _ in range(config.members))
         for name, size in (("target", len(config.tasks)), ("feature", len(config.features))):
             self.register_buffer(f"{name}_mean", torch.zeros(size))
             self.register_buffer(f"{name}_scale", torch.ones(size))
 
-    def _make_conv(self) -> nn.Module:
-        net = self.config.architecture
-        return EdgeAttentionConv(
-            net.width,
-            net.width,
-            net.heads,
-            edge_dim=net.edge_width,
-            score=net.score,
-            combine=net.combine,
-            gate=net.gate,
-            update_edges=net.update_edges,
-            dropout=net.attention_dropout,
-            root_weight=False,  # the residual branch carries the receiver itself
-        )
+    @classmethod
+    def ensemble(cls, models: Sequence["MolAttn"]) -> "MolAttn":
+        """Join trained models into one, which predicts the mean of what each of them predicts.
+
+        It is a model as any other: saved, loaded and used in the same way. The members of an
+        ensemble among the models become members of the new one. Weights are copied.
+
+        Args:
+            models: Models of one config (their number of members aside) and one scaling, such as
+                come of other seeds on the same rows.
+
+        Returns:
+            The ensemble, in evaluation mode, on the first model's device.
+
+        Raises:
+            InputError: No model, or one that differs from the first; says in what.
+        """
+        if not models:
+            raise InputError("ensemble: got no model, expected one or more")
+        for number, other in enumerate(models[1:], start=2):
+            if difference := models[0]._difference(other):
+                raise InputError(
+                    f"ensemble: model {number} differs from model 1 in {difference}; expected "
+                    "members of the same tasks, network, featurizer, features and scaling"
+                )
+        nets = [net for model in models for net in model.nets]
+        joined = copy.deepcopy(models[0])
+        joined.config = replace(joined.config, members=len(nets))
+        joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined._device) for net in nets)
+        return joined.eval()
+
+    def _difference(self, other: "MolAttn") -> str:
+        """Name the first thing that sets two models apart, besides weights and members."""
+        for name in ("tasks", "architecture", "featurizer", "features"):
+            mine, theirs = getattr(self.config, name), getattr(other.config, name)
+            if mine == theirs:
+                continue
+            if name != "architecture":
+                return name
+            options = (option.name for option in fields(mine))
+            option = next(o for o in options if getattr(mine, o) != getattr(theirs, o))
+            return f"{option}: {getattr(theirs, option)}, not {getattr(mine, option)}"
+        for name, mine in self.named_buffers(recurse=False):
+            if not torch.equal(mine.cpu(), other.get_buffer(name).cpu()):
+                return f"the scaling ({name})"
+        return ""
 
     def forward(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
     ) -> Tensor:
         """Predict in scaled units and logits, ``[num_graphs, num_outputs]``.
+
+        Of several members this is what :meth:`unscale` turns into the mean of their predictions:
+        the mean of regressions, and the logits of the mean probabilities of classes.
 
         Args:
             batch: From :meth:`collate`, or a PyG ``Data`` or ``Batch`` of
@@ -120,43 +139,42 @@ class MolAttn(
             ValueError: Features of another shape, or none where the config names some; a graph
                 that does not have all pairs of atoms.
         """
-        x = self.atom_embedding(batch.x)
-        if isinstance(batch, MoleculeBatch):
-            graph = batch.edge_index
-            edges = CodedEdges(batch.edge_attr.long(), self.pair_embedding(batch.pair_codes))
-            x = graph.rows_to_nodes(self.encoder(x, graph, edges))
-            index, count = graph.batch, graph.num_graphs
-        else:
-            x = self.encoder(x, batch.edge_index, self.pair_embedding(batch.edge_attr))
-            index = x.new_zeros(x.size(0), dtype=torch.long)
-            index = index if batch.batch is None else batch.batch
-            count = batch.num_graphs if isinstance(batch, Batch) else 1
-            self._check_pairs(batch.edge_index, index)
-        molecules = self.readout(x, index, count)
-        expected = (count, len(self.config.features))
+        outputs = self.member_outputs(batch, features)
+        return outputs[0] if len(self.nets) == 1 else self._mean(outputs)
+
+    def member_outputs(
+        self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
+    ) -> Tensor:
+        """Predict by each member, in scaled units and logits, ``[members, num_graphs, outputs]``.
+
+        Args:
+            batch: As :meth:`forward` takes it.
+            features: Likewise.
+        """
+        scaled = None
         if features is None and self.config.features:
             raise ValueError(f"features: got none, expected {', '.join(self.config.features)}")
         if features is not None:
+            count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
+            expected = (count, len(self.config.features))
             if features.shape != expected:
                 raise ValueError(f"features: got {tuple(features.shape)}, expected {expected}")
             scaled = (features - self.feature_mean) / self.feature_scale
-            molecules = torch.cat([molecules, scaled.to(molecules.dtype)], dim=-1)
-        return self.head(molecules)
+        return torch.stack([net(batch, scaled) for net in self.nets])
 
-    def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor) -> None:
-        """Refuse graphs that are not complete, or complete in another way than the model's."""
-        if edge_index is None:
-            raise ValueError("edge_index: got None, expected all ordered pairs of each molecule")
-        if torch.compiler.is_compiling():
-            return
-        loops = self.config.architecture.self_loops
-        sizes = torch.bincount(index)
-        expected = int((sizes * (sizes if loops else sizes - 1)).sum())
-        if edge_index.size(1) != expected:
-            raise ValueError(
-                f"edge_index: got {edge_index.size(1)} edges, expected {expected}: all ordered "
-                f"pairs of each molecule, as molattn.from_smiles(..., self_loops={loops}) makes"
-            )
+    def _mean(self, outputs: Tensor) -> Tensor:
+        parts = []
+        for task, part in zip(self.config.tasks, output_slices(self.config.tasks), strict=True):
+            some = outputs[..., part]
+            if task.kind == "regression":
+                parts.append(some.mean(dim=0))
+            elif task.kind == "binary":
+                # Sums in place of means: a factor for both is none for their ratio.
+                yes, no = (F.logsigmoid(x).logsumexp(dim=0) for x in (some, -some))
+                parts.append(yes - no)
+            else:
+                parts.append(some.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(self.nets)))
+        return torch.cat(parts, dim=-1)
 
     # Scaling.
 
@@ -221,15 +239,18 @@ class MolAttn(
         batch_size: int = 64,
         *,
         features: Optional[ArrayLike] = None,
+        members: bool = False,
     ) -> NDArray[np.float64]:
         """Predict compact molecules, ``[n, num_outputs]`` in the order of ``config.output_names``.
 
-        Regressions are in the targets' own units, classifications probabilities.
+        Regressions are in the targets' own units, classifications probabilities. Of an ensemble it
+        is the mean of its members' predictions.
 
         Args:
             records: n molecules.
             batch_size: How many of them at once.
             features: Further numbers ``[n, num_features]``, if the config names any.
+            members: Return what each member predicts instead, ``[members, n, num_outputs]``.
 
         Raises:
             ValueError: Features of another shape, or that are not finite.
@@ -250,12 +271,12 @@ class MolAttn(
                 some = slice(start, start + batch_size)
                 batch = self.collate(records[some]).to(self._device)
                 extra = None if given is None else given[some].to(self._device)
-                parts.append(self.unscale(self(batch, extra)))
+                parts.append(self.unscale(self.member_outputs(batch, extra)).double().cpu())
         finally:
             self.train(training)
-        if not parts:
-            return np.zeros((0, len(self.config.output_names)))
-        return torch.cat(parts).double().cpu().numpy()
+        nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
+        found = torch.cat([nothing, *parts], dim=1).numpy()
+        return found if members else found.mean(axis=0)
 
     def predict(
         self,
@@ -263,6 +284,7 @@ class MolAttn(
         batch_size: int = 64,
         *,
         features: Optional[ArrayLike] = None,
+        members: bool = False,
     ) -> NDArray[np.float64]:
         """Predict SMILES, ``[n, num_outputs]``; see :meth:`predict_records`.
 
@@ -278,7 +300,7 @@ class MolAttn(
                 reason = f"{result.reason} (position {position})"
                 raise SmilesError(result.smiles, result.code, reason) from result
             records.append(result)
-        return self.predict_records(records, batch_size, features=features)
+        return self.predict_records(records, batch_size, features=features, members=members)
 
     @property
     def _device(self) -> torch.device:
@@ -296,18 +318,15 @@ class MolAttn(
         """Load a model from a folder, or by its name from the Hugging Face hub.
 
         Args:
-            pretrained_model_name_or_path: A folder that ``save_pretrained`` wrote; where there is
-                no such folder, the name ``owner/model`` of one on the hub.
+            pretrained_model_name_or_path: As :func:`molattn.artefact.find_model` takes it: a folder
+                that ``save_pretrained`` wrote, a run's folder, or the name ``owner/model`` of one
+                on the hub.
             hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
         Raises:
             InputError: No such folder or hub name, or files that are missing or damaged.
         """
-        folder = Path(pretrained_model_name_or_path)
-        if not folder.is_dir() and _HUB_NAME.fullmatch(str(pretrained_model_name_or_path)):
-            folder = _download(str(pretrained_model_name_or_path), hub_options)
-        if not (folder / artefact.CONFIG_FILE).is_file() and (folder / "model").is_dir():
-            raise InputError(f"{folder}: a run folder; its model is {folder / 'model'}")
+        folder = artefact.find_model(pretrained_model_name_or_path, **hub_options)
         config = artefact.read_config(folder)
         try:
             model = cls(MolAttnConfig.from_dict(config))
@@ -337,14 +356,3 @@ def _set_scaling(
     mean_buffer.copy_(values[0])
     scale_buffer.copy_(values[1])
     return values[0].tolist(), values[1].tolist()
-
-
-def _download(name: str, options: dict[str, Any]) -> Path:
-    wanted = [artefact.CONFIG_FILE, artefact.WEIGHTS_FILE]
-    try:
-        return Path(snapshot_download(name, allow_patterns=wanted, **options))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise InputError(
-            f"{name}: no such folder, and no such model on the hub: {reason}"
-        ) from error

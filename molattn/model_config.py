@@ -13,7 +13,7 @@ from .version import __version__
 
 __all__ = ["MolAttnConfig"]
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,17 @@ class MolAttnConfig:
         architecture: The network.
         featurizer: What it sees of a molecule.
         features: Names of further numbers of a molecule, which join the readout.
+        members: How many networks, whose mean is predicted.
 
     Raises:
-        InputError: No task, two of one name, or outputs or features of one name.
+        InputError: No task, no member, two of one name, or outputs or features of one name.
     """
 
     tasks: tuple[Task, ...]
     architecture: ArchitectureConfig = field(default_factory=ArchitectureConfig)
     featurizer: Featurizer = field(default_factory=default_featurizer)
     features: tuple[str, ...] = ()
+    members: int = 1
 
     def __post_init__(self) -> None:
         given: Any = (self.tasks,) if isinstance(self.tasks, (str, Task)) else self.tasks
@@ -50,6 +52,8 @@ class MolAttnConfig:
                 raise InputError(
                     f"{what}: got {', '.join(names) or 'none'}, expected distinct names"
                 )
+        if type(self.members) is not int or self.members < 1:
+            raise InputError(f"members: got {self.members!r}, expected a whole number from 1")
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -83,6 +87,7 @@ class MolAttnConfig:
             "architecture": asdict(self.architecture),
             "featurizer": self.featurizer.to_dict(),
             "features": list(self.features),
+            "members": self.members,
         }
 
     @classmethod
@@ -108,6 +113,7 @@ class MolAttnConfig:
             architecture=ArchitectureConfig(**options),
             featurizer=Featurizer.from_dict(config["featurizer"]),
             features=tuple(config["features"]),
+            members=config["members"],
         )
 
 

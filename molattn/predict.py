@@ -80,7 +80,9 @@ def predict_table(
     smiles_index = table.column(config.smiles_column, "--smiles-column")
     if output.exists() and output.samefile(source):
         raise InputError(f"{output}: --output is the input itself, expected another file")
-    model = MolAttn.from_pretrained(_saved_model(Path(model_folder)))
+    if not Path(model_folder).exists():  # before its name is looked for on a hub
+        raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
+    model = MolAttn.from_pretrained(model_folder)
     feature_indices = [
         table.column(name, "a feature of the model") for name in model.config.features
     ]
@@ -105,20 +107,6 @@ def predict_table(
                 refused += bool(code)
             progress.advance(len(batch))
     return PredictionCounts(predicted, refused)
-
-
-def _saved_model(path: Path) -> Path:
-    folder = path.parent if path.is_file() else path
-    if not folder.is_dir():  # before its name is looked for on a hub
-        raise InputError(f"{path}: no such folder, expected one with a saved model")
-    if (folder / "model").is_dir():
-        return folder / "model"
-    if folds := sorted(fold.name for fold in folder.glob("*fold_*") if (fold / "model").is_dir()):
-        raise InputError(
-            f"{path}: a cross-validation of {len(folds)} models, expected one of them, such as "
-            f"{folder / folds[0]}"
-        )
-    return folder
 
 
 def _molecules(

@@ -122,7 +122,7 @@ def test_a_diverging_training_is_stopped_by_epoch(where):
     good = molecules(model, [[float(n)] for n in range(6)])
     bad = Molecules(good.records, good.targets * 1e38)
     with torch.no_grad():
-        next(p for p in model.head.parameters() if p.ndim == 1).fill_(
+        next(p for p in model.nets[0].head.parameters() if p.ndim == 1).fill_(
             torch.nan if where == "training" else 0.0
         )
     with pytest.raises(MolattnError, match=r"diverged.*epoch 1") as error:

@@ -144,10 +144,14 @@ def test_one_text_is_not_taken_for_a_list():
         MolAttn(MolAttnConfig(tasks=("y",))).predict("CCO")
 
 
-def test_a_run_folder_is_told_from_its_model(tmp_path):
-    (tmp_path / "model").mkdir()
-    with pytest.raises(InputError, match="a run folder; its model is"):
-        MolAttn.from_pretrained(tmp_path)
+def test_a_model_is_found_by_the_folder_of_its_run(model, tmp_path):
+    model.save_pretrained(tmp_path / "model")
+    again = MolAttn.from_pretrained(tmp_path)
+    assert torch.equal(again.target_mean, model.target_mean)
+    (tmp_path / "folds" / "fold_1").mkdir(parents=True)
+    (tmp_path / "model").rename(tmp_path / "folds" / "fold_1" / "model")
+    with pytest.raises(InputError, match="a cross-validation of 1 models, expected one of them"):
+        MolAttn.from_pretrained(tmp_path / "folds")
 
 
 def test_one_feature_may_be_named_by_a_text():

@@ -100,7 +100,7 @@ def test_no_gradient_crosses_from_one_molecule_to_another(form, readout):
         output.retain_grad()
         kept.append(output)
 
-    model.atom_embedding.register_forward_hook(keep)
+    model.nets[0].atom_embedding.register_forward_hook(keep)
     if form == "rows":
         batch = model.collate([model.featurize(smiles) for smiles in SMILES])
         molecule = batch.edge_index.row_graph

@@ -175,4 +175,4 @@ def test_row_and_task_weights_enter_the_loss_alone(tmp_path):
     other = train(TrainConfig(str(path), replace(data, task_weights=(1.0, 0.0)), SMALL, QUICK))
     assert_same(plain, same)
     assert torch.equal(plain.model.target_mean, other.model.target_mean)
-    assert not torch.equal(plain.model.head[-1].weight, other.model.head[-1].weight)
+    assert not torch.equal(plain.model.nets[0].head[-1].weight, other.model.nets[0].head[-1].weight)

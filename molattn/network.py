@@ -1,0 +1,112 @@
+"""Network: from a batch of molecules to outputs, in scaled units and logits."""
+
+from typing import Optional, Union
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+
+from .graph import CodedEdges, MoleculeBatch
+from .model_config import MolAttnConfig
+from .nn import EdgeAttentionConv
+from .nn.embedding import CodeEmbedding, PairEmbedding
+from .nn.encoder import Encoder
+from .nn.readout import Readout
+
+__all__ = ["Network"]
+
+
+class Network(nn.Module):
+    """Embedded codes, residual attention blocks, a readout over atoms, and a head of all tasks.
+
+    It knows no units: :class:`molattn.MolAttn` scales what goes in and comes out, of one network or
+    of several.
+
+    Args:
+        config: All options; the number of members is of no account here.
+    """
+
+    def __init__(self, config: MolAttnConfig) -> None:
+        super().__init__()
+        net, seen = config.architecture, config.featurizer
+        self.self_loops = net.self_loops
+        self.atom_embedding = CodeEmbedding(seen.atom_sizes, net.width)
+        self.pair_embedding = PairEmbedding(
+            torch.tensor(seen.pair_table), seen.pair_sizes, net.edge_width
+        )
+
+        def make_conv() -> nn.Module:
+            return EdgeAttentionConv(
+                net.width,
+                net.width,
+                net.heads,
+                edge_dim=net.edge_width,
+                score=net.score,
+                combine=net.combine,
+                gate=net.gate,
+                update_edges=net.update_edges,
+                dropout=net.attention_dropout,
+                root_weight=False,  # the residual branch carries the receiver itself
+            )
+
+        self.encoder = Encoder(make_conv, net.layers, net.width, dropout=net.dropout)
+        self.readout = Readout(net.readout, net.width)
+        self.head = nn.Sequential(
+            nn.Linear(self.readout.out_channels + len(config.features), net.width),
+            nn.SiLU(),
+            nn.Dropout(net.dropout),
+            nn.Linear(net.width, len(config.output_names)),
+        )
+
+    def forward(
+        self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
+    ) -> Tensor:
+        """Predict in scaled units and logits, ``[num_graphs, num_outputs]``.
+
+        Args:
+            batch: As :meth:`encode` takes it.
+            features: Further numbers of each molecule ``[num_graphs, num_features]``, scaled.
+        """
+        molecules = self.encode(batch)
+        if features is not None:
+            molecules = torch.cat([molecules, features.to(molecules.dtype)], dim=-1)
+        return self.head(molecules)
+
+    def encode(self, batch: Union[MoleculeBatch, Data]) -> Tensor:
+        """Represent each molecule, ``[num_graphs, readout.out_channels]``: what the head reads.
+
+        Args:
+            batch: From :meth:`molattn.MolAttn.collate`, or a PyG ``Data`` or ``Batch`` of
+                :func:`molattn.from_smiles` (made with ``self_loops`` as in the config).
+
+        Raises:
+            ValueError: A graph that does not have all pairs of atoms.
+        """
+        x = self.atom_embedding(batch.x)
+        if isinstance(batch, MoleculeBatch):
+            graph = batch.edge_index
+            edges = CodedEdges(batch.edge_attr.long(), self.pair_embedding(batch.pair_codes))
+            x = graph.rows_to_nodes(self.encoder(x, graph, edges))
+            index, count = graph.batch, graph.num_graphs
+        else:
+            x = self.encoder(x, batch.edge_index, self.pair_embedding(batch.edge_attr))
+            index = x.new_zeros(x.size(0), dtype=torch.long)
+            index = index if batch.batch is None else batch.batch
+            count = batch.num_graphs if isinstance(batch, Batch) else 1
+            self._check_pairs(batch.edge_index, index)
+        return self.readout(x, index, count)
+
+    def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor) -> None:
+        """Refuse graphs that are not complete, or complete in another way than the model's."""
+        if edge_index is None:
+            raise ValueError("edge_index: got None, expected all ordered pairs of each molecule")
+        if torch.compiler.is_compiling():
+            return
+        loops = self.self_loops
+        sizes = torch.bincount(index)
+        expected = int((sizes * (sizes if loops else sizes - 1)).sum())
+        if edge_index.size(1) != expected:
+            raise ValueError(
+                f"edge_index: got {edge_index.size(1)} edges, expected {expected}: all ordered "
+                f"pairs of each molecule, as molattn.from_smiles(..., self_loops={loops}) makes"
+            )
