@@ -4,7 +4,6 @@ Tensors are stored as tensors, and all that holds them as JSON in the file's hea
 nothing is ever unpickled.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from molattn.errors import InputError
 
-__all__ = ["CHECKPOINT_FILE", "file_digest", "read_checkpoint", "write_checkpoint"]
+__all__ = ["CHECKPOINT_FILE", "read_checkpoint", "write_checkpoint"]
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 _HEADER = "molattn_checkpoint"
@@ -65,12 +64,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise InputError(f"{path}: not a readable checkpoint: got {type(state).__name__}")
     return state
-
-
-def file_digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:

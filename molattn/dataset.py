@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from molattn.labels import LabelError, infer_task, is_missing, label_values, num
 from molattn.record import MoleculeRecord
 from molattn.table import Row, Table, listed, open_table
 from molattn.task import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "Molecules",
@@ -61,7 +64,7 @@ class TrainingTable:
     """The usable rows of a table, as molecules with labels.
 
     Args:
-        path: The file.
+        path: The file; ``DataFrame`` where there is none.
         header: Its columns.
         rows: The usable rows, in order.
         smiles: Their SMILES.
@@ -74,6 +77,7 @@ class TrainingTable:
         parts: The cell of the split column for each row, or None without one.
         order: The cell of the order column for each row, or None without one.
         skipped: The other rows.
+        digest: SHA-256 of the file.
         unit: What ``Row.line`` counts, ``line`` or ``row``.
     """
 
@@ -89,6 +93,7 @@ class TrainingTable:
     parts: list[str] | None
     order: list[str] | None
     skipped: list[SkippedRow]
+    digest: str
     unit: str = "line"
 
     @property
@@ -114,12 +119,12 @@ class TrainingTable:
 
 
 def read_training_table(
-    path: str | Path, config: DataConfig, featurizer: Featurizer
+    path: "str | Path | pd.DataFrame", config: DataConfig, featurizer: Featurizer
 ) -> TrainingTable:
     """Read a table of molecules with labels.
 
     Args:
-        path: The file, of any kind that :func:`molattn.table.open_table` reads.
+        path: A table of any kind that :func:`molattn.table.open_table` reads.
         config: Names of the columns.
         featurizer: Turns molecules into integers.
 
@@ -158,6 +163,7 @@ def read_training_table(
         parts=None if columns.split is None else [row.cells[columns.split] for row in rows],
         order=None if columns.order is None else [row.cells[columns.order] for row in rows],
         skipped=skipped,
+        digest=table.digest(),
         unit=table.unit,
     )
 

@@ -5,7 +5,7 @@ import math
 import signal
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.warnings import PossibleUserWarning
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, LambdaCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from torch import Tensor
@@ -57,6 +57,7 @@ def fit(
     task_weights: tuple[float, ...] = (),
     folder: Path | None = None,
     about: Mapping[str, Any] | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
 ) -> History:
     """Train a model in place; it ends with the weights of its best epoch.
 
@@ -75,6 +76,7 @@ def fit(
         folder: Where to keep checkpoint and logs; if there is a checkpoint already, training goes
             on from it. Without a folder nothing is kept.
         about: What a checkpoint says of the training, in the types it can hold.
+        on_epoch: Called with each finished epoch; what it raises ends the training.
 
     Raises:
         InputError: If an option cannot be had here, or the checkpoint cannot be read.
@@ -87,6 +89,9 @@ def fit(
     callbacks: list[Callback] = [best]
     if console is not None:
         callbacks.append(_Watch(TrainingProgress(console)))
+    if on_epoch is not None:
+        tell = LambdaCallback(on_validation_end=lambda _, m: on_epoch(_training(m).epochs[-1]))
+        callbacks.append(tell)
     path, former = None, None
     if folder is not None:
         path = folder / CHECKPOINT_FILE

@@ -234,7 +234,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "seed": run.config.optimisation.seed,
         "threads": run.config.optimisation.threads,
-        "data_sha256": run.digest,
+        "data_sha256": run.table.digest,
         "versions": {
             "python": platform.python_version(),
             **{package: version(package) for package in _PACKAGES},

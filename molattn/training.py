@@ -1,16 +1,16 @@
 """A training run: from a table to a trained model."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 
-from molattn.checkpoint import CHECKPOINT_FILE, file_digest, read_checkpoint
+from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.chem.features import Featurizer
 from molattn.chem.split import Split
 from molattn.config import TrainConfig, changed_options
@@ -19,11 +19,14 @@ from molattn.errors import InputError, quoted
 from molattn.fit import ABOUT, epochs_done, fit
 from molattn.leakage import Leakage, find_leakage
 from molattn.model import MolAttn, MolAttnConfig
-from molattn.optimise import History
+from molattn.optimise import Epoch, History
 from molattn.reproducible import seeded
 from molattn.splits import part_rows
 
-__all__ = ["TrainingRun", "train"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TrainingRun", "train", "train_model"]
 
 _DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
 
@@ -40,7 +43,6 @@ class TrainingRun:
         model: The model, in evaluation mode on the CPU.
         history: How training went.
         seconds: Seconds spent reading and training.
-        digest: SHA-256 of the table.
     """
 
     config: TrainConfig
@@ -50,11 +52,14 @@ class TrainingRun:
     model: MolAttn
     history: History
     seconds: float
-    digest: str
 
 
 def train(
-    config: TrainConfig, console: Console | None = None, folder: Path | None = None
+    config: TrainConfig,
+    console: Console | None = None,
+    folder: Path | None = None,
+    *,
+    frame: "pd.DataFrame | None" = None,
 ) -> TrainingRun:
     """Read a table, train a model on a part of it, and keep the weights that validate best.
 
@@ -64,6 +69,7 @@ def train(
         config: The table, the network and how to train it.
         console: Where to report; silent without one.
         folder: Where an unfinished training is kept; if it holds one, that one goes on.
+        frame: The table, in place of the configuration's file.
 
     Raises:
         InputError: If the table cannot be used so, or the folder's training is of other options or
@@ -71,15 +77,43 @@ def train(
         MolattnError: If training diverges.
     """
     start = time.perf_counter()
-    optimisation = config.optimisation
-    featurizer = Featurizer.default()
-    table = read_training_table(config.file, config.data, featurizer)
+    seed = config.optimisation.seed
+    source = config.file if frame is None else frame
+    table = read_training_table(source, config.data, Featurizer.default())
     for line in (f"{table.path}: {_counts(table)}", *describe_tasks(table)):
         _say(console, line)
-    parts = part_rows(table, config.data, optimisation.seed)
-    leakage = find_leakage(table, parts, optimisation.seed)
+    parts = part_rows(table, config.data, seed)
+    leakage = find_leakage(table, parts, seed)
     for line in (_sizes(parts), *leakage.lines()):
         _say(console, line)
+    reading = time.perf_counter() - start
+    model, history = train_model(config, table, parts, console, folder=folder)
+    return TrainingRun(config, table, parts, leakage, model, history, reading + history.seconds)
+
+
+def train_model(
+    config: TrainConfig,
+    table: TrainingTable,
+    parts: Split,
+    console: Console | None = None,
+    *,
+    folder: Path | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> tuple[MolAttn, History]:
+    """Train a model on rows that have been read and parted; see :func:`train`.
+
+    Args:
+        config: The network and how to train it.
+        table: The rows, read as ``config.data`` says.
+        parts: Which of them train and which choose the epoch.
+        console: Where to report; silent without one.
+        folder: Where an unfinished training is kept; if it holds one, that one goes on.
+        on_epoch: Called with each finished epoch; what it raises ends the training.
+
+    Raises:
+        InputError: As :func:`train`.
+        MolattnError: If training diverges.
+    """
     train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
     for rows, what in ((train_rows, "training"), (validation_rows, "validation")):
         if rows.weights is not None and not rows.weights.any():
@@ -94,27 +128,25 @@ def train(
             )
     about = {
         "config": config.to_dict(),
-        "data": file_digest(table.path),
+        "data": table.digest,
         "versions": {package: version(package) for package in _DECIDING_PACKAGES},
     }
     if folder is not None and (folder / CHECKPOINT_FILE).exists():
         _check_same(folder / CHECKPOINT_FILE, about, table.path, console)
-    with seeded(optimisation.seed):
-        model = _new_model(config, table, featurizer)
-        reading = time.perf_counter() - start
+    with seeded(config.optimisation.seed):
+        model = _new_model(config, table, Featurizer.default())
         history = fit(
             model,
             train_rows,
             validation_rows,
-            optimisation,
+            config.optimisation,
             console,
             task_weights=config.data.task_weights,
             folder=folder,
             about=about,
+            on_epoch=on_epoch,
         )
-    return TrainingRun(
-        config, table, parts, leakage, model, history, reading + history.seconds, about["data"]
-    )
+    return model, history
 
 
 def _check_same(path: Path, about: Mapping[str, Any], table: Path, console: Console | None) -> None:

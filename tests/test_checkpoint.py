@@ -1,4 +1,3 @@
-import hashlib
 import os
 import pickle
 import signal
@@ -12,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molattn.checkpoint import file_digest, read_checkpoint, write_checkpoint
+from molattn.checkpoint import read_checkpoint, write_checkpoint
 from molattn.errors import InputError
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -102,9 +101,3 @@ def test_a_killed_writer_leaves_the_former_state_or_the_next(tmp_path):
         process.wait()
     state = read_checkpoint(path)
     assert (state["big"] == state["n"]).all()
-
-
-def test_the_digest_is_that_of_the_bytes(tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_bytes(b"smiles,y\nC,1\n")
-    assert file_digest(path) == hashlib.sha256(b"smiles,y\nC,1\n").hexdigest()

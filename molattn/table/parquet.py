@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from molattn.errors import InputError
 
-from .rows import MOST_COLUMNS, Row, Table
+from .rows import MOST_COLUMNS, Row, Table, cell_text
 
 __all__ = ["ParquetTable"]
 
@@ -19,9 +19,6 @@ _ROWS_AT_ONCE = 1024
 
 class ParquetTable(Table):
     """The rows of a Parquet file; their cells are texts, and ``values`` what the file holds.
-
-    An empty value is an empty text, a whole number has no decimal point, and any other number is
-    the shortest text that means it.
 
     Args:
         path: The file.
@@ -73,15 +70,9 @@ class ParquetTable(Table):
 
 
 def _text(value: Any, kind: pa.DataType) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
-    if pa.types.is_float32(kind):
+    if pa.types.is_float32(kind) and value is not None and not value.is_integer():
         return str(np.float32(value))
-    if isinstance(value, bytes):
-        return value.decode(errors="surrogateescape")
-    return str(value)
+    return cell_text(value)
 
 
 def _line(error: Exception) -> str:

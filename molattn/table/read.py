@@ -1,26 +1,34 @@
 """Open a table of any kind."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .delimited import DelimitedTable
 from .rows import Table
 from .source import kind_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["open_table"]
 
 
-def open_table(path: str | Path) -> Table:
-    """Open a CSV, TSV, Parquet, SDF or SMILES file, text also as gzip.
+def open_table(path: "str | Path | pd.DataFrame") -> Table:
+    """Open a CSV, TSV, Parquet, SDF or SMILES file, text also as gzip; or a pandas DataFrame.
 
     Parquet and gzip are known by their content; other kinds by the name's ending (``.csv``,
     ``.tsv``, ``.sdf``, ``.smi`` and their likes), and CSV is supposed where it says nothing.
 
     Args:
-        path: The file.
+        path: The file, or the frame.
 
     Raises:
         InputError: If the file cannot be read or is no such table.
     """
+    if not isinstance(path, str | Path):
+        from .frame import FrameTable
+
+        return FrameTable(path)
     path = Path(path)
     kind = kind_of(path)
     if kind == "parquet":

@@ -1,5 +1,6 @@
 """What every kind of table is: a header, and rows that know where they stand."""
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 from molattn.errors import InputError, quoted
 
-__all__ = ["MOST_CHARACTERS", "MOST_COLUMNS", "Row", "Table", "listed"]
+__all__ = ["MOST_CHARACTERS", "MOST_COLUMNS", "Row", "Table", "cell_text", "listed"]
 
 MOST_COLUMNS = 20_000
 MOST_CHARACTERS = 2**25
@@ -55,6 +56,11 @@ class Table(ABC):
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
 
+    def digest(self) -> str:
+        """Return the SHA-256 of the file, in hexadecimal."""
+        with open(self.path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
     def where(self, line: int) -> str:
         """Return how to call a row in a sentence, such as ``line 7``."""
         return f"{self.unit} {line}"
@@ -92,6 +98,21 @@ class Table(ABC):
 
     def _separator(self) -> str:
         return "commas"
+
+
+def cell_text(value: Any) -> str:
+    """Return a value as the text of a cell.
+
+    Nothing is an empty text, a whole number has no decimal point, and any other number is the
+    shortest text that means it.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    return str(value)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
 import gzip
+import hashlib
 import os
 
 import pytest
@@ -163,3 +164,8 @@ def test_another_separator_is_named(tmp_path):
     table = open_table(saved(tmp_path, "smiles;y\nC;1\n"))
     with pytest.raises(InputError, match="separated by ';', expected commas"):
         table.column("smiles", "--smiles-column")
+
+
+def test_the_digest_is_that_of_the_bytes(tmp_path):
+    text = b"smiles,y\nC,1\n"
+    assert open_table(saved(tmp_path, text)).digest() == hashlib.sha256(text).hexdigest()
