@@ -1,0 +1,10 @@
+"""The commands, a file each.
+
+Exit codes: 0 done, 2 the user's input is wrong, 130 interrupted, 1 anything else; whatever is not 0
+comes with one line on stderr that begins with ``error:``. Heavy imports happen inside the commands,
+so that ``--help`` answers at once.
+"""
+
+from molattn.cli.program import app as app
+from molattn.cli.program import main as main
+from molattn.cli.program import run as run

@@ -1,0 +1,38 @@
+"""Options from the file of ``--config``, or from the run that ``--resume`` goes on with."""
+
+from pathlib import Path
+
+from cyclopts import App, ArgumentCollection, Token
+from cyclopts.config import Dict
+
+from molattn.errors import InputError
+
+__all__ = ["options_from_file"]
+
+
+def options_from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Take what the command line leaves open from the file of --config or the run of --resume."""
+    given = {name: argument for argument in arguments for name in argument.names}
+    tokens = [given[name].tokens for name in ("--config", "--resume") if name in given]
+    if not any(tokens):
+        return
+    if all(tokens):
+        raise InputError("--resume: a run goes on with its own options, expected no --config")
+
+    from molattn.config_file import read_config_file
+
+    path = Path((tokens[0] or tokens[1])[0].value)
+    if not tokens[0]:
+        from molattn.run_folder import CONFIG_FILE, unfinished_run
+
+        folder = unfinished_run(path)
+        if folder is None:
+            return
+        path = folder / CONFIG_FILE
+    content = read_config_file(path)
+    file = content.pop("file", None)
+    (table,) = (argument for argument in arguments if argument.field_info.name == "table")
+    if file is not None and not table.tokens:
+        table.append(Token(value=str(file), source=str(path)))
+    options = {name: value for section in content.values() for name, value in section.items()}
+    Dict(options, source=str(path), use_commands_as_keys=False)(app, commands, arguments)

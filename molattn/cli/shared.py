@@ -1,0 +1,57 @@
+"""What the commands share: groups of options, and lines on the terminal."""
+
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import Group, Parameter
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "RUN",
+    "DATA",
+    "TRAINING",
+    "NETWORK",
+    "REPORT",
+    "PREDICTION",
+    "OUTPUT",
+    "make_console",
+    "say",
+    "section",
+]
+
+RUN, DATA, TRAINING, NETWORK, REPORT, PREDICTION, OUTPUT = (
+    Group(title, sort_key=place)
+    for place, title in enumerate(
+        ("Run", "Data", "Training", "Network", "Report", "Prediction", "Output")
+    )
+)
+
+
+def section(group: Group) -> Parameter:
+    """Show each field of a dataclass of options as an option, in a group of ``--help``."""
+    return Parameter(
+        name="*",
+        group=group,
+        negative_iterable=(),
+        consume_multiple=True,
+        show_default=_shown_default,
+    )
+
+
+def make_console() -> "Console":
+    """The terminal, or whatever standard output is."""
+    from rich.console import Console
+
+    return Console()
+
+
+def say(console: "Console", line: str) -> None:
+    """Print a line as it is."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _shown_default(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "" if value is None or value == () else str(value)

@@ -1,0 +1,183 @@
+"""``molattn train``."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from molattn.cli.shared import DATA, NETWORK, REPORT, RUN, TRAINING, make_console, say, section
+from molattn.config import (
+    ArchitectureConfig,
+    DataConfig,
+    OptimisationConfig,
+    ReportConfig,
+    TrainConfig,
+    changed_options,
+)
+from molattn.errors import InputError, quoted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["EXAMPLES", "train"]
+
+_LONGEST_NAME = 60
+
+EXAMPLES = """Examples:
+  molattn train
+  molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
+  molattn train --config runs/assay/config.yaml --seed 1
+  molattn train --resume runs/assay
+"""
+
+
+def train(
+    table: Annotated[Path | None, Parameter(name="DATA")] = None,
+    /,
+    *,
+    output: Annotated[Path | None, Parameter(group=RUN)] = None,
+    config_file: Annotated[Path | None, Parameter(name="--config", group=RUN)] = None,
+    resume: Annotated[Path | None, Parameter(group=RUN)] = None,
+    overwrite: Annotated[bool, Parameter(group=RUN, negative=(), show_default=False)] = False,
+    dataset: Annotated[str | None, Parameter(group=DATA)] = None,
+    dataset_folder: Annotated[Path | None, Parameter(group=DATA)] = None,
+    data: Annotated[DataConfig, section(DATA)] = DataConfig(),
+    architecture: Annotated[ArchitectureConfig, section(NETWORK)] = ArchitectureConfig(),
+    optimisation: Annotated[OptimisationConfig, section(TRAINING)] = OptimisationConfig(),
+    report: Annotated[ReportConfig, section(REPORT)] = ReportConfig(),
+) -> None:
+    """Train a model on a table of molecules and their properties.
+
+    Args:
+        table: CSV, TSV, Parquet, SDF or SMILES file; without one, 1,282 measured solubilities.
+        output: Folder for the run: the model, its scores, plots and predictions; by default
+            runs/NAME after the table. A former run in it is replaced.
+        config_file: YAML file of options; config.yaml of a run repeats it. The command line wins.
+        resume: Go on with an interrupted run, by the name of its --output, with the same options
+            and table, to the very weights it would have had. Until a run is finished it is kept in
+            OUTPUT.unfinished.
+        overwrite: Begin anew where an unfinished run has the name of --output.
+        dataset: Set of MoleculeNet to download in place of DATA, such as ESOL, Lipo or Tox21.
+        dataset_folder: Where such sets are kept, by default in the user's cache folder.
+    """
+    config = TrainConfig(str(table or ""), data, architecture, optimisation, report)
+    if dataset is None:
+        config = _with_bundled_data(config)
+    else:
+        config = _with_named_dataset(config, dataset, dataset_folder)
+    if resume is not None and (output is not None or overwrite):
+        raise InputError("--resume: names the folder already, expected no --output or --overwrite")
+
+    from molattn.run_folder import CONFIG_FILE, free_folder, run_folder, unfinished_run
+
+    console = make_console()
+    if resume is not None:
+        unfinished = unfinished_run(resume)
+        if unfinished is None:
+            say(console, f"{resume} is finished: there is nothing to resume")
+            return
+        _check_unchanged(config, unfinished)
+    name = dataset.lower() if dataset else _folder_name(config.file)
+    output = resume or output or free_folder(Path("runs") / name)
+
+    from molattn.config_file import write_config_file
+
+    with (
+        _resumable(output),
+        run_folder(output, resume=resume is not None, overwrite=overwrite) as folder,
+    ):
+        write_config_file(folder / CONFIG_FILE, config)
+        if config.data.folds is not None and config.data.fold is None:
+            _cross_validate(config, folder, console)
+        else:
+            _train_once(config, folder, console)
+    say(console, f"written to {output}")
+
+
+def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
+    from molattn.cross_validation import cross_validate, summary_table
+
+    summary = cross_validate(config, folder, console)
+    console.print(summary_table(summary), markup=False)
+
+
+def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
+    from molattn.report import score_run, score_table, write_run
+    from molattn.training import train
+
+    run = train(config, console, folder)
+    scores = score_run(run, console)
+    write_run(run, scores, folder)
+    console.print(score_table(scores, run), markup=False)
+    forest = scores.seconds.get("random_forest")
+    say(
+        console,
+        f"best epoch {run.history.best} of {len(run.history.epochs)}, {run.seconds:.0f} s"
+        f"{f' (the forest: {forest:.0f} s)' if forest else ''}",
+    )
+
+
+def _with_bundled_data(config: TrainConfig) -> TrainConfig:
+    if config.file:
+        return config
+
+    from molattn.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset
+
+    data = config.data
+    if data.target_columns in ((), (BUNDLED_TARGET,)):
+        data = replace(
+            data,
+            target_columns=(BUNDLED_TARGET,),
+            target_units=data.target_units or (BUNDLED_UNIT,),
+        )
+    if data.split is None and data.split_column is None:
+        data = replace(data, split_column="split")
+    return replace(config, file=str(bundled_dataset()), data=data)
+
+
+def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> TrainConfig:
+    if config.file:
+        raise InputError(f"--dataset: got {quoted(name)} and a table too, expected one of them")
+
+    from molattn.moleculenet import named_dataset
+
+    found = named_dataset(name, folder)
+    data = replace(config.data, smiles_column=found.smiles_column)
+    if not data.target_columns:
+        data = replace(data, target_columns=found.target_columns, target_units=found.target_units)
+    return replace(config, file=str(found.path), data=data)
+
+
+def _check_unchanged(config: TrainConfig, unfinished: Path) -> None:
+    from molattn.config_file import read_config_file
+    from molattn.run_folder import CONFIG_FILE
+
+    former = TrainConfig.from_dict(read_config_file(unfinished / CONFIG_FILE))
+    for option, was, now in changed_options(former.to_dict(), config.to_dict()):
+        raise InputError(
+            f"{option}: got {quoted(now)}, but the unfinished run in {unfinished} has "
+            f"{quoted(was)}; expected the same, or a new run"
+        )
+
+
+@contextmanager
+def _resumable(output: Path) -> Iterator[None]:
+    """Say how to go on with a run that is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        from molattn.run_folder import has_checkpoint
+
+        if not has_checkpoint(output):
+            raise
+        raise KeyboardInterrupt(
+            f"interrupted; molattn train --resume {output} goes on"
+        ) from interrupt
+
+
+def _folder_name(file: str) -> str:
+    return re.sub(r"[^\w.+-]+", "_", Path(file).stem, flags=re.ASCII)[:_LONGEST_NAME]
