@@ -79,6 +79,7 @@ class TrainingTable:
         skipped: The other rows.
         digest: SHA-256 of the file.
         unit: What ``Row.line`` counts, ``line`` or ``row``.
+        remarks: What was found out about the file that its name does not say.
     """
 
     path: Path
@@ -95,6 +96,7 @@ class TrainingTable:
     skipped: list[SkippedRow]
     digest: str
     unit: str = "line"
+    remarks: tuple[str, ...] = ()
 
     @property
     def rows_in(self) -> int:
@@ -165,6 +167,7 @@ def read_training_table(
         skipped=skipped,
         digest=table.digest(),
         unit=table.unit,
+        remarks=table.remarks,
     )
 
 

@@ -52,7 +52,8 @@ def number(cell: str) -> float:
     if is_missing(text):
         return nan
     if not _NUMBER.fullmatch(text):
-        raise LabelError(cell, "a number or an empty cell")
+        mended = " with a decimal point" if _NUMBER.fullmatch(text.replace(",", ".")) else ""
+        raise LabelError(cell, f"a number{mended} or an empty cell")
     value = float(text)
     if abs(value) > _LARGEST:
         raise LabelError(cell, f"a number of magnitude below {_LARGEST:g}")

@@ -20,7 +20,7 @@ STEADY_ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
     "MALLOC_TOP_PAD_": "268435456",
 }
-_SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def with_allocator(name: str) -> str:
@@ -37,7 +37,7 @@ def with_allocator(name: str) -> str:
 
 def read_smiles(name: str) -> list[str]:
     """SMILES of a data set: ``lipo``, ``esol``, ... beside the checkout, or the bundled set."""
-    path = _SHARED / f"{name}.csv"
+    path = SHARED / f"{name}.csv"
     if not path.is_file():
         path = bundled_dataset()
     with path.open(newline="") as file:
@@ -46,7 +46,7 @@ def read_smiles(name: str) -> list[str]:
 
 def describe(name: str) -> str:
     """Say which data a name stands for on this machine."""
-    return name if (_SHARED / f"{name}.csv").is_file() else f"bundled solubility (no {name} here)"
+    return name if (SHARED / f"{name}.csv").is_file() else f"bundled solubility (no {name} here)"
 
 
 def interleaved(

@@ -1,26 +1,33 @@
-"""CSV and TSV."""
+"""CSV and its like: cells between commas, semicolons or tabs."""
 
 import csv
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from molattn.errors import InputError
 
 from .rows import MOST_CHARACTERS, MOST_COLUMNS, Row, Table
-from .source import open_lines
+from .source import is_utf_16, open_lines
 
 __all__ = ["DelimitedTable"]
 
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_ROWS_TRIED = 20
+
 
 class DelimitedTable(Table):
-    """Cells between commas or tabs, with a header; UTF-8, plain or gzip.
+    """Cells between commas, semicolons or tabs, with a header; UTF-8 or UTF-16, plain or gzip.
 
-    Blank lines are no rows. A row with too few or too many cells comes out with a ``fault``, padded
-    with empty cells or with the surplus joined into its last cell; empty surplus is dropped.
+    What the name promises separates cells unless the header has none of it; where the header has
+    several of the three, it is one that makes the first rows as wide as the header. Blank lines are
+    no rows. A row with too few or too many cells comes out with a ``fault``, padded with empty
+    cells or with the surplus joined into its last cell; empty surplus is dropped.
 
     Args:
         path: The file.
-        delimiter: What stands between cells.
+        delimiter: What the name promises to stand between cells.
 
     Raises:
         InputError: If the file cannot be read or is no text with a header.
@@ -28,8 +35,16 @@ class DelimitedTable(Table):
 
     def __init__(self, path: Path, delimiter: str = ",") -> None:
         self.path = path
-        self.delimiter = delimiter
-        self.header = next(self._lines(), (0, []))[1]
+        self.delimiter = self._found_delimiter(delimiter)
+        self.remarks = (
+            *(["read as UTF-16"] if is_utf_16(path) else []),
+            *(
+                [f"cells between {_DELIMITERS[self.delimiter]}"]
+                if self.delimiter != delimiter
+                else []
+            ),
+        )
+        self.header = next(self._lines(self.delimiter), (0, []))[1]
         if not self.header or self.header == [""]:
             raise InputError(f"{path}: the file is empty, expected a header and rows")
         if any("\0" in name for name in self.header):  # a row that holds one costs only itself
@@ -45,7 +60,7 @@ class DelimitedTable(Table):
         Raises:
             InputError: If the text stops being a table; names the line.
         """
-        lines = self._lines()
+        lines = self._lines(self.delimiter)
         next(lines, None)
         width = len(self.header)
         for line, cells in lines:
@@ -59,11 +74,11 @@ class DelimitedTable(Table):
             padding = [""] * (width - len(cells))
             yield Row(line, cells[: width - len(last)] + last + padding, fault, "ragged")
 
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+    def _lines(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(MOST_CHARACTERS)
         last_line = 0
         with open_lines(self.path) as text:
-            reader = csv.reader(text, delimiter=self.delimiter, strict=True)
+            reader = csv.reader(text, delimiter=delimiter, strict=True)
             try:
                 for cells in reader:
                     line, last_line = last_line + 1, reader.line_num
@@ -72,11 +87,20 @@ class DelimitedTable(Table):
             except csv.Error as error:
                 hint = "; is there an unclosed quote?" if "limit" in str(error) else ""
                 raise InputError(
-                    f"{self.path}, line {last_line + 1}: not {self._name()} ({error}{hint})"
+                    f"{self.path}, line {last_line + 1}: not cells between "
+                    f"{_DELIMITERS[delimiter]} ({error}{hint})"
                 ) from None
 
-    def _name(self) -> str:
-        return "CSV" if self.delimiter == "," else "TSV"
+    def _found_delimiter(self, promised: str) -> str:
+        """Return what separates cells: what was promised wherever that can be."""
+        others = [delimiter for delimiter in _DELIMITERS if delimiter != promised]
+        fitting = [one for one in (promised, *others) if next(self._widths(one), 0) > 1]
+        if len(fitting) > 1:
+            fitting.sort(key=lambda one: len(set(self._widths(one))) > 1)  # stable
+        return fitting[0] if fitting else promised
 
-    def _separator(self) -> str:
-        return "commas" if self.delimiter == "," else "tabs"
+    def _widths(self, delimiter: str) -> Iterator[int]:
+        """Yield how many cells the header and the first rows would have."""
+        with suppress(InputError):  # is told when the file is read
+            for _, cells in islice(self._lines(delimiter), _ROWS_TRIED):
+                yield len(cells)

@@ -14,10 +14,11 @@ __all__ = ["open_table"]
 
 
 def open_table(path: "str | Path | pd.DataFrame") -> Table:
-    """Open a CSV, TSV, Parquet, SDF or SMILES file, text also as gzip; or a pandas DataFrame.
+    """Open a CSV, TSV, Parquet, SDF or SMILES file, or a pandas DataFrame.
 
     Parquet and gzip are known by their content; other kinds by the name's ending (``.csv``,
-    ``.tsv``, ``.sdf``, ``.smi`` and their likes), and CSV is supposed where it says nothing.
+    ``.tsv``, ``.sdf``, ``.smi`` and their likes), and CSV is supposed where it says nothing. Text
+    may be gzip, and UTF-8 or UTF-16.
 
     Args:
         path: The file, or the frame.

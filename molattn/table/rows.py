@@ -1,7 +1,6 @@
 """What every kind of table is: a header, and rows that know where they stand."""
 
 import hashlib
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -45,12 +44,14 @@ class Table(ABC):
         header: Names of the columns.
         unit: What ``Row.line`` counts: ``line`` or ``row``.
         schema: The columns' types (a ``pyarrow.Schema``), where the file says them.
+        remarks: What was found out about the file that its name does not say, for the terminal.
     """
 
     path: Path
     header: list[str]
     unit = "line"
     schema: Any = None
+    remarks: tuple[str, ...] = ()
 
     @abstractmethod
     def __iter__(self) -> Iterator[Row]:
@@ -83,10 +84,10 @@ class Table(ABC):
                 f"{self.path}: {len(found)} columns are named {quoted(name)} ({option}), "
                 "expected one"
             )
-        if len(self.header) == 1 and (separator := re.search(r"[;\t|,]", self.header[0])):
+        if len(self.header) == 1 and "|" in self.header[0]:
             raise InputError(
                 f"{self.path}: no column {quoted(name)} ({option}): the cells seem to be separated "
-                f"by {quoted(separator[0])}, expected {self._separator()}"
+                "by '|', expected commas, semicolons or tabs"
             )
         alike = {column.strip().lower(): column for column in self.header}
         close = get_close_matches(name.strip().lower(), alike, n=1)
@@ -95,9 +96,6 @@ class Table(ABC):
             f"{self.path}: no column {quoted(name)} ({option}){hint} "
             f"the columns are {listed(self.header)}"
         )
-
-    def _separator(self) -> str:
-        return "commas"
 
 
 def cell_text(value: Any) -> str:

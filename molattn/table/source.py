@@ -1,5 +1,6 @@
 """Files as bytes and as text: which kind they are, and whether they may be read at all."""
 
+import codecs
 import gzip
 import io
 import os
@@ -14,7 +15,7 @@ from molattn.errors import InputError
 
 from .rows import MOST_CHARACTERS
 
-__all__ = ["ENCODING_ERRORS", "Kind", "kind_of", "kind_of_name", "open_lines"]
+__all__ = ["ENCODING_ERRORS", "Kind", "is_utf_16", "kind_of", "kind_of_name", "open_lines"]
 
 # One list for reading and writing, so that bytes which are no UTF-8 come out as they went in.
 ENCODING_ERRORS = "surrogateescape"
@@ -35,6 +36,7 @@ _KINDS = {
     ".smiles": "smi",
     ".ism": "smi",
 }
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _SIGNATURES = {
@@ -44,8 +46,6 @@ _SIGNATURES = {
     b"\xfd7zXZ": "xz-compressed data",
     b"\x28\xb5\x2f\xfd": "Zstandard-compressed data",
     b"\xff\xfe\0\0": "UTF-32 text",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
     b"%PDF": "a PDF document",
     b"SQLite format 3": "an SQLite database",
     b"\x89HDF": "an HDF5 file",
@@ -75,9 +75,15 @@ def kind_of(path: Path) -> Kind:
         if start.startswith(signature):
             raise InputError(f"{path}: got {name}, {_EXPECTED}")
     # One such byte in a row costs that row alone.
-    if kind in ("sdf", "smi") and 10 * start.count(0) > len(start):
+    is_binary = 10 * start.count(0) > len(start) and not start.startswith(_UTF_16)
+    if kind in ("sdf", "smi") and is_binary:
         raise InputError(f"{path}: got binary data, {_EXPECTED}")
     return kind
+
+
+def is_utf_16(path: Path) -> bool:
+    """Return whether a file begins with the byte-order mark of UTF-16."""
+    return _start(path).startswith(_UTF_16)
 
 
 def kind_of_name(path: Path) -> Kind:
@@ -90,20 +96,22 @@ def kind_of_name(path: Path) -> Kind:
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Iterator[str]]:
-    """Open a text file, plain or gzip, as lines of UTF-8 with or without a byte-order mark.
+    """Open a text file, plain or gzip, as lines.
 
-    Lines end with a line feed, a carriage return or both, which they keep.
+    Text is UTF-8, with or without a byte-order mark, or UTF-16 with one. Lines end with a line feed, a carriage return or both, which they keep.
 
     Raises:
         InputError: If it cannot be read, also where gzip data end too soon or a line does not end.
     """
+    wide = is_utf_16(path)
     try:
         with (
             _open_bytes(path) as data,
             io.TextIOWrapper(
                 data,  # pyright: ignore[reportArgumentType]
-                encoding="utf-8-sig",
-                errors=ENCODING_ERRORS,
+                encoding="utf-16" if wide else "utf-8-sig",
+                # Half a character of UTF-16 is no byte that could be kept.
+                errors="replace" if wide else ENCODING_ERRORS,
                 newline="",
             ) as text,
         ):

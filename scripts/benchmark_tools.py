@@ -1,0 +1,258 @@
+"""Time the two commands, train and predict, beside those of Chemprop on the same rows.
+
+Both tools get the same table with the same column of parts, their own defaults, one thread and at
+most as many epochs, and each command is a process of its own, start-up included. Chemprop is
+optional: give the Python of an environment that has it.
+
+    python scripts/benchmark_tools.py --chemprop /path/to/environment/bin/python
+"""
+
+import argparse
+import csv
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from benchmarking import SHARED, print_table
+
+from molattn.metrics import score_tasks
+from molattn.table import BUNDLED_TARGET, bundled_dataset
+from molattn.task import Task
+
+_HERE = Path(__file__).resolve().parent
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_CHEMPROP = "from chemprop.cli.main import main; main()"
+_BINARY = {"bace", "bbbp"}
+_SCORES = {"regression": ("rmse", "RMSE"), "binary": ("roc_auc", "ROC-AUC")}
+_START_ROWS = 64
+
+
+class Problem(NamedTuple):
+    """A table with the columns ``smiles``, ``y`` and ``split``, and what it is about."""
+
+    name: str
+    table: Path
+    task: Task
+    rows: dict[str, list[tuple[str, float]]]
+
+
+class Cost(NamedTuple):
+    """What a command took: seconds on the clock and of the processor, and MB of memory at most."""
+
+    wall: float
+    cpu: float
+    memory: float
+
+
+class Tool(NamedTuple):
+    """How to train on a problem and to predict a file of SMILES, as command lines."""
+
+    name: str
+    train: Callable[[Problem, Path], list[str]]
+    predict: Callable[[Path, Path, Path], list[str]]
+
+
+def molattn(epochs: int) -> Tool:
+    """This package, as its command; without the random forest that other tools do not train."""
+    train, predict = ([sys.executable, str(_HERE / name)] for name in ("train.py", "predict.py"))
+    return Tool(
+        "molattn",
+        lambda problem, folder: [
+            *train,
+            *f"{problem.table} --target-columns y --split-column split".split(),
+            *f"--epochs {epochs} --no-baselines --bootstrap 0 --device cpu".split(),
+            *f"--output {folder}".split(),
+        ],
+        lambda folder, table, output: [
+            *predict,
+            *f"{folder} {table} --output {output}".split(),
+        ],
+    )
+
+
+def chemprop(python: str, epochs: int) -> Tool:
+    """Chemprop, by the Python of its environment."""
+    start = [python, "-c", _CHEMPROP]
+    kinds = {"regression": "regression", "binary": "classification"}
+    return Tool(
+        "chemprop",
+        lambda problem, folder: [
+            *start,
+            *f"train --data-path {problem.table} --smiles-columns smiles --target-columns y".split(),
+            *f"--splits-column split --task-type {kinds[problem.task.kind]}".split(),
+            *f"--epochs {epochs} --accelerator cpu --num-workers 0 --pytorch-seed 0".split(),
+            *f"--output-dir {folder}".split(),
+        ],
+        lambda folder, table, output: [
+            *start,
+            *f"predict --test-path {table} --smiles-columns smiles --output {output}".split(),
+            *f"--model-paths {folder}/model_0/best.pt --accelerator cpu --num-workers 0".split(),
+        ],
+    )
+
+
+def cost_of(words: Sequence[str], log: Path) -> Cost:
+    """Run a command on one thread and return what it took."""
+    path = os.pathsep.join(filter(None, [str(_HERE.parent), os.environ.get("PYTHONPATH", "")]))
+    environment = os.environ | _ONE_THREAD | {"PYTHONPATH": path}
+    begin = time.perf_counter()
+    with log.open("ab") as file:
+        process = subprocess.Popen(words, stdout=file, stderr=file, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        end = log.read_text(errors="replace").splitlines()[-3:]
+        raise SystemExit(f"failed ({process.returncode}): {' '.join(words)}\n" + "\n".join(end))
+    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def problem_of(name: str, place: Path) -> Problem:
+    """Return a data set beside the checkout in its first random split, or the bundled one."""
+    source = SHARED / f"{name}.csv"
+    if source.is_file():
+        with source.open(newline="", encoding="utf-8") as file:
+            _, *lines = csv.reader(file)
+        split = json.loads((SHARED / "splits" / f"{name}.json").read_text())["random"][0]
+        part_of = {row: part for part, rows in split.items() for row in rows}
+    else:
+        name = "solubility"
+        with bundled_dataset().open(newline="", encoding="utf-8") as file:
+            lines = [[row["smiles"], row[BUNDLED_TARGET]] for row in csv.DictReader(file)]
+        order = np.random.default_rng(0).permutation(len(lines)).tolist()
+        tenth = len(lines) // 10
+        part_of = {
+            row: "train" if rank >= 2 * tenth else ("val", "test")[rank // tenth]
+            for rank, row in enumerate(order)
+        }
+    rows: dict[str, list[tuple[str, float]]] = {"train": [], "val": [], "test": []}
+    table = place / f"{name}.csv"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["smiles", "y", "split"])
+        for row, (smiles, label) in enumerate(lines):
+            if row in part_of:
+                rows[part_of[row]].append((smiles, float(label)))
+                writer.writerow([smiles, label, part_of[row]])
+    is_binary = name in _BINARY
+    task = Task("y", "binary", ("0", "1")) if is_binary else Task("y")
+    return Problem(name, table, task, rows)
+
+
+def write_smiles(path: Path, smiles: Sequence[str]) -> Path:
+    """Write a table of the column ``smiles`` alone."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["smiles"], *([text] for text in smiles)])
+    return path
+
+
+def test_score(problem: Problem, output: Path) -> float:
+    """Score what a tool predicted of the test rows; the last column of numbers is taken."""
+    with output.open(newline="", encoding="utf-8") as file:
+        header, *lines = csv.reader(file)
+    column = next(
+        place
+        for place, name in enumerate(header)
+        if name in ("y_predicted", "y_probability", "y", "pred_0")
+        and name != ("y_predicted" if problem.task.kind == "binary" else "")
+    )
+    guess = np.array([[float(line[column])] for line in lines])
+    truth = np.array([[label] for _, label in problem.rows["test"]])
+    return score_tasks(guess, truth, [problem.task]).tasks["y"][_SCORES[problem.task.kind][0]]
+
+
+def unlabelled(count: int) -> list[str]:
+    """Return molecules to predict: those beside the checkout, or the bundled ones, repeated."""
+    source = SHARED / "unlabelled.smi.gz"
+    if source.is_file():
+        with gzip.open(source, "rt") as file:
+            found = [line.split()[0] for line in file if line.strip()]
+        chosen = np.random.default_rng(0).choice(len(found), min(count, len(found)), replace=False)
+        return [found[place] for place in sorted(chosen.tolist())]
+    with bundled_dataset().open(newline="", encoding="utf-8") as file:
+        found = [row["smiles"] for row in csv.DictReader(file)]
+    return (found * (count // len(found) + 1))[:count]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--chemprop", metavar="PYTHON", help="Python of an environment with it")
+    parser.add_argument("--data", nargs="+", default=["esol", "lipo", "bbbp"])
+    parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--molecules", type=int, default=5000, help="how many to predict")
+    arguments = parser.parse_args()
+    tools = [molattn(arguments.epochs)]
+    if arguments.chemprop:
+        tools.append(chemprop(arguments.chemprop, arguments.epochs))
+    else:
+        print("Chemprop is left out: no --chemprop\n")
+    trained, predicted = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for name in arguments.data:
+            problem = problem_of(name, place)
+            for tool in tools:
+                log, run = place / "log.txt", place / f"{tool.name}_{problem.name}"
+                cost = cost_of(tool.train(problem, run), log)
+                test = write_smiles(place / "test.csv", [row[0] for row in problem.rows["test"]])
+                output = place / f"{tool.name}_{problem.name}_test.csv"
+                cost_of(tool.predict(run, test, output), log)
+                trained.append(_training_row(problem, tool, cost, test_score(problem, output)))
+                if name == arguments.data[-1]:
+                    predicted.append(_prediction_row(tool, run, place, arguments.molecules))
+    columns = ["data", "rows", "tool", "test score", "wall, s", "CPU, s", "memory, MB"]
+    print_table(columns, trained)
+    print()
+    columns = ["tool", "molecules", "wall, s", "CPU, s", "molecules/CPU s", "memory, MB"]
+    print_table(columns, predicted)
+
+
+def _training_row(problem: Problem, tool: Tool, cost: Cost, score: float) -> list[str]:
+    heading = _SCORES[problem.task.kind][1]
+    rows = sum(map(len, problem.rows.values()))
+    return [
+        problem.name,
+        str(rows),
+        tool.name,
+        f"{heading} {score:.3f}",
+        f"{cost.wall:.1f}",
+        f"{cost.cpu:.1f}",
+        f"{cost.memory:.0f}",
+    ]
+
+
+def _prediction_row(tool: Tool, run: Path, place: Path, count: int) -> list[str]:
+    """Predict few and many, so that the rate is free of the start-up."""
+    molecules = unlabelled(count)
+    costs = [
+        cost_of(
+            tool.predict(
+                run,
+                write_smiles(place / f"{len(some)}.csv", some),
+                place / f"{tool.name}_{len(some)}_out.csv",
+            ),
+            place / "log.txt",
+        )
+        for some in (molecules[:_START_ROWS], molecules)
+    ]
+    rate = (len(molecules) - _START_ROWS) / (costs[1].cpu - costs[0].cpu)
+    return [
+        tool.name,
+        str(len(molecules)),
+        f"{costs[1].wall:.1f}",
+        f"{costs[1].cpu:.1f}",
+        f"{rate:.0f}",
+        f"{costs[1].memory:.0f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()
