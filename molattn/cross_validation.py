@@ -12,10 +12,11 @@ from rich.table import Table as TextTable
 
 from molattn.config import TrainConfig
 from molattn.config_file import write_config_file
+from molattn.dataset import TrainingTable
 from molattn.report import score_run, write_run
 from molattn.run_folder import CONFIG_FILE, RESULT_FILE, has_checkpoint, run_folder
 from molattn.table import open_table, write_table
-from molattn.training import train
+from molattn.training import changed_data, read_rows, train
 
 __all__ = ["Round", "cross_validate", "rounds", "summary_table"]
 
@@ -76,10 +77,11 @@ def cross_validate(
         The content of ``metrics.json``.
 
     Raises:
-        InputError: If the table cannot be used so.
+        InputError: If the table cannot be used so, or has changed since a round was finished.
         MolattnError: If training diverges.
     """
     todo = rounds(config)
+    rows = read_rows(config, console)
     done = []
     for number, one in enumerate(todo, start=1):
         if console is not None:
@@ -88,9 +90,9 @@ def cross_validate(
         if not (place / RESULT_FILE).exists():
             with run_folder(place, resume=has_checkpoint(place)) as partial:
                 write_config_file(partial / CONFIG_FILE, one.config)
-                run = train(one.config, console, partial)
+                run = train(one.config, console, partial, table=rows)
                 write_run(run, score_run(run, console), partial)
-        done.append(json.loads((place / RESULT_FILE).read_text(encoding="utf-8")))
+        done.append(_scores(place, rows))
     summary = _summary(todo, done)
     _write_predictions(todo, folder)
     text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
@@ -112,6 +114,13 @@ def summary_table(summary: dict[str, Any]) -> TextTable:
             for score, values in summary.get(judged, {}).get(task, {}).items():
                 table.add_row(task, label, score, f"{values['mean']:.3f}", f"{values['sd']:.3f}")
     return table
+
+
+def _scores(place: Path, rows: TrainingTable) -> dict[str, Any]:
+    metrics = json.loads((place / RESULT_FILE).read_text(encoding="utf-8"))
+    if metrics["data_sha256"] != rows.digest:
+        raise changed_data(rows, place, metrics["data_sha256"])
+    return metrics
 
 
 def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from molattn.chem.bulk import featurize_smiles
 from molattn.chem.features import Featurizer
+from molattn.chem.fingerprints import fingerprints_and_descriptors
 from molattn.config import DataConfig
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.labels import LabelError, infer_task, is_missing, label_values, number
@@ -102,6 +104,11 @@ class TrainingTable:
     def rows_in(self) -> int:
         """Number of rows in the file."""
         return len(self.rows) + len(self.skipped)
+
+    @cached_property
+    def fingerprints(self) -> NDArray[np.float32]:
+        """What a random forest reads of each row: computed once, as it takes its time."""
+        return fingerprints_and_descriptors(self.smiles)
 
     def where(self, row: int) -> str:
         """Return how to call a usable row in a sentence, such as ``line 7``."""

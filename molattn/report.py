@@ -16,7 +16,6 @@ from rich.console import Console, Group
 from rich.table import Table as TextTable
 
 from molattn.baselines import constant_prediction, forest_prediction
-from molattn.chem.fingerprints import fingerprints_and_descriptors
 from molattn.config_file import write_config_file
 from molattn.metrics import Scores, TaskScores, score_tasks
 from molattn.optimise import write_history
@@ -150,7 +149,7 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
         return
 
     def forest() -> NDArray[np.float64]:
-        features = fingerprints_and_descriptors([run.table.smiles[row] for row in rows])
+        features = run.table.fingerprints[rows]
         if run.table.features is not None:
             features = np.hstack([features, run.table.features[rows].astype(np.float32)])
         return forest_prediction(

@@ -26,7 +26,7 @@ from molattn.splits import part_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TrainingRun", "train", "train_model"]
+__all__ = ["TrainingRun", "changed_data", "read_rows", "train", "train_model"]
 
 _DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
 
@@ -60,6 +60,7 @@ def train(
     folder: Path | None = None,
     *,
     frame: "pd.DataFrame | None" = None,
+    table: TrainingTable | None = None,
 ) -> TrainingRun:
     """Read a table, train a model on a part of it, and keep the weights that validate best.
 
@@ -70,6 +71,7 @@ def train(
         console: Where to report; silent without one.
         folder: Where an unfinished training is kept; if it holds one, that one goes on.
         frame: The table, in place of the configuration's file.
+        table: The same as :func:`read_rows` gave it, to be read once for several runs.
 
     Raises:
         InputError: If the table cannot be used so, or the folder's training is of other options or
@@ -78,10 +80,7 @@ def train(
     """
     start = time.perf_counter()
     seed = config.optimisation.seed
-    source = config.file if frame is None else frame
-    table = read_training_table(source, config.data, Featurizer.default())
-    for line in (f"{table.path}: {_counts(table)}", *describe_tasks(table)):
-        _say(console, line)
+    table = table or read_rows(config, console, frame)
     parts = part_rows(table, config.data, seed)
     leakage = find_leakage(table, parts, seed)
     for line in (_sizes(parts), *leakage.lines()):
@@ -89,6 +88,27 @@ def train(
     reading = time.perf_counter() - start
     model, history = train_model(config, table, parts, console, folder=folder)
     return TrainingRun(config, table, parts, leakage, model, history, reading + history.seconds)
+
+
+def read_rows(
+    config: TrainConfig, console: Console | None = None, frame: "pd.DataFrame | None" = None
+) -> TrainingTable:
+    """Read the rows that a run is to learn from, and say what they are.
+
+    Args:
+        config: The table and its columns.
+        console: Where to say it; silent without one.
+        frame: The table, in place of the configuration's file.
+
+    Raises:
+        InputError: If the table cannot be used so.
+    """
+    source = config.file if frame is None else frame
+    table = read_training_table(source, config.data, Featurizer.default())
+    remarks = "".join(f" ({remark})" for remark in table.remarks)
+    for line in (f"{table.path}{remarks}: {_counts(table)}", *describe_tasks(table)):
+        _say(console, line)
+    return table
 
 
 def train_model(
@@ -132,7 +152,7 @@ def train_model(
         "versions": {package: version(package) for package in _DECIDING_PACKAGES},
     }
     if folder is not None and (folder / CHECKPOINT_FILE).exists():
-        _check_same(folder / CHECKPOINT_FILE, about, table.path, console)
+        _check_same(folder / CHECKPOINT_FILE, about, table, console)
     with seeded(config.optimisation.seed):
         model = _new_model(config, table, Featurizer.default())
         history = fit(
@@ -149,7 +169,23 @@ def train_model(
     return model, history
 
 
-def _check_same(path: Path, about: Mapping[str, Any], table: Path, console: Console | None) -> None:
+def changed_data(table: TrainingTable, folder: Path, former: str) -> InputError:
+    """Return what to tell of a table that is no longer what a run in a folder has read.
+
+    Args:
+        table: The table.
+        folder: The folder.
+        former: SHA-256 of what was read.
+    """
+    return InputError(
+        f"{table.path}: the file has changed since the run in {folder} began "
+        f"(SHA-256 {table.digest[:12]}..., was {former[:12]}...); expected the same"
+    )
+
+
+def _check_same(
+    path: Path, about: Mapping[str, Any], table: TrainingTable, console: Console | None
+) -> None:
     """Refuse to go on with a training of other options or data."""
     checkpoint = read_checkpoint(path)
     former = checkpoint[ABOUT]
@@ -159,10 +195,7 @@ def _check_same(path: Path, about: Mapping[str, Any], table: Path, console: Cons
             f"{quoted(was)}; expected the same, or a new run"
         )
     if former["data"] != about["data"]:
-        raise InputError(
-            f"{table}: the file has changed since the unfinished run in {path.parent} began "
-            f"(SHA-256 {about['data'][:12]}..., was {former['data'][:12]}...); expected the same"
-        )
+        raise changed_data(table, path.parent, former["data"])
     for package, was in former["versions"].items():
         if was != (now := about["versions"][package]):
             _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")

@@ -1,4 +1,7 @@
 import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,7 @@ from molattn.cross_validation import cross_validate, rounds, summary_table
 from molattn.errors import InputError
 from molattn.predict import predict_table
 from molattn.table import open_table
-from molattn.training import train
+from molattn.training import read_rows, train
 
 SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
 QUICK = OptimisationConfig(epochs=1, batch_size=16, device="cpu", seed=7)
@@ -101,11 +104,11 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
     words += " --width 8 --heads 2 --layers 1 --no-baselines --bootstrap 0"
     trained = []
 
-    def interrupted(config, *rest):
+    def interrupted(config, *rest, table):
         trained.append(config.data.fold)
         if len(trained) == 2:
             raise KeyboardInterrupt
-        return train(config, *rest)
+        return train(config, *rest, table=table)
 
     monkeypatch.setattr("molattn.cross_validation.train", interrupted)
     assert main(["train", *words.split()]) == 130
@@ -126,6 +129,82 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
     with pytest.raises(InputError, match=r"cross-validation of 4 models.*repeat_1_fold_1"):
         predict_table("cv", config.file, "out.csv")
     assert main(["train", *words.split()]) == 0  # a former one is replaced
+
+
+def without_seconds(found):
+    """The content of a metrics.json, less what no two runs have in common."""
+    if isinstance(found, dict):
+        return {k: without_seconds(v) for k, v in found.items() if not k.endswith("seconds")}
+    return [without_seconds(one) for one in found] if isinstance(found, list) else found
+
+
+def killed_within_fold_2(command, at_step):
+    """Run a command in another process that dies at an optimisation step of the second fold."""
+    code = f"""
+import os, sys
+from molattn import cross_validation, fit
+from molattn.cli import main
+
+def train(config, *rest, original=cross_validation.train, **options):
+    global fold
+    fold = config.data.fold
+    return original(config, *rest, **options)
+
+def on_train_batch_end(self, trainer, *rest, original=fit._Save.on_train_batch_end):
+    original(self, trainer, *rest)
+    if fold == 2 and trainer.global_step == {at_step}:
+        os._exit(9)
+
+cross_validation.train = train
+fit._Save.on_train_batch_end = on_train_batch_end
+sys.exit(main({command!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 9, done.stderr
+
+
+def test_killed_within_a_fold_it_ends_with_the_very_summary_and_weights(config, tmp_path):
+    words = f"train {config.file} --target-columns y --folds 3 --epochs 3 --batch-size 8".split()
+    words += "--width 8 --heads 2 --layers 1 --dropout 0.2 --bootstrap 0 --device cpu".split()
+    words += "--no-baselines --checkpoint-steps 2".split()
+    assert main([*words, "--output", "whole"]) == 0
+    killed_within_fold_2([*words, "--output", "killed"], at_step=5)
+    assert (tmp_path / "killed.unfinished/fold_2.unfinished/checkpoint.safetensors").exists()
+    assert main(["train", "--resume", "killed"]) == 0
+    one, other = (without_seconds(metrics_of(Path(name))) for name in ("whole", "killed"))
+    assert one == other
+    for fold in ("fold_1", "fold_2", "fold_3"):
+        whole, killed = (Path(n, fold, "model/model.safetensors") for n in ("whole", "killed"))
+        assert whole.read_bytes() == killed.read_bytes()
+    predictions = [Path(name, "predictions.csv").read_bytes() for name in ("whole", "killed")]
+    assert predictions[0] == predictions[1]
+
+
+def test_the_table_is_read_once_and_may_not_change_between_rounds(
+    config, tmp_path, monkeypatch, capsys
+):
+    read = []
+
+    def reading(config, *rest):
+        read.append(config.file)
+        return read_rows(config, *rest)
+
+    def failing(config, *rest, table):
+        if config.data.fold == 2:
+            raise KeyboardInterrupt
+        return train(config, *rest, table=table)
+
+    table = tmp_path / "own.csv"
+    table.write_text(Path(config.file).read_text())
+    monkeypatch.setattr("molattn.cross_validation.read_rows", reading)
+    monkeypatch.setattr("molattn.cross_validation.train", failing)
+    own = replace(config, file=str(table))
+    with pytest.raises(KeyboardInterrupt):
+        cross_validate(own, tmp_path)
+    assert read == [str(table)]
+    table.write_text(table.read_text().replace("12.5", "12.25"))
+    with pytest.raises(InputError, match=r"own\.csv: the file has changed since the run in .*fold_1"):
+        cross_validate(own, tmp_path)
 
 
 def test_a_table_that_cannot_be_used_leaves_nothing(tmp_path, capsys):

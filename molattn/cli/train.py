@@ -134,7 +134,7 @@ def _with_bundled_data(config: TrainConfig) -> TrainConfig:
             target_columns=(BUNDLED_TARGET,),
             target_units=data.target_units or (BUNDLED_UNIT,),
         )
-    if data.split is None and data.split_column is None:
+    if data.split is None and data.split_column is None and data.folds is None:
         data = replace(data, split_column="split")
     return replace(config, file=str(bundled_dataset()), data=data)
 

@@ -98,7 +98,8 @@ def kind_of_name(path: Path) -> Kind:
 def open_lines(path: Path) -> Iterator[Iterator[str]]:
     """Open a text file, plain or gzip, as lines.
 
-    Text is UTF-8, with or without a byte-order mark, or UTF-16 with one. Lines end with a line feed, a carriage return or both, which they keep.
+    Text is UTF-8, with or without a byte-order mark, or UTF-16 with one. Lines end with a line
+    feed, a carriage return or both, which they keep.
 
     Raises:
         InputError: If it cannot be read, also where gzip data end too soon or a line does not end.
