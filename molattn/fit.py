@@ -24,6 +24,7 @@ from molattn.batches import Batches, LabelledBatch
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
 from molattn.config import OptimisationConfig
 from molattn.dataset import Molecules, column_scaling, target_scaling
+from molattn.device import check_device
 from molattn.errors import InputError, MolattnError
 from molattn.losses import TaskLoss
 from molattn.model import MolAttn
@@ -82,6 +83,7 @@ def fit(
         InputError: If an option cannot be had here, or the checkpoint cannot be read.
         MolattnError: If a loss stops being finite.
     """
+    check_device(config.device)
     model.set_target_scaling(*target_scaling(train.targets, model.config.tasks))
     if train.features is not None:
         model.set_feature_scaling(*column_scaling(train.features))

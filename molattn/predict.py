@@ -95,7 +95,10 @@ def predict_table(
             )
     schema = output_schema(output, table, [*model.config.output_names], header)
     predicted = refused = 0
-    progress = RowProgress(console or Console(quiet=True))
+    console = console or Console(quiet=True)
+    for remark in table.remarks:
+        console.print(f"{source}: {remark}", highlight=False, markup=False, soft_wrap=True)
+    progress = RowProgress(console)
     with threads(config.threads), write_table(output, header, schema) as write, progress:
         molecules = _molecules(table, smiles_index, feature_indices, model.config.featurizer)
         for batch in _batches(molecules, config.batch_size):

@@ -86,8 +86,9 @@ def chemprop(python: str, epochs: int) -> Tool:
         "chemprop",
         lambda problem, folder: [
             *start,
-            *f"train --data-path {problem.table} --smiles-columns smiles --target-columns y".split(),
-            *f"--splits-column split --task-type {kinds[problem.task.kind]}".split(),
+            *f"train --data-path {problem.table} --smiles-columns smiles".split(),
+            *"--target-columns y --splits-column split".split(),
+            *["--task-type", kinds[problem.task.kind]],
             *f"--epochs {epochs} --accelerator cpu --num-workers 0 --pytorch-seed 0".split(),
             *f"--output-dir {folder}".split(),
         ],

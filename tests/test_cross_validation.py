@@ -180,9 +180,7 @@ def test_killed_within_a_fold_it_ends_with_the_very_summary_and_weights(config, 
     assert predictions[0] == predictions[1]
 
 
-def test_the_table_is_read_once_and_may_not_change_between_rounds(
-    config, tmp_path, monkeypatch, capsys
-):
+def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_path, monkeypatch):
     read = []
 
     def reading(config, *rest):
@@ -203,7 +201,9 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(
         cross_validate(own, tmp_path)
     assert read == [str(table)]
     table.write_text(table.read_text().replace("12.5", "12.25"))
-    with pytest.raises(InputError, match=r"own\.csv: the file has changed since the run in .*fold_1"):
+    with pytest.raises(
+        InputError, match=r"own\.csv: the file has changed since the run in .*fold_1"
+    ):
         cross_validate(own, tmp_path)
 
 

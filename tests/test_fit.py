@@ -154,6 +154,14 @@ def test_only_our_own_progress_is_shown(small_table, capfd, terminal):
         assert "\x1b" not in shown.getvalue()
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(small_table):
+    if torch.backends.mps.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(InputError, match="--device: got 'gpu', but torch finds none here"):
+        train(small_config(small_table, device="gpu"))
+
+
 def test_an_interrupt_stays_an_interrupt(small_table, monkeypatch):
     handler = signal.getsignal(signal.SIGINT)
 
