@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from molattn.chem.fingerprints import fingerprints_and_descriptors
 from molattn.config import DataConfig
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.labels import LabelError, infer_task, is_missing, label_values, number
+from molattn.reasons import ReasonCode
 from molattn.record import MoleculeRecord
 from molattn.table import Row, Table, listed, open_table
 from molattn.task import Task
@@ -57,7 +58,7 @@ class SkippedRow(NamedTuple):
 
     line: int
     smiles: str
-    code: str
+    code: ReasonCode | Literal[""]
     reason: str
 
 

@@ -1,5 +1,7 @@
 """Every error a user can meet: what was got, what was expected, and where."""
 
+from molattn.reasons import ReasonCode
+
 __all__ = ["InputError", "MolattnError", "SmilesError", "quoted"]
 
 _QUOTE_LIMIT = 80
@@ -18,17 +20,17 @@ class SmilesError(InputError):
 
     Args:
         smiles: The text as it was given.
-        code: Short machine-readable reason, for example ``valence``.
+        code: Short machine-readable reason, for example ``valence``: see :mod:`molattn.reasons`.
         reason: The same as a sentence.
     """
 
-    def __init__(self, smiles: object, code: str, reason: str) -> None:
+    def __init__(self, smiles: object, code: ReasonCode, reason: str) -> None:
         super().__init__(f"{quoted(smiles)} is not a molecule: {reason} [{code}]")
         self.smiles = smiles
-        self.code = code
+        self.code: ReasonCode = code
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type["SmilesError"], tuple[object, str, str]]:
+    def __reduce__(self) -> tuple[type["SmilesError"], tuple[object, ReasonCode, str]]:
         return type(self), (self.smiles, self.code, self.reason)
 
 

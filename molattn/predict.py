@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from molattn.errors import InputError, SmilesError, quoted
 from molattn.labels import LabelError, is_missing, number
 from molattn.model import MolAttn
 from molattn.progress import RowProgress
+from molattn.reasons import ReasonCode
 from molattn.record import MoleculeRecord
 from molattn.reproducible import threads
 from molattn.table import (
@@ -46,7 +47,7 @@ class _Molecule(NamedTuple):
     row: Row
     record: MoleculeRecord | None
     features: list[float]
-    code: str
+    code: ReasonCode | Literal[""]
 
 
 def predict_table(
@@ -133,7 +134,7 @@ def _molecules(
                 yield _Molecule(row, record, features, "")
 
 
-def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], str]:
+def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], ReasonCode | Literal[""]]:
     values = []
     for index in indices:
         if is_missing(row.cells[index]):

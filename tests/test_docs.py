@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from molattn.nn.registry import LAYERS, table
+from molattn.reasons import REASONS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -61,6 +62,11 @@ def test_commands_are_shown_as_they_are_typed(site):
     text = re.sub(r"<[^>]+>", "", (site / "cli.html").read_text())
     assert "molattn train [OPTIONS]" in text
     assert "mkdocs" not in text
+
+
+def test_reason_codes_are_listed(site):
+    page = (site / "reasons.html").read_text()
+    assert all(f"<code>{code}</code>" in page for code in REASONS)
 
 
 def test_pages_load_nothing_from_the_network(site):

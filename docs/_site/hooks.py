@@ -1,4 +1,4 @@
-"""What MkDocs makes from the package itself: a page for each layer, their table, the commands."""
+"""What MkDocs makes from the package itself: the layers, the commands, the reason codes."""
 
 import re
 import sys
@@ -10,6 +10,7 @@ from mkdocs.structure.files import File, Files
 
 from molattn.cli import app
 from molattn.nn.registry import LAYERS, table
+from molattn.reasons import reason_table
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -47,6 +48,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put in what is made from the package."""
     if "<!-- layers -->" in markdown:
         markdown = markdown.replace("<!-- layers -->", table())
+    if "<!-- reasons -->" in markdown:
+        markdown = markdown.replace("<!-- reasons -->", reason_table())
     if "<!-- commands -->" in markdown:
         commands = app.generate_docs(output_format="markdown", heading_level=2)
         # cyclopts shows how this process was started; the theme has a table of contents.

@@ -6,6 +6,7 @@ import re
 from rdkit import Chem
 
 from molattn.chem.grammar import BRACKET_ATOM, SMILES
+from molattn.reasons import ReasonCode
 
 __all__ = ["explain", "explain_unreadable"]
 
@@ -26,14 +27,14 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z'-]{2,}")
 _QUERY = re.compile(r"\[[^\]]*[!&,;#$][^\]]*\]|\[[rRDXvxaA^]\d*\]|!|~|@|&")
 _NUMBER = re.compile(r"[+-]?(?:\d[\d,_ ]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?%?")
 
-_PROBLEMS = {
+_PROBLEMS: dict[str, ReasonCode] = {
     "AtomValenceException": "valence",
     "KekulizeException": "kekulize",
     "AtomKekulizeException": "aromaticity",
 }
 
 
-def explain(text: object) -> tuple[str, str]:
+def explain(text: object) -> tuple[ReasonCode, str]:
     """Return the code and the reason for a text that :data:`molattn.chem.grammar.SMILES` refuses.
 
     Args:
@@ -55,7 +56,7 @@ def _where(text: str) -> str:
     return f"character {end + 1} ({text[end]!r})" if end < len(text) else "its end"
 
 
-def _explain_characters(text: str) -> tuple[str, str] | None:
+def _explain_characters(text: str) -> tuple[ReasonCode, str] | None:
     if not text or text.isspace():
         return "empty", "the text is empty"
     for index, character in enumerate(text):
@@ -72,7 +73,7 @@ def _explain_characters(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _explain_kind(text: str) -> tuple[str, str] | None:
+def _explain_kind(text: str) -> tuple[ReasonCode, str] | None:
     lower = text.lower()
     if lower in _MISSING or not any(c.isalnum() or c in "*()[]{}" for c in text):
         return "missing_value", "it stands for a missing value"
@@ -94,7 +95,7 @@ def _explain_kind(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _explain_bracket(text: str) -> tuple[str, str] | None:
+def _explain_bracket(text: str) -> tuple[ReasonCode, str] | None:
     for found in re.finditer(r"\[([^\[\]]*)\]", text):
         if _BRACKET.fullmatch(found[0]):
             continue
@@ -108,7 +109,7 @@ def _explain_bracket(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _explain_structure(text: str) -> tuple[str, str] | None:
+def _explain_structure(text: str) -> tuple[ReasonCode, str] | None:
     if "[" not in text:
         if re.search(r"\d", text) and _FORMULA.fullmatch(text):
             return "formula", "it is a molecular formula; look up its SMILES first"
@@ -121,7 +122,7 @@ def _explain_structure(text: str) -> tuple[str, str] | None:
     return _explain_balance(text)
 
 
-def _explain_balance(smiles: str) -> tuple[str, str] | None:
+def _explain_balance(smiles: str) -> tuple[ReasonCode, str] | None:
     depth = 0
     for index, character in enumerate(re.sub(r"%\(\d+\)", lambda m: "0" * len(m[0]), smiles)):
         depth += (character == "(") - (character == ")")
@@ -132,7 +133,7 @@ def _explain_balance(smiles: str) -> tuple[str, str] | None:
     return None
 
 
-def explain_unreadable(smiles: str, *, extended: bool = False) -> tuple[str, str]:
+def explain_unreadable(smiles: str, *, extended: bool = False) -> tuple[ReasonCode, str]:
     """Return the code and the reason for a text of the grammar that RDKit does not read.
 
     Args:
@@ -157,7 +158,7 @@ def explain_unreadable(smiles: str, *, extended: bool = False) -> tuple[str, str
     return "syntax", "RDKit cannot read it as a SMILES"
 
 
-def _explain_chemistry(mol: Chem.Mol) -> tuple[str, str]:
+def _explain_chemistry(mol: Chem.Mol) -> tuple[ReasonCode, str]:
     try:
         problems = Chem.DetectChemistryProblems(mol)
     except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.

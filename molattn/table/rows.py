@@ -5,9 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from molattn.errors import InputError, quoted
+from molattn.reasons import ReasonCode
 
 __all__ = ["MOST_CHARACTERS", "MOST_COLUMNS", "Row", "Table", "cell_text", "listed"]
 
@@ -25,14 +26,14 @@ class Row(NamedTuple):
             the row of a Parquet file.
         cells: One text for each column.
         fault: Why the cells are not what the file means, or None.
-        code: The same as a short reason code, or empty.
+        code: The same as a reason code (:mod:`molattn.reasons`), or empty.
         values: The cells as the file holds them, where those are no texts.
     """
 
     line: int
     cells: list[str]
     fault: str | None = None
-    code: str = ""
+    code: ReasonCode | Literal[""] = ""
     values: tuple[Any, ...] | None = None
 
 

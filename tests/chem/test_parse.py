@@ -13,6 +13,7 @@ from rdkit import Chem
 
 from molattn.chem import parse_smiles
 from molattn.errors import SmilesError
+from molattn.reasons import REASONS
 
 CORPUS = Path(__file__).parents[3] / "shared/bad_input/bad_smiles.jsonl"
 
@@ -71,6 +72,11 @@ ACCEPTED = {
     "*CC* |$_AP1;;;_AP2$|": 4,
     "C" * 1500: 1500,
 }
+
+
+def test_every_documented_code_of_a_smiles_is_provoked_here() -> None:
+    of_rows = "mol_block ragged no_label missing_feature bad_feature not_finite".split()
+    assert {*REASONS} == {*REFUSED, *of_rows}
 
 
 @pytest.mark.parametrize(
