@@ -1,15 +1,14 @@
 """MolAttn: a molecular property predictor, from one frozen config."""
 
 import copy
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Optional, Union
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from huggingface_hub import ModelHubMixin
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
@@ -21,8 +20,8 @@ from .errors import InputError, SmilesError, quoted
 from .graph import MoleculeBatch, collate
 from .model_config import MolAttnConfig
 from .network import Network
+from .outputs import in_units, mean_of_members, set_scaling
 from .record import MoleculeRecord
-from .task import output_slices
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
@@ -140,7 +139,7 @@ class MolAttn(
                 that does not have all pairs of atoms.
         """
         outputs = self.member_outputs(batch, features)
-        return outputs[0] if len(self.nets) == 1 else self._mean(outputs)
+        return outputs[0] if len(self.nets) == 1 else mean_of_members(outputs, self.config.tasks)
 
     def member_outputs(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
@@ -162,20 +161,6 @@ class MolAttn(
             scaled = (features - self.feature_mean) / self.feature_scale
         return torch.stack([net(batch, scaled) for net in self.nets])
 
-    def _mean(self, outputs: Tensor) -> Tensor:
-        parts = []
-        for task, part in zip(self.config.tasks, output_slices(self.config.tasks), strict=True):
-            some = outputs[..., part]
-            if task.kind == "regression":
-                parts.append(some.mean(dim=0))
-            elif task.kind == "binary":
-                # Sums in place of means: a factor for both is none for their ratio.
-                yes, no = (F.logsigmoid(x).logsumexp(dim=0) for x in (some, -some))
-                parts.append(yes - no)
-            else:
-                parts.append(some.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(self.nets)))
-        return torch.cat(parts, dim=-1)
-
     # Scaling.
 
     def set_target_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
@@ -185,7 +170,7 @@ class MolAttn(
             ValueError: Wrong number of values, a value that is not finite, a scale that is not
                 positive, or anything but mean 0 and scale 1 for a classification.
         """
-        mean, scale = _set_scaling("target", self.target_mean, mean, self.target_scale, scale)
+        mean, scale = set_scaling("target", self.target_mean, mean, self.target_scale, scale)
         for task, m, s in zip(self.config.tasks, mean, scale, strict=True):
             if task.kind != "regression" and (m, s) != (0.0, 1.0):
                 raise ValueError(f"target scaling of {task.name!r}: got {m}, {s}, expected 0, 1")
@@ -196,7 +181,7 @@ class MolAttn(
         Raises:
             ValueError: As :meth:`set_target_scaling`.
         """
-        _set_scaling("feature", self.feature_mean, mean, self.feature_scale, scale)
+        set_scaling("feature", self.feature_mean, mean, self.feature_scale, scale)
 
     def scale(self, targets: Tensor) -> Tensor:
         """Labels ``[n, num_tasks]`` in scaled units; places of classes and NaN stay as they are."""
@@ -204,19 +189,7 @@ class MolAttn(
 
     def unscale(self, prediction: Tensor) -> Tensor:
         """What :meth:`forward` gives, in the targets' own units and as probabilities."""
-        parts = []
-        for place, (task, part) in enumerate(
-            zip(self.config.tasks, output_slices(self.config.tasks), strict=True)
-        ):
-            outputs = prediction[..., part]
-            if task.kind == "regression":
-                outputs = outputs * self.target_scale[place] + self.target_mean[place]
-            elif task.kind == "binary":
-                outputs = outputs.sigmoid()
-            else:
-                outputs = outputs.softmax(dim=-1)
-            parts.append(outputs)
-        return torch.cat(parts, dim=-1)
+        return in_units(prediction, self.config.tasks, self.target_mean, self.target_scale)
 
     # Molecules.
 
@@ -263,17 +236,11 @@ class MolAttn(
                 raise ValueError(
                     f"features: got {tuple(given.shape)}, expected finite numbers {expected}"
                 )
-        training = self.training
-        self.eval()
-        try:
-            parts = []
-            for start in range(0, len(records), batch_size):
-                some = slice(start, start + batch_size)
-                batch = self.collate(records[some]).to(self._device)
+        parts = []
+        with self._evaluating():
+            for some, batch in self._batches(records, batch_size):
                 extra = None if given is None else given[some].to(self._device)
                 parts.append(self.unscale(self.member_outputs(batch, extra)).double().cpu())
-        finally:
-            self.train(training)
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
         found = torch.cat([nothing, *parts], dim=1).numpy()
         return found if members else found.mean(axis=0)
@@ -292,6 +259,55 @@ class MolAttn(
             SmilesError: A text that is not a molecule; says which and why.
             TypeError: One text in place of a list of them.
         """
+        records = self._records(smiles)
+        return self.predict_records(records, batch_size, features=features, members=members)
+
+    def embedding_width(self, *, atoms: bool = False) -> int:
+        """Return the width of what :meth:`embed` gives."""
+        return sum(net.atom_width if atoms else net.molecule_width for net in self._networks)
+
+    @torch.inference_mode()
+    def embed_records(
+        self, records: Sequence[MoleculeRecord], batch_size: int = 64, *, atoms: bool = False
+    ) -> NDArray[np.float32]:
+        """Embed compact molecules; see :meth:`embed`."""
+        parts = [torch.zeros(0, self.embedding_width(atoms=atoms))]
+        with self._evaluating():
+            for _, batch in self._batches(records, batch_size):
+                of_nets = [
+                    net.encode_atoms(batch)[0] if atoms else net.encode(batch)
+                    for net in self._networks
+                ]
+                parts.append(torch.cat(of_nets, dim=-1).float().cpu())
+        return torch.cat(parts).numpy()
+
+    def embed(
+        self, smiles: Sequence[str], batch_size: int = 64, *, atoms: bool = False
+    ) -> NDArray[np.float32]:
+        """Represent molecules by the vectors that the head predicts from, ``[n, width]``.
+
+        It is what the readout makes of the atoms: further features of the molecule have no part in
+        it. Of an ensemble the members' vectors stand beside each other: each member learned
+        coordinates of its own, whose mean would mean nothing.
+
+        Args:
+            smiles: n molecules.
+            batch_size: How many of them at once.
+            atoms: Return the vectors of the atoms before the readout, molecule after molecule,
+                ``[total number of atoms, width]``.
+
+        Raises:
+            SmilesError: A text that is not a molecule; says which and why.
+            TypeError: One text in place of a list of them.
+
+        Example:
+            >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
+            >>> model.embed(["CCO", "C"]).shape, model.embed(["CCO", "C"], atoms=True).shape
+            ((2, 128), (4, 128))
+        """
+        return self.embed_records(self._records(smiles), batch_size, atoms=atoms)
+
+    def _records(self, smiles: Sequence[str]) -> list[MoleculeRecord]:
         if isinstance(smiles, str):
             raise TypeError(f"smiles: got one text, expected a list: [{quoted(smiles)}]")
         records = []
@@ -300,7 +316,27 @@ class MolAttn(
                 reason = f"{result.reason} (position {position})"
                 raise SmilesError(result.smiles, result.code, reason) from result
             records.append(result)
-        return self.predict_records(records, batch_size, features=features, members=members)
+        return records
+
+    def _batches(
+        self, records: Sequence[MoleculeRecord], size: int
+    ) -> Iterator[tuple[slice, MoleculeBatch]]:
+        for start in range(0, len(records), size):
+            some = slice(start, start + size)
+            yield some, self.collate(records[some]).to(self._device)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        training = self.training
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train(training)
+
+    @property
+    def _networks(self) -> list[Network]:
+        return [net for net in self.nets if isinstance(net, Network)]
 
     @property
     def _device(self) -> torch.device:
@@ -338,21 +374,3 @@ class MolAttn(
             ) from error
         model.load_state_dict(artefact.read_weights(folder, model.state_dict()))
         return model.eval()
-
-
-def _set_scaling(
-    what: str, mean_buffer: Tensor, mean: ArrayLike, scale_buffer: Tensor, scale: ArrayLike
-) -> tuple[list[float], list[float]]:
-    values = []
-    for buffer, given in ((mean_buffer, mean), (scale_buffer, scale)):
-        new = torch.as_tensor(np.asarray(given), dtype=buffer.dtype)
-        if new.shape != buffer.shape or not bool(new.isfinite().all()):
-            raise ValueError(
-                f"{what} scaling: got {new.tolist()}, expected {buffer.numel()} finite values"
-            )
-        values.append(new)
-    if not bool((values[1] > 0).all()):
-        raise ValueError(f"{what} scale: got {values[1].tolist()}, expected values > 0")
-    mean_buffer.copy_(values[0])
-    scale_buffer.copy_(values[1])
-    return values[0].tolist(), values[1].tolist()

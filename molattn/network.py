@@ -58,6 +58,16 @@ class Network(nn.Module):
             nn.Linear(net.width, len(config.output_names)),
         )
 
+    @property
+    def atom_width(self) -> int:
+        """Width of what :meth:`encode_atoms` gives."""
+        return self.encoder.norm.normalized_shape[0]
+
+    @property
+    def molecule_width(self) -> int:
+        """Width of what :meth:`encode` gives."""
+        return self.readout.out_channels
+
     def forward(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
     ) -> Tensor:
@@ -73,7 +83,7 @@ class Network(nn.Module):
         return self.head(molecules)
 
     def encode(self, batch: Union[MoleculeBatch, Data]) -> Tensor:
-        """Represent each molecule, ``[num_graphs, readout.out_channels]``: what the head reads.
+        """Represent each molecule, ``[num_graphs, molecule_width]``: what the head reads.
 
         Args:
             batch: From :meth:`molattn.MolAttn.collate`, or a PyG ``Data`` or ``Batch`` of
@@ -82,19 +92,28 @@ class Network(nn.Module):
         Raises:
             ValueError: A graph that does not have all pairs of atoms.
         """
+        count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
+        return self.readout(*self.encode_atoms(batch), count)
+
+    def encode_atoms(self, batch: Union[MoleculeBatch, Data]) -> tuple[Tensor, Tensor]:
+        """Represent each atom, ``[N, atom_width]``, and say of which molecule, ``int64 [N]``.
+
+        Args:
+            batch: As :meth:`encode` takes it.
+
+        Raises:
+            ValueError: As :meth:`encode`.
+        """
         x = self.atom_embedding(batch.x)
         if isinstance(batch, MoleculeBatch):
             graph = batch.edge_index
             edges = CodedEdges(batch.edge_attr.long(), self.pair_embedding(batch.pair_codes))
-            x = graph.rows_to_nodes(self.encoder(x, graph, edges))
-            index, count = graph.batch, graph.num_graphs
-        else:
-            x = self.encoder(x, batch.edge_index, self.pair_embedding(batch.edge_attr))
-            index = x.new_zeros(x.size(0), dtype=torch.long)
-            index = index if batch.batch is None else batch.batch
-            count = batch.num_graphs if isinstance(batch, Batch) else 1
-            self._check_pairs(batch.edge_index, index)
-        return self.readout(x, index, count)
+            return graph.rows_to_nodes(self.encoder(x, graph, edges)), graph.batch
+        x = self.encoder(x, batch.edge_index, self.pair_embedding(batch.edge_attr))
+        index = x.new_zeros(x.size(0), dtype=torch.long)
+        index = index if batch.batch is None else batch.batch
+        self._check_pairs(batch.edge_index, index)
+        return x, index
 
     def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor) -> None:
         """Refuse graphs that are not complete, or complete in another way than the model's."""

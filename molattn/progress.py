@@ -59,11 +59,12 @@ class RowProgress:
 
     Args:
         console: Where to draw.
+        verb: What is done with them.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, verb: str) -> None:
         self._bar = Progress(
-            TextColumn("predicting"),
+            TextColumn(verb),
             BarColumn(),
             TextColumn("{task.completed:,} rows"),
             console=console,

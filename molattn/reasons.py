@@ -70,8 +70,8 @@ REASONS: dict[ReasonCode, str] = {
     "ragged": "The row has another number of cells than the header.",
     "no_label": "No target has a value (training alone).",
     "missing_feature": "A feature that the model reads has no value.",
-    "bad_feature": "A feature that the model reads is no number (prediction alone).",
-    "not_finite": "The model gives no finite number (prediction alone).",
+    "bad_feature": "A feature that the model reads is no number (when a model is used).",
+    "not_finite": "The model gives no finite number (when a model is used).",
 }
 """What each code means, in a sentence."""
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 from rdkit import Chem
 
-from molattn import predict
+from molattn import streaming
 from molattn.config import ArchitectureConfig, PredictConfig
 from molattn.errors import InputError
 from molattn.model import MolAttn, MolAttnConfig
-from molattn.predict import PredictionCounts, predict_table
+from molattn.predict import predict_table
+from molattn.streaming import RowCounts
 from molattn.table import open_table
 from molattn.table.delimited import DelimitedTable
 from molattn.task import Task
@@ -52,7 +53,7 @@ def test_every_row_comes_out_in_order_with_its_columns(tmp_path, model, model_fo
         'id,smiles,note\n1,CCO,"a, b"\n2,nan,\n3,c1ccccc1,x\n4,C(C,\n5,CC\n6,CCO,y\n7,,\n',
     )
     output = tmp_path / "out.csv"
-    assert predict_table(model_folder, source, output) == PredictionCounts(3, 4)
+    assert predict_table(model_folder, source, output) == RowCounts(3, 4)
     rows = rows_of(output)
     assert list(rows[0]) == ["id", "smiles", "note", "y_predicted", "z_predicted", "error"]
     assert [row["id"] for row in rows] == list("1234567")
@@ -88,7 +89,7 @@ def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, mo
         sizes.append([record.num_atoms for record in records])
         return np.zeros((len(records), 2))
 
-    monkeypatch.setattr(predict, "_PAIRS_IN_BATCH", 100)
+    monkeypatch.setattr(streaming, "_PAIRS_IN_BATCH", 100)
     monkeypatch.setattr(MolAttn, "predict_records", predict_records)
     source = saved(tmp_path, "smiles\n" + "\n".join("C" * n for n in (2, 3, 20, 9, 5, 5, 5)))
     predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=3))
@@ -98,20 +99,20 @@ def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, mo
 def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch):
     """Rows are written before the last one is read: memory does not grow with the table."""
     events = []
-    table_rows, predictions = DelimitedTable.__iter__, predict._predictions
+    table_rows, predictions = DelimitedTable.__iter__, streaming._read
 
     def read(table):
         for row in table_rows(table):
             events.append("read")
             yield row
 
-    def predicted(model, batch):
+    def predicted(how, batch):
         events.append("predict")
-        return predictions(model, batch)
+        return predictions(how, batch)
 
     monkeypatch.setattr(DelimitedTable, "__iter__", read)
-    monkeypatch.setattr(predict, "_predictions", predicted)
-    monkeypatch.setattr(predict, "_ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(streaming, "_read", predicted)
+    monkeypatch.setattr(streaming, "_ROWS_AT_ONCE", 5)
     source = saved(tmp_path, "smiles\n" + "CC\n" * 40)
     predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=4))
     runs = [len(list(same)) for event, same in itertools.groupby(events) if event == "read"]

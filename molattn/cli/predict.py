@@ -36,4 +36,4 @@ def predict(
 
     console = make_console()
     counts = predict_table(model, table, output, config, console)
-    say(console, f"{counts.predicted} predicted, {counts.refused} refused; written to {output}")
+    say(console, f"{counts.done} predicted, {counts.refused} refused; written to {output}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from molattn.cli import predict, train
+from molattn.cli import fingerprint, predict, train
 from molattn.cli.options_file import options_from_file
 from molattn.errors import InputError, MolattnError
 from molattn.help_format import print_group
@@ -19,7 +19,7 @@ _LONGEST_MESSAGE = 2000
 
 app = App(
     name="molattn",
-    help="Attention models of molecules: train one on a table, predict with it.",
+    help="Attention models of molecules: train one on a table, predict and embed with it.",
     config=options_from_file,
     help_format="plaintext",
     help_formatter=print_group,
@@ -29,6 +29,7 @@ app = App(
 
 app.command(train.train, help_epilogue=train.EXAMPLES)
 app.command(predict.predict, help_epilogue=predict.EXAMPLE)
+app.command(fingerprint.fingerprint, help_epilogue=fingerprint.EXAMPLE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

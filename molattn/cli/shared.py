@@ -14,16 +14,17 @@ __all__ = [
     "NETWORK",
     "REPORT",
     "PREDICTION",
+    "EMBEDDING",
     "OUTPUT",
     "make_console",
     "say",
     "section",
 ]
 
-RUN, DATA, TRAINING, NETWORK, REPORT, PREDICTION, OUTPUT = (
+RUN, DATA, TRAINING, NETWORK, REPORT, PREDICTION, EMBEDDING, OUTPUT = (
     Group(title, sort_key=place)
     for place, title in enumerate(
-        ("Run", "Data", "Training", "Network", "Report", "Prediction", "Output")
+        ("Run", "Data", "Training", "Network", "Report", "Prediction", "Embedding", "Output")
     )
 )
 

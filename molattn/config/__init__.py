@@ -4,7 +4,9 @@ from molattn.config.architecture import ArchitectureConfig as ArchitectureConfig
 from molattn.config.data import DataConfig as DataConfig
 from molattn.config.data import TaskChoice as TaskChoice
 from molattn.config.optimisation import OptimisationConfig as OptimisationConfig
+from molattn.config.predict import FingerprintConfig as FingerprintConfig
 from molattn.config.predict import PredictConfig as PredictConfig
+from molattn.config.predict import StreamConfig as StreamConfig
 from molattn.config.report import ReportConfig as ReportConfig
 from molattn.config.run import CONFIG_SECTIONS as CONFIG_SECTIONS
 from molattn.config.run import TrainConfig as TrainConfig

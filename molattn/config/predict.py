@@ -1,15 +1,15 @@
-"""Options of predictions."""
+"""Options of what a saved model does with a table."""
 
 from dataclasses import dataclass
 
 from molattn.config.checks import check
 
-__all__ = ["PredictConfig"]
+__all__ = ["FingerprintConfig", "PredictConfig", "StreamConfig"]
 
 
 @dataclass(frozen=True)
-class PredictConfig:
-    """How predictions are made.
+class StreamConfig:
+    """How a table is read by a saved model.
 
     Args:
         smiles_column: Column that holds the SMILES.
@@ -24,3 +24,20 @@ class PredictConfig:
     def __post_init__(self) -> None:
         for name in ("batch_size", "threads"):
             check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
+
+
+@dataclass(frozen=True)
+class PredictConfig(StreamConfig):
+    """How predictions are made."""
+
+
+@dataclass(frozen=True)
+class FingerprintConfig(StreamConfig):
+    """How embeddings are made.
+
+    Args:
+        atoms: Write a row for each atom in place of one for each molecule: row (of the molecule in
+            the input, from 1), atom (from 0), symbol, its embedding and error.
+    """
+
+    atoms: bool = False

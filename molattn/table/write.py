@@ -4,7 +4,7 @@ import gzip
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +19,7 @@ __all__ = ["check_output", "no_formula", "output_schema", "write_table"]
 _SPECIAL = {",": re.compile('[,"\r\n]'), "\t": re.compile('[\t"\r\n]')}
 _FORMULA = re.compile(r"(?![+-]?[\d.]+$)[=+\-@\t\r].", re.DOTALL)
 _ROWS_AT_ONCE = 8192
+_CELLS_AT_ONCE = 2**20
 
 
 def check_output(path: Path) -> None:
@@ -41,23 +42,22 @@ def no_formula(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text) else text
 
 
-def output_schema(path: Path, table: Table, numbers: Collection[str], header: Sequence[str]) -> Any:
+def output_schema(path: Path, table: Table | None, columns: Mapping[str, str]) -> Any:
     """Return the types of an output's columns as a ``pyarrow.Schema``, None if it is no Parquet.
 
     Args:
         path: The output.
-        table: The input, which its first columns come from.
-        numbers: Which of the other columns hold numbers; the rest are texts.
-        header: The output's columns.
+        table: The input, if its columns come first.
+        columns: The other columns, each with its Arrow type, such as ``float64``.
     """
     if kind_of_name(path) != "parquet":
         return None
     import pyarrow as pa  # takes its time
 
-    own = table.schema or pa.schema([(_plain(name), pa.string()) for name in table.header])
-    new = header[len(table.header) :]
-    types = [(_plain(name), pa.float64() if name in numbers else pa.string()) for name in new]
-    return pa.schema([*own, *(pa.field(*column) for column in types)])
+    names = table.header if table else ()
+    own = (table and table.schema) or pa.schema([(_plain(name), pa.string()) for name in names])
+    new = [pa.field(_plain(name), pa.type_for_alias(kind)) for name, kind in columns.items()]
+    return pa.schema([*own, *new])
 
 
 @contextmanager
@@ -160,11 +160,12 @@ class _ParquetWriter(_Writer):
         self._pa = pa
         self._schema = schema or pa.schema([(_plain(name), pa.string()) for name in header])
         self._file = pq.ParquetWriter(file, self._schema)
+        self._most = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(header))))
         self._rows: list[Sequence[object]] = []
 
     def write(self, cells: Sequence[object]) -> None:
         self._rows.append([_plain(cell) for cell in cells])
-        if len(self._rows) >= _ROWS_AT_ONCE:
+        if len(self._rows) >= self._most:
             self._flush()
 
     def close(self) -> None:

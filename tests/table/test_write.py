@@ -53,9 +53,10 @@ def test_parquet_keeps_types_and_rows_beyond_a_row_group(tmp_path, monkeypatch):
     )
     pq.write_table(given, source)
     table = open_table(source)
-    header = [*table.header, "y", "error"]
+    types = {"y": "float64", "error": "string"}
+    header = [*table.header, *types]
     path = tmp_path / "out.parquet"
-    with write_table(path, header, output_schema(path, table, ["y"], header)) as write:
+    with write_table(path, header, output_schema(path, table, types)) as write:
         for row in table:
             write([*row.values, 0.5 if row.cells[0] else None, ""])
     written = pq.read_table(path)

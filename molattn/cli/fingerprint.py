@@ -1,0 +1,40 @@
+"""``molattn fingerprint``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from molattn.cli.shared import EMBEDDING, OUTPUT, make_console, say, section
+from molattn.config import FingerprintConfig
+
+__all__ = ["EXAMPLE", "fingerprint"]
+
+EXAMPLE = """Example:
+  molattn fingerprint runs/solubility molecules.csv --output embeddings.parquet
+"""
+
+
+def fingerprint(
+    model: Path,
+    table: Annotated[Path, Parameter(name="INPUT")],
+    /,
+    *,
+    output: Annotated[Path, Parameter(group=OUTPUT)],
+    config: Annotated[FingerprintConfig, section(EMBEDDING)] = FingerprintConfig(),
+) -> None:
+    """Write the embedding that a model learned of every molecule of a table.
+
+    Args:
+        model: Folder of a run, or of a saved model.
+        table: CSV, TSV, Parquet, SDF or SMILES file.
+        output: CSV, TSV or Parquet file to write: every row of the input in order, with its
+            columns, embedding_0, embedding_1 and so on (what the network's head reads; of an
+            ensemble those of each member in turn), and the column error, a reason code where there
+            is none (docs/reasons.md lists them).
+    """
+    from molattn.fingerprint import fingerprint_table
+
+    console = make_console()
+    counts = fingerprint_table(model, table, output, config, console)
+    say(console, f"{counts.done} embedded, {counts.refused} refused; written to {output}")

@@ -1,0 +1,226 @@
+"""A table of molecules to a table of what a model makes of them: in order, in constant memory."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, NamedTuple, Union
+
+from rich.console import Console
+
+from molattn.chem.bulk import featurize_smiles
+from molattn.chem.features import Featurizer
+from molattn.config import StreamConfig
+from molattn.errors import InputError, SmilesError, quoted
+from molattn.labels import LabelError, is_missing, number
+from molattn.model import MolAttn
+from molattn.progress import RowProgress
+from molattn.reasons import ReasonCode
+from molattn.record import MoleculeRecord
+from molattn.reproducible import threads
+from molattn.table import (
+    Row,
+    Table,
+    check_output,
+    no_formula,
+    open_table,
+    output_schema,
+    write_table,
+)
+
+__all__ = ["ERROR_COLUMN", "ROW_COLUMN", "Molecule", "Reading", "RowCounts", "stream_table"]
+
+ERROR_COLUMN = "error"
+ROW_COLUMN = "row"
+_PAIRS_IN_BATCH = 2**20  # a molecule of 1,000 atoms has nearly as many
+_ROWS_AT_ONCE = 64
+
+Cells = Sequence[Union[float, int, str, None]]
+
+
+class RowCounts(NamedTuple):
+    """How many rows of the input were read, and how many have a reason why not."""
+
+    done: int
+    refused: int
+
+
+class Molecule(NamedTuple):
+    """A row and the molecule in it.
+
+    Args:
+        number: The row's place in the table, counted from 1.
+        row: The row.
+        smiles: Its SMILES.
+        record: The molecule; None where there is none.
+        features: Its further numbers.
+        code: Why there is no molecule, or empty.
+    """
+
+    number: int
+    row: Row
+    smiles: str
+    record: MoleculeRecord | None
+    features: list[float]
+    code: ReasonCode | Literal[""]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is written of each molecule.
+
+    Args:
+        verb: What it does, for the progress bar.
+        columns: The columns it writes, each with its Arrow type, such as ``float64``.
+        read: Gives for each molecule of a batch its rows of these columns, or the reason code of
+            there being none.
+        features: Columns that it needs as numbers.
+        keeps_columns: Whether the input's own columns come before its own; else the row's number
+            does. It is for readings that write one row for each molecule.
+    """
+
+    verb: str
+    columns: Mapping[str, str]
+    read: Callable[[Sequence[Molecule]], Iterable[Sequence[Cells] | ReasonCode]]
+    features: Sequence[str] = ()
+    keeps_columns: bool = True
+
+
+def stream_table(
+    model_folder: str | Path,
+    source: str | Path,
+    output: str | Path,
+    reading: Callable[[MolAttn], Reading],
+    config: StreamConfig,
+    console: Console | None = None,
+) -> RowCounts:
+    """Read every row of a table by a saved model.
+
+    Each row leads to one or more rows, in order, which end in a column ``error``: a short reason
+    code where there is nothing else. The output is there whole or not at all.
+
+    Args:
+        model_folder: A run folder, or the folder of a saved model.
+        source: The table, of any kind that :func:`molattn.table.open_table` reads.
+        output: The table to write, of the kind its name says; one that is there is replaced.
+        reading: What the model makes of a molecule.
+        config: How to read the table.
+        console: Where to show progress; silent without one.
+
+    Raises:
+        InputError: If the model, the table or the output cannot be used so.
+    """
+    source, output = Path(source), Path(output)
+    check_output(output)
+    table = open_table(source)
+    smiles_index = table.column(config.smiles_column, "--smiles-column")
+    if output.exists() and output.samefile(source):
+        raise InputError(f"{output}: --output is the input itself, expected another file")
+    if not Path(model_folder).exists():  # before its name is looked for on a hub
+        raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
+    model = MolAttn.from_pretrained(model_folder)
+    how = reading(model)
+    indices = [table.column(name, "a feature of the model") for name in how.features]
+    kept = table if how.keeps_columns else None
+    columns = {**({} if kept else {ROW_COLUMN: "int64"}), **how.columns, ERROR_COLUMN: "string"}
+    header = [*(kept.header if kept else ()), *columns]
+    for name in columns if kept else ():
+        if name in table.header:
+            raise InputError(
+                f"{source}: there is a column {quoted(name)} already, and one of the output's "
+                "would overwrite it; rename or remove it"
+            )
+    schema = output_schema(output, kept, columns)
+    done = refused = 0
+    console = console or Console(quiet=True)
+    for remark in table.remarks:
+        console.print(f"{source}: {remark}", highlight=False, markup=False, soft_wrap=True)
+    progress = RowProgress(console, how.verb)
+    with threads(config.threads), write_table(output, header, schema) as write, progress:
+        molecules = _molecules(table, smiles_index, indices, model.config.featurizer)
+        for batch in _batches(molecules, config.batch_size):
+            for molecule, rows, code in _read(how, batch):
+                own: Sequence[object] = [molecule.number]
+                if kept:
+                    own = _own_cells(molecule.row, smiles_index, code, schema)
+                for cells in rows:
+                    new = cells if schema is not None else map(_text, cells)
+                    write([*own, *new, code])
+                done += not code
+                refused += bool(code)
+            progress.advance(len(batch))
+    return RowCounts(done, refused)
+
+
+def _molecules(
+    table: Table, smiles_index: int, feature_indices: Sequence[int], featurizer: Featurizer
+) -> Iterator[Molecule]:
+    rows = enumerate(table, start=1)
+    while block := list(islice(rows, _ROWS_AT_ONCE)):
+        whole = [row for _, row in block if row.fault is None]
+        records = featurize_smiles((row.cells[smiles_index] for row in whole), featurizer)
+        for place, row in block:
+            if row.fault is not None:
+                yield Molecule(place, row, "", None, [], row.code)
+                continue
+            smiles, record = row.cells[smiles_index], next(records)
+            features, code = _features(row, feature_indices)
+            if isinstance(record, SmilesError):
+                yield Molecule(place, row, smiles, None, [], record.code)
+            elif code:
+                yield Molecule(place, row, smiles, None, [], code)
+            else:
+                yield Molecule(place, row, smiles, record, features, "")
+
+
+def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], ReasonCode | Literal[""]]:
+    values = []
+    for index in indices:
+        if is_missing(row.cells[index]):
+            return [], "missing_feature"
+        try:
+            values.append(number(row.cells[index]))
+        except LabelError:
+            return [], "bad_feature"
+    return values, ""
+
+
+def _batches(molecules: Iterable[Molecule], size: int) -> Iterator[list[Molecule]]:
+    """Group molecules by ``size``, and earlier where large ones would take too much memory."""
+    batch: list[Molecule] = []
+    pairs = 0
+    for molecule in molecules:
+        more = 0 if molecule.record is None else molecule.record.num_atoms**2
+        if batch and (len(batch) == size or pairs + more > _PAIRS_IN_BATCH):
+            yield batch
+            batch, pairs = [], 0
+        batch.append(molecule)
+        pairs += more
+    if batch:
+        yield batch
+
+
+def _read(
+    how: Reading, batch: Sequence[Molecule]
+) -> Iterator[tuple[Molecule, Sequence[Cells], str]]:
+    readable = [molecule for molecule in batch if molecule.record is not None]
+    results = iter(how.read(readable) if readable else ())
+    nothing = [[None] * len(how.columns)]
+    for molecule in batch:
+        result = molecule.code if molecule.record is None else next(results)
+        yield (molecule, nothing, result) if isinstance(result, str) else (molecule, result, "")
+
+
+def _own_cells(row: Row, smiles_index: int, code: str, schema: object) -> Sequence[object]:
+    if schema is not None and row.values is not None:
+        return row.values
+    if not code:
+        return row.cells
+    text = no_formula(row.cells[smiles_index])
+    return [*row.cells[:smiles_index], text, *row.cells[smiles_index + 1 :]]
+
+
+def _text(cell: float | int | str | None) -> str:
+    if cell is None:
+        return ""
+    return f"{cell:.7g}" if isinstance(cell, float) else str(cell)
