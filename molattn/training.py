@@ -105,7 +105,7 @@ def read_rows(
     """
     source = config.file if frame is None else frame
     table = read_training_table(source, config.data, Featurizer.default())
-    remarks = "".join(f" ({remark})" for remark in table.remarks)
+    remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     for line in (f"{table.path}{remarks}: {_counts(table)}", *describe_tasks(table)):
         _say(console, line)
     return table

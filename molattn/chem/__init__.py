@@ -6,12 +6,12 @@ from molattn.chem.conformers import ConformerGenerator as ConformerGenerator
 from molattn.chem.conformers import ConformerWarning as ConformerWarning
 from molattn.chem.conformers import conformer as conformer
 from molattn.chem.features import Featurizer as Featurizer
+from molattn.chem.groups import same_cluster as same_cluster
+from molattn.chem.groups import same_molecule as same_molecule
+from molattn.chem.groups import same_scaffold as same_scaffold
 from molattn.chem.packing import PackedMolecules as PackedMolecules
 from molattn.chem.parse import parse_smiles as parse_smiles
 from molattn.chem.split import Split as Split
-from molattn.chem.split import cluster_split as cluster_split
 from molattn.chem.split import fold_split as fold_split
 from molattn.chem.split import group_split as group_split
 from molattn.chem.split import order_split as order_split
-from molattn.chem.split import random_split as random_split
-from molattn.chem.split import scaffold_split as scaffold_split

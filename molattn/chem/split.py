@@ -1,4 +1,7 @@
-"""Train, validation and test sets that no molecule straddles."""
+"""Train, validation and test sets that no group of rows straddles.
+
+What belongs together, be it a molecule, a scaffold or a cluster, :mod:`molattn.chem.groups` says.
+"""
 
 import math
 from collections.abc import Sequence
@@ -7,17 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.chem.groups import Molecule, same_cluster, same_molecule, same_scaffold
 from molattn.errors import InputError
 
 __all__ = [
     "Split",
-    "cluster_split",
     "fold_split",
     "group_split",
     "order_split",
-    "random_split",
-    "scaffold_split",
 ]
 
 _NAMES = ("train", "val", "test")
@@ -29,71 +28,6 @@ class Split(NamedTuple):
     train: NDArray[np.int64]
     val: NDArray[np.int64]
     test: NDArray[np.int64]
-
-
-def random_split(
-    molecules: Sequence[Molecule],
-    *,
-    sizes: Sequence[float] = (0.8, 0.1, 0.1),
-    seed: int,
-) -> Split:
-    """Split at random; rows that are the same molecule (canonical SMILES) stay together.
-
-    Args:
-        molecules: SMILES or molecules, one per row.
-        sizes: Fractions of train, validation and test; they sum to 1.
-        seed: Seed of the random order. The same seed gives the same split.
-
-    Raises:
-        InputError: The sizes or the seed are not valid, or a set would be empty.
-        SmilesError: A SMILES is not a molecule.
-    """
-    return group_split(same_molecule(molecules), sizes=sizes, seed=seed, balanced=False)
-
-
-def scaffold_split(
-    molecules: Sequence[Molecule],
-    *,
-    sizes: Sequence[float] = (0.8, 0.1, 0.1),
-    seed: int,
-) -> Split:
-    """Split by Bemis-Murcko scaffold, balanced: test molecules have scaffolds train has not.
-
-    Args:
-        molecules: SMILES or molecules, one per row.
-        sizes: Fractions of train, validation and test; they sum to 1.
-        seed: Seed of the random order. The same seed gives the same split.
-
-    Raises:
-        InputError: The sizes or the seed are not valid, or a set would be empty.
-        SmilesError: A SMILES is not a molecule.
-
-    Source: balanced as in Yang et al., J. Chem. Inf. Model. 2019, 59, 3370.
-    """
-    return group_split(same_scaffold(molecules), sizes=sizes, seed=seed, balanced=True)
-
-
-def cluster_split(
-    molecules: Sequence[Molecule],
-    *,
-    sizes: Sequence[float] = (0.8, 0.1, 0.1),
-    seed: int,
-    cutoff: float = 0.65,
-) -> Split:
-    """Split by Butina's clusters, balanced: see :func:`molattn.chem.groups.same_cluster`.
-
-    Args:
-        molecules: SMILES or molecules, one per row; at most 50,000 distinct ones.
-        sizes: Fractions of train, validation and test; they sum to 1.
-        seed: Seed of the random order. The same seed gives the same split.
-        cutoff: Largest Tanimoto distance of a molecule from the centre of its cluster.
-
-    Raises:
-        InputError: The sizes or the seed are not valid, there are too many molecules, or a set
-            would be empty.
-        SmilesError: A SMILES is not a molecule.
-    """
-    return group_split(same_cluster(molecules, cutoff), sizes=sizes, seed=seed, balanced=True)
 
 
 def order_split(
@@ -134,6 +68,10 @@ def group_split(
 ) -> Split:
     """Deal whole groups of rows, in random order.
 
+    Groups of :func:`molattn.chem.groups.same_molecule` make a random split,
+    :func:`~molattn.chem.groups.same_scaffold` balanced a scaffold split (Yang et al., J. Chem. Inf.
+    Model. 2019, 59, 3370) and :func:`~molattn.chem.groups.same_cluster` balanced a cluster split.
+
     Args:
         groups: Rows that stay together; all rows, each once.
         sizes: Fractions of train, validation and test; they sum to 1.
@@ -142,6 +80,15 @@ def group_split(
 
     Raises:
         InputError: The sizes or the seed are not valid, or a set would be empty.
+
+    Example:
+        >>> from molattn.chem import same_molecule
+        >>> molecules = ["CCO", "OCC", "CC", "CCC", "CCN"]
+        >>> split = group_split(
+        ...     same_molecule(molecules), sizes=(0.6, 0.2, 0.2), seed=0, balanced=False
+        ... )
+        >>> [len(rows) for rows in split]
+        [3, 1, 1]
     """
     wanted = _counts(sum(map(len, groups)), sizes)
     dealt = _shuffled(groups, seed)

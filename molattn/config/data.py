@@ -75,6 +75,11 @@ class DataConfig:
                 f"{'without' if self.order_column is None else 'with'} --order-column, expected "
                 "--split order and --order-column together"
             )
+        if self.split_duplicates and self.split in ("scaffold", "cluster"):
+            raise InputError(
+                f"--split-duplicates: got it with --split {self.split}, which keeps more than "
+                "duplicates together; expected it with another split"
+            )
         self._check_folds()
         self._check_lists()
 

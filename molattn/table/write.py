@@ -20,6 +20,8 @@ _SPECIAL = {",": re.compile('[,"\r\n]'), "\t": re.compile('[\t"\r\n]')}
 _FORMULA = re.compile(r"(?![+-]?[\d.]+$)[=+\-@\t\r].", re.DOTALL)
 _ROWS_AT_ONCE = 8192
 _CELLS_AT_ONCE = 2**20
+# Whoever asks for these would not be able to open a CSV file of that name.
+_NOT_WRITTEN = set(".xlsx .xls .ods .json .jsonl .feather .arrow .h5 .pkl .zip .bz2 .xz .zst".split())
 
 
 def check_output(path: Path) -> None:
@@ -30,6 +32,8 @@ def check_output(path: Path) -> None:
     """
     if (kind := kind_of_name(path)) not in ("csv", "tsv", "parquet"):
         raise InputError(f"{path}: got a {kind.upper()} file, expected .csv, .tsv or .parquet")
+    if path.suffix.lower() in _NOT_WRITTEN:
+        raise InputError(f"{path}: got the ending {path.suffix}, expected .csv, .tsv or .parquet")
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: there is something that is not a file, expected one to write")
 

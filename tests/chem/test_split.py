@@ -11,11 +11,28 @@ from hypothesis import strategies as st
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from molattn.chem import Split, cluster_split, fold_split, order_split, random_split, scaffold_split
-from molattn.chem.groups import same_cluster, same_molecule
+from molattn.chem import (
+    Split,
+    fold_split,
+    group_split,
+    order_split,
+    same_cluster,
+    same_molecule,
+    same_scaffold,
+)
 from molattn.errors import InputError, SmilesError
 
 Splitter = Callable[..., Split]
+
+
+def random_split(molecules, **options) -> Split:
+    return group_split(same_molecule(molecules), balanced=False, **options)
+
+
+def scaffold_split(molecules, **options) -> Split:
+    return group_split(same_scaffold(molecules), balanced=True, **options)
+
+
 BOTH = pytest.mark.parametrize("splitter", [random_split, scaffold_split])
 
 with (Path(__file__).parents[2] / "datasets/solubility.csv").open(encoding="utf-8") as file:
@@ -109,8 +126,9 @@ def test_bad_smiles_is_refused(splitter: Splitter) -> None:
 
 def test_cluster_split_keeps_clusters_whole() -> None:
     some = SMILES[::4]
-    split = cluster_split(some, seed=3)
-    clusters = {row: n for n, rows in enumerate(same_cluster(some)) for row in rows}
+    groups = same_cluster(some)
+    split = group_split(groups, seed=3, balanced=True)
+    clusters = {row: n for n, rows in enumerate(groups) for row in rows}
     assert keys_on_two_sides(split, [str(clusters[row]) for row in range(len(some))]) == set()
     assert all(len(rows) > 20 for rows in split)
 

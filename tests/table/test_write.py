@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molattn.errors import InputError
-from molattn.table import no_formula, open_table, output_schema, write_table
+from molattn.table import check_output, no_formula, open_table, output_schema, write_table
 
 
 def decoded(text):
@@ -127,3 +127,9 @@ def _umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@pytest.mark.parametrize("name", ["p.xlsx", "p.csv.bz2", "p.json", "p.sdf"])
+def test_an_ending_that_promises_another_kind_of_file_is_refused(tmp_path, name):
+    with pytest.raises(InputError, match=r"expected \.csv, \.tsv or \.parquet"):
+        check_output(tmp_path / name)
