@@ -148,18 +148,19 @@ def read_training_table(
     table = open_table(path)
     columns = _find_columns(table, config)
     rows, skipped = _complete_rows(table, columns)
-    # Labels first, which takes no time, so that a bad one is told at once.
-    tasks, targets = _labels(table, rows, columns.targets, config) if rows else ([], np.empty(0))
+    if rows:  # labels first, which takes no time, so that a bad one is told at once
+        _labels(table, rows, columns.targets, config)
     records = list(featurize_smiles((row.cells[columns.smiles] for row in rows), featurizer))
-    good = [isinstance(record, MoleculeRecord) for record in records]
     for row, record in zip(rows, records, strict=True):
         if isinstance(record, SmilesError):
             text = row.cells[columns.smiles]
             skipped.append(SkippedRow(row.line, text, record.code, record.reason))
-    rows = [row for row, is_good in zip(rows, good, strict=True) if is_good]
+    pairs = zip(rows, records, strict=True)
+    rows = [row for row, record in pairs if isinstance(record, MoleculeRecord)]
     skipped.sort()
     if not rows:
         raise _no_usable_row(table, config, skipped)
+    tasks, targets = _labels(table, rows, columns.targets, config)
     return TrainingTable(
         path=table.path,
         header=table.header,
@@ -167,7 +168,7 @@ def read_training_table(
         smiles=[row.cells[columns.smiles] for row in rows],
         records=[record for record in records if isinstance(record, MoleculeRecord)],
         tasks=tuple(tasks),
-        targets=targets[good],
+        targets=targets,
         weights=None if columns.weight is None else _weights(table, rows, columns.weight),
         features=_features(table, rows, columns.features) if columns.features else None,
         parts=None if columns.split is None else [row.cells[columns.split] for row in rows],

@@ -213,11 +213,11 @@ def _pr_auc(target: Array, prediction: Array, weights: Array) -> Array:
 
 
 def _binary_mcc(target: Array, prediction: Array, weights: Array) -> Array:
-    return _matthews(target, (prediction >= 0.5).astype(float), weights, 2)
+    return _matthews(target, (prediction > 0.5).astype(float), weights, 2)
 
 
 def _binary_accuracy(target: Array, prediction: Array, weights: Array) -> Array:
-    return _average((prediction >= 0.5) == target, weights)
+    return _average((prediction > 0.5) == target, weights)
 
 
 def _calibration_error(target: Array, confidence: Array, weights: Array) -> Array:

@@ -141,6 +141,13 @@ def train_model(
                 f"{table.path}, column {quoted(config.data.weight_column)}: every {what} row has "
                 "the weight 0, expected some above"
             )
+        counting = np.array(config.data.task_weights or [1.0] * len(table.tasks)) > 0.0
+        of_rows = slice(None) if rows.weights is None else rows.weights > 0.0
+        if np.isnan(rows.targets[of_rows][:, counting]).all():
+            raise InputError(
+                f"{table.path}: no {what} row has a label that weighs anything in the loss, "
+                "expected some"
+            )
     for task, name in enumerate(config.data.target_columns):
         if np.isnan(train_rows.targets[:, task]).all():
             raise InputError(

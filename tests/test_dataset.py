@@ -145,3 +145,15 @@ def test_scaling_is_that_of_the_labels_there_are():
 @given(st.floats(-1e20, 1e20), st.integers(1, 50))
 def test_a_target_that_does_not_vary_gets_the_scale_one(value, rows):
     assert target_scaling(np.full((rows, 1), value), [Task("a")])[1].tolist() == [1.0]
+
+
+def test_a_row_that_is_skipped_decides_nothing_about_its_target(tmp_path):
+    lines = ["smiles,y,z", *(f"{'C' * n},{n % 2},{n}.5" for n in range(1, 7)), "C((,2,7.5"]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(lines) + "\n")
+    data = DataConfig(target_columns=("y", "z"))
+    table = read_training_table(path, data, Featurizer.default())
+    assert [task.kind for task in table.tasks] == ["binary", "regression"]
+    path.write_text("smiles,y,z\nC,1.5,\nC((,2.5,7.5\n")
+    with pytest.raises(InputError, match="column 'z': no usable row has a label"):
+        read_training_table(path, data, Featurizer.default())

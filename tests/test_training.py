@@ -176,3 +176,19 @@ def test_row_and_task_weights_enter_the_loss_alone(tmp_path):
     assert_same(plain, same)
     assert torch.equal(plain.model.target_mean, other.model.target_mean)
     assert not torch.equal(plain.model.nets[0].head[-1].weight, other.model.nets[0].head[-1].weight)
+
+
+@pytest.mark.parametrize("weights", [{"task_weights": (0.0, 1.0)}, {"weight_column": "w"}])
+def test_a_part_without_a_label_that_counts_is_refused(tmp_path, weights):
+    lines = ["smiles,y,z,w,split"]
+    lines += [f"{'C' * n},{n}.5,{n}.5,1,{'test' if n > 8 else 'train'}" for n in range(1, 11)]
+    lines += ["CO,1.5,,1,val", "CCO,,2.5,0,val"]
+    if "task_weights" in weights:
+        lines[-1] = "CCO,2.5,,1,val"
+    else:
+        lines[-2] = "CO,1.5,,0,val"
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    data = DataConfig(target_columns=("y", "z"), split_column="split", **weights)
+    words = "no validation row has a label that weighs" if "task_weights" in weights else "weight 0"
+    with pytest.raises(InputError, match=words):
+        train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))
