@@ -21,7 +21,7 @@ _FORMULA = re.compile(r"(?![+-]?[\d.]+$)[=+\-@\t\r].", re.DOTALL)
 _ROWS_AT_ONCE = 8192
 _CELLS_AT_ONCE = 2**20
 # Whoever asks for these would not be able to open a CSV file of that name.
-_NOT_WRITTEN = set(".xlsx .xls .ods .json .jsonl .feather .arrow .h5 .pkl .zip .bz2 .xz .zst".split())
+_NOT_WRITTEN = ".xlsx .xls .ods .json .jsonl .feather .arrow .h5 .pkl .zip .bz2 .xz .zst".split()
 
 
 def check_output(path: Path) -> None:
