@@ -20,8 +20,13 @@ from molattn.training import changed_data, read_rows, train
 
 __all__ = ["Round", "cross_validate", "rounds", "summary_table"]
 
-_JUDGED = ("test", "baseline", "random_forest", "validation")
-_SHOWN = {"test": "molattn", "baseline": "constant", "random_forest": "random forest"}
+_JUDGED = ("test", "member", "baseline", "random_forest", "validation")
+_SHOWN = {
+    "test": "molattn",
+    "member": "one member",
+    "baseline": "constant",
+    "random_forest": "random forest",
+}
 
 
 class Round(NamedTuple):

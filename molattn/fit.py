@@ -68,7 +68,7 @@ def fit(
     bit.
 
     Args:
-        model: The model; its target scaling is set to that of the training labels.
+        model: The model, of one member; its target scaling is set to that of the training labels.
         train: Molecules to learn from, some label for every target.
         validation: Molecules to choose the epoch by, some of them labelled.
         config: How to train.
@@ -80,10 +80,13 @@ def fit(
         on_epoch: Called with each finished epoch; what it raises ends the training.
 
     Raises:
+        ValueError: If the model has several members.
         InputError: If an option cannot be had here, or the checkpoint cannot be read.
         MolattnError: If a loss stops being finite.
     """
     check_device(config.device)
+    if model.config.members != 1:
+        raise ValueError(f"model: got {model.config.members} members, expected one at a time")
     model.set_target_scaling(*target_scaling(train.targets, model.config.tasks))
     if train.features is not None:
         model.set_feature_scaling(*column_scaling(train.features))

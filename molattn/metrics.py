@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from molattn.task import Task, output_slices
 
-__all__ = ["SCORES", "Scores", "TaskScores", "score_tasks"]
+__all__ = ["SCORES", "Scores", "TaskScores", "mean_scores", "score_tasks"]
 
 Array = NDArray[np.float64]
 
@@ -83,6 +83,28 @@ def score_tasks(
         for name, case in cases.items()
     }
     return TaskScores(by_task, _mean(by_task, drawn))
+
+
+def mean_scores(several: Sequence[TaskScores]) -> TaskScores:
+    """Return the mean of each score over several predictions of the same rows, without intervals.
+
+    Args:
+        several: Scores of each of them, one at least; what one has not the mean has not.
+    """
+
+    def mean(scores: Sequence[Scores]) -> Scores:
+        means: Scores = {"count": scores[0]["count"]}
+        for key in (key for key in scores[0] if key in _ALL_SCORES):
+            values = [one[key] for one in scores if one.get(key) is not None]
+            means[key] = float(np.mean(values)) if len(values) == len(scores) else None
+        undefined = {key: why for one in scores for key, why in one["undefined"].items()}
+        return {**means, "intervals": {}, "undefined": undefined}
+
+    names = several[0].tasks
+    return TaskScores(
+        {name: mean([one.tasks[name] for one in several]) for name in names},
+        mean([one.mean for one in several]),
+    )
 
 
 def _mean(by_task: Mapping[str, Scores], drawn: Mapping[str, Mapping[str, Array]]) -> Scores:

@@ -25,18 +25,26 @@ _COLOURS = {"training": "#7f8c9b", "validation": "#c2410c", "points": "#1d4ed8"}
 _CURVES = ["#1d4ed8", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#b45309", "#be185d", "#4d7c0f"]
 
 
-def learning_curve(history: History) -> Figure:
-    """Plot training and validation loss against the epoch, with the best one marked."""
+def learning_curve(histories: Sequence[History]) -> Figure:
+    """Plot training and validation loss against the epoch, with the best one marked.
+
+    Args:
+        histories: One for each member of an ensemble.
+    """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    epochs = [epoch.epoch for epoch in history.epochs]
-    for name, losses in (
-        ("training", [epoch.train_loss for epoch in history.epochs]),
-        ("validation", [epoch.validation_loss for epoch in history.epochs]),
-    ):
+    best = ", ".join(str(history.best) for history in histories)
+    for place, history in enumerate(histories):
+        epochs = [epoch.epoch for epoch in history.epochs]
         marker = "o" if len(epochs) == 1 else None
-        axes.plot(epochs, losses, color=_COLOURS[name], label=name, marker=marker)
-    axes.axvline(history.best, color="0.6", linestyle=":", label=f"best epoch ({history.best})")
+        for name, losses in (
+            ("training", [epoch.train_loss for epoch in history.epochs]),
+            ("validation", [epoch.validation_loss for epoch in history.epochs]),
+        ):
+            label = None if place else name
+            axes.plot(epochs, losses, color=_COLOURS[name], label=label, marker=marker)
+        label = None if place else f"best epoch ({best})"
+        axes.axvline(history.best, color="0.6", linestyle=":", label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
     axes.yaxis.set_major_formatter("{x:g}")

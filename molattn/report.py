@@ -17,7 +17,7 @@ from rich.table import Table as TextTable
 
 from molattn.baselines import constant_prediction, forest_prediction
 from molattn.config_file import write_config_file
-from molattn.metrics import Scores, TaskScores, score_tasks
+from molattn.metrics import Scores, TaskScores, mean_scores, score_tasks
 from molattn.optimise import write_history
 from molattn.plots import (
     calibration_plot,
@@ -26,7 +26,7 @@ from molattn.plots import (
     roc_pr_plot,
     target_label,
 )
-from molattn.run_folder import CONFIG_FILE, RESULT_FILE
+from molattn.run_folder import CONFIG_FILE, RESULT_FILE, member_folders
 from molattn.table import no_formula, write_table
 from molattn.task import Task
 from molattn.training import TrainingRun
@@ -50,7 +50,8 @@ _HEADINGS = {
 class RunScores(NamedTuple):
     """Predictions of the test rows ``[n, outputs]`` and the scores of the run.
 
-    Baselines are scored on the test rows, by name; ``seconds`` is what each took.
+    Baselines are scored on the test rows, by name; ``seconds`` is what each took. ``members`` are
+    the scores of each member of an ensemble on them, and none of a model that is none.
     """
 
     prediction: NDArray[np.float64]
@@ -58,6 +59,7 @@ class RunScores(NamedTuple):
     test: TaskScores
     baselines: dict[str, TaskScores]
     seconds: dict[str, float]
+    members: list[TaskScores]
 
 
 def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
@@ -74,7 +76,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         return score_tasks(prediction, target, tasks, resamples=config.bootstrap, seed=seed)
 
     validation, test = (
-        run.model.predict_records(rows.records, features=rows.features)
+        run.model.predict_records(rows.records, features=rows.features, members=True)
         for rows in map(run.table.molecules, (run.parts.val, run.parts.test))
     )
     baselines: dict[str, TaskScores] = {}
@@ -84,11 +86,12 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         baselines[name] = score(prediction())
         seconds[name] = time.perf_counter() - start
     return RunScores(
-        prediction=test,
-        validation=score_tasks(validation, run.table.targets[run.parts.val], tasks),
-        test=score(test),
+        prediction=test.mean(axis=0),
+        validation=score_tasks(validation.mean(axis=0), run.table.targets[run.parts.val], tasks),
+        test=score(test.mean(axis=0)),
         baselines=baselines,
         seconds=seconds,
+        members=[score_tasks(one, target, tasks) for one in test] if len(test) > 1 else [],
     )
 
 
@@ -113,7 +116,8 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
 
     The model (``model/``), ``config.yaml``, ``metrics.json``, ``history.csv``, ``predictions.csv``
     (test rows), ``skipped.csv`` and the plots: ``learning_curve.png``, ``parity.png`` of
-    regressions, ``roc_pr.png`` and ``calibration.png`` of classifications.
+    regressions, ``roc_pr.png`` and ``calibration.png`` of classifications. Of an ensemble each
+    member's history is in ``member_1/`` and so on.
 
     Args:
         run: The run.
@@ -122,7 +126,10 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     """
     run.model.save_pretrained(folder / "model")
     write_config_file(folder / CONFIG_FILE, run.config)
-    write_history(folder, run.history.epochs)
+    places = member_folders(folder, len(run.histories))
+    for place, history in zip(places, run.histories, strict=True):
+        place.mkdir(exist_ok=True)
+        write_history(place, history.epochs)
     with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
         for row in run.table.skipped:
             write(row._replace(smiles=no_formula(row.smiles)))
@@ -167,16 +174,18 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
 
 def _score_table(scores: RunScores, tasks: Sequence[Task], headings: dict[str, str]) -> TextTable:
     first, *_ = headings
+    intervals = bool(scores.test.mean["intervals"])
     table = TextTable(box=None, pad_edge=False)
     for heading in ("test", ""):
         table.add_column(heading)
     for key, heading in headings.items():
         table.add_column(heading, justify="right")
-        if key == first and scores.test.mean["intervals"]:
+        if key == first and intervals:
             table.add_column("95 % interval", justify="right")
     constant = "the mean" if "rmse" in headings else "the majority"
     models = {
         "molattn": scores.test,
+        **({"one member": mean_scores(scores.members)} if scores.members else {}),
         **{
             {"baseline": constant, "random_forest": "random forest"}[name]: given
             for name, given in scores.baselines.items()
@@ -189,7 +198,7 @@ def _score_table(scores: RunScores, tasks: Sequence[Task], headings: dict[str, s
             cells = []
             for key in headings:
                 cells.append(_figure(values.get(key)))
-                if key == first and values["intervals"]:
+                if key == first and intervals:
                     interval = values["intervals"].get(key)
                     cells.append(
                         "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
@@ -205,7 +214,7 @@ def _figure(value: float | None) -> str:
 def _figures(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, Figure]]:
     tasks = run.table.tasks
     shown = scores.prediction, run.table.targets[run.parts.test], tasks, scores.test.tasks
-    yield "learning_curve.png", learning_curve(run.history)
+    yield "learning_curve.png", learning_curve(run.histories)
     if any(task.kind == "regression" for task in tasks):
         yield "parity.png", parity_plot(*shown)
     if any(task.kind != "regression" for task in tasks):
@@ -216,6 +225,8 @@ def _figures(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, Figure]
 def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
     parts = zip(("rows_train", "rows_validation", "rows_test"), run.parts, strict=True)
     judged = {"test": scores.test, **scores.baselines, "validation": scores.validation}
+    if scores.members:
+        judged["member"] = mean_scores(scores.members)
     by_name: dict[str, dict[str, Scores] | Scores] = {}
     for name, given in judged.items():
         by_name |= {name: given.tasks, f"{name}_mean": given.mean}
@@ -228,8 +239,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "rows_skipped": len(run.table.skipped),
         **{name: len(rows) for name, rows in parts},
         "leakage": run.leakage.to_dict(),
-        "epochs": len(run.history.epochs),
-        "best_epoch": run.history.best,
+        "members": [*_members(run, scores)],
         "seconds": round(run.seconds, 3),
         "seed": run.config.optimisation.seed,
         "threads": run.config.optimisation.threads,
@@ -239,6 +249,18 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
             **{package: version(package) for package in _PACKAGES},
         },
     }
+
+
+def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
+    for place, history in enumerate(run.histories):
+        own = scores.members[place] if scores.members else None
+        yield {
+            "seed": run.config.optimisation.seed + place,
+            "epochs": len(history.epochs),
+            "best_epoch": history.best,
+            "seconds": round(history.seconds, 3),
+            **({} if own is None else {"test": own.tasks, "test_mean": own.mean}),
+        }
 
 
 def _write_predictions(run: TrainingRun, prediction: NDArray[np.float64], path: Path) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "UNFINISHED",
     "free_folder",
     "has_checkpoint",
+    "member_folders",
     "run_folder",
     "unfinished_run",
 ]
@@ -37,6 +38,7 @@ CONFIG_FILE = "config.yaml"
 _LOCK_FILE = ".lock"
 RESULT_FILE = "metrics.json"
 _FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a run of a cross-validation
+_MEMBER = re.compile(r"member_\d+")  # what is of one member of an ensemble alone
 _LEFTOVER = re.compile(r"\..+\.partial|.+\.part")  # of a process killed while it wrote a file
 _CONTENTS = {
     CHECKPOINT_FILE,
@@ -140,13 +142,20 @@ def free_folder(path: Path) -> Path:
 def has_checkpoint(path: str | Path) -> bool:
     """Return whether there is an unfinished run of that name which has come to a checkpoint.
 
-    Of a cross-validation, whether one of its runs has, or is finished.
+    Of an ensemble, whether one of its members has; of a cross-validation, whether one of its runs
+    has, or is finished.
     """
     partial = _partial(_final(path))
-    if (partial / CHECKPOINT_FILE).exists():
-        return True
-    folds = (entry for entry in partial.glob("*fold_*") if _FOLD.fullmatch(entry.name))
-    return any((fold / name).exists() for fold in folds for name in (CHECKPOINT_FILE, RESULT_FILE))
+    folds = [entry for entry in partial.glob("*fold_*") if _FOLD.fullmatch(entry.name)]
+    checkpoints = (place for run in (partial, *folds) for place in (run, *_members(run)))
+    return any((place / CHECKPOINT_FILE).exists() for place in checkpoints) or any(
+        (fold / RESULT_FILE).exists() for fold in folds
+    )
+
+
+def member_folders(folder: Path, count: int) -> list[Path]:
+    """Return where each member of an ensemble keeps what is its own; one alone needs no other."""
+    return [folder] if count == 1 else [folder / f"member_{n}" for n in range(1, count + 1)]
 
 
 class _KeptError(InputError):
@@ -158,6 +167,10 @@ def _final(path: str | Path) -> Path:
     if path.name in ("", ".."):
         path = Path(os.path.abspath(path))
     return path.with_name(path.name.removesuffix(UNFINISHED) or path.name)
+
+
+def _members(run: Path) -> list[Path]:
+    return [entry for entry in run.glob("member_*") if _MEMBER.fullmatch(entry.name)]
 
 
 def _partial(path: Path) -> Path:
@@ -199,7 +212,7 @@ def _finish(partial: Path, path: Path) -> None:
         path.rename(former)
     partial.rename(path)
     # Last, so that up to here whatever happens leaves a run that can go on.
-    for entry in path.iterdir():
+    for entry in (entry for place in (path, *_members(path)) for entry in [*place.iterdir()]):
         if entry.name in (CHECKPOINT_FILE, _LOCK_FILE) or _LEFTOVER.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
     shutil.rmtree(former, ignore_errors=True)
@@ -215,7 +228,7 @@ def _check_replaceable(path: Path) -> None:
     strange = sorted(
         name
         for name in contents - _CONTENTS
-        if not _LEFTOVER.fullmatch(name) and not _FOLD.fullmatch(name)
+        if not any(kind.fullmatch(name) for kind in (_LEFTOVER, _FOLD, _MEMBER))
     )
     known = {CONFIG_FILE, _LOCK_FILE} & contents
     if contents and (strange or not known):

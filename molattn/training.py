@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from molattn.leakage import Leakage, find_leakage
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import Epoch, History
 from molattn.reproducible import seeded
+from molattn.run_folder import member_folders
 from molattn.splits import part_rows
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class TrainingRun:
         parts: Which of them trained, chose the epoch, and are for the final score.
         leakage: What they have in common.
         model: The model, in evaluation mode on the CPU.
-        history: How training went.
+        histories: How training went, one for each member.
         seconds: Seconds spent reading and training.
     """
 
@@ -50,7 +52,7 @@ class TrainingRun:
     parts: Split
     leakage: Leakage
     model: MolAttn
-    history: History
+    histories: list[History]
     seconds: float
 
 
@@ -64,7 +66,8 @@ def train(
 ) -> TrainingRun:
     """Read a table, train a model on a part of it, and keep the weights that validate best.
 
-    On a CPU the same configuration gives the same weights, bit for bit.
+    The members of an ensemble are trained one after another on the same rows, each from the next
+    seed. On a CPU the same configuration gives the same weights, bit for bit.
 
     Args:
         config: The table, the network and how to train it.
@@ -86,8 +89,9 @@ def train(
     for line in (_sizes(parts), *leakage.lines()):
         _say(console, line)
     reading = time.perf_counter() - start
-    model, history = train_model(config, table, parts, console, folder=folder)
-    return TrainingRun(config, table, parts, leakage, model, history, reading + history.seconds)
+    model, histories = train_model(config, table, parts, console, folder=folder)
+    seconds = reading + sum(history.seconds for history in histories)
+    return TrainingRun(config, table, parts, leakage, model, histories, seconds)
 
 
 def read_rows(
@@ -119,7 +123,7 @@ def train_model(
     *,
     folder: Path | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
-) -> tuple[MolAttn, History]:
+) -> tuple[MolAttn, list[History]]:
     """Train a model on rows that have been read and parted; see :func:`train`.
 
     Args:
@@ -128,7 +132,8 @@ def train_model(
         parts: Which of them train and which choose the epoch.
         console: Where to report; silent without one.
         folder: Where an unfinished training is kept; if it holds one, that one goes on.
-        on_epoch: Called with each finished epoch; what it raises ends the training.
+        on_epoch: Called with each finished epoch, of one member after another; what it raises ends
+            the training.
 
     Raises:
         InputError: As :func:`train`.
@@ -158,22 +163,36 @@ def train_model(
         "data": table.digest,
         "versions": {package: version(package) for package in _DECIDING_PACKAGES},
     }
-    if folder is not None and (folder / CHECKPOINT_FILE).exists():
-        _check_same(folder / CHECKPOINT_FILE, about, table, console)
-    with seeded(config.optimisation.seed):
-        model = _new_model(config, table, Featurizer.default())
-        history = fit(
-            model,
-            train_rows,
-            validation_rows,
-            config.optimisation,
-            console,
-            task_weights=config.data.task_weights,
-            folder=folder,
-            about=about,
-            on_epoch=on_epoch,
-        )
-    return model, history
+    members = config.optimisation.members()
+    places = [None] if folder is None else member_folders(folder, len(members))
+    for place in places:
+        if place is not None and (place / CHECKPOINT_FILE).exists():
+            _check_same(place / CHECKPOINT_FILE, about, table, console)
+    models, histories = [], []
+    for number, (member, place) in enumerate(zip_longest(members, places), start=1):
+        if len(members) > 1:
+            _say(console, f"member {number} of {len(members)} (seed {member.seed})")
+        if place is not None:
+            place.mkdir(exist_ok=True)
+            if (place / CHECKPOINT_FILE).exists():
+                done = epochs_done(read_checkpoint(place / CHECKPOINT_FILE))
+                _say(console, f"going on after epoch {done}")
+        with seeded(member.seed):
+            model = _new_model(config, table, Featurizer.default())
+            history = fit(
+                model,
+                train_rows,
+                validation_rows,
+                member,
+                console,
+                task_weights=config.data.task_weights,
+                folder=place,
+                about=about,
+                on_epoch=on_epoch,
+            )
+        models.append(model)
+        histories.append(history)
+    return MolAttn.ensemble(models), histories
 
 
 def changed_data(table: TrainingTable, folder: Path, former: str) -> InputError:
@@ -194,8 +213,7 @@ def _check_same(
     path: Path, about: Mapping[str, Any], table: TrainingTable, console: Console | None
 ) -> None:
     """Refuse to go on with a training of other options or data."""
-    checkpoint = read_checkpoint(path)
-    former = checkpoint[ABOUT]
+    former = read_checkpoint(path)[ABOUT]
     for option, was, now in changed_options(former["config"], about["config"]):
         raise InputError(
             f"{option}: got {quoted(now)}, but the unfinished run in {path.parent} has "
@@ -206,7 +224,6 @@ def _check_same(
     for package, was in former["versions"].items():
         if was != (now := about["versions"][package]):
             _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")
-    _say(console, f"going on after epoch {epochs_done(checkpoint)}")
 
 
 def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer) -> MolAttn:

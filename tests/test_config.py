@@ -19,6 +19,8 @@ from molattn.errors import InputError
     "kind, options, words",
     [
         (OptimisationConfig, {"epochs": 0}, ["--epochs", "0", "at least 1"]),
+        (OptimisationConfig, {"ensemble": 0}, ["--ensemble", "0", "at least 1"]),
+        (OptimisationConfig, {"ensemble": 3, "seed": 2**32 - 2}, ["--seed", "--ensemble 3"]),
         (OptimisationConfig, {"epochs": 2.5}, ["--epochs", "2.5", "whole number"]),
         (OptimisationConfig, {"patience": 0}, ["--patience", "at least 1"]),
         (OptimisationConfig, {"threads": 0}, ["--threads", "0"]),

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from molattn.artefact import WEIGHTS_FILE
+from molattn.checkpoint import CHECKPOINT_FILE
 from molattn.cli import main
 from molattn.config import (
     ArchitectureConfig,
@@ -17,6 +19,7 @@ from molattn.config import (
 )
 from molattn.cross_validation import cross_validate, rounds, summary_table
 from molattn.errors import InputError
+from molattn.model import MolAttn
 from molattn.predict import predict_table
 from molattn.table import open_table
 from molattn.training import read_rows, train
@@ -205,6 +208,33 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_pa
         InputError, match=r"own\.csv: the file has changed since the run in .*fold_1"
     ):
         cross_validate(own, tmp_path)
+
+
+def test_folds_of_ensembles_go_on_within_a_member(config, tmp_path, monkeypatch):
+    words = (
+        f"{config.file} --target-columns y --folds 2 --ensemble 2 --epochs 1 --width 8 --heads 2"
+    )
+    words += " --layers 1 --no-baselines --bootstrap 0 --output"
+    assert main(["train", *words.split(), "whole"]) == 0
+    forward, steps = MolAttn.forward, 0
+
+    def interrupted(self, *rest):
+        nonlocal steps
+        steps += self.training
+        if steps == 4:  # an epoch is one step: the second member of the second fold
+            raise KeyboardInterrupt
+        return forward(self, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MolAttn, "forward", interrupted)
+        assert main(["train", *words.split(), "cv"]) == 130
+    kept = Path("cv.unfinished", "fold_2.unfinished")
+    assert (kept / "member_1" / CHECKPOINT_FILE).exists()
+    assert not (kept / "member_2" / CHECKPOINT_FILE).exists()
+    assert main(["train", "--resume", "cv"]) == 0
+    resumed, whole = (Path(name, "fold_2", "model", WEIGHTS_FILE) for name in ("cv", "whole"))
+    assert resumed.read_bytes() == whole.read_bytes()
+    assert {"mean", "sd", "rounds"} == {*metrics_of(Path("cv"))["member"]["y"]["rmse"]}
 
 
 def test_a_table_that_cannot_be_used_leaves_nothing(tmp_path, capsys):

@@ -162,6 +162,13 @@ def test_a_gpu_that_is_not_there_is_refused(small_table):
         train(small_config(small_table, device="gpu"))
 
 
+def test_members_are_trained_one_at_a_time():
+    model = MolAttn.ensemble([one_target(), one_target()])
+    rows = molecules(model, [[1.0], [2.0]])
+    with pytest.raises(ValueError, match="got 2 members, expected one at a time"):
+        fit(model, rows, rows, QUICK)
+
+
 def test_an_interrupt_stays_an_interrupt(small_table, monkeypatch):
     handler = signal.getsignal(signal.SIGINT)
 

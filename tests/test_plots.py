@@ -32,10 +32,24 @@ def test_the_parity_plot_shows_labelled_rows_with_names_units_and_scores():
 
 def test_the_learning_curve_shows_both_losses():
     epochs = [Epoch(1, 0.9, 0.8, 1e-3, 1.0), Epoch(2, 0.5, 0.6, 1e-3, 1.0)]
-    (axes,) = learning_curve(History(epochs, best=2)).axes
+    (axes,) = learning_curve([History(epochs, best=2)]).axes
     drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines[:2]}
     assert drawn == {"training": [0.9, 0.5], "validation": [0.8, 0.6]}
     assert axes.get_xlabel() == "epoch"
+
+
+def test_the_learning_curve_shows_every_member_under_one_legend():
+    histories = [
+        History([Epoch(1, 0.9 + n, 0.8, 1e-3, 1.0), Epoch(2, 0.5, 0.6, 1e-3, 1.0)], best=n + 1)
+        for n in range(2)
+    ]
+    (axes,) = learning_curve(histories).axes
+    first, second = (list(axes.lines[place].get_ydata()) for place in (0, 3))
+    assert (first, second) == ([0.9, 0.5], [1.9, 0.5])
+    legend = axes.get_legend()
+    assert legend is not None
+    words = [text.get_text() for text in legend.get_texts()]
+    assert words == ["training", "validation", "best epoch (1, 2)"]
 
 
 def test_roc_and_pr_curves_are_drawn_for_each_class():

@@ -132,7 +132,7 @@ def test_the_config_says_what_was_asked_for(run, folder):
 def test_history_and_skipped_rows_are_tables(run, folder):
     history = table(folder / "history.csv")
     assert [float(row["validation_loss"]) for row in history] == [
-        epoch.validation_loss for epoch in run.history.epochs
+        epoch.validation_loss for epoch in run.histories[0].epochs
     ]
     (skipped,) = table(folder / "skipped.csv")
     assert (skipped["line"], skipped["smiles"]) == ("32", "nonsense")
@@ -169,6 +169,40 @@ def test_scores_of_classes_follow_from_the_predictions(classes_run, classes_fold
     assert metrics["random_forest_seconds"] > 0.0
     low, high = metrics["test"]["b"]["intervals"]["brier"]
     assert low < metrics["test"]["b"]["brier"] < high
+
+
+def test_an_ensemble_is_scored_beside_its_members(run, tmp_path):
+    config = replace(
+        run.config,
+        optimisation=replace(run.config.optimisation, ensemble=2),
+        report=ReportConfig(baselines=False, bootstrap=100),
+    )
+    both = train(config)
+    scores = score_run(both)
+    write_run(both, scores, tmp_path)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    first, second = metrics["members"]
+    assert (first["seed"], second["seed"]) == (4, 5)
+    rows = table(tmp_path / "predictions.csv")
+    truth = np.array([float(row["y"]) for row in rows])
+    apart = MolAttn.from_pretrained(tmp_path).predict([row["smiles"] for row in rows], members=True)
+    for one, guess in zip((first, second), apart[:, :, 0], strict=True):
+        rmse = np.sqrt(np.mean((truth - guess) ** 2))
+        assert one["test"]["y"]["rmse"] == pytest.approx(rmse, rel=1e-4)
+    guess = apart[:, :, 0].mean(axis=0)
+    rmse = np.sqrt(np.mean((truth - guess) ** 2))
+    assert metrics["test"]["y"]["rmse"] == pytest.approx(rmse, rel=1e-4)
+    mean = (first["test"]["y"]["rmse"] + second["test"]["y"]["rmse"]) / 2
+    assert metrics["member"]["y"]["rmse"] == pytest.approx(mean)
+    for n, history in enumerate(both.histories):
+        written = table(tmp_path / f"member_{n + 1}" / "history.csv")
+        assert [float(row["train_loss"]) for row in written] == [
+            epoch.train_loss for epoch in history.epochs
+        ]
+    console = Console(file=io.StringIO(), width=100)
+    console.print(score_table(scores, both), markup=False)
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    assert ["one", "member", f"{mean:.3f}", "-"] in [line[:4] for line in lines]
 
 
 def test_the_table_of_scores_has_every_model(run, classes_run):

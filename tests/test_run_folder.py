@@ -66,6 +66,29 @@ def test_a_former_run_is_replaced_only_by_a_whole_one(tmp_path):
     assert names(tmp_path) == ["run"]
 
 
+def test_a_run_of_members_is_kept_for_any_ones_checkpoint_and_ends_without_it(tmp_path):
+    path = tmp_path / "run"
+
+    def fill(path, error=None, **options):
+        with run_folder(path, **options) as folder:
+            (folder / CONFIG_FILE).write_text("1")
+            (folder / "member_1").mkdir(exist_ok=True)
+            (folder / "member_1" / CHECKPOINT_FILE).write_text("1")
+            (folder / "member_1" / "history.csv").write_text("1")
+            if error is not None:
+                raise error
+
+    with pytest.raises(KeyboardInterrupt):
+        fill(path, KeyboardInterrupt)
+    assert has_checkpoint(path)
+    with pytest.raises(InputError, match="an unfinished run is there"):
+        fill(path)
+    fill(path, resume=True)
+    assert names(path) == [CONFIG_FILE, "member_1"]
+    assert names(path / "member_1") == ["history.csv"]
+    fill(path)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError])
 def test_an_interrupted_run_stays_and_is_finished_under_its_name(tmp_path, error):
     path = tmp_path / "run"

@@ -34,7 +34,7 @@ class Killed(BaseException):
 
 
 def interrupted(monkeypatch, config, folder, step):
-    """Train into a folder, dying at a training step counted from 1."""
+    """Train into a folder, dying at a training step counted from 1 over all members."""
     forward, steps = MolAttn.forward, 0
 
     def counted(self, *args):
@@ -53,10 +53,9 @@ def interrupted(monkeypatch, config, folder, step):
 def assert_same(run, other):
     weights, others = run.model.state_dict(), other.model.state_dict()
     assert all(torch.equal(weights[name], others[name]) for name in weights)
-    assert [epoch[:4] for epoch in run.history.epochs] == [
-        epoch[:4] for epoch in other.history.epochs
-    ]
-    assert run.history.best == other.history.best
+    for history, others in zip(run.histories, other.histories, strict=True):
+        assert [epoch[:4] for epoch in history.epochs] == [epoch[:4] for epoch in others.epochs]
+        assert history.best == others.best
 
 
 CASES = {
@@ -74,8 +73,8 @@ def test_a_resumed_training_comes_to_the_same_weights_bit_for_bit(
 ):
     config = replace(config, optimisation=replace(QUICK, **options))
     whole = train(config)
-    assert (len(whole.history.epochs) < QUICK.epochs) == ("patience" in options)
-    steps = 7 * len(whole.history.epochs)
+    assert (len(whole.histories[0].epochs) < QUICK.epochs) == ("patience" in options)
+    steps = 7 * len(whole.histories[0].epochs)
     for step in {1, 2, 7, 8, 10, 11, 14, 15, steps}:
         folder = tmp_path / str(step)
         folder.mkdir()
@@ -92,6 +91,39 @@ def test_a_training_interrupted_again_and_again_comes_to_the_same_weights(
     assert_same(train(config, folder=tmp_path), train(config))
 
 
+def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_path, monkeypatch):
+    config = replace(config, optimisation=replace(QUICK, ensemble=3, epochs=2, checkpoint_steps=3))
+    whole = train(config)
+    assert whole.model.config.members == len(whole.histories) == 3
+    for step in (5, 14, 15, 20, 42):  # within the first, at its last step, the second, the last
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        interrupted(monkeypatch, config, folder, step)
+        done = sorted(path.parent.name for path in folder.rglob(CHECKPOINT_FILE))
+        assert done == [f"member_{n + 1}" for n in range(-(-(step - 3) // 14))]
+        shown = io.StringIO()
+        assert_same(train(config, Console(file=shown, width=200), folder=folder), whole)
+        assert "member 3 of 3 (seed 2)" in shown.getvalue()
+        assert "going on after epoch" in shown.getvalue()
+    assert len((folder / "member_3" / "history.csv").read_text().splitlines()) == 3
+    other = replace(config, optimisation=replace(config.optimisation, ensemble=2))
+    with pytest.raises(InputError, match=r"--ensemble: got 2, but the unfinished run .* has 3"):
+        train(other, folder=folder)
+
+
+def test_a_member_is_the_model_that_its_seed_alone_gives(config, tmp_path):
+    lines = Path(config.file).read_text().splitlines()
+    path = tmp_path / "parts.csv"  # a split that no seed decides
+    path.write_text("\n".join(line.replace(",test", ",val", n % 2) for n, line in enumerate(lines)))
+    config = replace(config, file=str(path))
+    two = train(replace(config, optimisation=replace(QUICK, ensemble=2, epochs=2, seed=4)))
+    for net, seed in zip(two.model.nets, (4, 5), strict=True):
+        alone = train(replace(config, optimisation=replace(QUICK, epochs=2, seed=seed)))
+        (own,) = alone.model.nets
+        for name, weight in own.state_dict().items():
+            assert torch.equal(net.state_dict()[name], weight)
+
+
 def test_the_history_is_kept_up_to_date(config, tmp_path, monkeypatch):
     interrupted(monkeypatch, config, tmp_path, 16)
     state = read_checkpoint(tmp_path / CHECKPOINT_FILE)
@@ -99,7 +131,7 @@ def test_the_history_is_kept_up_to_date(config, tmp_path, monkeypatch):
     assert len((tmp_path / "history.csv").read_text().splitlines()) == 3
     run = train(config, folder=tmp_path)
     assert len((tmp_path / "history.csv").read_text().splitlines()) == 6
-    assert run.history.seconds > state["molattn_state"]["seconds"]
+    assert run.histories[0].seconds > state["molattn_state"]["seconds"]
 
 
 def test_keeping_checkpoints_changes_nothing_and_a_finished_training_trains_no_more(
@@ -153,7 +185,7 @@ def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
     logged = events.Scalars("validation_loss")
     assert [event.step for event in logged] == [1, 2, 3, 4, 5]
     assert [event.value for event in logged] == pytest.approx(
-        [epoch.validation_loss for epoch in run.history.epochs]
+        [epoch.validation_loss for epoch in run.histories[0].epochs]
     )
 
 

@@ -114,9 +114,10 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     write_run(run, scores, folder)
     console.print(score_table(scores, run), markup=False)
     forest = scores.seconds.get("random_forest")
+    epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
     say(
         console,
-        f"best epoch {run.history.best} of {len(run.history.epochs)}, {run.seconds:.0f} s"
+        f"best epoch {epochs}, {run.seconds:.0f} s"
         f"{f' (the forest: {forest:.0f} s)' if forest else ''}",
     )
 

@@ -1,6 +1,6 @@
 """Options of the training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, get_args
 
@@ -20,6 +20,7 @@ class OptimisationConfig:
     """How the network is trained.
 
     Args:
+        ensemble: Networks to train, each from the next seed; their mean is predicted.
         epochs: Most passes over the training rows.
         patience: Epochs without a better validation loss that end the training.
         batch_size: Molecules in a batch.
@@ -41,6 +42,7 @@ class OptimisationConfig:
         tensorboard: Log for TensorBoard as well.
     """
 
+    ensemble: int = 1
     epochs: int = 50
     patience: int = 20
     batch_size: int = 32
@@ -62,7 +64,7 @@ class OptimisationConfig:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "batch_size", "threads"):
+        for name in ("ensemble", "epochs", "patience", "batch_size", "threads"):
             check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
         for name in ("learning_rate", "huber_delta", "positive_weight"):
             check(self, name, lambda value: 0.0 < value < inf, "a positive number")
@@ -71,6 +73,11 @@ class OptimisationConfig:
         for name in ("weight_decay", "gradient_clip"):
             check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
         check(self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number below 2**32", int)
+        if self.seed + self.ensemble > 2**32:
+            raise InputError(
+                f"--seed: got {self.seed} with --ensemble {self.ensemble}, whose members have the "
+                "next ones; expected them below 2**32"
+            )
         check(self, "checkpoint_steps", lambda n: n >= 0, "a whole number of at least 0", int)
         choices = {"schedule": Schedule, "loss": Loss, "precision": Precision, "device": Device}
         for name, kind in choices.items():
@@ -80,3 +87,10 @@ class OptimisationConfig:
                 f"--positive-weight: got {self.positive_weight} with --balance-classes, expected "
                 "one of the two"
             )
+
+    def members(self) -> list["OptimisationConfig"]:
+        """Return the options of each member: these, of one network, with one seed after another."""
+        return [
+            replace(self, ensemble=1, seed=seed)
+            for seed in range(self.seed, self.seed + self.ensemble)
+        ]
