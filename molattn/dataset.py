@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
-from molattn.chem.bulk import featurize_smiles
+from molattn.chem.bulk import MoleculeReader
+from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descriptor_matrix
 from molattn.chem.features import Featurizer
-from molattn.chem.fingerprints import fingerprints_and_descriptors
 from molattn.config import DataConfig
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.labels import LabelError, infer_task, is_missing, label_values, number
+from molattn.progress import RowProgress
 from molattn.reasons import ReasonCode
 from molattn.record import MoleculeRecord
 from molattn.table import Row, Table, listed, open_table
@@ -28,11 +30,13 @@ __all__ = [
     "Molecules",
     "SkippedRow",
     "TrainingTable",
-    "column_scaling",
     "describe_tasks",
     "read_training_table",
-    "target_scaling",
+    "table_calculator",
 ]
+
+
+_FOREST_COUNTS = 2048
 
 
 class Molecules(NamedTuple):
@@ -71,6 +75,7 @@ class TrainingTable:
         header: Its columns.
         rows: The usable rows, in order.
         smiles: Their SMILES.
+        partners: The SMILES of their second molecules, or None without a partner column.
         records: Their molecules.
         tasks: What is to be learned.
         targets: Their labels ``float64 [n, T]`` in original units or as places of classes (see
@@ -89,6 +94,7 @@ class TrainingTable:
     header: list[str]
     rows: list[Row]
     smiles: list[str]
+    partners: list[str] | None
     records: list[MoleculeRecord]
     tasks: tuple[Task, ...]
     targets: NDArray[np.float64]
@@ -108,8 +114,13 @@ class TrainingTable:
 
     @cached_property
     def fingerprints(self) -> NDArray[np.float32]:
-        """What a random forest reads of each row: computed once, as it takes its time."""
-        return fingerprints_and_descriptors(self.smiles)
+        """What a random forest reads of each row: computed once, as it takes its time.
+
+        Descriptors, 0 where undefined, and Morgan counts; those of a second molecule follow.
+        """
+        calculator = DescriptorCalculator(DESCRIPTORS, _FOREST_COUNTS)
+        texts = [self.smiles, *([] if self.partners is None else [self.partners])]
+        return np.nan_to_num(np.hstack([descriptor_matrix(some, calculator) for some in texts]))
 
     def where(self, row: int) -> str:
         """Return how to call a usable row in a sentence, such as ``line 7``."""
@@ -129,7 +140,10 @@ class TrainingTable:
 
 
 def read_training_table(
-    path: "str | Path | pd.DataFrame", config: DataConfig, featurizer: Featurizer
+    path: "str | Path | pd.DataFrame",
+    config: DataConfig,
+    featurizer: Featurizer,
+    console: Console | None = None,
 ) -> TrainingTable:
     """Read a table of molecules with labels.
 
@@ -137,9 +151,11 @@ def read_training_table(
         path: A table of any kind that :func:`molattn.table.open_table` reads.
         config: Names of the columns.
         featurizer: Turns molecules into integers.
+        console: Where to show progress; silent without one.
 
     Returns:
-        The usable rows; a row without a molecule, any label or some feature is among ``skipped``.
+        The usable rows; a row without a molecule (or a second one, where there is a column for it),
+        any label or some feature is among ``skipped``.
 
     Raises:
         InputError: If a column is missing, a cell is none of what its column holds, or no row is
@@ -150,7 +166,20 @@ def read_training_table(
     rows, skipped = _complete_rows(table, columns)
     if rows:  # labels first, which takes no time, so that a bad one is told at once
         _labels(table, rows, columns.targets, config)
-    records = list(featurize_smiles((row.cells[columns.smiles] for row in rows), featurizer))
+    read = MoleculeReader(
+        featurizer,
+        table_calculator(config),
+        partner=f"column {quoted(config.partner_column)}",
+    )
+    texts, partners = (
+        None if place is None else [row.cells[place] for row in rows]
+        for place in (columns.smiles, columns.partner)
+    )
+    records = []
+    with RowProgress(console or Console(quiet=True), "reading molecules", len(rows)) as progress:
+        for record in read(texts or (), partners):
+            records.append(record)
+            progress.advance(1)
     for row, record in zip(rows, records, strict=True):
         if isinstance(record, SmilesError):
             text = row.cells[columns.smiles]
@@ -166,6 +195,9 @@ def read_training_table(
         header=table.header,
         rows=rows,
         smiles=[row.cells[columns.smiles] for row in rows],
+        partners=(
+            None if columns.partner is None else [row.cells[columns.partner] for row in rows]
+        ),
         records=[record for record in records if isinstance(record, MoleculeRecord)],
         tasks=tuple(tasks),
         targets=targets,
@@ -178,6 +210,11 @@ def read_training_table(
         unit=table.unit,
         remarks=table.remarks,
     )
+
+
+def table_calculator(config: DataConfig) -> DescriptorCalculator:
+    """Return what is calculated of each molecule of a table."""
+    return DescriptorCalculator(DESCRIPTORS if config.descriptors else (), config.morgan_counts)
 
 
 def describe_tasks(table: TrainingTable) -> list[str]:
@@ -210,6 +247,7 @@ class _Columns(NamedTuple):
     smiles: int
     targets: list[int]
     features: list[int]
+    partner: int | None
     weight: int | None
     split: int | None
     order: int | None
@@ -224,13 +262,18 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
         )
     targets = [table.column(name, "--target-columns") for name in config.target_columns]
     features = [table.column(name, "--feature-columns") for name in config.feature_columns]
-    if leaked := set(targets) & {smiles, *features}:
+    partner = config.partner_column
+    read = [smiles, *features]
+    if partner is not None:
+        read.append(table.column(partner, "--partner-column"))
+    if leaked := set(targets) & set(read):
         raise InputError(
             f"{table.path}: column {quoted(table.header[min(leaked)])} is to be learned "
-            "(--target-columns) and to be read (--smiles-column or --feature-columns), expected "
-            "one of them"
+            "(--target-columns) and to be read (--smiles-column, --partner-column or "
+            "--feature-columns), expected one of them"
         )
     others = (
+        (partner, "--partner-column"),
         (config.weight_column, "--weight-column"),
         (config.split_column, "--split-column"),
         (config.order_column, "--order-column"),
@@ -325,33 +368,3 @@ def _located(table: Table, rows: Sequence[Row], index: int) -> Iterator[None]:
         raise InputError(f"{table.path}, {table.where(line)}, {column}: {error}") from None
     except InputError as error:
         raise InputError(f"{table.path}, {column}: {error}") from None
-
-
-def target_scaling(
-    targets: NDArray[np.float64], tasks: Sequence[Task]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and standard deviation of each target over its labels.
-
-    A classification gets mean 0 and scale 1, and a target that does not vary the scale 1.
-
-    Args:
-        targets: ``[n, T]``, NaN where missing, some label in every column.
-        tasks: The T tasks.
-    """
-    mean, scale = column_scaling(targets)
-    is_number = np.array([task.kind == "regression" for task in tasks])
-    return np.where(is_number, mean, 0.0), np.where(is_number, scale, 1.0)
-
-
-def column_scaling(
-    values: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and standard deviation of each column, 1 where it does not vary.
-
-    Args:
-        values: ``[n, C]``, NaN where missing, some value in every column.
-    """
-    mean, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-    # Equal labels leave rounding noise, not zero, for a standard deviation.
-    varies = scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
-    return mean, np.where(varies, scale, 1.0)

@@ -53,7 +53,9 @@ def _of_molecules(model: MolAttn) -> Reading:
         for embedding in model.embed_records(records, batch_size=len(records)):
             yield [embedding.tolist()] if np.isfinite(embedding).all() else "not_finite"
 
-    return Reading("embedding", _embedding_columns(model.embedding_width()), read)
+    return Reading(
+        "embedding", _embedding_columns(model.embedding_width()), read, reads_numbers=False
+    )
 
 
 def _of_atoms(model: MolAttn) -> Reading:
@@ -74,7 +76,7 @@ def _of_atoms(model: MolAttn) -> Reading:
 
     columns = {"atom": "int64", "symbol": "string"}
     columns |= _embedding_columns(model.embedding_width(atoms=True))
-    return Reading("embedding atoms", columns, read, keeps_columns=False)
+    return Reading("embedding atoms", columns, read, reads_numbers=False, keeps_columns=False)
 
 
 def _symbols(smiles: str) -> list[str]:

@@ -23,11 +23,12 @@ from torch import Tensor
 from molattn.batches import Batches, LabelledBatch
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
 from molattn.config import OptimisationConfig
-from molattn.dataset import Molecules, column_scaling, target_scaling
+from molattn.dataset import Molecules
 from molattn.device import check_device
 from molattn.errors import InputError, MolattnError
 from molattn.losses import TaskLoss
 from molattn.model import MolAttn
+from molattn.molecule_numbers import number_scaling
 from molattn.optimise import (
     Epoch,
     History,
@@ -36,6 +37,7 @@ from molattn.optimise import (
     new_optimiser,
     write_history,
 )
+from molattn.outputs import target_scaling
 from molattn.progress import TrainingProgress
 from molattn.reproducible import seeded, threads
 
@@ -88,8 +90,7 @@ def fit(
     if model.config.members != 1:
         raise ValueError(f"model: got {model.config.members} members, expected one at a time")
     model.set_target_scaling(*target_scaling(train.targets, model.config.tasks))
-    if train.features is not None:
-        model.set_feature_scaling(*column_scaling(train.features))
+    model.set_feature_scaling(*number_scaling(train.records, train.features))
     best = _KeepBest(config.patience)
     callbacks: list[Callback] = [best]
     if console is not None:

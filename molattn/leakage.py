@@ -24,8 +24,8 @@ class Leakage:
     """How far a test is from new.
 
     Args:
-        duplicates: Molecules that several usable rows share.
-        conflicts: Those of them whose labels differ.
+        duplicates: Molecules that several usable rows share; of pairs, first molecules.
+        conflicts: Those of them whose labels differ; of pairs, with the same second molecule.
         first_conflict: Where the first of these is, such as ``lines 2 and 42``, or empty.
         shared_test: Test molecules that are training or validation molecules too.
         test_molecules: Distinct test molecules.
@@ -81,7 +81,7 @@ def find_leakage(table: TrainingTable, parts: Split, seed: int = 0) -> Leakage:
     """
     groups = same_molecule(table.smiles)
     repeated = [group for group in groups if len(group) > 1]
-    conflicts = [group for group in repeated if _differ(table.targets[group])]
+    conflicts = [group for group in _same_input(table, repeated) if _differ(table.targets[group])]
     in_test = np.zeros(len(table.rows), dtype=bool)
     in_test[parts.test] = True
     tested = [group for group in groups if in_test[group].any()]
@@ -104,6 +104,18 @@ def find_leakage(table: TrainingTable, parts: Split, seed: int = 0) -> Leakage:
         near_share=float((nearest >= _NEAR).mean()),
         compared=(len(test), len(training)),
     )
+
+
+def _same_input(table: TrainingTable, groups: list[list[int]]) -> list[list[int]]:
+    """Part groups of rows by their second molecules, where there are any."""
+    if table.partners is None:
+        return groups
+    texts = table.partners
+    return [
+        [group[place] for place in places]
+        for group in groups
+        for places in same_molecule(texts[row] for row in group)
+    ]
 
 
 def _differ(targets: NDArray[np.float64]) -> bool:

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -12,13 +12,15 @@ import torch
 from huggingface_hub import ModelHubMixin
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 
 from . import artefact
-from .chem import featurize_smiles, parse_smiles
-from .errors import InputError, SmilesError, quoted
+from .chem.bulk import MoleculeReader
+from .chem.descriptors import DescriptorCalculator
+from .errors import InputError, SmilesError
 from .graph import MoleculeBatch, collate
 from .model_config import MolAttnConfig
+from .molecule_numbers import joined_numbers, scaled_numbers
 from .network import Network
 from .outputs import in_units, mean_of_members, set_scaling
 from .record import MoleculeRecord
@@ -69,7 +71,7 @@ class MolAttn(
         super().__init__()
         self.config = config
         self.nets = nn.ModuleList(Network(config) for _ in range(config.members))
-        for name, size in (("target", len(config.tasks)), ("feature", len(config.features))):
+        for name, size in (("target", len(config.tasks)), ("feature", config.num_numbers)):
             self.register_buffer(f"{name}_mean", torch.zeros(size))
             self.register_buffer(f"{name}_scale", torch.ones(size))
 
@@ -106,15 +108,8 @@ class MolAttn(
 
     def _difference(self, other: "MolAttn") -> str:
         """Name the first thing that sets two models apart, besides weights and members."""
-        for name in ("tasks", "architecture", "featurizer", "features"):
-            mine, theirs = getattr(self.config, name), getattr(other.config, name)
-            if mine == theirs:
-                continue
-            if name != "architecture":
-                return name
-            options = (option.name for option in fields(mine))
-            option = next(o for o in options if getattr(mine, o) != getattr(theirs, o))
-            return f"{option}: {getattr(theirs, option)}, not {getattr(mine, option)}"
+        if difference := self.config.difference(other.config):
+            return difference
         for name, mine in self.named_buffers(recurse=False):
             if not torch.equal(mine.cpu(), other.get_buffer(name).cpu()):
                 return f"the scaling ({name})"
@@ -150,16 +145,11 @@ class MolAttn(
             batch: As :meth:`forward` takes it.
             features: Likewise.
         """
-        scaled = None
-        if features is None and self.config.features:
-            raise ValueError(f"features: got none, expected {', '.join(self.config.features)}")
-        if features is not None:
-            count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
-            expected = (count, len(self.config.features))
-            if features.shape != expected:
-                raise ValueError(f"features: got {tuple(features.shape)}, expected {expected}")
-            scaled = (features - self.feature_mean) / self.feature_scale
-        return torch.stack([net(batch, scaled) for net in self.nets])
+        numbers = joined_numbers(batch, features, self.config)
+        if numbers is not None:
+            given = len(self.config.features)
+            numbers = scaled_numbers(numbers, self.feature_mean, self.feature_scale, given)
+        return torch.stack([net(batch, numbers) for net in self.nets])
 
     # Scaling.
 
@@ -176,7 +166,10 @@ class MolAttn(
                 raise ValueError(f"target scaling of {task.name!r}: got {m}, {s}, expected 0, 1")
 
     def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
-        """Keep the training features' mean and standard deviation, ``[num_features]`` each.
+        """Keep the mean and standard deviation in training of all numbers that join the readout.
+
+        Those given, then those calculated of each molecule: ``[config.num_numbers]`` each, see
+        :func:`molattn.molecule_numbers.number_scaling`.
 
         Raises:
             ValueError: As :meth:`set_target_scaling`.
@@ -193,13 +186,31 @@ class MolAttn(
 
     # Molecules.
 
-    def featurize(self, smiles: str) -> MoleculeRecord:
-        """Turn a SMILES into a compact molecule.
+    def featurize(self, smiles: str, partner: Optional[str] = None) -> MoleculeRecord:
+        """Turn a SMILES into a compact molecule, with all that the model reads of it.
+
+        Args:
+            smiles: The molecule.
+            partner: The second molecule, where the model reads one.
 
         Raises:
-            SmilesError: The text is not a molecule; says why.
+            SmilesError: A text that is not a molecule; says why.
+            ValueError: A second molecule where the model reads none, or none where it does.
         """
-        return self.config.featurizer(parse_smiles(smiles))
+        partners = None if partner is None else [partner]
+        self._check_partners(partners)
+        record = next(self._reader(self.config.calculator)([smiles], partners))
+        if isinstance(record, SmilesError):
+            raise record
+        return record
+
+    def _reader(self, calculator: Optional[DescriptorCalculator] = None) -> MoleculeReader:
+        return MoleculeReader(self.config.featurizer, calculator)
+
+    def _check_partners(self, partners: Optional[Sequence[str]]) -> None:
+        if (partners is not None) != self.config.has_partner:
+            got, expected = ("none", "one for each molecule")[:: 1 if partners is None else -1]
+            raise ValueError(f"partners: got {got}, expected {expected}")
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
         """Lay molecules out as one batch."""
@@ -250,16 +261,29 @@ class MolAttn(
         smiles: Sequence[str],
         batch_size: int = 64,
         *,
+        partners: Optional[Sequence[str]] = None,
         features: Optional[ArrayLike] = None,
         members: bool = False,
     ) -> NDArray[np.float64]:
         """Predict SMILES, ``[n, num_outputs]``; see :meth:`predict_records`.
 
+        Descriptors and fingerprints that the model reads are calculated.
+
+        Args:
+            smiles: n molecules.
+            batch_size: How many of them at once.
+            partners: The second molecule of each, such as its solvent, where the model reads one.
+            features: Further numbers ``[n, len(config.features)]``, if the config names any.
+            members: Return what each member predicts instead.
+
         Raises:
             SmilesError: A text that is not a molecule; says which and why.
             TypeError: One text in place of a list of them.
+            ValueError: Partners where the model reads none, none where it does, or another number
+                of them.
         """
-        records = self._records(smiles)
+        self._check_partners(partners)
+        records = self._reader(self.config.calculator).all(smiles, partners)
         return self.predict_records(records, batch_size, features=features, members=members)
 
     def embedding_width(self, *, atoms: bool = False) -> int:
@@ -282,7 +306,12 @@ class MolAttn(
         return torch.cat(parts).numpy()
 
     def embed(
-        self, smiles: Sequence[str], batch_size: int = 64, *, atoms: bool = False
+        self,
+        smiles: Sequence[str],
+        batch_size: int = 64,
+        *,
+        partners: Optional[Sequence[str]] = None,
+        atoms: bool = False,
     ) -> NDArray[np.float32]:
         """Represent molecules by the vectors that the head predicts from, ``[n, width]``.
 
@@ -293,8 +322,9 @@ class MolAttn(
         Args:
             smiles: n molecules.
             batch_size: How many of them at once.
+            partners: The second molecule of each, where the model reads one; its vector follows.
             atoms: Return the vectors of the atoms before the readout, molecule after molecule,
-                ``[total number of atoms, width]``.
+                ``[total number of atoms, width]``; of second molecules there are none.
 
         Raises:
             SmilesError: A text that is not a molecule; says which and why.
@@ -305,18 +335,9 @@ class MolAttn(
             >>> model.embed(["CCO", "C"]).shape, model.embed(["CCO", "C"], atoms=True).shape
             ((2, 128), (4, 128))
         """
-        return self.embed_records(self._records(smiles), batch_size, atoms=atoms)
-
-    def _records(self, smiles: Sequence[str]) -> list[MoleculeRecord]:
-        if isinstance(smiles, str):
-            raise TypeError(f"smiles: got one text, expected a list: [{quoted(smiles)}]")
-        records = []
-        for position, result in enumerate(featurize_smiles(smiles, self.config.featurizer)):
-            if isinstance(result, SmilesError):
-                reason = f"{result.reason} (position {position})"
-                raise SmilesError(result.smiles, result.code, reason) from result
-            records.append(result)
-        return records
+        self._check_partners(partners)
+        records = self._reader().all(smiles, partners)
+        return self.embed_records(records, batch_size, atoms=atoms)
 
     def _batches(
         self, records: Sequence[MoleculeRecord], size: int

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Union
+from functools import cached_property
+from typing import Any, Optional, Union
 
 from .chem import Featurizer
+from .chem.descriptors import DescriptorCalculator
 from .config import ArchitectureConfig
 from .errors import InputError
 from .molecules import default_featurizer
@@ -25,16 +27,23 @@ class MolAttnConfig:
         architecture: The network.
         featurizer: What it sees of a molecule.
         features: Names of further numbers of a molecule, which join the readout.
+        descriptors: Names of RDKit's descriptors that join it too.
+        morgan_counts: Length of a Morgan count fingerprint that joins it too; 0 = none.
+        partner_column: What a table calls the second molecule; None = there is none.
         members: How many networks, whose mean is predicted.
 
     Raises:
-        InputError: No task, no member, two of one name, or outputs or features of one name.
+        InputError: No task, no member, two of one name, outputs or features of one name, or a
+            descriptor that RDKit does not have.
     """
 
     tasks: tuple[Task, ...]
     architecture: ArchitectureConfig = field(default_factory=ArchitectureConfig)
     featurizer: Featurizer = field(default_factory=default_featurizer)
     features: tuple[str, ...] = ()
+    descriptors: tuple[str, ...] = ()
+    morgan_counts: int = 0
+    partner_column: Optional[str] = None
     members: int = 1
 
     def __post_init__(self) -> None:
@@ -54,6 +63,23 @@ class MolAttnConfig:
                 )
         if type(self.members) is not int or self.members < 1:
             raise InputError(f"members: got {self.members!r}, expected a whole number from 1")
+        object.__setattr__(self, "descriptors", tuple(self.descriptors))
+        _ = self.calculator  # names that RDKit lacks are told at once
+
+    @cached_property
+    def calculator(self) -> DescriptorCalculator:
+        """What is calculated of each molecule."""
+        return DescriptorCalculator(self.descriptors, self.morgan_counts)
+
+    @property
+    def has_partner(self) -> bool:
+        """Whether there is a second molecule."""
+        return self.partner_column is not None
+
+    @property
+    def num_numbers(self) -> int:
+        """How many numbers join the readout: those given and those calculated of each molecule."""
+        return len(self.features) + len(self.calculator) * (2 if self.has_partner else 1)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -69,6 +95,19 @@ class MolAttnConfig:
     def columns(self) -> tuple[str, ...]:
         """Columns of a table of predictions: those of each task in turn."""
         return tuple(name for task in self.tasks for name in task.columns)
+
+    def difference(self, other: "MolAttnConfig") -> str:
+        """Name the first option, the number of members aside, in which another differs, or none."""
+        for name in (option.name for option in fields(self) if option.name != "members"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine == theirs:
+                continue
+            if name != "architecture":
+                return name
+            options = (option.name for option in fields(mine))
+            option = next(o for o in options if getattr(mine, o) != getattr(theirs, o))
+            return f"{option}: {getattr(theirs, option)}, not {getattr(mine, option)}"
+        return ""
 
     def cells(self, outputs: Sequence[float]) -> list[Union[float, str]]:
         """Return the cells of those columns for one molecule's finite outputs."""
@@ -87,6 +126,9 @@ class MolAttnConfig:
             "architecture": asdict(self.architecture),
             "featurizer": self.featurizer.to_dict(),
             "features": list(self.features),
+            "descriptors": list(self.descriptors),
+            "morgan_counts": self.morgan_counts,
+            "partner_column": self.partner_column,
             "members": self.members,
         }
 
@@ -113,6 +155,9 @@ class MolAttnConfig:
             architecture=ArchitectureConfig(**options),
             featurizer=Featurizer.from_dict(config["featurizer"]),
             features=tuple(config["features"]),
+            descriptors=tuple(config["descriptors"]),
+            morgan_counts=config["morgan_counts"],
+            partner_column=config["partner_column"],
             members=config["members"],
         )
 

@@ -5,10 +5,12 @@ from typing import Optional, Union
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.utils import to_dense_batch
 
 from .graph import CodedEdges, MoleculeBatch
 from .model_config import MolAttnConfig
 from .nn import EdgeAttentionConv
+from .nn.cross_attention import CrossAttention
 from .nn.embedding import CodeEmbedding, PairEmbedding
 from .nn.encoder import Encoder
 from .nn.readout import Readout
@@ -18,6 +20,9 @@ __all__ = ["Network"]
 
 class Network(nn.Module):
     """Embedded codes, residual attention blocks, a readout over atoms, and a head of all tasks.
+
+    A second molecule goes through the same blocks and readout. It joins the first at the head, with
+    ``partner="cross_attention"`` after the atoms of each have attended to those of the other.
 
     It knows no units: :class:`molattn.MolAttn` scales what goes in and comes out, of one network or
     of several.
@@ -51,8 +56,22 @@ class Network(nn.Module):
 
         self.encoder = Encoder(make_conv, net.layers, net.width, dropout=net.dropout)
         self.readout = Readout(net.readout, net.width)
+        self.cross: Optional[nn.ModuleList] = None
+        if config.has_partner and net.partner == "cross_attention":
+            self.cross = nn.ModuleList(  # to the first molecule, and to the second
+                CrossAttention(
+                    net.width,
+                    net.heads,
+                    score=net.score,
+                    combine=net.combine,
+                    dropout=net.dropout,
+                    attention_dropout=net.attention_dropout,
+                )
+                for _ in range(2)
+            )
+        self.molecules = 2 if config.has_partner else 1
         self.head = nn.Sequential(
-            nn.Linear(self.readout.out_channels + len(config.features), net.width),
+            nn.Linear(self.molecule_width + config.num_numbers, net.width),
             nn.SiLU(),
             nn.Dropout(net.dropout),
             nn.Linear(net.width, len(config.output_names)),
@@ -66,7 +85,7 @@ class Network(nn.Module):
     @property
     def molecule_width(self) -> int:
         """Width of what :meth:`encode` gives."""
-        return self.readout.out_channels
+        return self.readout.out_channels * self.molecules
 
     def forward(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
@@ -75,7 +94,7 @@ class Network(nn.Module):
 
         Args:
             batch: As :meth:`encode` takes it.
-            features: Further numbers of each molecule ``[num_graphs, num_features]``, scaled.
+            features: Further numbers of each molecule ``[num_graphs, config.num_numbers]``, scaled.
         """
         molecules = self.encode(batch)
         if features is not None:
@@ -85,6 +104,8 @@ class Network(nn.Module):
     def encode(self, batch: Union[MoleculeBatch, Data]) -> Tensor:
         """Represent each molecule, ``[num_graphs, molecule_width]``: what the head reads.
 
+        Where there is a second molecule, both follow one another.
+
         Args:
             batch: From :meth:`molattn.MolAttn.collate`, or a PyG ``Data`` or ``Batch`` of
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config).
@@ -92,11 +113,26 @@ class Network(nn.Module):
         Raises:
             ValueError: A graph that does not have all pairs of atoms.
         """
+        x, index = self.encode_atoms(batch)
         count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
-        return self.readout(*self.encode_atoms(batch), count)
+        partners, places = getattr(batch, "partners", None), getattr(batch, "partner_index", None)
+        if partners is None or places is None:
+            return self.readout(x, index, count)
+        y, of_partner = self.encode_atoms(partners)
+        if self.cross is None:
+            second = self.readout(y, of_partner, partners.num_graphs)[places]
+            return torch.cat([self.readout(x, index, count), second], dim=-1)
+        x, x_mask = to_dense_batch(x, index, batch_size=count)
+        y, y_mask = to_dense_batch(y, of_partner, batch_size=partners.num_graphs)
+        y, y_mask = y[places], y_mask[places]
+        to_first, to_second = self.cross
+        both = ((to_first(x, y, y_mask), x_mask), (to_second(y, x, x_mask), y_mask))
+        return torch.cat([self.readout(z[m], m.nonzero()[:, 0], count) for z, m in both], dim=-1)
 
     def encode_atoms(self, batch: Union[MoleculeBatch, Data]) -> tuple[Tensor, Tensor]:
         """Represent each atom, ``[N, atom_width]``, and say of which molecule, ``int64 [N]``.
+
+        Second molecules have no part in it.
 
         Args:
             batch: As :meth:`encode` takes it.

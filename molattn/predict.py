@@ -30,7 +30,7 @@ def predict_table(
     Args:
         model_folder: A run folder, or the folder of a saved model.
         source: The table, of any kind that :func:`molattn.table.open_table` reads, with the columns
-            of the model's further features if it has any.
+            of the model's second molecule and further features if it has any.
         output: The table to write, of the kind its name says; one that is there is replaced.
         config: The SMILES column and the batch size.
         console: Where to show progress; silent without one.
@@ -55,5 +55,4 @@ def _reading(model: MolAttn) -> Reading:
         verb="predicting",
         columns={name: "float64" if name in numbers else "string" for name in model.config.columns},
         read=read,
-        features=model.config.features,
     )

@@ -60,9 +60,10 @@ class RowProgress:
     Args:
         console: Where to draw.
         verb: What is done with them.
+        total: How many there are, if that is known.
     """
 
-    def __init__(self, console: Console, verb: str) -> None:
+    def __init__(self, console: Console, verb: str, total: int | None = None) -> None:
         self._bar = Progress(
             TextColumn(verb),
             BarColumn(),
@@ -71,7 +72,7 @@ class RowProgress:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=None)
+        self._task = self._bar.add_task("", total=total)
 
     def __enter__(self) -> "RowProgress":
         self._bar.start()

@@ -1,8 +1,11 @@
-"""Why a row has no molecule or no prediction: every reason code there is, and what it means."""
+"""Why a row has no molecule or no prediction: every reason code there is, and what it means.
 
-from typing import Literal, get_args
+The code of a second molecule has ``partner_`` before it, such as ``partner_valence``.
+"""
 
-__all__ = ["REASONS", "ReasonCode", "reason_table"]
+from typing import Literal, cast, get_args
+
+__all__ = ["REASONS", "ReasonCode", "of_partner", "reason_table"]
 
 ReasonCode = Literal[
     "empty",
@@ -74,6 +77,11 @@ REASONS: dict[ReasonCode, str] = {
     "not_finite": "The model gives no finite number (when a model is used).",
 }
 """What each code means, in a sentence."""
+
+
+def of_partner(code: ReasonCode) -> ReasonCode:
+    """Return the code of a second molecule for which this one is the reason."""
+    return cast(ReasonCode, f"partner_{code}")
 
 
 def reason_table() -> str:

@@ -17,10 +17,15 @@ class MoleculeRecord:
             ``atom_names``.
         pairs: Joint code of each ordered pair (sender, receiver), ``uint8 [n, n]``; rows of the
             featurizer's ``pair_table``. The diagonal holds the code of an atom with itself.
+        numbers: Further numbers of the molecule ``float32 [F]``, NaN where one is undefined; None
+            = none were calculated.
+        partner: The second molecule of a pair, such as the solvent; None = there is none.
     """
 
     atoms: NDArray[np.uint8]
     pairs: NDArray[np.uint8]
+    numbers: NDArray[np.float32] | None = None
+    partner: "MoleculeRecord | None" = None
 
     @property
     def num_atoms(self) -> int:

@@ -8,12 +8,11 @@ from typing import Literal, NamedTuple, Union
 
 from rich.console import Console
 
-from molattn.chem.bulk import featurize_smiles
-from molattn.chem.features import Featurizer
+from molattn.chem.bulk import MoleculeReader
 from molattn.config import StreamConfig
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.labels import LabelError, is_missing, number
-from molattn.model import MolAttn
+from molattn.model import MolAttn, MolAttnConfig
 from molattn.progress import RowProgress
 from molattn.reasons import ReasonCode
 from molattn.record import MoleculeRecord
@@ -34,6 +33,7 @@ ERROR_COLUMN = "error"
 ROW_COLUMN = "row"
 _PAIRS_IN_BATCH = 2**20  # a molecule of 1,000 atoms has nearly as many
 _ROWS_AT_ONCE = 64
+_PARTNERS_KEPT = 256
 
 Cells = Sequence[Union[float, int, str, None]]
 
@@ -52,7 +52,7 @@ class Molecule(NamedTuple):
         number: The row's place in the table, counted from 1.
         row: The row.
         smiles: Its SMILES.
-        record: The molecule; None where there is none.
+        record: The molecule, with its second one if the model reads one; None where there is none.
         features: Its further numbers.
         code: Why there is no molecule, or empty.
     """
@@ -74,7 +74,8 @@ class Reading:
         columns: The columns it writes, each with its Arrow type, such as ``float64``.
         read: Gives for each molecule of a batch its rows of these columns, or the reason code of
             there being none.
-        features: Columns that it needs as numbers.
+        reads_numbers: Whether it needs the numbers that join the readout: feature columns of the
+            table, descriptors and fingerprints.
         keeps_columns: Whether the input's own columns come before its own; else the row's number
             does. It is for readings that write one row for each molecule.
     """
@@ -82,7 +83,7 @@ class Reading:
     verb: str
     columns: Mapping[str, str]
     read: Callable[[Sequence[Molecule]], Iterable[Sequence[Cells] | ReasonCode]]
-    features: Sequence[str] = ()
+    reads_numbers: bool = True
     keeps_columns: bool = True
 
 
@@ -113,14 +114,14 @@ def stream_table(
     source, output = Path(source), Path(output)
     check_output(output)
     table = open_table(source)
-    smiles_index = table.column(config.smiles_column, "--smiles-column")
+    table.column(config.smiles_column, "--smiles-column")  # before a model is read
     if output.exists() and output.samefile(source):
         raise InputError(f"{output}: --output is the input itself, expected another file")
     if not Path(model_folder).exists():  # before its name is looked for on a hub
         raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
     model = MolAttn.from_pretrained(model_folder)
     how = reading(model)
-    indices = [table.column(name, "a feature of the model") for name in how.features]
+    places = _find_columns(table, config, model.config, how.reads_numbers)
     kept = table if how.keeps_columns else None
     columns = {**({} if kept else {ROW_COLUMN: "int64"}), **how.columns, ERROR_COLUMN: "string"}
     header = [*(kept.header if kept else ()), *columns]
@@ -137,12 +138,14 @@ def stream_table(
         console.print(f"{source}: {remark}", highlight=False, markup=False, soft_wrap=True)
     progress = RowProgress(console, how.verb)
     with threads(config.threads), write_table(output, header, schema) as write, progress:
-        molecules = _molecules(table, smiles_index, indices, model.config.featurizer)
+        calculator = model.config.calculator if how.reads_numbers else None
+        reader = MoleculeReader(model.config.featurizer, calculator, remember=_PARTNERS_KEPT)
+        molecules = _molecules(table, places, reader)
         for batch in _batches(molecules, config.batch_size):
             for molecule, rows, code in _read(how, batch):
                 own: Sequence[object] = [molecule.number]
                 if kept:
-                    own = _own_cells(molecule.row, smiles_index, code, schema)
+                    own = _own_cells(molecule.row, places, code, schema)
                 for cells in rows:
                     new = cells if schema is not None else map(_text, cells)
                     write([*own, *new, code])
@@ -152,19 +155,46 @@ def stream_table(
     return RowCounts(done, refused)
 
 
-def _molecules(
-    table: Table, smiles_index: int, feature_indices: Sequence[int], featurizer: Featurizer
-) -> Iterator[Molecule]:
+class _Places(NamedTuple):
+    """Where in a row to find what."""
+
+    smiles: int
+    partner: int | None
+    features: list[int]
+
+
+def _find_columns(
+    table: Table, asked: StreamConfig, model: MolAttnConfig, reads_numbers: bool
+) -> _Places:
+    if asked.partner_column is not None and not model.has_partner:
+        raise InputError(
+            f"--partner-column: got {quoted(asked.partner_column)}, but the model reads one "
+            "molecule; expected no such option"
+        )
+    partner = asked.partner_column or model.partner_column
+    features = model.features if reads_numbers else ()
+    return _Places(
+        table.column(asked.smiles_column, "--smiles-column"),
+        None if partner is None else table.column(partner, "--partner-column"),
+        [table.column(name, "a feature of the model") for name in features],
+    )
+
+
+def _molecules(table: Table, places: _Places, reader: MoleculeReader) -> Iterator[Molecule]:
     rows = enumerate(table, start=1)
     while block := list(islice(rows, _ROWS_AT_ONCE)):
         whole = [row for _, row in block if row.fault is None]
-        records = featurize_smiles((row.cells[smiles_index] for row in whole), featurizer)
+        texts, partners = (
+            None if place is None else [row.cells[place] for row in whole]
+            for place in (places.smiles, places.partner)
+        )
+        records = reader(texts or (), partners)
         for place, row in block:
             if row.fault is not None:
                 yield Molecule(place, row, "", None, [], row.code)
                 continue
-            smiles, record = row.cells[smiles_index], next(records)
-            features, code = _features(row, feature_indices)
+            smiles, record = row.cells[places.smiles], next(records)
+            features, code = _features(row, places.features)
             if isinstance(record, SmilesError):
                 yield Molecule(place, row, smiles, None, [], record.code)
             elif code:
@@ -188,16 +218,25 @@ def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], ReasonCode
 def _batches(molecules: Iterable[Molecule], size: int) -> Iterator[list[Molecule]]:
     """Group molecules by ``size``, and earlier where large ones would take too much memory."""
     batch: list[Molecule] = []
-    pairs = 0
+    pairs = first = second = 0
     for molecule in molecules:
-        more = 0 if molecule.record is None else molecule.record.num_atoms**2
-        if batch and (len(batch) == size or pairs + more > _PAIRS_IN_BATCH):
+        atoms, others = _num_atoms(molecule.record)
+        more = atoms**2 + others**2
+        # Two molecules that attend to each other are padded to the largest of the batch.
+        across = (len(batch) + 1) * max(first, atoms) * max(second, others)
+        if batch and (len(batch) == size or max(pairs + more, across) > _PAIRS_IN_BATCH):
             yield batch
-            batch, pairs = [], 0
+            batch, pairs, first, second = [], 0, 0, 0
         batch.append(molecule)
-        pairs += more
+        pairs, first, second = pairs + more, max(first, atoms), max(second, others)
     if batch:
         yield batch
+
+
+def _num_atoms(record: MoleculeRecord | None) -> tuple[int, int]:
+    if record is None:
+        return 0, 0
+    return record.num_atoms, 0 if record.partner is None else record.partner.num_atoms
 
 
 def _read(
@@ -211,13 +250,13 @@ def _read(
         yield (molecule, nothing, result) if isinstance(result, str) else (molecule, result, "")
 
 
-def _own_cells(row: Row, smiles_index: int, code: str, schema: object) -> Sequence[object]:
+def _own_cells(row: Row, places: _Places, code: str, schema: object) -> Sequence[object]:
     if schema is not None and row.values is not None:
         return row.values
     if not code:
         return row.cells
-    text = no_formula(row.cells[smiles_index])
-    return [*row.cells[:smiles_index], text, *row.cells[smiles_index + 1 :]]
+    texts = (places.smiles, places.partner)
+    return [no_formula(cell) if place in texts else cell for place, cell in enumerate(row.cells)]
 
 
 def _text(cell: float | int | str | None) -> str:

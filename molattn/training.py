@@ -15,7 +15,12 @@ from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.chem.features import Featurizer
 from molattn.chem.split import Split
 from molattn.config import TrainConfig, changed_options
-from molattn.dataset import TrainingTable, describe_tasks, read_training_table
+from molattn.dataset import (
+    TrainingTable,
+    describe_tasks,
+    read_training_table,
+    table_calculator,
+)
 from molattn.errors import InputError, quoted
 from molattn.fit import ABOUT, epochs_done, fit
 from molattn.leakage import Leakage, find_leakage
@@ -108,7 +113,7 @@ def read_rows(
         InputError: If the table cannot be used so.
     """
     source = config.file if frame is None else frame
-    table = read_training_table(source, config.data, Featurizer.default())
+    table = read_training_table(source, config.data, Featurizer.default(), console)
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     for line in (f"{table.path}{remarks}: {_counts(table)}", *describe_tasks(table)):
         _say(console, line)
@@ -227,9 +232,19 @@ def _check_same(
 
 
 def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer) -> MolAttn:
-    features = config.data.feature_columns
+    calculator = table_calculator(config.data)
     try:
-        return MolAttn(MolAttnConfig(table.tasks, config.architecture, featurizer, features))
+        return MolAttn(
+            MolAttnConfig(
+                table.tasks,
+                config.architecture,
+                featurizer,
+                features=config.data.feature_columns,
+                descriptors=calculator.descriptors,
+                morgan_counts=calculator.morgan_counts,
+                partner_column=config.data.partner_column,
+            )
+        )
     except ValueError as error:  # the layers' own complaint about an option
         raise InputError(f"the network cannot be built so: {error}") from error
 

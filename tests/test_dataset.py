@@ -2,12 +2,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from molattn.chem import Featurizer
 from molattn.config import DataConfig
-from molattn.dataset import describe_tasks, read_training_table, target_scaling
+from molattn.dataset import describe_tasks, read_training_table
 from molattn.errors import InputError
 from molattn.task import Task
 
@@ -131,20 +129,6 @@ def test_rows_of_a_parquet_file_are_called_rows(tmp_path):
     pq.write_table(pa.table({"smiles": ["C", "CC"], "y": ["1", "x"]}), path)
     with pytest.raises(InputError, match=r"t\.parquet, row 2, column 'y': got 'x'"):
         read_training_table(path, DataConfig(target_columns=("y",)), Featurizer.default())
-
-
-def test_scaling_is_that_of_the_labels_there_are():
-    nan = np.nan
-    targets = np.array([[1.0, 7.1, 0.1, 1.0], [3.0, nan, 0.1, 0.0], [nan, 7.1, 0.1, 2.0]])
-    classes = Task("d", "multiclass", ("x", "y", "z"))
-    mean, scale = target_scaling(targets, [Task("a"), Task("b"), Task("c"), classes])
-    np.testing.assert_allclose(mean, [2.0, 7.1, 0.1, 0.0])
-    np.testing.assert_allclose(scale, [1.0, 1.0, 1.0, 1.0])
-
-
-@given(st.floats(-1e20, 1e20), st.integers(1, 50))
-def test_a_target_that_does_not_vary_gets_the_scale_one(value, rows):
-    assert target_scaling(np.full((rows, 1), value), [Task("a")])[1].tolist() == [1.0]
 
 
 def test_a_row_that_is_skipped_decides_nothing_about_its_target(tmp_path):

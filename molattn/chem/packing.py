@@ -279,6 +279,8 @@ def _runs(starts: NDArray[np.intp], lengths: NDArray[np.intp]) -> NDArray[np.int
 
 
 def _check_shapes(record: MoleculeRecord, featurizer: Featurizer, index: int) -> None:
+    if record.numbers is not None or record.partner is not None:
+        raise InputError(f"record {index}: expected atoms and pairs alone, got more with them")
     got = record.atoms.shape, record.pairs.shape
     expected = (record.num_atoms, len(featurizer.atom_names)), (record.num_atoms,) * 2
     if got != expected:

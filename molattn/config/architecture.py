@@ -1,12 +1,16 @@
 """Options of the network."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+from molattn.config.checks import check_choice
 
 __all__ = ["ArchitectureConfig"]
 
 Score = Literal["dot", "scaled_dot", "general", "additive", "gatv2"]
 Combine = Literal["linear", "concat", "mean", "max", "weighted"]
+
+Partner = Literal["concat", "cross_attention"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class ArchitectureConfig:
         readout: How atoms become a molecule: mean, sum, max, min, std, median, softmax,
             variance_preserving, attentional, deep_sets, set2set or set_transformer; several
             joined by + are concatenated.
+        partner: How a second molecule (--partner-column) joins the first: concat reads each out by
+            itself; cross_attention first lets the atoms of each attend to those of the other.
     """
 
     width: int = 128
@@ -42,3 +48,7 @@ class ArchitectureConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.0
     readout: str = "mean"
+    partner: Partner = "concat"
+
+    def __post_init__(self) -> None:
+        check_choice(self, "partner", get_args(Partner))

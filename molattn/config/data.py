@@ -11,6 +11,7 @@ __all__ = ["DataConfig", "TaskChoice"]
 
 TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
 SplitMethod = Literal["random", "scaffold", "cluster", "order"]
+MOST_MORGAN_COUNTS = 2**16
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,11 @@ class DataConfig:
         task: What each target is, or all of them; by default their labels decide.
         task_weights: Weight of each target in the loss.
         weight_column: Column of each row's weight in the loss.
+        partner_column: Column that holds the SMILES of a second molecule, such as the solvent.
         feature_columns: Columns of numbers that the model reads beside the molecule.
+        descriptors: Read RDKit's 2-D descriptors beside the molecule.
+        morgan_counts: Length of a Morgan count fingerprint (radius 2) to read beside the molecule;
+            0 for none.
         split_column: Column that names each row's part; if none is for validation, some training
             rows are set aside.
         split: How rows are parted otherwise: by default at random; by scaffold (Bemis-Murcko) or
@@ -46,7 +51,10 @@ class DataConfig:
     task: tuple[TaskChoice, ...] = ()
     task_weights: tuple[float, ...] = ()
     weight_column: str | None = None
+    partner_column: str | None = None
     feature_columns: tuple[str, ...] = ()
+    descriptors: bool = False
+    morgan_counts: int = 0
     split_column: str | None = None
     split: SplitMethod | None = None
     order_column: str | None = None
@@ -68,6 +76,8 @@ class DataConfig:
                 f"--validation-size + --test-size: got {self.validation_size} + {self.test_size}, "
                 "expected a sum below 1"
             )
+        size = f"a whole number from 0 to {MOST_MORGAN_COUNTS}"
+        check(self, "morgan_counts", lambda n: 0 <= n <= MOST_MORGAN_COUNTS, size, int)
         check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, "a number from 0 below 1")
         if (self.order_column is not None) != (self.split == "order"):
             raise InputError(

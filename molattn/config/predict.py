@@ -13,11 +13,14 @@ class StreamConfig:
 
     Args:
         smiles_column: Column that holds the SMILES.
+        partner_column: Column that holds the SMILES of the second molecule; by default the one the
+            model was trained with.
         batch_size: Most molecules in a batch; large molecules go in smaller ones.
         threads: CPU threads; more pay for wide networks alone.
     """
 
     smiles_column: str = "smiles"
+    partner_column: str | None = None
     batch_size: int = 64
     threads: int = 1
 

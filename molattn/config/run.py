@@ -32,6 +32,13 @@ class TrainConfig:
     optimisation: OptimisationConfig
     report: ReportConfig = field(default_factory=ReportConfig)
 
+    def __post_init__(self) -> None:
+        if self.architecture.partner != "concat" and self.data.partner_column is None:
+            raise InputError(
+                f"--partner: got {self.architecture.partner} without --partner-column, expected "
+                "the column of the second molecule"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the run as nested dictionaries of JSON types."""
         sections = asdict(self)

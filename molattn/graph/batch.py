@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -27,12 +27,18 @@ class MoleculeBatch:
         edge_attr: For each pair its row of ``pair_codes``, ``uint8 [num_pairs]``; ``K`` where the
             pair is no edge.
         pair_codes: Joint codes of pairs that occur in the batch, ascending, ``uint8 [K]``.
+        numbers: Further numbers of each molecule, ``[num_graphs, F]``; None = there are none.
+        partners: The distinct second molecules; None = there are none.
+        partner_index: For each molecule its place among them, ``int64 [num_graphs]``.
     """
 
     x: Tensor
     edge_index: CompleteGraphs
     edge_attr: Tensor
     pair_codes: Tensor
+    numbers: Optional[Tensor] = None
+    partners: Optional["MoleculeBatch"] = None
+    partner_index: Optional[Tensor] = None
 
     @property
     def num_graphs(self) -> int:
@@ -48,18 +54,21 @@ class MoleculeBatch:
         return self._map(lambda part: part.pin_memory())
 
     def _map(self, move: Callable[[Any], Any]) -> "MoleculeBatch":
-        return MoleculeBatch(**{name: move(part) for name, part in vars(self).items()})
+        parts = {name: part for name, part in vars(self).items() if part is not None}
+        return MoleculeBatch(**{name: move(part) for name, part in parts.items()})
 
 
 def collate(records: Sequence[MoleculeRecord], *, self_loops: bool = True) -> MoleculeBatch:
     """Lay molecules out as one batch.
 
     Args:
-        records: At least one molecule, all made by the same featurizer.
+        records: At least one molecule, all made by the same featurizer. A second molecule that is
+            the same object in several records is laid out once.
         self_loops: Whether an atom is a neighbour of itself.
 
     Raises:
-        ValueError: No molecule, or records whose atoms have different numbers of columns.
+        ValueError: No molecule, records whose atoms have different numbers of columns, or some with
+            and some without numbers or a second molecule.
     """
     widths = sorted({record.atoms.shape[1] for record in records})
     if len(widths) != 1:
@@ -81,9 +90,28 @@ def collate(records: Sequence[MoleculeRecord], *, self_loops: bool = True) -> Mo
     present = np.flatnonzero(counts[:_NO_EDGE]).astype(np.uint8)
     place = np.full(_NO_EDGE + 1, len(present), dtype=np.uint8)
     place[present] = np.arange(len(present))
+    numbers = _of_all(records, "numbers")
+    seconds = _of_all(records, "partner")
+    partners = partner_index = None
+    if seconds:
+        distinct = {id(second): second for second in seconds}
+        order = {key: place for place, key in enumerate(distinct)}
+        partners = collate(list(distinct.values()), self_loops=self_loops)
+        partner_index = torch.tensor([order[id(second)] for second in seconds])
     return MoleculeBatch(
         torch.from_numpy(x),
         graphs,
         torch.from_numpy(place[pairs]),
         torch.from_numpy(present),
+        torch.from_numpy(np.stack(numbers)) if numbers else None,
+        partners,
+        partner_index,
     )
+
+
+def _of_all(records: Sequence[MoleculeRecord], name: str) -> list[Any]:
+    """What every record has, or nothing where none has it."""
+    parts = [part for record in records if (part := getattr(record, name)) is not None]
+    if parts and len(parts) != len(records):
+        raise ValueError(f"records: {len(parts)} of {len(records)} have {name}, expected all")
+    return parts

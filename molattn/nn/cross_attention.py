@@ -1,0 +1,104 @@
+"""Attention from the nodes of one graph to those of another."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .edge_attention import EdgeAttentionConv
+from .functional import DenseRows, normalise, score
+
+__all__ = ["CrossAttention"]
+
+
+class CrossAttention(nn.Module):
+    r"""A residual block in which each node attends to all nodes of another graph.
+
+    .. math::
+        h &= x + \mathrm{attention}(\mathrm{LN}_x(x), \mathrm{LN}_y(y)) \\
+        x' &= h + \mathrm{FF}(\mathrm{LN}(h))
+
+    (pre-norm, Xiong et al. 2020; between two sequences, Vaswani et al. 2017, section 3.2.3). The
+    attention is that of :class:`~molattn.nn.EdgeAttentionConv` on the bipartite graph of all pairs,
+    computed densely.
+
+    Args:
+        channels: Width of the nodes of either graph.
+        heads: Number of heads.
+        score: See :func:`molattn.nn.functional.score`.
+        combine: See :class:`molattn.nn.heads.HeadCombine`.
+        expansion: Hidden width of the feed-forward network, in ``channels``.
+        dropout: Probability with which a channel of either branch is dropped in training.
+        attention_dropout: Probability with which a weight is dropped in training.
+
+    Shapes:
+        - **x**: ``[B, L, channels]``, receivers
+        - **y**: ``[B, S, channels]``, senders
+        - **y_mask**: ``bool [B, S]``, true where there is a node; None = everywhere
+        - **output**: ``[B, L, channels]``
+
+    Raises:
+        ValueError: An option or shape that does not fit.
+
+    Example:
+        >>> import torch
+        >>> CrossAttention(8, 2)(torch.randn(1, 3, 8), torch.randn(1, 5, 8)).shape
+        torch.Size([1, 3, 8])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int = 1,
+        *,
+        score: str = "scaled_dot",
+        combine: str = "linear",
+        expansion: int = 2,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.conv = EdgeAttentionConv(
+            (channels, channels),
+            channels,
+            heads,
+            score=score,
+            combine=combine,
+            dropout=attention_dropout,
+            root_weight=False,  # the residual branch carries the receiver itself
+        )
+        self.norm_x = nn.LayerNorm(channels)
+        self.norm_y = nn.LayerNorm(channels)
+        self.norm_ff = nn.LayerNorm(channels)
+        self.ff = nn.Sequential(
+            nn.Linear(channels, expansion * channels),
+            nn.SiLU(),
+            nn.Linear(expansion * channels, channels),
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
+        """Update the nodes ``x`` by what they find in ``y``; see the class for the shapes."""
+        channels = self.conv.out_channels
+        for name, given in (("x", x), ("y", y)):
+            if given.dim() != 3 or given.size(-1) != channels or given.size(0) != x.size(0):
+                raise ValueError(
+                    f"{name}: got {tuple(given.shape)}, expected [{x.size(0)}, nodes, {channels}]"
+                )
+        if y_mask is not None and y_mask.shape != y.shape[:2]:
+            raise ValueError(f"y_mask: got {tuple(y_mask.shape)}, expected {tuple(y.shape[:2])}")
+        x = x + self.dropout(self.attend(self.norm_x(x), self.norm_y(y), y_mask))
+        return x + self.dropout(self.ff(self.norm_ff(x)))
+
+    def attend(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
+        """The attention alone: what ``self.conv`` gives for the edges of all pairs."""
+        conv = self.conv
+        query, key, value = (
+            part.unflatten(-1, (conv.heads, -1)).transpose(1, 2)  # [B, H, nodes, C]
+            for part in conv.project((y, x))
+        )
+        rate = conv.head_score
+        logits = score(query, key, conv.score, weight=rate.weight, vector=rate.vector)
+        rows = DenseRows(None if y_mask is None else y_mask[:, None, None, :])
+        weights = normalise(logits, rows, conv.temperature)
+        weights = F.dropout(weights, conv.dropout, self.training)
+        out = conv.head_combine((weights @ value).transpose(1, 2))
+        return out if conv.bias is None else out + conv.bias

@@ -1,0 +1,88 @@
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from rdkit import Chem
+from rdkit.Chem import AllChem, Descriptors
+
+from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descriptor_matrix
+from molattn.chem.parse import parse_smiles
+from molattn.errors import InputError, SmilesError
+
+SMILES = [
+    "CCO",
+    "c1ccccc1C(=O)N",
+    "C[C@H](N)C(=O)O",
+    "CC(N)C(=O)O",
+    "F/C=C/Cl",
+    "CC1CC(C)C1",
+    "CC(=O)[O-].[Na+]",
+    "O=C1NC(=O)C(c2ccccc2)(c2ccccc2)N1",
+]
+
+
+def test_descriptors_are_those_of_rdkit():
+    ours = descriptor_matrix(SMILES, DescriptorCalculator(DESCRIPTORS))
+    for row, text in zip(ours, SMILES, strict=True):
+        theirs = Descriptors.CalcMolDescriptors(Chem.MolFromSmiles(text))
+        expected = [theirs[name] for name in DESCRIPTORS]
+        np.testing.assert_allclose(row, np.array(expected, dtype=np.float32), rtol=1e-6)
+    assert {"Ipc", "AvgIpc"} == {name for name, _ in Descriptors.descList} - set(DESCRIPTORS)
+
+
+def test_a_descriptor_has_its_value_whatever_stands_beside_it():
+    mol = parse_smiles("CC(O)c1ccncc1")
+    all_of_them = DescriptorCalculator(DESCRIPTORS)(mol)
+    for name in ("NumUnspecifiedAtomStereoCenters", "SPS", "MaxPartialCharge", "qed"):
+        (alone,) = DescriptorCalculator((name,))(mol)
+        assert alone == all_of_them[DESCRIPTORS.index(name)]
+
+
+def test_counts_are_logarithms_of_those_of_rdkit():
+    calculator = DescriptorCalculator(("MolWt",), 512)
+    numbers = calculator(parse_smiles(SMILES[1]))
+    assert len(numbers) == len(calculator) == 513
+    counts = AllChem.GetHashedMorganFingerprint(Chem.MolFromSmiles(SMILES[1]), 2, 512)
+    ours = np.rint(np.expm1(numbers[1:])).astype(int)
+    assert {int(p): int(ours[p]) for p in np.flatnonzero(ours)} == counts.GetNonzeroElements()
+
+
+def test_undefined_descriptors_are_missing_and_silent(capfd):
+    odd = ["[Na+].[Cl-]", "[He]", "*", "[2H][2H]", "[U]"]
+    rows = descriptor_matrix(odd, DescriptorCalculator(DESCRIPTORS, 64))
+    assert rows.dtype == np.float32
+    assert np.isnan(rows[0, DESCRIPTORS.index("BCUT2D_MWHI")])
+    assert np.isnan(rows[3, DESCRIPTORS.index("SPS")])
+    assert not np.isinf(rows).any()
+    assert np.isfinite(rows[:, DESCRIPTORS.index("MolWt")]).all()
+    assert tuple(capfd.readouterr()) == ("", "")
+
+
+def test_no_number_of_a_long_chain_overflows():
+    numbers = DescriptorCalculator(DESCRIPTORS)(parse_smiles("C" * 200))
+    assert np.isfinite(numbers).all()
+
+
+def test_equal_texts_give_equal_rows_in_order():
+    rows = descriptor_matrix(["CCO", "C", "CCO"], DescriptorCalculator(("HeavyAtomCount",)))
+    np.testing.assert_array_equal(rows, [[3], [1], [3]])
+
+
+def test_a_descriptor_that_rdkit_lacks_is_refused_by_name():
+    with pytest.raises(InputError, match=r"RDKit 20.* has no 'MolWeight'"):
+        DescriptorCalculator(("MolWt", "MolWeight"))
+
+
+def test_what_is_no_molecule_is_refused():
+    with pytest.raises(SmilesError):
+        descriptor_matrix(["CCO", "nonsense"], DescriptorCalculator((), 64))
+
+
+def test_a_calculator_that_has_calculated_can_be_copied():
+    calculator = DescriptorCalculator(("MolWt",), 64)
+    mol = parse_smiles("CCO")
+    expected = calculator(mol)
+    for other in (copy.deepcopy(calculator), pickle.loads(pickle.dumps(calculator))):
+        assert other == calculator
+        np.testing.assert_array_equal(other(mol), expected)

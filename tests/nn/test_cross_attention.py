@@ -1,0 +1,85 @@
+import pytest
+import torch
+
+from molattn.nn.cross_attention import CrossAttention
+from molattn.nn.functional import SCORES
+from molattn.nn.heads import COMBINES
+
+SIZES = [(3, 5), (1, 1), (4, 1), (1, 2)]
+
+
+def blocks(sizes, channels=8):
+    """Nodes of pairs of graphs, padded, with what is padding full of large numbers."""
+    longest = [max(n) for n in zip(*sizes, strict=True)]
+    x, y = (torch.full((len(sizes), n, channels), 1e3, dtype=torch.float64) for n in longest)
+    mask = torch.zeros(len(sizes), longest[1], dtype=torch.bool)
+    for place, (n, m) in enumerate(sizes):
+        x[place, :n], y[place, :m] = torch.randn(n, channels), torch.randn(m, channels)
+        mask[place, :m] = True
+    return x, y, mask
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+@pytest.mark.parametrize("score", SCORES)
+def test_dense_attention_is_that_of_the_layer_on_all_pairs_as_edges(score, combine):
+    block = CrossAttention(8, 2, score=score, combine=combine).double()
+    torch.nn.init.normal_(block.conv.bias)
+    x, y, mask = blocks(SIZES)
+    dense = block.attend(x, y, mask)
+    for place, (n, m) in enumerate(SIZES):
+        pairs = torch.cartesian_prod(torch.arange(m), torch.arange(n)).t()
+        ours, theirs = x[place, :n], y[place, :m]
+        expected = block.conv((theirs, ours), pairs)
+        torch.testing.assert_close(dense[place, :n], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_order_of_senders_does_not_matter_and_receivers_follow_theirs():
+    block = CrossAttention(8, 2, score="gatv2").double()
+    x, y, _ = blocks([(4, 6), (4, 6)])
+    out = block(x, y)
+    torch.testing.assert_close(block(x, y[:, torch.randperm(6)]), out, rtol=0, atol=1e-12)
+    order = torch.randperm(4)
+    torch.testing.assert_close(block(x[:, order], y), out[:, order], rtol=0, atol=1e-12)
+
+
+def test_a_pair_is_the_same_in_any_batch():
+    block = CrossAttention(8, 2).double()
+    x, y, mask = blocks(SIZES)
+    together = block(x, y, mask)
+    for place, (n, m) in enumerate(SIZES):
+        alone = block(x[place : place + 1, :n], y[place : place + 1, :m])
+        torch.testing.assert_close(together[place, :n], alone[0], rtol=0, atol=1e-12)
+
+
+def test_gradients_are_finite_and_stay_within_a_pair():
+    block = CrossAttention(8, 2, score="additive").double()
+    x, y, mask = blocks(SIZES)
+    x.requires_grad_(), y.requires_grad_()
+    block(x, y, mask)[1, :1].sum().backward()
+    for tensor, sizes in ((x, [n for n, _ in SIZES]), (y, [m for _, m in SIZES])):
+        assert tensor.grad.isfinite().all()
+        assert (tensor.grad[[0, 2, 3]] == 0).all()
+        assert (tensor.grad[1, sizes[1] :] == 0).all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in block.parameters())
+
+
+def test_a_graph_with_nobody_to_attend_to_is_left_to_itself():
+    block = CrossAttention(8, 2).double()
+    x, y, _ = blocks([(2, 3)])
+    nothing = block.attend(x, y, torch.zeros(1, 3, dtype=torch.bool))
+    torch.testing.assert_close(nothing, block.conv.bias.expand_as(nothing))
+
+
+@pytest.mark.parametrize(
+    "x, y, mask",
+    [
+        ((1, 2, 8), (2, 2, 8), None),
+        ((1, 2, 8), (1, 2, 4), None),
+        ((2, 8), (2, 8), None),
+        ((1, 2, 8), (1, 2, 8), (1, 3)),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(x, y, mask):
+    mask = None if mask is None else torch.ones(mask, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"got .* expected"):
+        CrossAttention(8, 2)(torch.zeros(x), torch.zeros(y), mask)
