@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from .errors import InputError as InputError
     from .errors import MolattnError as MolattnError
     from .errors import SmilesError as SmilesError
+    from .estimators import MolAttnClassifier as MolAttnClassifier
+    from .estimators import MolAttnRegressor as MolAttnRegressor
     from .model import MolAttn as MolAttn
     from .model import MolAttnConfig as MolAttnConfig
     from .molecules import from_mol as from_mol
@@ -21,6 +23,8 @@ _HOMES = {
     "InputError": "errors",
     "MolattnError": "errors",
     "SmilesError": "errors",
+    "MolAttnClassifier": "estimators",
+    "MolAttnRegressor": "estimators",
     "MolAttn": "model",
     "MolAttnConfig": "model",
     "from_mol": "molecules",

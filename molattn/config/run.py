@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, get_origin, get_type_hints
 
 from molattn.config.architecture import ArchitectureConfig
 from molattn.config.checks import option
 from molattn.config.data import DataConfig
 from molattn.config.optimisation import OptimisationConfig
 from molattn.config.report import ReportConfig
-from molattn.errors import InputError
+from molattn.errors import InputError, quoted
 
-__all__ = ["CONFIG_SECTIONS", "TrainConfig", "changed_options"]
+__all__ = ["CONFIG_SECTIONS", "TrainConfig", "changed_options", "option_places"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,31 @@ class TrainConfig:
             )
         return cls(config["file"], **sections)
 
+    @classmethod
+    def from_options(cls, file: str, options: Mapping[str, Any]) -> "TrainConfig":
+        """Make a run of options by name, as keyword arguments of Python give them.
+
+        Args:
+            file: The table.
+            options: Options of any section; the others keep their defaults. Where an option is
+                several values, a list of them or one alone will do.
+
+        Raises:
+            InputError: An unknown option, or a value that an option cannot have.
+        """
+        places = option_places()
+        sections: dict[str, dict[str, Any]] = {section: {} for section in CONFIG_SECTIONS}
+        for name, value in options.items():
+            if name not in places:
+                close = get_close_matches(name, places, n=1)
+                hint = f", did you mean {quoted(close[0])}?" if close else ""
+                raise InputError(f"unknown option {quoted(name)}{hint}")
+            section, kind = places[name]
+            if get_origin(kind) is tuple:
+                value = (value,) if isinstance(value, str | float | int) else tuple(value or ())
+            sections[section][name] = value
+        return cls(file, **{name: CONFIG_SECTIONS[name](**sections[name]) for name in sections})
+
 
 CONFIG_SECTIONS = {
     "data": DataConfig,
@@ -77,6 +103,15 @@ CONFIG_SECTIONS = {
     "report": ReportConfig,
 }
 """Sections of a :class:`TrainConfig`, and of a config file."""
+
+
+def option_places() -> dict[str, tuple[str, Any]]:
+    """Return the section and the type of each option of a run, by its name."""
+    return {
+        name: (section, kind)
+        for section, config in CONFIG_SECTIONS.items()
+        for name, kind in get_type_hints(config).items()
+    }
 
 
 def changed_options(
