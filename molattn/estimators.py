@@ -136,8 +136,8 @@ class _MolAttnEstimator(BaseEstimator):
             named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
             table = replace(table, tasks=named)
         parts = _parts(table, config)
-        self.model_, self.history_ = train_model(config, table, parts)
-        self.n_iter_ = len(self.history_.epochs)
+        self.model_, self.histories_ = train_model(config, table, parts)
+        self.n_iter_ = max(len(history.epochs) for history in self.histories_)
         self.n_features_in_ = 1
         vars(self).pop("feature_names_in_", None)
         if column is not None:
@@ -174,8 +174,8 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
 
     Attributes:
         model_: The trained :class:`molattn.MolAttn`.
-        history_: How training went (:class:`molattn.optimise.History`).
-        n_iter_: Epochs trained.
+        histories_: How training went, for each member (:class:`molattn.optimise.History`).
+        n_iter_: Epochs trained, of several members the most.
         n_features_in_: 1, the SMILES.
         feature_names_in_: The column's name, if ``fit`` got a frame.
 
@@ -241,8 +241,8 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
     Attributes:
         classes_: The labels, sorted.
         model_: The trained :class:`molattn.MolAttn`.
-        history_: How training went (:class:`molattn.optimise.History`).
-        n_iter_: Epochs trained.
+        histories_: How training went, for each member (:class:`molattn.optimise.History`).
+        n_iter_: Epochs trained, of several members the most.
         n_features_in_: 1, the SMILES.
         feature_names_in_: The column's name, if ``fit`` got a frame.
     """
