@@ -28,7 +28,6 @@ from molattn.device import check_device
 from molattn.errors import InputError, MolattnError
 from molattn.losses import TaskLoss
 from molattn.model import MolAttn
-from molattn.molecule_numbers import number_scaling
 from molattn.optimise import (
     Epoch,
     History,
@@ -37,9 +36,9 @@ from molattn.optimise import (
     new_optimiser,
     write_history,
 )
-from molattn.outputs import target_scaling
 from molattn.progress import TrainingProgress
 from molattn.reproducible import seeded, threads
+from molattn.scaling import scale_by
 
 __all__ = ["ABOUT", "epochs_done", "fit"]
 
@@ -89,8 +88,7 @@ def fit(
     check_device(config.device)
     if model.config.members != 1:
         raise ValueError(f"model: got {model.config.members} members, expected one at a time")
-    model.set_target_scaling(*target_scaling(train.targets, model.config.tasks))
-    model.set_feature_scaling(*number_scaling(train.records, train.features))
+    scale_by(model, train)
     best = _KeepBest(config.patience)
     callbacks: list[Callback] = [best]
     if console is not None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .task import Task, output_slices
 
-__all__ = ["in_units", "mean_of_members", "set_scaling", "target_scaling"]
+__all__ = ["in_units", "mean_of_members", "set_scaling"]
 
 
 def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
@@ -81,33 +81,3 @@ def set_scaling(
     mean_buffer.copy_(values[0])
     scale_buffer.copy_(values[1])
     return values[0].tolist(), values[1].tolist()
-
-
-def target_scaling(
-    targets: NDArray[np.float64], tasks: Sequence[Task]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and standard deviation of each target over its labels.
-
-    A classification gets mean 0 and scale 1, and a target that does not vary the scale 1.
-
-    Args:
-        targets: ``[n, T]``, NaN where missing, some label in every column.
-        tasks: The T tasks.
-    """
-    mean, scale = _column_scaling(targets)
-    is_number = np.array([task.kind == "regression" for task in tasks])
-    return np.where(is_number, mean, 0.0), np.where(is_number, scale, 1.0)
-
-
-def _column_scaling(
-    values: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and standard deviation of each column, 1 where it does not vary.
-
-    Args:
-        values: ``[n, C]``, NaN where missing, some value in every column.
-    """
-    mean, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-    # Equal labels leave rounding noise, not zero, for a standard deviation.
-    varies = scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
-    return mean, np.where(varies, scale, 1.0)

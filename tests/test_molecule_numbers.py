@@ -12,9 +12,10 @@ from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descript
 from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
 from molattn.errors import InputError
 from molattn.model import MolAttn, MolAttnConfig
-from molattn.molecule_numbers import CLIP, number_scaling, scaled_numbers
+from molattn.molecule_numbers import CLIP, scaled_numbers
 from molattn.predict import predict_table
 from molattn.record import MoleculeRecord
+from molattn.scaling import number_scaling
 from molattn.training import train
 
 SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.0)
@@ -68,20 +69,6 @@ def test_what_is_calculated_is_cut_off_and_what_is_given_is_not():
     values = torch.tensor([[100.0, 100.0, torch.nan], [-100.0, -100.0, 1.0]])
     scaled = scaled_numbers(values, torch.zeros(3), torch.ones(3), given=1)
     assert scaled.tolist() == [[100.0, CLIP, 0.0], [-100.0, -CLIP, 1.0]]
-
-
-def test_scaling_by_parts_is_scaling_of_the_whole(monkeypatch):
-    rng = np.random.default_rng(0)
-    values = rng.normal(300.0, 2.0, (23, 3)).astype(np.float32)
-    features = rng.normal(size=(23, 2))
-    nothing = np.zeros((1, 1), dtype=np.uint8)
-    partner = MoleculeRecord(nothing, nothing, np.ones(1, dtype=np.float32))
-    records = [MoleculeRecord(nothing, nothing, row, partner) for row in values]
-    monkeypatch.setattr("molattn.molecule_numbers._ROWS_AT_ONCE", 5)
-    mean, scale = number_scaling(records, features)
-    whole = np.hstack([features, values, np.ones((23, 1))])
-    np.testing.assert_allclose(mean, whole.mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(scale[:5], whole.std(axis=0)[:5], rtol=1e-6)
 
 
 def test_a_loaded_model_predicts_the_same_in_every_way(run, tmp_path):
