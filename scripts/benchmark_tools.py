@@ -156,15 +156,11 @@ def write_smiles(path: Path, smiles: Sequence[str]) -> Path:
 
 
 def test_score(problem: Problem, output: Path) -> float:
-    """Score what a tool predicted of the test rows; the last column of numbers is taken."""
+    """Score what a tool predicted of the test rows."""
     with output.open(newline="", encoding="utf-8") as file:
         header, *lines = csv.reader(file)
-    column = next(
-        place
-        for place, name in enumerate(header)
-        if name in ("y_predicted", "y_probability", "y", "pred_0")
-        and name != ("y_predicted" if problem.task.kind == "binary" else "")
-    )
+    names = ("y_probability", "y_predicted", "y")  # the last is Chemprop's
+    column = header.index(next(name for name in names if name in header))
     guess = np.array([[float(line[column])] for line in lines])
     truth = np.array([[label] for _, label in problem.rows["test"]])
     return score_tasks(guess, truth, [problem.task]).tasks["y"][_SCORES[problem.task.kind][0]]
@@ -190,6 +186,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--molecules", type=int, default=5000, help="how many to predict")
     arguments = parser.parse_args()
+    if arguments.molecules <= _START_ROWS:
+        parser.error(f"--molecules: got {arguments.molecules}, expected more than {_START_ROWS}")
     tools = [molattn(arguments.epochs)]
     if arguments.chemprop:
         tools.append(chemprop(arguments.chemprop, arguments.epochs))
