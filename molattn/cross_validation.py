@@ -13,8 +13,9 @@ from rich.table import Table as TextTable
 from molattn.config import TrainConfig
 from molattn.config_file import write_config_file
 from molattn.dataset import TrainingTable
+from molattn.page import write_fold_page
 from molattn.report import score_run, write_run
-from molattn.run_folder import CONFIG_FILE, RESULT_FILE, has_checkpoint, run_folder
+from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, has_checkpoint, run_folder
 from molattn.table import open_table, write_table
 from molattn.training import changed_data, read_rows, train
 
@@ -71,7 +72,8 @@ def cross_validate(
     """Train and score a model for each round; finished rounds in the folder are kept.
 
     The folder gets the folder of each round's run, ``metrics.json`` with the scores of all rounds,
-    their means and standard deviations, and ``predictions.csv`` with every round's test rows.
+    their means and standard deviations, ``report.html`` with the same, and ``predictions.csv`` with
+    every round's test rows.
 
     Args:
         config: The table, the network and how to train it, with a number of folds.
@@ -100,6 +102,7 @@ def cross_validate(
         done.append(_scores(place, rows))
     summary = _summary(todo, done)
     _write_predictions(todo, folder)
+    write_fold_page(config, summary, folder / PAGE_FILE)
     text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
     (folder / RESULT_FILE).write_text(text, encoding="utf-8")
     return summary

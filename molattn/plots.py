@@ -1,6 +1,7 @@
 """Figures of a run: how it learned, and how its predictions compare with the labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,9 +12,17 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from molattn.metrics import Scores
 from molattn.optimise import History
-from molattn.task import Task, output_slices
+from molattn.task import Task, TaskKind, output_slices
 
-__all__ = ["calibration_plot", "learning_curve", "parity_plot", "roc_pr_plot", "target_label"]
+__all__ = [
+    "COLOURS",
+    "calibration_plot",
+    "learning_curve",
+    "parity_plot",
+    "roc_pr_plot",
+    "target_label",
+    "task_plots",
+]
 
 Array = NDArray[np.float64]
 
@@ -21,8 +30,23 @@ _MOST_PANELS = 12
 _MOST_CLASS_TASKS = 6
 _MOST_CURVES = 8
 _BINS = 10
-_COLOURS = {"training": "#7f8c9b", "validation": "#c2410c", "points": "#1d4ed8"}
-_CURVES = ["#1d4ed8", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#b45309", "#be185d", "#4d7c0f"]
+_MOST_VECTOR_POINTS = 2000  # beyond, points are drawn as one picture
+
+# Told apart by whoever does not see all colours (Okabe and Ito 2008), the yellow left out.
+COLOURS = {
+    "blue": "#0072b2",
+    "vermillion": "#d55e00",
+    "green": "#009e73",
+    "purple": "#cc79a7",
+    "orange": "#e69f00",
+    "sky": "#56b4e9",
+    "black": "#000000",
+    "grey": "#767676",
+}
+"""Every colour that a plot has, by name."""
+_CURVES = [COLOURS[name] for name in COLOURS if name != "grey"]
+_LINES = ["-", "--"]
+_FAINT = {"color": COLOURS["grey"], "linewidth": 1, "zorder": 0}
 
 
 def learning_curve(histories: Sequence[History]) -> Figure:
@@ -37,14 +61,14 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     for place, history in enumerate(histories):
         epochs = [epoch.epoch for epoch in history.epochs]
         marker = "o" if len(epochs) == 1 else None
-        for name, losses in (
-            ("training", [epoch.train_loss for epoch in history.epochs]),
-            ("validation", [epoch.validation_loss for epoch in history.epochs]),
+        for name, colour, line, losses in (
+            ("training", "blue", "--", [epoch.train_loss for epoch in history.epochs]),
+            ("validation", "vermillion", "-", [epoch.validation_loss for epoch in history.epochs]),
         ):
             label = None if place else name
-            axes.plot(epochs, losses, color=_COLOURS[name], label=label, marker=marker)
+            axes.plot(epochs, losses, line, color=COLOURS[colour], label=label, marker=marker)
         label = None if place else f"best epoch ({best})"
-        axes.axvline(history.best, color="0.6", linestyle=":", label=label)
+        axes.axvline(history.best, color=COLOURS["grey"], linestyle=":", label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
     axes.yaxis.set_major_formatter("{x:g}")
@@ -95,23 +119,8 @@ def roc_pr_plot(
     figure = Figure(figsize=(9, 4.5 * len(shown)), layout="constrained")
     for row, (task, guess, truth) in enumerate(shown):
         roc, pr = (figure.add_subplot(len(shown), 2, 2 * row + place) for place in (1, 2))
-        roc.plot([0, 1], [0, 1], color="0.6", linewidth=1, zorder=0)
-        curves = _curves(task, guess, truth)
-        for (label, chances, is_class), colour in zip(curves, _CURVES, strict=False):
-            wrong, found, _ = roc_curve(is_class, chances)
-            roc.plot(wrong, found, color=colour, label=label)
-            precision, recall, _ = precision_recall_curve(is_class, chances)
-            pr.plot(recall, precision, color=colour, label=label, drawstyle="steps-post")
-            pr.axhline(is_class.mean(), color=colour, linewidth=0.8, linestyle=":")
-        given = scores[task.name]
-        name, count = _plain(target_label(task)), given["count"]
-        roc.set_title(f"{name}   ROC-AUC {_figure(given, 'roc_auc')}   n = {count}", fontsize=10)
-        pr.set_title(f"{name}   PR-AUC {_figure(given, 'pr_auc')}", fontsize=10)
-        roc.set(xlabel="false positive rate", ylabel="true positive rate")
-        pr.set(xlabel="recall", ylabel="precision (dotted: by chance)")
-        for axes in (roc, pr):
-            axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-            _legend_or_reason(axes, bool(curves))
+        _roc(roc, task, guess, truth, scores[task.name])
+        _precision_recall(pr, task, guess, truth, scores[task.name])
     return figure
 
 
@@ -138,18 +147,36 @@ def calibration_plot(
         row, column = divmod(place, columns)
         axes = figure.add_subplot(grid[2 * row, column])
         below = figure.add_subplot(grid[2 * row + 1, column], sharex=axes)
-        if task.kind == "binary":
-            confidence, right = guess[:, 0], truth == 1
-            what = f"probability of class {task.classes[1]}"
-        else:
-            confidence, right = guess.max(axis=1), guess.argmax(axis=1) == truth
-            what = "probability of the likeliest class"
-        _calibration(axes, below, confidence, right)
-        given = scores[task.name]
-        title = f"{target_label(task)}   ECE {_figure(given, 'ece')}   n = {given['count']}"
-        axes.set_title(_plain(title), fontsize=10)
-        below.set_xlabel(_plain(what))
+        _calibration(axes, below, task, guess, truth, scores[task.name])
     return figure
+
+
+def task_plots(
+    prediction: Array, target: Array, tasks: Sequence[Task], scores: Mapping[str, Scores]
+) -> Iterator[tuple[Task, dict[str, Figure]]]:
+    """Yield each task with its plots, a figure each, named by what they show.
+
+    Args:
+        prediction: ``[n, outputs]``.
+        target: ``[n, T]``, NaN where missing.
+        tasks: The T tasks.
+        scores: Their scores, for the titles.
+    """
+    for task, guess, truth in _shown(prediction, target, tasks, set(get_args(TaskKind))):
+        given = scores[task.name]
+        if task.kind == "regression":
+            figure = Figure(figsize=(4.5, 4.5), layout="constrained")
+            _parity(figure.add_subplot(), truth, guess[:, 0], target_label(task), given)
+            yield task, {"Predicted against measured": figure}
+            continue
+        roc, pr, calibration = (Figure(figsize=(4.5, 4.5), layout="constrained") for _ in range(3))
+        _roc(roc.add_subplot(), task, guess, truth, given)
+        _precision_recall(pr.add_subplot(), task, guess, truth, given)
+        grid = calibration.add_gridspec(2, 1, height_ratios=[4, 1])
+        axes = calibration.add_subplot(grid[0])
+        below = calibration.add_subplot(grid[1], sharex=axes)
+        _calibration(axes, below, task, guess, truth, given)
+        yield task, {"ROC curve": roc, "Precision and recall": pr, "Calibration": calibration}
 
 
 def target_label(task: Task) -> str:
@@ -170,8 +197,10 @@ def _shown(
 
 
 def _parity(axes: Axes, target: Array, prediction: Array, label: str, scores: Scores) -> None:
-    axes.scatter(target, prediction, s=14, alpha=0.6, color=_COLOURS["points"], linewidths=0)
-    axes.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=1, zorder=0)
+    many = len(target) > _MOST_VECTOR_POINTS
+    colour = COLOURS["blue"]
+    axes.scatter(target, prediction, 14, colour, alpha=0.6, linewidths=0, rasterized=many)
+    axes.axline((0.0, 0.0), slope=1.0, **_FAINT)
     values = np.concatenate([target, prediction, np.zeros(0 if len(target) else 1)])
     margin = 0.05 * (values.max() - values.min()) or 1.0
     limits = (values.min() - margin, values.max() + margin)
@@ -180,6 +209,39 @@ def _parity(axes: Axes, target: Array, prediction: Array, label: str, scores: Sc
     axes.set_ylabel(f"predicted {_plain(label)}")
     rmse, mae, r2 = (_figure(scores, key) for key in ("rmse", "mae", "r2"))
     axes.set_title(f"RMSE {rmse}   MAE {mae}   R² {r2}   n = {scores['count']}", fontsize=10)
+
+
+def _roc(axes: Axes, task: Task, guess: Array, truth: Array, scores: Scores) -> None:
+    axes.plot([0, 1], [0, 1], **_FAINT)
+    curves = _curves(task, guess, truth)
+    for (label, chances, is_class), style in zip(curves, _styles(), strict=False):
+        wrong, found, _ = roc_curve(is_class, chances)
+        axes.plot(wrong, found, label=label, **style)
+    name, score, count = _plain(target_label(task)), _figure(scores, "roc_auc"), scores["count"]
+    axes.set_title(f"{name}   ROC-AUC {score}   n = {count}", fontsize=10)
+    _unit_square(axes, "false positive rate", "true positive rate")
+    _legend_or_reason(axes, bool(curves))
+
+
+def _precision_recall(axes: Axes, task: Task, guess: Array, truth: Array, scores: Scores) -> None:
+    curves = _curves(task, guess, truth)
+    for (label, chances, is_class), style in zip(curves, _styles(), strict=False):
+        precision, recall, _ = precision_recall_curve(is_class, chances)
+        axes.plot(recall, precision, label=label, drawstyle="steps-post", **style)
+        axes.axhline(is_class.mean(), color=style["color"], linewidth=0.8, linestyle=":")
+    name, score = _plain(target_label(task)), _figure(scores, "pr_auc")
+    axes.set_title(f"{name}   PR-AUC {score}", fontsize=10)
+    _unit_square(axes, "recall", "precision (dotted: by chance)")
+    _legend_or_reason(axes, bool(curves))
+
+
+def _unit_square(axes: Axes, x: str, y: str) -> None:
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal", xlabel=x, ylabel=y)
+
+
+def _styles() -> list[dict[str, Any]]:
+    """Return how to draw each of several curves; colours come again with another line."""
+    return [{"color": colour, "linestyle": line} for line in _LINES for colour in _CURVES]
 
 
 def _curves(task: Task, guess: Array, truth: Array) -> list[tuple[str, Array, NDArray[np.bool_]]]:
@@ -194,7 +256,15 @@ def _curves(task: Task, guess: Array, truth: Array) -> list[tuple[str, Array, ND
     return curves[:_MOST_CURVES]
 
 
-def _calibration(axes: Axes, below: Axes, confidence: Array, right: NDArray[np.bool_]) -> None:
+def _calibration(
+    axes: Axes, below: Axes, task: Task, guess: Array, truth: Array, scores: Scores
+) -> None:
+    if task.kind == "binary":
+        confidence, right = guess[:, 0], truth == 1
+        what = f"probability of class {task.classes[1]}"
+    else:
+        confidence, right = guess.max(axis=1), guess.argmax(axis=1) == truth
+        what = "probability of the likeliest class"
     edges = np.linspace(0.0, 1.0, _BINS + 1)
     bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
     counts = np.bincount(bins, minlength=_BINS)
@@ -203,21 +273,24 @@ def _calibration(axes: Axes, below: Axes, confidence: Array, right: NDArray[np.b
         np.bincount(bins, weights=values, minlength=_BINS)[some] / counts[some]
         for values in (confidence, right.astype(float))
     )
-    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, zorder=0)
-    axes.plot(said, seen, color=_COLOURS["points"], marker="o", markersize=4)
+    axes.plot([0, 1], [0, 1], **_FAINT)
+    axes.plot(said, seen, color=COLOURS["blue"], marker="o", markersize=4)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="observed frequency")
     axes.tick_params(labelbottom=False)
     below.bar(
-        edges[:-1], counts / max(1, counts.sum()), 1 / _BINS, align="edge", color="0.75", ec="w"
+        edges[:-1], counts / max(1, counts.sum()), 0.9 / _BINS, align="edge", color=COLOURS["grey"]
     )
     below.set_ylabel("share")
+    title = f"{target_label(task)}   ECE {_figure(scores, 'ece')}   n = {scores['count']}"
+    axes.set_title(_plain(title), fontsize=10)
+    below.set_xlabel(_plain(what))
 
 
 def _legend_or_reason(axes: Axes, has_curves: bool) -> None:
     if has_curves:
         axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8)
     else:
-        axes.text(0.5, 0.5, "one class only", ha="center", va="center", color="0.4")
+        axes.text(0.5, 0.5, "one class only", ha="center", va="center", color=COLOURS["grey"])
 
 
 def _plain(text: str) -> str:

@@ -19,6 +19,7 @@ from molattn.baselines import constant_prediction, forest_prediction
 from molattn.config_file import write_config_file
 from molattn.metrics import Scores, TaskScores, mean_scores, score_tasks
 from molattn.optimise import write_history
+from molattn.page import HEADINGS, write_run_page
 from molattn.plots import (
     calibration_plot,
     learning_curve,
@@ -26,7 +27,7 @@ from molattn.plots import (
     roc_pr_plot,
     target_label,
 )
-from molattn.run_folder import CONFIG_FILE, RESULT_FILE, member_folders
+from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
 from molattn.table import no_formula, write_table
 from molattn.task import Task
 from molattn.training import TrainingRun
@@ -35,16 +36,6 @@ __all__ = ["RunScores", "score_run", "score_table", "write_run"]
 
 _PACKAGES = ("molattn", "torch", "torch-geometric", "lightning", "rdkit", "numpy", "scikit-learn")
 _MOST_FOREST_ROWS = 20_000  # beyond, descriptors alone would take many minutes
-_HEADINGS = {
-    "regression": {"rmse": "RMSE", "mae": "MAE", "r2": "R²", "spearman": "Spearman"},
-    "classification": {
-        "roc_auc": "ROC-AUC",
-        "pr_auc": "PR-AUC",
-        "mcc": "MCC",
-        "brier": "Brier",
-        "ece": "ECE",
-    },
-}
 
 
 class RunScores(NamedTuple):
@@ -103,7 +94,7 @@ def score_table(scores: RunScores, run: TrainingRun) -> Group:
         run: The run.
     """
     tables = []
-    for kind, headings in _HEADINGS.items():
+    for kind, headings in HEADINGS.items():
         is_number = kind == "regression"
         tasks = [task for task in run.table.tasks if (task.kind == "regression") == is_number]
         if tasks:
@@ -116,8 +107,8 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
 
     The model (``model/``), ``config.yaml``, ``metrics.json``, ``history.csv``, ``predictions.csv``
     (test rows), ``skipped.csv`` and the plots: ``learning_curve.png``, ``parity.png`` of
-    regressions, ``roc_pr.png`` and ``calibration.png`` of classifications. Of an ensemble each
-    member's history is in ``member_1/`` and so on.
+    regressions, ``roc_pr.png`` and ``calibration.png`` of classifications; and ``report.html``,
+    all of it as one page. Of an ensemble each member's history is in ``member_1/`` and so on.
 
     Args:
         run: The run.
@@ -140,8 +131,10 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
         for name, figure in _figures(run, scores):
             # Square panels leave their titles outside the figure unless it is drawn around them.
             figure.savefig(folder / name, dpi=150, bbox_inches="tight", pad_inches=0.1)
+        metrics = _metrics(run, scores)
+        write_run_page(run, scores, metrics, folder / PAGE_FILE)
     (folder / RESULT_FILE).write_text(
-        json.dumps(_metrics(run, scores), indent=2, allow_nan=False) + "\n", encoding="utf-8"
+        json.dumps(metrics, indent=2, allow_nan=False) + "\n", encoding="utf-8"
     )
 
 

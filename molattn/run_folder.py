@@ -24,6 +24,7 @@ except ImportError:  # where there are no such locks, two runs of one name must 
 
 __all__ = [
     "CONFIG_FILE",
+    "PAGE_FILE",
     "RESULT_FILE",
     "UNFINISHED",
     "free_folder",
@@ -36,6 +37,7 @@ __all__ = [
 UNFINISHED = ".unfinished"
 CONFIG_FILE = "config.yaml"
 _LOCK_FILE = ".lock"
+PAGE_FILE = "report.html"
 RESULT_FILE = "metrics.json"
 _FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a run of a cross-validation
 _MEMBER = re.compile(r"member_\d+")  # what is of one member of an ensemble alone
@@ -44,6 +46,7 @@ _CONTENTS = {
     CHECKPOINT_FILE,
     CONFIG_FILE,
     _LOCK_FILE,
+    PAGE_FILE,
     RESULT_FILE,
     "calibration.png",
     "history.csv",

@@ -1,0 +1,53 @@
+"""Molecules as pictures."""
+
+from rdkit.Chem.Draw import rdMolDraw2D
+
+from molattn.chem.parse import parse_smiles
+
+__all__ = ["ATOM_COLOURS", "draw_molecule"]
+
+ATOM_COLOURS = {
+    "nitrogen": "#1F4FD8",
+    "oxygen": "#C81E1E",
+    "sulfur": "#8A6100",
+    "phosphorus": "#B4530A",
+    "halogen": "#1A7F37",
+}
+"""The colour of each kind of atom that is not black."""
+_KINDS = {
+    7: "nitrogen",
+    8: "oxygen",
+    9: "halogen",
+    15: "phosphorus",
+    16: "sulfur",
+    17: "halogen",
+    35: "halogen",
+    53: "halogen",
+}
+
+
+def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str:
+    """Draw a molecule as SVG, on no background.
+
+    Args:
+        smiles: The molecule.
+        width: In pixels.
+        height: Likewise.
+
+    Raises:
+        SmilesError: The text is not a molecule; says why.
+    """
+    drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
+    options = drawer.drawOptions()
+    options.clearBackground = False
+    options.maxFontSize = 16
+    options.fixedBondLength = 28  # at most: small molecules are not blown up
+    options.useBWAtomPalette()
+    options.updateAtomPalette({number: _rgb(ATOM_COLOURS[kind]) for number, kind in _KINDS.items()})
+    rdMolDraw2D.PrepareAndDrawMolecule(drawer, parse_smiles(smiles))
+    drawer.FinishDrawing()
+    return drawer.GetDrawingText()
+
+
+def _rgb(colour: str) -> tuple[float, ...]:
+    return tuple(int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
