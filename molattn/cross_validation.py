@@ -13,7 +13,7 @@ from rich.table import Table as TextTable
 from molattn.config import TrainConfig
 from molattn.config_file import write_config_file
 from molattn.dataset import TrainingTable
-from molattn.page import write_fold_page
+from molattn.page import MODELS, write_fold_page
 from molattn.report import score_run, write_run
 from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, has_checkpoint, run_folder
 from molattn.table import open_table, write_table
@@ -22,12 +22,6 @@ from molattn.training import changed_data, read_rows, train
 __all__ = ["Round", "cross_validate", "rounds", "summary_table"]
 
 _JUDGED = ("test", "member", "baseline", "random_forest", "validation")
-_SHOWN = {
-    "test": "molattn",
-    "member": "one member",
-    "baseline": "constant",
-    "random_forest": "random forest",
-}
 
 
 class Round(NamedTuple):
@@ -118,7 +112,7 @@ def summary_table(summary: dict[str, Any]) -> TextTable:
     for heading in ("test", "", "score", "mean", "sd"):
         table.add_column(heading, justify="right" if heading in ("mean", "sd") else "left")
     for task in summary["test"]:
-        for judged, label in _SHOWN.items():
+        for judged, label in MODELS.items():
             for score, values in summary.get(judged, {}).get(task, {}).items():
                 table.add_row(task, label, score, f"{values['mean']:.3f}", f"{values['sd']:.3f}")
     return table

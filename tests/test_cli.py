@@ -81,6 +81,7 @@ def test_train_then_predict(run_folder, small_table, tmp_path, capsys):
         "model",
         "parity.png",
         "predictions.csv",
+        "report.html",
         "skipped.csv",
     }
     assert main(["predict", str(run_folder), str(small_table), "--output", "out.csv"]) == 0

@@ -124,6 +124,7 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
         "metrics.json",
         "predictions.csv",
         *(f"repeat_{repeat}_fold_{fold}" for repeat in (1, 2) for fold in (1, 2)),
+        "report.html",
     ]
     assert [one["seed"] for one in metrics_of(tmp_path / "cv")["folds"]] == [0, 0, 1, 1]
     shown = capsys.readouterr().out

@@ -19,7 +19,12 @@ HEADINGS = {
     },
 }
 """Scores that are shown of each kind of task, the first of them the one that sums it up."""
-MODELS = {"test": "molattn", "member": "one member", "random_forest": "random forest", "baseline": "constant"}
+MODELS = {
+    "test": "molattn",
+    "member": "one member",
+    "random_forest": "random forest",
+    "baseline": "constant",
+}
 """Who is scored on the test rows, by the name in ``metrics.json``."""
 
 
