@@ -3,7 +3,8 @@
 Batches are real molecules, drawn from Lipophilicity and ESOL where they lie beside the checkout,
 else from the bundled set. Every layer sees the same graphs, with self pairs, and gives nodes of
 one width. Printed: speed and memory, growth with the size of a molecule, and one molecule of
-1,000 atoms through an encoder. Times are interleaved medians.
+1,000 atoms through an encoder. Times are interleaved medians; each timed call follows an untimed
+one of the same layer, unless --cold.
 
     python scripts/benchmark_attention.py
     python scripts/benchmark_attention.py --device cuda --dtype bfloat16
@@ -182,14 +183,22 @@ def _constants(width: int, heads: int, codes: int, like: Tensor) -> tuple[Tensor
     return _CONSTANTS[key]
 
 
+def timed(
+    runs: Mapping[str, Callable[[], object]], options: argparse.Namespace
+) -> dict[str, float]:
+    """Median milliseconds of each run."""
+    device = torch.device(options.device)
+    return interleaved(runs, options.repeats, device, cold=options.cold)
+
+
 def speed_table(name: str, options: argparse.Namespace) -> None:
     """Times and memory of every layer on a batch of a data set."""
     batch = molecules(name, options)
     names = [n for n in LAYERS if options.compile or "compiled" not in n]
     runs = runs_on(batch, options, names)
     device = torch.device(options.device)
-    forward = interleaved({n: r.infer for n, r in runs.items()}, options.repeats, device)
-    both = interleaved({n: r.both for n, r in runs.items()}, options.repeats, device)
+    forward = timed({n: r.infer for n, r in runs.items()}, options)
+    both = timed({n: r.both for n, r in runs.items()}, options)
     saved = {n: saved_bytes(r.forward) for n, r in runs.items()}
     peak = {n: peak_bytes(r.both, device) for n, r in runs.items()}
     graph = batch.graph
@@ -218,11 +227,10 @@ def growth_table(options: argparse.Namespace) -> None:
     """How forward and backward grow with the number of atoms of a molecule."""
     names = [BASELINE, "molattn, codes of pairs"]
     sizes = [10, 20, 30, 50, 100, 200]
-    device = torch.device(options.device)
     times: list[Mapping[str, float]] = []
     for size in sizes:
         runs = runs_on(of_one_size(size, 8, options), options, names)
-        times.append(interleaved({n: r.both for n, r in runs.items()}, options.repeats, device))
+        times.append(timed({n: r.both for n, r in runs.items()}, options))
     print("\n## Growth: 8 molecules of one size, forward + backward, ms\n")
     rows = [[n, *(f"{t[n]:.2f}" for t in times), *(_exponents(sizes, times, n))] for n in names]
     ratio = [f"{t[names[0]] / t[names[1]]:.2f}" for t in times]
@@ -281,6 +289,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--allocator", choices=["steady", "default"], default="steady")
+    parser.add_argument("--cold", action="store_true", help="no untimed call before each timed one")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     options = parser.parse_args()
     allocator = with_allocator(options.allocator)
@@ -291,7 +300,8 @@ def main() -> None:
         f"torch {torch.__version__}, {options.device} {name}, {options.threads} thread(s), "
         f"{options.dtype}; allocator: {allocator}\n"
         f"width {options.width}, {options.heads} heads, {options.edge_width} edge features; "
-        f"medians of {options.repeats} interleaved rounds; x = times as fast as {BASELINE}"
+        f"medians of {options.repeats} interleaved rounds"
+        f"{', cold' if options.cold else ''}; x = times as fast as {BASELINE}"
     )
     for data in options.sets:
         speed_table(data, options)

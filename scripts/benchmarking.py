@@ -50,12 +50,23 @@ def describe(name: str) -> str:
 
 
 def interleaved(
-    runs: Mapping[str, Callable[[], object]], repeats: int, device: torch.device, warmup: int = 3
+    runs: Mapping[str, Callable[[], object]],
+    repeats: int,
+    device: torch.device,
+    warmup: int = 3,
+    *,
+    cold: bool = False,
 ) -> dict[str, float]:
-    """Median milliseconds of each run; in every round each runs once, so that drift is shared."""
+    """Median milliseconds of each run; in every round each is timed once, so that drift is shared.
+
+    Before it is timed a run is made once untimed, as layers follow layers of their kind in a model;
+    ``cold`` leaves this out, and each finds the caches full of what another left.
+    """
     times: dict[str, list[float]] = {name: [] for name in runs}
     for round_ in range(warmup + repeats):
         for name, run in runs.items():
+            if not cold:
+                run()
             _wait(device)
             start = time.perf_counter()
             run()

@@ -281,14 +281,13 @@ class CompleteGraphs:
     @cached_property
     @torch.inference_mode(False)
     def lonely_rows(self) -> tuple[Optional[Tensor], ...]:
-        """For each block, which rows have no neighbours: ``bool [B, N]``; None if none has."""
-        padded = {w for n, w in zip(self.sizes, self._width.tolist(), strict=True) if n != w}
-        return tuple(
-            ~mask.any(dim=-1)
-            if block.nodes in padded or (block.nodes == 1 and not self.self_loops)
-            else None
-            for block, mask in zip(self.blocks, self.pair_masks, strict=True)
-        )
+        """For each block, which nodes have no neighbours: ``bool [B, N]``; None if none has."""
+        if self.self_loops or 1 not in self.sizes:
+            return (None,) * len(self.blocks)
+        alone = torch.tensor(self.sizes, device=self.device) == 1
+        alone = alone[self.row_graph] & self.row_mask
+        rows = [block.rows(alone) for block in self.blocks]
+        return tuple(part if bool(part.any()) else None for part in rows)
 
     # What a node's neighbours hold.
 

@@ -6,7 +6,6 @@ from typing import NamedTuple, Optional, Union
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.nn.conv import MessagePassing
-from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.typing import OptTensor
 
 from ..graph.complete import CompleteGraphs
@@ -14,6 +13,7 @@ from .dense import Attended, EdgeTerms, Prior, dense_attention
 from .edges import EdgeAttr, Edges, Graph, Pair, read_graph
 from .functional import ScatteredEdges, check_temperature, normalise
 from .heads import HeadScore, check_positive, linear_together
+from .linear import Linear
 
 
 class EdgeProjection(NamedTuple):
@@ -104,17 +104,15 @@ class AttentionConv(MessagePassing):
         """
         return read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim)
 
-    def project(self, x: Pair, *more: Linear) -> tuple[Tensor, ...]:
+    def project(self, x: Pair) -> tuple[Tensor, ...]:
         """Queries ``[N_dst, ...]``, keys and values ``[N_src, ...]`` of nodes, heads side by side.
 
         Args:
             x: Senders and receivers.
-            more: Further maps of the receivers, whose results follow.
         """
         if x[0] is x[1]:
-            return linear_together(x[0], self.lin_query, self.lin_key, self.lin_value, *more)
-        query, *rest = linear_together(x[1], self.lin_query, *more)
-        return query, *linear_together(x[0], self.lin_key, self.lin_value), *rest
+            return linear_together(x[0], self.lin_query, self.lin_key, self.lin_value)
+        return self.lin_query(x[1]), *linear_together(x[0], self.lin_key, self.lin_value)
 
     def attend(
         self,
@@ -195,6 +193,7 @@ class AttentionConv(MessagePassing):
             edge_key = self._split(projection.key, self.query_channels)(edges.features)
             edge_key = self.head_score.key(edge_key)
             edge_value = self._split(projection.value, self.head_channels)(edges.features)
+        query = query * self.head_score.scale
         size = (key.size(0), query.size(0))
         alpha = self.edge_updater(edges.index, query=query, key=key, edge_key=edge_key, size=size)
         if prior is not None:

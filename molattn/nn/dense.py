@@ -149,7 +149,6 @@ def dense_attention(
     asked = return_alpha or return_messages
     if score.bilinear and softmax and prior is None and not asked:
         basis = (None, None, None) if edges is None else edges.basis()
-        query = query if temperature == 1 else query / temperature
         inputs = (query, key, value, *basis)
         dtype = query.dtype
         if dtype in (torch.float16, torch.bfloat16):  # weights are normalised in single precision
@@ -157,7 +156,7 @@ def dense_attention(
                 t.float() if t is not None and t.is_floating_point() else t for t in inputs
             )
         with torch.autocast(query.device.type, enabled=False):
-            out = packed_attention(graph, *inputs, dropout=dropout)  # pyright: ignore[reportArgumentType]
+            out = packed_attention(graph, *inputs, scale=score.scale / temperature, dropout=dropout)  # pyright: ignore[reportArgumentType]
         return Attended(out.to(dtype), None, None)
     return _plain(
         graph, query, key, value, edges, score, temperature, dropout, prior,
@@ -180,6 +179,7 @@ def _plain(
 ) -> Attended:
     """The same by ordinary autograd."""
     attr = edge_query = edge_key = value_basis = None
+    query = query * score.scale
     if edges is not None:
         attr = edges.features
         _, key_basis, value_basis = edges._replace(attr=attr).basis()

@@ -4,7 +4,6 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.typing import OptTensor
 
 from ..graph.complete import CompleteGraphs
@@ -13,6 +12,7 @@ from .dense import Attended
 from .edges import EdgeAttr, Edges, Graph, Pair, as_pair, at_receivers, read_globals
 from .gate import HeadGate
 from .heads import HeadCombine
+from .linear import Linear
 
 
 class EdgeAttentionConv(AttentionConv):
@@ -235,11 +235,8 @@ class EdgeAttentionConv(AttentionConv):
         self, x: Pair, u: OptTensor, batch: Union[Tensor, Pair, None]
     ) -> tuple[Tensor, Tensor, Tensor, OptTensor]:
         """Queries, keys and values ``[N, H, C]``, and the root's term."""
-        root = None
-        if self.lin_root is None:
-            terms = list(self.project(x))
-        else:
-            *terms, root = self.project(x, self.lin_root)
+        terms = list(self.project(x))
+        root = None if self.lin_root is None else self.lin_root(x[1])
         u_src, u_dst = read_globals(u, batch, x, self.global_dim)
         if u_src is not None and u_dst is not None:
             lins = (self.lin_global_query, self.lin_global_key, self.lin_global_value)

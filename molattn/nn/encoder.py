@@ -5,6 +5,8 @@ from typing import Any, Optional
 
 from torch import Tensor, nn
 
+from .linear import Linear
+
 __all__ = ["AttentionBlock", "Encoder"]
 
 
@@ -32,9 +34,9 @@ class AttentionBlock(nn.Module):
         self.norm_conv = nn.LayerNorm(channels)
         self.norm_ff = nn.LayerNorm(channels)
         self.ff = nn.Sequential(
-            nn.Linear(channels, expansion * channels),
+            Linear(channels, expansion * channels),
             nn.SiLU(),
-            nn.Linear(expansion * channels, channels),
+            Linear(expansion * channels, channels),
         )
         self.dropout = nn.Dropout(dropout)
 

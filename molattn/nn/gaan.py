@@ -5,11 +5,11 @@ from typing import Any, Optional, Union
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch_geometric.nn.dense.linear import Linear
 
 from .attention_conv import AttentionConv, EdgeProjection, optional_linear
 from .edges import EdgeAttr, Graph, Pair, as_pair
 from .gate import HeadGate
+from .linear import Linear
 
 _VARIANTS = ("paper", "authors")
 

@@ -2,11 +2,11 @@
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.utils import scatter
 
 from ..graph.complete import CompleteGraphs
 from .heads import check_positive
+from .linear import Linear
 
 __all__ = ["HeadGate"]
 

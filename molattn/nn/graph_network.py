@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn.conv import MessagePassing
-from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import scatter
 
 from ..graph.complete import CompleteGraphs
 from .edge_attention import EdgeAttentionConv
 from .edges import EdgeAttr, Edges, Graph, NodeGlobals, Pair, as_pair, read_globals, read_graph
+from .linear import Linear
 
 EDGE_INPUTS = ("edge", "receiver", "sender", "global")
 NODE_INPUTS = ("edges", "node", "global")

@@ -1,12 +1,15 @@
 """What happens to heads before and after attention: parametric scores and ways to combine."""
 
+import math
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch_geometric.nn.dense.linear import Linear, is_uninitialized_parameter
+from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 from torch_geometric.nn.inits import glorot
 
 from . import functional
+from .columns import split
+from .linear import Linear, linear
 
 __all__ = ["COMBINES", "HeadCombine", "HeadScore", "linear_together"]
 
@@ -34,8 +37,8 @@ def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
     biases: list[Tensor] = [
         lin.weight.new_zeros(lin.out_channels) if lin.bias is None else lin.bias for lin in lins
     ]
-    out = F.linear(x, torch.cat(weights), torch.cat(biases))
-    return out.split([lin.out_channels for lin in lins], dim=-1)
+    out = linear(x, torch.cat(weights), torch.cat(biases))
+    return split(out, [lin.out_channels for lin in lins])
 
 
 def _is_plain(lin: nn.Module) -> bool:
@@ -60,6 +63,7 @@ class HeadScore(nn.Module):
         super().__init__()
         needs_weight, needs_vector = functional.score_parameters(kind)
         self.kind = kind
+        self.scale = 1 / math.sqrt(channels) if kind == "scaled_dot" else 1.0
         columns = 2 * channels if kind == "additive" else channels
         self.weight = nn.Parameter(torch.empty(heads, channels, columns)) if needs_weight else None
         self.vector = nn.Parameter(torch.empty(heads, channels)) if needs_vector else None
@@ -76,9 +80,9 @@ class HeadScore(nn.Module):
         return functional.is_bilinear(self.kind)
 
     def query(self, query: Tensor) -> Tensor:
-        """Project queries ``[N, H, C]``."""
+        """Project queries ``[N, H, C]``; :attr:`scale` is left to the caller."""
         if self.weight is None:
-            return functional.project_query(query, self.kind)
+            return query
         projected = functional.project_query(query.transpose(0, 1), self.kind, self.weight)
         return projected.transpose(0, 1)
 

@@ -5,13 +5,13 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.dense.linear import Linear
 
 from ..graph.complete import CompleteGraphs
 from .attention_conv import AttentionConv, EdgeProjection
 from .dense import PairRows, Prior
 from .edges import EdgeAttr, Edges, Graph, Pair, as_pair
 from .functional import Receivers, ScatteredEdges, normalise
+from .linear import Linear
 
 _KERNELS = ("softmax", "exp")
 _EPSILON = 1e-6  # of the row normalisation of bonds, as in the authors' code

@@ -1,0 +1,101 @@
+"""Linear maps by oneDNN against torch's own."""
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import grad, jvp, vmap
+from torch.nn import functional as F
+
+from molattn.nn.columns import side_by_side, split
+from molattn.nn.linear import Linear, linear
+
+X, W, B = (300, 40), (50, 40), (50,)
+
+
+def _inputs(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(shape).requires_grad_() for shape in shapes]
+
+
+@pytest.mark.parametrize("shapes", [(X, W, B), (X, W)])
+def test_linear_and_its_first_and_second_gradients_are_those_of_torch(shapes) -> None:
+    inputs = _inputs(*shapes)
+    results = []
+    for product in (linear, F.linear):
+        y = product(*inputs)
+        first = torch.autograd.grad((y**3).sum(), inputs, create_graph=True)
+        second = torch.autograd.grad(sum((g**2).sum() for g in first), inputs)
+        results.append([y, *first, *second])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * theirs.abs().max().item())
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_what_needs_no_gradient_gets_none(frozen: int) -> None:
+    inputs = _inputs(X, W)
+    inputs[frozen].requires_grad_(False)
+    linear(*inputs).sum().backward()
+    assert inputs[frozen].grad is None
+    assert inputs[1 - frozen].grad is not None
+
+
+def test_strided_input_is_read_as_it_lies() -> None:
+    wide, weight = _inputs((300, 80), W)
+    torch.testing.assert_close(linear(wide[:, ::2], weight), F.linear(wide[:, ::2], weight))
+
+
+def test_function_transforms_see_through_it() -> None:
+    x, weight = (t.detach() for t in _inputs(X, W))
+    many = torch.stack([x, 2 * x])
+    torch.testing.assert_close(vmap(linear, (0, None))(many, weight), F.linear(many, weight))
+    for_each = vmap(grad(lambda w, x: linear(x, w).square().sum()), (None, 0))(weight, many)
+    expected = torch.stack([2 * (x @ weight.T).T @ x, 8 * (x @ weight.T).T @ x])
+    torch.testing.assert_close(for_each, expected, rtol=1e-4, atol=1e-2)
+    tangent = torch.ones_like(x)
+    _, along = jvp(lambda x: linear(x, weight), (x,), (tangent,))
+    torch.testing.assert_close(along, F.linear(tangent, weight))
+    with forward_ad.dual_level():
+        dual = linear(forward_ad.make_dual(x, tangent), weight)
+        torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, along)
+
+
+def test_shapes_that_do_not_fit_raise_as_in_torch() -> None:
+    x, weight = _inputs((300, 41), W)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        linear(x, weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_number_types_are_left_to_torch(dtype: torch.dtype) -> None:
+    x, weight = (t.detach().to(dtype) for t in _inputs(X, W))
+    assert torch.equal(linear(x, weight), F.linear(x, weight))
+
+
+def test_a_module_of_unknown_width_settles_on_first_use() -> None:
+    layer = Linear(-1, 7)
+    assert layer(torch.randn(300, 5)).shape == (300, 7)
+    assert layer.weight.shape == (7, 5)
+
+
+def test_columns_come_apart_and_their_gradients_together() -> None:
+    (x,) = _inputs((6, 12))
+    parts = split(x, (3, 4, 5))
+    assert [part.shape[1] for part in parts] == [3, 4, 5]
+    (parts[0].sum() + 2 * parts[2].sum()).backward()
+    expected = torch.tensor([1.0] * 3 + [0.0] * 4 + [2.0] * 5).expand(6, 12)
+    assert x.grad is not None
+    assert torch.equal(x.grad, expected)
+
+
+def test_side_by_side_finds_columns_in_order_and_nothing_else() -> None:
+    x = torch.randn(6, 12)
+    a, b, c = x[:, 2:12].split((2, 4, 4), dim=-1)
+    whole = side_by_side(a, b.view(6, 2, 2), c)
+    assert whole is not None
+    assert torch.equal(whole, x[:, 2:12])
+    assert whole.data_ptr() == x[:, 2:].data_ptr()
+    assert side_by_side(a, c, b) is None
+    assert side_by_side(a, c) is None
+    assert side_by_side(a, b.clone(), c) is None
+    assert side_by_side(x[:3, :2], x[:, 2:4]) is None
+    assert side_by_side(x[:, :2].t(), x[:, 2:4].t()) is None
