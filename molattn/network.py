@@ -143,7 +143,11 @@ class Network(nn.Module):
         x = self.atom_embedding(batch.x)
         if isinstance(batch, MoleculeBatch):
             graph = batch.edge_index
-            edges = CodedEdges(batch.edge_attr.long(), self.pair_embedding(batch.pair_codes))
+            if batch.edge_attr.is_floating_point():
+                edges = self.pair_embedding(batch.edge_attr)
+            else:
+                table = self.pair_embedding(batch.pair_codes)
+                edges = CodedEdges(batch.edge_attr.long(), table)
             return graph.rows_to_nodes(self.encoder(x, graph, edges)), graph.batch
         x = self.encoder(x, batch.edge_index, self.pair_embedding(batch.edge_attr))
         index = x.new_zeros(x.size(0), dtype=torch.long)

@@ -22,10 +22,11 @@ class MoleculeBatch:
     """Molecules as complete graphs, in rows (see :class:`CompleteGraphs`).
 
     Args:
-        x: Codes of each atom, ``uint8 [num_rows, A]``; padding is zero.
+        x: Codes of each atom, ``uint8 [num_rows, A]``, or amounts of each code, floating
+            ``[num_rows, S]`` (see :class:`molattn.nn.embedding.CodeEmbedding`); padding is zero.
         edge_index: The layout.
         edge_attr: For each pair its row of ``pair_codes``, ``uint8 [num_pairs]``; ``K`` where the
-            pair is no edge.
+            pair is no edge. Or amounts of each component code, floating ``[num_pairs, T]``.
         pair_codes: Joint codes of pairs that occur in the batch, ascending, ``uint8 [K]``.
         numbers: Further numbers of each molecule, ``[num_graphs, F]``; None = there are none.
         partners: The distinct second molecules; None = there are none.

@@ -18,8 +18,11 @@ class CodeEmbedding(nn.Module):
         sizes: Number of codes of each column.
         channels: Width of the vectors.
 
+    Floating-point input is read as an amount of every code, column after column: 1 at each of a
+    row's codes means the same as the codes, and what lies between two rows can be asked for too.
+
     Shapes:
-        - **input**: integer codes ``[N, len(sizes)]``
+        - **input**: integer codes ``[N, len(sizes)]``, or amounts ``[N, sum(sizes)]``
         - **output**: ``[N, channels]``
 
     Raises:
@@ -46,7 +49,13 @@ class CodeEmbedding(nn.Module):
         nn.init.normal_(self.weight, std=len(self.sizes) ** -0.5)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Embed rows of codes."""
+        """Embed rows of codes, or of amounts."""
+        if codes.is_floating_point():
+            if codes.dim() != 2 or codes.size(1) != len(self.weight):
+                raise ValueError(
+                    f"amounts: got shape {list(codes.shape)}, expected [*, {len(self.weight)}]"
+                )
+            return codes @ self.weight
         if codes.dim() != 2 or codes.size(1) != len(self.sizes):
             raise ValueError(
                 f"codes: got shape {list(codes.shape)}, expected [*, {len(self.sizes)}]"
@@ -72,7 +81,8 @@ class PairEmbedding(CodeEmbedding):
         channels: Width of the vectors.
 
     Shapes:
-        - **input**: joint codes ``[E]``, or component codes ``[E, P]``
+        - **input**: joint codes ``[E]``, component codes ``[E, P]``, or amounts of every component
+          code ``[E, sum(sizes)]``
         - **output**: ``[E, channels]``
     """
 
@@ -83,5 +93,5 @@ class PairEmbedding(CodeEmbedding):
         self.register_buffer("table", table.long(), persistent=False)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Embed joint codes ``[E]``, or rows of component codes ``[E, P]``."""
+        """Embed joint codes ``[E]``, or rows of component codes or amounts."""
         return super().forward(self.table[codes.long()] if codes.dim() == 1 else codes)

@@ -1,0 +1,171 @@
+"""Molecules and a model to explanations."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Optional, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from molattn.chem.bulk import MoleculeReader
+from molattn.model import MolAttn
+
+from .average import Average, average_of, bundled_average
+from .capture import Attention, attention_of
+from .explanation import Explanation
+from .methods import find_method
+from .options import Options
+from .output import find_output
+from .subject import Subject
+
+__all__ = ["explain", "explain_subject", "find_average", "read_subjects"]
+
+
+@overload
+def explain(model: MolAttn, smiles: str, method: str = ..., **options: Any) -> Explanation: ...
+
+
+@overload
+def explain(
+    model: MolAttn, smiles: Sequence[str], method: str = ..., **options: Any
+) -> list[Explanation]: ...
+
+
+def explain(
+    model: MolAttn,
+    smiles: str | Sequence[str],
+    method: str = "integrated_gradients",
+    *,
+    target: Optional[str] = None,
+    partners: str | Sequence[str] | None = None,
+    features: Optional[ArrayLike] = None,
+    background: Optional[Sequence[str]] = None,
+    **options: Any,
+) -> Explanation | list[Explanation]:
+    """Explain what a model predicts of molecules.
+
+    Args:
+        model: The model.
+        smiles: A molecule, or a list of them.
+        method: A name of :data:`molattn.explain.METHODS`.
+        target: What is explained: the name of a task, or of one of several classes its column in a
+            table of predictions (``phase_probability_solid``); None = the first task. Of several
+            classes of which none is named, it is the likeliest.
+        partners: The second molecule of each, where the model reads one; it is not scored.
+        features: Further numbers ``[n, len(config.features)]``, if the config names any.
+        background: Molecules whose average atom and pair stand in place of a masked atom, such as
+            the training set; None = those of the bundled solubility set.
+        options: Of the method: see :class:`molattn.explain.Options`.
+
+    Returns:
+        An explanation, or a list of them, in the order of the molecules.
+
+    Raises:
+        InputError: A method, target or option that does not exist.
+        SmilesError: A text that is not a molecule; says which and why.
+
+    Example:
+        >>> from molattn import MolAttn, MolAttnConfig
+        >>> explanation = explain(MolAttn(MolAttnConfig(tasks=("logS",))), "CCO", "attention")
+        >>> explanation.atom_scores.shape, explanation.attention.shape
+        ((3,), (4, 8, 3, 3))
+    """
+    find_method(method)
+    chosen = Options(**options)
+    average = find_average(model, background)
+    one = isinstance(smiles, str)
+    texts, seconds = ([given] if isinstance(given, str) else given for given in (smiles, partners))
+    subjects = read_subjects(
+        model, texts or [], target=target, partners=seconds, features=features, average=average
+    )
+    found = [explain_subject(subject, method, chosen) for subject in subjects]
+    return found[0] if one else found
+
+
+def find_average(model: MolAttn, background: Optional[Sequence[str]]) -> Average:
+    """Count the codes of molecules, None = those of the bundled set."""
+    featurizer = model.config.featurizer
+    if background is None:
+        return bundled_average(featurizer)
+    return average_of(MoleculeReader(featurizer).all(background), featurizer)
+
+
+def read_subjects(
+    model: MolAttn,
+    smiles: Sequence[str],
+    *,
+    target: Optional[str],
+    average: Average,
+    partners: Optional[Sequence[str]] = None,
+    features: Optional[ArrayLike] = None,
+) -> Iterator[Subject]:
+    """Read molecules, to be explained or tested on; see :func:`explain`."""
+    numbers = None if features is None else np.asarray(features, dtype=np.float64)
+    seconds = [None] * len(smiles) if partners is None else partners
+    predicted = model.predict(smiles, partners=partners, features=features)
+    for place, (text, partner) in enumerate(zip(smiles, seconds, strict=True)):
+        yield Subject(
+            model,
+            text,
+            model.featurize(text, partner),
+            find_output(model, target, predicted[place].tolist()),
+            average,
+            None if numbers is None else numbers[place],
+        )
+
+
+def explain_subject(
+    subject: Subject,
+    method: str,
+    options: Options,
+    *,
+    attention: Optional[Attention] = None,
+) -> Explanation:
+    """Explain one molecule.
+
+    Args:
+        subject: The molecule.
+        method: A name of :data:`molattn.explain.METHODS`.
+        options: Of the method.
+        attention: What :func:`molattn.explain.capture.attention_of` gave, so that several methods
+            share it.
+    """
+    chosen = find_method(method)
+    scores = chosen.compute(subject, options)
+    attention = attention_of(subject) if attention is None else attention
+    output = subject.output
+    prediction = float(subject.keep(np.ones((1, subject.num_atoms), dtype=bool))[0])
+    residual = None
+    if scores.baseline is not None:
+        residual = prediction - scores.baseline - float(scores.atoms.sum())
+    members, _, heads = attention.weights.shape[:3]
+    return Explanation(
+        smiles=subject.smiles,
+        target=output.name,
+        unit=output.unit,
+        method=method,
+        signed=chosen.signed,
+        prediction=prediction,
+        probability=output.probability(prediction),
+        low=None,
+        high=None,
+        baseline=scores.baseline,
+        symbols=tuple(atom.GetSymbol() for atom in subject.mol.GetAtoms()),
+        bonds=subject.bonds,
+        atom_scores=scores.atoms,
+        bond_scores=scores.bonds,
+        residual=residual,
+        tolerance=options.tolerance * output.scale if chosen.signed else None,
+        attention=_along_heads(attention.weights),
+        gates=_along_heads(attention.gates) if attention.gated else None,
+        head_names=tuple(
+            f"{member}.{head}" if members > 1 else str(head)
+            for member in range(1, members + 1)
+            for head in range(1, heads + 1)
+        ),
+    )
+
+
+def _along_heads(members: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Put members' heads after one another: ``[M, L, H, ...]`` to ``[L, M H, ...]``."""
+    layers = np.moveaxis(members, 0, 1)
+    return layers.reshape(len(layers), -1, *layers.shape[3:]).astype(np.float32)

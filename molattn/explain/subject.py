@@ -1,0 +1,213 @@
+"""A molecule through a model in many variants: atoms masked, or partly so."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Optional
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rdkit import Chem
+from torch import Tensor
+
+from molattn.chem import parse_smiles
+from molattn.graph import CompleteGraphs, MoleculeBatch
+from molattn.model import MolAttn
+from molattn.record import MoleculeRecord
+
+from .average import Average, amounts
+from .output import Output
+
+__all__ = ["Masking", "Subject"]
+
+Masking = Literal["average", "remove"]
+"""What masking an atom does; see :meth:`Subject.keep`."""
+
+_NUMBERS_AT_ONCE = 2_000_000  # of pair amounts: 8 MB, whatever the size of a molecule
+_MOST_AT_ONCE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A molecule, the model and the output that are looked at.
+
+    A second molecule and further numbers of the molecule (table columns, descriptors,
+    fingerprints) stay what they are, whatever becomes of the atoms.
+
+    Args:
+        model: The model.
+        smiles: The molecule as text.
+        record: As the model reads it, ``n`` atoms.
+        output: The output.
+        average: What stands in place of a masked atom.
+        features: Further numbers given for the molecule, ``[num_features]``.
+    """
+
+    model: MolAttn
+    smiles: str
+    record: MoleculeRecord
+    output: Output
+    average: Average
+    features: Optional[NDArray[np.float64]] = None
+
+    @property
+    def num_atoms(self) -> int:
+        """Number of atoms ``n``."""
+        return self.record.num_atoms
+
+    @cached_property
+    def mol(self) -> Chem.Mol:
+        """The molecule as RDKit has it; atoms in the order of the SMILES."""
+        return parse_smiles(self.smiles)
+
+    @cached_property
+    def bonds(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of bonded atoms."""
+        return tuple((b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in self.mol.GetBonds())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.target_mean.device
+
+    @property
+    def most_at_once(self) -> int:
+        """How many variants fit into the memory of one step."""
+        numbers = self.num_atoms**2 * len(self.average.pair)
+        return int(np.clip(_NUMBERS_AT_ONCE // numbers, 1, _MOST_AT_ONCE))
+
+    # Atoms and pairs as amounts of each code.
+
+    @cached_property
+    def atoms(self) -> Tensor:
+        """Amounts of each atom code, ``[n, S]``: 1 where an atom has it."""
+        return self._tensor(amounts(self.record.atoms, self.model.config.featurizer.atom_sizes))
+
+    @cached_property
+    def pairs(self) -> Tensor:
+        """Amounts of each pair code, ``[n receivers, n senders, T]``."""
+        featurizer = self.model.config.featurizer
+        codes = featurizer.pair_table[self.record.pairs.T]
+        return self._tensor(amounts(codes, featurizer.pair_sizes))
+
+    @cached_property
+    def average_atoms(self) -> Tensor:
+        """The average atom in every place, ``[n, S]``."""
+        return self._tensor(self.average.atom).expand_as(self.atoms)
+
+    @cached_property
+    def average_pairs(self) -> Tensor:
+        """The average pair in every place but the diagonal, which tells nothing: ``[n, n, T]``."""
+        pairs = self._tensor(self.average.pair).expand_as(self.pairs).clone()
+        places = torch.arange(self.num_atoms, device=self.device)
+        pairs[places, places] = self.pairs[places, places]
+        return pairs
+
+    def _tensor(self, numbers: NDArray[np.floating]) -> Tensor:
+        return torch.as_tensor(numbers, dtype=self.model.target_mean.dtype, device=self.device)
+
+    # Predictions.
+
+    def __call__(self, atoms: Tensor, pairs: Tensor) -> Tensor:
+        """Predict variants, ``[B]``, in the output's unit; gradients flow.
+
+        Args:
+            atoms: Amounts of atom codes ``[B, n, S]``.
+            pairs: Amounts of pair codes ``[B, n, n, T]``.
+        """
+        count = len(atoms)
+        graphs = CompleteGraphs(
+            [self.num_atoms] * count, self_loops=self.model.config.architecture.self_loops
+        )
+        whole = self.model.collate([self.record]).to(self.device)
+        batch = replace(
+            whole,
+            x=atoms.flatten(0, 1),
+            edge_index=graphs.to(self.device),
+            edge_attr=pairs.flatten(0, 2),
+            numbers=None if whole.numbers is None else whole.numbers.expand(count, -1),
+            partner_index=None
+            if whole.partner_index is None
+            else whole.partner_index.repeat(count),
+        )
+        return self.output.value(self.model(batch, self._given(count)))
+
+    def _given(self, count: int) -> Optional[Tensor]:
+        return None if self.features is None else self._tensor(self.features).expand(count, -1)
+
+    def batch(self) -> tuple[MoleculeBatch, Optional[Tensor]]:
+        """The molecule as it is, as the model takes it, and its further numbers."""
+        return self.model.collate([self.record]).to(self.device), self._given(1)
+
+    def keep(self, kept: NDArray[np.bool_], masking: Masking = "average") -> NDArray[np.float64]:
+        """Predict with some atoms masked.
+
+        Args:
+            kept: Which atoms stay, ``bool [B, n]``.
+            masking: ``average``: a masked atom becomes the average atom, and each of its pairs the
+                average pair. ``remove``: it is taken out of the graph, so that no atom attends to
+                it and the readout does not see it; what the others say of themselves, such as how
+                many neighbours they had, stays.
+
+        Returns:
+            ``[B]``, in the output's unit.
+        """
+        predict = {"average": self._averaged, "remove": self._removed}[masking]
+        # Orders of one molecule share their ends, and more where it is small.
+        distinct, place = np.unique(kept, axis=0, return_inverse=True)
+        size = self.most_at_once
+        parts = [predict(distinct[i : i + size]) for i in range(0, len(distinct), size)]
+        return np.concatenate(parts)[place.reshape(-1)]
+
+    def masked_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Predict with some pairs made the average pair, all atoms as they are.
+
+        Args:
+            masked: Which ordered pairs, ``bool [B, n, n]``.
+        """
+        size = self.most_at_once
+        parts = [np.zeros(0)]
+        for start in range(0, len(masked), size):
+            some = torch.from_numpy(masked[start : start + size]).to(self.device)
+            pairs = torch.where(some.unsqueeze(-1), self.average_pairs, self.pairs)
+            parts.append(self._predict(self.atoms.expand(len(some), -1, -1), pairs))
+        return np.concatenate(parts)
+
+    def _averaged(self, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+        atoms = torch.from_numpy(kept).to(self.device).unsqueeze(-1)
+        pairs = (atoms & atoms.mT).unsqueeze(-1)
+        return self._predict(
+            torch.where(atoms, self.atoms, self.average_atoms),
+            torch.where(pairs, self.pairs, self.average_pairs),
+        )
+
+    @torch.inference_mode()
+    def _predict(self, atoms: Tensor, pairs: Tensor) -> NDArray[np.float64]:
+        with self.evaluating():
+            return self(atoms, pairs).double().cpu().numpy()
+
+    @torch.inference_mode()
+    def _removed(self, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+        records = [
+            replace(
+                self.record, atoms=self.record.atoms[some], pairs=self.record.pairs[some][:, some]
+            )
+            for some in kept
+        ]
+        with self.evaluating():
+            outputs = self.model(
+                self.model.collate(records).to(self.device), self._given(len(records))
+            )
+        return self.output.value(outputs).double().cpu().numpy()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Put the model into evaluation mode for a while."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(training)
