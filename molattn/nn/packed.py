@@ -127,8 +127,10 @@ class _Packed(torch.autograd.Function):
         shift = _Nodes((grad_out * out).sum(dim=-1, keepdim=True))  # sum_s b_rs dL/db_rs
         grad_nodes = _Nodes.like(query, key, value)
         into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
-        grad_key = None if into_key is None else torch.zeros_like(into_key)
-        grad_value = None if into_value is None else torch.zeros_like(into_value)
+        # Contiguous, or each head would be a product of its own.
+        grad_key, grad_value = (
+            None if t is None else t.new_zeros(t.shape) for t in (into_key, into_value)
+        )
         grad_edges = torch.empty_like(edges) if ctx.needs_input_grad[4] else None
         nothing = grad_out.new_zeros(())
         saved = iter(kept)
