@@ -1,5 +1,6 @@
 """A saved model: safetensors and JSON in a folder. Nothing is ever unpickled."""
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -16,8 +17,10 @@ from .errors import InputError
 
 __all__ = [
     "CONFIG_FILE",
+    "MODEL_CARD",
     "WEIGHTS_FILE",
     "find_model",
+    "model_digest",
     "read_config",
     "read_weights",
     "write_artefact",
@@ -25,6 +28,19 @@ __all__ = [
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+MODEL_CARD = """---
+{{ card_data }}
+---
+A molecular property predictor made with molattn: attention over all atom pairs.
+
+    from molattn import MolAttn
+    model = MolAttn.from_pretrained("FOLDER")
+    model.predict(["CCO"])
+
+`config.json` holds the network's options, the features it reads and what it predicts;
+`model.safetensors` its weights and the scaling of its targets.
+"""
+"""What the README of a saved model says."""
 _RUN_MODEL = "model"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -134,6 +150,20 @@ def read_weights(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tens
         if not bool(got.isfinite().all()):
             raise InputError(f"{path}: weight {name!r} has values that are not finite")
     return weights
+
+
+def model_digest(folder: Path) -> str:
+    """Return the SHA-256 of a model's two files, one after the other, in hexadecimal.
+
+    Raises:
+        InputError: No such file.
+    """
+    digest = hashlib.sha256()
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        with open(_existing(folder, name), "rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def _existing(folder: Path, name: str) -> Path:

@@ -14,6 +14,7 @@ from molattn.config import TrainConfig
 from molattn.config_file import write_config_file
 from molattn.dataset import TrainingTable
 from molattn.page import MODELS, write_fold_page
+from molattn.pretrained import check_same_model
 from molattn.report import score_run, write_run
 from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, has_checkpoint, run_folder
 from molattn.table import open_table, write_table
@@ -93,7 +94,7 @@ def cross_validate(
                 write_config_file(partial / CONFIG_FILE, one.config)
                 run = train(one.config, console, partial, table=rows)
                 write_run(run, score_run(run, console), partial)
-        done.append(_scores(place, rows))
+        done.append(_scores(place, one.config, rows))
     summary = _summary(todo, done)
     _write_predictions(todo, folder)
     write_fold_page(config, summary, folder / PAGE_FILE)
@@ -118,10 +119,11 @@ def summary_table(summary: dict[str, Any]) -> TextTable:
     return table
 
 
-def _scores(place: Path, rows: TrainingTable) -> dict[str, Any]:
+def _scores(place: Path, config: TrainConfig, rows: TrainingTable) -> dict[str, Any]:
     metrics = json.loads((place / RESULT_FILE).read_text(encoding="utf-8"))
     if metrics["data_sha256"] != rows.digest:
         raise changed_data(rows, place, metrics["data_sha256"])
+    check_same_model(config, metrics["init_from_sha256"], place)
     return metrics
 
 

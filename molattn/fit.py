@@ -29,6 +29,7 @@ from molattn.errors import InputError, MolattnError
 from molattn.losses import TaskLoss
 from molattn.model import MolAttn
 from molattn.optimise import (
+    Beginning,
     Epoch,
     History,
     RunningMean,
@@ -37,7 +38,7 @@ from molattn.optimise import (
     write_history,
 )
 from molattn.progress import TrainingProgress
-from molattn.reproducible import seeded, threads
+from molattn.reproducible import random_state, seeded, set_random_state, threads
 from molattn.scaling import scale_by
 
 __all__ = ["ABOUT", "epochs_done", "fit"]
@@ -59,6 +60,7 @@ def fit(
     task_weights: tuple[float, ...] = (),
     folder: Path | None = None,
     about: Mapping[str, Any] | None = None,
+    beginning: Beginning = Beginning(),
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> History:
     """Train a model in place; it ends with the weights of its best epoch.
@@ -69,7 +71,7 @@ def fit(
     bit.
 
     Args:
-        model: The model, of one member; its target scaling is set to that of the training labels.
+        model: The model, of one member; its scaling is set to that of the training rows.
         train: Molecules to learn from, some label for every target.
         validation: Molecules to choose the epoch by, some of them labelled.
         config: How to train.
@@ -78,6 +80,7 @@ def fit(
         folder: Where to keep checkpoint and logs; if there is a checkpoint already, training goes
             on from it. Without a folder nothing is kept.
         about: What a checkpoint says of the training, in the types it can hold.
+        beginning: What the model has from a training before.
         on_epoch: Called with each finished epoch; what it raises ends the training.
 
     Raises:
@@ -88,7 +91,9 @@ def fit(
     check_device(config.device)
     if model.config.members != 1:
         raise ValueError(f"model: got {model.config.members} members, expected one at a time")
-    scale_by(model, train)
+    if not beginning.keeps_scaling:
+        scale_by(model, train)
+    model.train()
     best = _KeepBest(config.patience)
     callbacks: list[Callback] = [best]
     if console is not None:
@@ -103,7 +108,7 @@ def fit(
         callbacks.append(_Save(path, config.checkpoint_steps))
     loss = TaskLoss(model.config.tasks, config, torch.from_numpy(train.targets), task_weights)
     batches = Batches(model, train, config.batch_size, config.seed)
-    module = _Training(model, loss, batches, config, about or {})
+    module = _Training(model, loss, batches, config, beginning, about or {})
     with _quiet_lightning(), seeded(config.seed), threads(config.threads):
         if former is None or not module.load_if_finished(former, best):
             trainer = pl.Trainer(
@@ -141,18 +146,18 @@ class _Training(pl.LightningModule):
         loss: TaskLoss,
         batches: Batches,
         config: OptimisationConfig,
+        beginning: Beginning,
         about: Mapping[str, Any],
     ) -> None:
         super().__init__()
-        self.model = model
-        self.loss = loss
+        self.model, self.loss = model, loss
         self.batches = batches
         self.config = config
+        self.beginning = beginning
         self.about = dict(about)
         self.steps = config.epochs * len(batches)
         self.epochs: list[Epoch] = []
-        self._train = RunningMean()
-        self._validation = RunningMean()
+        self._train, self._validation = RunningMean(), RunningMean()
         self._clock = time.perf_counter()
         self._seconds = 0.0  # before the clock
         self._epoch_start = 0.0
@@ -164,7 +169,7 @@ class _Training(pl.LightningModule):
         return self._seconds + time.perf_counter() - self._clock
 
     def configure_optimizers(self) -> Any:
-        optimiser = new_optimiser(self.model, self.config)
+        optimiser = new_optimiser(self.model, self.config, self.beginning)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimiser, learning_rate_factor(self.config, self.steps)
         )
@@ -175,9 +180,7 @@ class _Training(pl.LightningModule):
 
     def on_train_start(self) -> None:
         if self._random_state:
-            torch.set_rng_state(self._random_state["cpu"])
-            if "gpu" in self._random_state and self.device.type == "cuda":
-                torch.cuda.set_rng_state(self._random_state["gpu"], self.device)
+            set_random_state(self._random_state, self.device)
 
     def on_train_epoch_start(self) -> None:
         self.batches.begin(self.current_epoch)
@@ -219,16 +222,13 @@ class _Training(pl.LightningModule):
         return self.loss(output, self.model.scale(batch.targets), batch.weights)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        random_state = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            random_state["gpu"] = torch.cuda.get_rng_state(self.device)
         checkpoint[ABOUT] = self.about
         checkpoint[_STATE] = {
             "epochs": [tuple(epoch) for epoch in self.epochs],
             "running": (self._train.total, self._train.weight),
             "seconds": self.seconds,
             "epoch_start": self._epoch_start,
-            "random_state": random_state,
+            "random_state": random_state(self.device),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -254,8 +254,7 @@ class _KeepBest(Callback):
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
-        self.loss = math.inf
-        self.epoch = 0
+        self.loss, self.epoch = math.inf, 0
         self.state: dict[str, Tensor] = {}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -305,8 +304,7 @@ class _Save(Callback):
     """Writes a checkpoint after each epoch, and within it if asked to, and the history so far."""
 
     def __init__(self, path: Path, steps: int) -> None:
-        self.path = path
-        self.steps = steps
+        self.path, self.steps = path, steps
 
     def on_train_batch_end(
         self,

@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 from . import artefact
 from .chem.bulk import MoleculeReader
 from .chem.descriptors import DescriptorCalculator
+from .config import Freeze
 from .errors import InputError, SmilesError
 from .graph import MoleculeBatch, collate
 from .model_config import MolAttnConfig
@@ -27,26 +28,13 @@ from .record import MoleculeRecord
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
-_MODEL_CARD = """---
-{{ card_data }}
----
-A molecular property predictor made with molattn: attention over all atom pairs.
-
-    from molattn import MolAttn
-    model = MolAttn.from_pretrained("FOLDER")
-    model.predict(["CCO"])
-
-`config.json` holds the network's options, the features it reads and what it predicts;
-`model.safetensors` its weights and the scaling of its targets.
-"""
-
 
 class MolAttn(
     nn.Module,
     ModelHubMixin,
     library_name="molattn",
     tags=["chemistry"],
-    model_card_template=_MODEL_CARD,
+    model_card_template=artefact.MODEL_CARD,
 ):
     """Attention over all atom pairs of a molecule, and a prediction of its properties.
 
@@ -150,6 +138,15 @@ class MolAttn(
             given = len(self.config.features)
             numbers = scaled_numbers(numbers, self.feature_mean, self.feature_scale, given)
         return torch.stack([net(batch, numbers) for net in self.nets])
+
+    def freeze(self, what: Union[int, Freeze]) -> None:
+        """Keep some weights of each network; see :meth:`molattn.network.Network.freeze`.
+
+        Args:
+            what: ``none``, ``embeddings``, ``encoder`` or a number of blocks.
+        """
+        for net in self._networks:
+            net.freeze(what)
 
     # Scaling.
 

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_dense_batch
 
+from .config import Freeze
+from .errors import InputError
 from .graph import CodedEdges, MoleculeBatch
 from .model_config import MolAttnConfig
 from .nn import EdgeAttentionConv
@@ -35,6 +37,7 @@ class Network(nn.Module):
         super().__init__()
         net, seen = config.architecture, config.featurizer
         self.self_loops = net.self_loops
+        self._frozen: list[nn.Module] = []
         self.atom_embedding = CodeEmbedding(seen.atom_sizes, net.width)
         self.pair_embedding = PairEmbedding(
             torch.tensor(seen.pair_table), seen.pair_sizes, net.edge_width
@@ -154,6 +157,39 @@ class Network(nn.Module):
         index = index if batch.batch is None else batch.batch
         self._check_pairs(batch.edge_index, index)
         return x, index
+
+    def freeze(self, what: Union[int, Freeze]) -> None:
+        """Keep some weights as they are; what is frozen leaves out dropout in training too.
+
+        Args:
+            what: ``embeddings``, these and so many of the first blocks, these and the whole
+                ``encoder``, or ``none``, which undoes any other.
+
+        Raises:
+            InputError: More blocks than there are.
+        """
+        embeddings = [self.atom_embedding, self.pair_embedding]
+        parts = {"none": [], "embeddings": embeddings, "encoder": [*embeddings, self.encoder]}
+        if isinstance(what, int):
+            if what > len(self.encoder.blocks):
+                raise InputError(
+                    f"--freeze: got {what}, expected at most the {len(self.encoder.blocks)} blocks "
+                    "of the network"
+                )
+            self._frozen = [*embeddings, *self.encoder.blocks[:what]]
+        else:
+            self._frozen = parts[what]
+        self.requires_grad_(True)
+        for part in self._frozen:
+            part.requires_grad_(False)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "Network":
+        """Set training or evaluation mode; what is frozen stays in the latter."""
+        super().train(mode)
+        for part in self._frozen:
+            part.eval()
+        return self
 
     def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor) -> None:
         """Refuse graphs that are not complete, or complete in another way than the model's."""

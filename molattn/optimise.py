@@ -1,8 +1,8 @@
 """The optimiser, its learning rate, and the record of a training."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from molattn.config import OptimisationConfig
 from molattn.table import write_table
 
 __all__ = [
+    "Beginning",
     "Epoch",
     "History",
     "RunningMean",
@@ -33,6 +34,20 @@ class Epoch(NamedTuple):
     validation_loss: float
     learning_rate: float
     seconds: float
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a model has from a training before; by default nothing.
+
+    Args:
+        learning_rate_factors: Part of the learning rate for a weight, by its name; by default 1. A
+            lower one for what has been trained before keeps more of it (Howard and Ruder 2018).
+        keeps_scaling: Whether the scaling of features and targets stays as it is.
+    """
+
+    learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
+    keeps_scaling: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,18 +95,27 @@ class RunningMean:
         return mean
 
 
-def new_optimiser(model: nn.Module, config: OptimisationConfig) -> torch.optim.AdamW:
-    """Return AdamW over the weights that are learned (Loshchilov and Hutter 2019)."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    return torch.optim.AdamW(
-        [
-            {"params": [p for p in parameters if p.ndim >= 2]},
-            # Decay would only shift biases and the gains of normalisation layers.
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-        ],
-        lr=config.learning_rate,
-        weight_decay=config.weight_decay,
-    )
+def new_optimiser(
+    model: nn.Module, config: OptimisationConfig, beginning: Beginning = Beginning()
+) -> torch.optim.AdamW:
+    """Return AdamW over the weights that are learned (Loshchilov and Hutter 2019).
+
+    Args:
+        model: The model.
+        config: The learning rate and the decay.
+        beginning: Which of them learn more slowly.
+    """
+    learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    factors = beginning.learning_rate_factors
+    groups = []
+    # The whole learning rate comes first: it is the one that is told.
+    for factor in sorted({1.0, *(factors.get(name, 1.0) for name in learned)}, reverse=True):
+        some = [p for name, p in learned.items() if factors.get(name, 1.0) == factor]
+        rate = factor * config.learning_rate
+        # Decay would only shift biases and the gains of normalisation layers.
+        groups.append({"params": [p for p in some if p.ndim >= 2], "lr": rate})
+        groups.append({"params": [p for p in some if p.ndim < 2], "lr": rate, "weight_decay": 0.0})
+    return torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay)
 
 
 def learning_rate_factor(config: OptimisationConfig, steps: int) -> Callable[[int], float]:

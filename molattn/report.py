@@ -27,6 +27,7 @@ from molattn.plots import (
     roc_pr_plot,
     target_label,
 )
+from molattn.pretrained import pretrained_digest
 from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
 from molattn.table import no_formula, write_table
 from molattn.task import Task
@@ -236,6 +237,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "seed": run.config.optimisation.seed,
         "threads": run.config.optimisation.threads,
+        "init_from_sha256": pretrained_digest(run.config),
         "data_sha256": run.table.digest,
         "versions": {
             "python": platform.python_version(),

@@ -1,11 +1,27 @@
 """Seeds and threads of torch for a while, without a trace afterwards."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
-__all__ = ["seeded", "threads"]
+__all__ = ["random_state", "seeded", "set_random_state", "threads"]
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """Return the state of torch's random numbers on the CPU, and on the device if it is a GPU."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["gpu"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
+    """Go on from what :func:`random_state` gave."""
+    torch.set_rng_state(state["cpu"])
+    if "gpu" in state and device.type == "cuda":
+        torch.cuda.set_rng_state(state["gpu"], device)
 
 
 @contextmanager

@@ -25,7 +25,13 @@ from molattn.errors import InputError, quoted
 from molattn.fit import ABOUT, epochs_done, fit
 from molattn.leakage import Leakage, find_leakage
 from molattn.model import MolAttn, MolAttnConfig
-from molattn.optimise import Epoch, History
+from molattn.optimise import Beginning, Epoch, History
+from molattn.pretrained import (
+    Pretrained,
+    check_same_model,
+    pretrained_digest,
+    with_pretrained_network,
+)
 from molattn.reproducible import seeded
 from molattn.run_folder import member_folders
 from molattn.splits import part_rows
@@ -87,6 +93,7 @@ def train(
         MolattnError: If training diverges.
     """
     start = time.perf_counter()
+    config = with_pretrained_network(config)
     seed = config.optimisation.seed
     table = table or read_rows(config, console, frame)
     parts = part_rows(table, config.data, seed)
@@ -163,16 +170,19 @@ def train_model(
             raise InputError(
                 f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
             )
+    config = with_pretrained_network(config)
     about = {
         "config": config.to_dict(),
+        "init_from": pretrained_digest(config),
         "data": table.digest,
         "versions": {package: version(package) for package in _DECIDING_PACKAGES},
     }
+    pretrained = None if config.fine_tuning.init_from is None else Pretrained(config.fine_tuning)
     members = config.optimisation.members()
     places = [None] if folder is None else member_folders(folder, len(members))
     for place in places:
         if place is not None and (place / CHECKPOINT_FILE).exists():
-            _check_same(place / CHECKPOINT_FILE, about, table, console)
+            _check_same(place / CHECKPOINT_FILE, config, about, table, console)
     models, histories = [], []
     for number, (member, place) in enumerate(zip_longest(members, places), start=1):
         if len(members) > 1:
@@ -184,6 +194,10 @@ def train_model(
                 _say(console, f"going on after epoch {done}")
         with seeded(member.seed):
             model = _new_model(config, table, Featurizer.default())
+            beginning = Beginning()
+            if pretrained is not None:
+                beginning, told = pretrained.begin(model, number - 1)
+                _say(console, told)
             history = fit(
                 model,
                 train_rows,
@@ -193,8 +207,10 @@ def train_model(
                 task_weights=config.data.task_weights,
                 folder=place,
                 about=about,
+                beginning=beginning,
                 on_epoch=on_epoch,
             )
+        model.freeze("none")
         models.append(model)
         histories.append(history)
     return MolAttn.ensemble(models), histories
@@ -215,7 +231,11 @@ def changed_data(table: TrainingTable, folder: Path, former: str) -> InputError:
 
 
 def _check_same(
-    path: Path, about: Mapping[str, Any], table: TrainingTable, console: Console | None
+    path: Path,
+    config: TrainConfig,
+    about: Mapping[str, Any],
+    table: TrainingTable,
+    console: Console | None,
 ) -> None:
     """Refuse to go on with a training of other options or data."""
     former = read_checkpoint(path)[ABOUT]
@@ -226,6 +246,7 @@ def _check_same(
         )
     if former["data"] != about["data"]:
         raise changed_data(table, path.parent, former["data"])
+    check_same_model(config, former["init_from"], path.parent)
     for package, was in former["versions"].items():
         if was != (now := about["versions"][package]):
             _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")

@@ -12,6 +12,7 @@ __all__ = [
     "DATA",
     "TRAINING",
     "NETWORK",
+    "FINE_TUNING",
     "REPORT",
     "PREDICTION",
     "EMBEDDING",
@@ -21,10 +22,20 @@ __all__ = [
     "section",
 ]
 
-RUN, DATA, TRAINING, NETWORK, REPORT, PREDICTION, EMBEDDING, OUTPUT = (
+RUN, DATA, TRAINING, NETWORK, FINE_TUNING, REPORT, PREDICTION, EMBEDDING, OUTPUT = (
     Group(title, sort_key=place)
     for place, title in enumerate(
-        ("Run", "Data", "Training", "Network", "Report", "Prediction", "Embedding", "Output")
+        (
+            "Run",
+            "Data",
+            "Training",
+            "Network",
+            "Fine-tuning",
+            "Report",
+            "Prediction",
+            "Embedding",
+            "Output",
+        )
     )
 )
 

@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import DATA, NETWORK, REPORT, RUN, TRAINING, make_console, say, section
+from molattn.cli.shared import (
+    DATA,
+    FINE_TUNING,
+    NETWORK,
+    REPORT,
+    RUN,
+    TRAINING,
+    make_console,
+    say,
+    section,
+)
 from molattn.config import (
     ArchitectureConfig,
     DataConfig,
+    FineTuningConfig,
     OptimisationConfig,
     ReportConfig,
     TrainConfig,
@@ -31,6 +42,7 @@ EXAMPLES = """Examples:
   molattn train
   molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
   molattn train --config runs/assay/config.yaml --seed 1
+  molattn train small.csv --init-from runs/assay --freeze encoder --ensemble 5
   molattn train --resume runs/assay
 """
 
@@ -48,6 +60,7 @@ def train(
     data: Annotated[DataConfig, section(DATA)] = DataConfig(),
     architecture: Annotated[ArchitectureConfig, section(NETWORK)] = ArchitectureConfig(),
     optimisation: Annotated[OptimisationConfig, section(TRAINING)] = OptimisationConfig(),
+    fine_tuning: Annotated[FineTuningConfig, section(FINE_TUNING)] = FineTuningConfig(),
     report: Annotated[ReportConfig, section(REPORT)] = ReportConfig(),
 ) -> None:
     """Train a model on a table of molecules and their properties.
@@ -64,7 +77,7 @@ def train(
         dataset: Set of MoleculeNet to download in place of DATA, such as ESOL, Lipo or Tox21.
         dataset_folder: Where such sets are kept, by default in the user's cache folder.
     """
-    config = TrainConfig(str(table or ""), data, architecture, optimisation, report)
+    config = TrainConfig(str(table or ""), data, architecture, optimisation, report, fine_tuning)
     if dataset is None:
         config = _with_bundled_data(config)
     else:
@@ -75,6 +88,10 @@ def train(
     from molattn.run_folder import CONFIG_FILE, free_folder, run_folder, unfinished_run
 
     console = make_console()
+    if config.fine_tuning.init_from is not None:
+        from molattn.pretrained import with_pretrained_network
+
+        config = with_pretrained_network(config)
     if resume is not None:
         unfinished = unfinished_run(resume)
         if unfinished is None:

@@ -8,6 +8,7 @@ from typing import Any, get_origin, get_type_hints
 from molattn.config.architecture import ArchitectureConfig
 from molattn.config.checks import option
 from molattn.config.data import DataConfig
+from molattn.config.fine_tuning import FineTuningConfig
 from molattn.config.optimisation import OptimisationConfig
 from molattn.config.report import ReportConfig
 from molattn.errors import InputError, quoted
@@ -25,6 +26,7 @@ class TrainConfig:
         architecture: The network.
         optimisation: How it is trained.
         report: How it is judged.
+        fine_tuning: The model that it begins with, if any.
     """
 
     file: str
@@ -32,6 +34,7 @@ class TrainConfig:
     architecture: ArchitectureConfig
     optimisation: OptimisationConfig
     report: ReportConfig = field(default_factory=ReportConfig)
+    fine_tuning: FineTuningConfig = field(default_factory=FineTuningConfig)
 
     def __post_init__(self) -> None:
         if self.architecture.partner != "concat" and self.data.partner_column is None:
@@ -99,6 +102,7 @@ class TrainConfig:
 CONFIG_SECTIONS = {
     "data": DataConfig,
     "architecture": ArchitectureConfig,
+    "fine_tuning": FineTuningConfig,
     "optimisation": OptimisationConfig,
     "report": ReportConfig,
 }

@@ -1,0 +1,175 @@
+"""A training that begins with the weights of a trained model."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+from molattn.artefact import find_model, model_digest, read_config
+from molattn.chem.features import Featurizer
+from molattn.config import ArchitectureConfig, FineTuningConfig, TrainConfig
+from molattn.errors import InputError, quoted
+from molattn.model import MolAttn, MolAttnConfig
+from molattn.optimise import Beginning
+from molattn.task import Task
+
+__all__ = ["Pretrained", "check_same_model", "pretrained_digest", "with_pretrained_network"]
+
+_SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
+_WITH_HEAD = ("head", "cross")
+# Weights fit any dropout; how a second molecule joins is the part that comes after the encoder.
+_OWN_OPTIONS = ("dropout", "attention_dropout", "partner")
+
+
+class Pretrained:
+    """A trained model for others to begin with.
+
+    Args:
+        config: Names it.
+
+    Raises:
+        InputError: If there is no such model, or it reads molecules in another way.
+    """
+
+    def __init__(self, config: FineTuningConfig) -> None:
+        self._config = config
+        self._model = MolAttn.from_pretrained(config.init_from or "")
+        theirs, ours = self._model.config.featurizer, Featurizer.default()
+        for option in fields(ours):
+            if getattr(theirs, option.name) != getattr(ours, option.name):
+                raise InputError(
+                    f"--init-from: {config.init_from} has another featurizer: its {option.name} "
+                    f"{quoted(getattr(theirs, option.name))}, expected "
+                    f"{quoted(getattr(ours, option.name))}"
+                )
+
+    def begin(self, model: MolAttn, number: int) -> tuple[Beginning, str]:
+        """Give a new model of one network the weights, and freeze some of them.
+
+        Embeddings, encoder and readout are taken over; the head, with the scaling of what it reads
+        and gives, where tasks and what joins the readout are the same.
+
+        Args:
+            model: The new model.
+            number: Which member of an ensemble it will be, counted from 0. One pretrained network
+                is the beginning of all; of several each gives one in turn.
+
+        Returns:
+            What the training has to know of it, and what was done, in words.
+
+        Raises:
+            InputError: If more blocks are to be frozen than there are.
+        """
+        place = number % len(self._model.nets)
+        (new,), old = model.nets, self._model.nets[place]
+        told = f"beginning with {self._config.init_from}"
+        if len(self._model.nets) > 1:
+            told += f", its member {place + 1}"
+        keeps = self._fits_head(model)
+        there = dict(old.named_children())
+        names = [*_SHARED, *(name for name in _WITH_HEAD if keeps and name in there)]
+        for name in names:
+            new.get_submodule(name).load_state_dict(old.get_submodule(name).state_dict())
+        if keeps:
+            for name, buffer in model.named_buffers(recurse=False):
+                buffer.copy_(self._model.get_buffer(name))
+            told += ", its head too"
+        else:
+            told += f", with a new head (its own is of {_described(self._model.config)})"
+        model.freeze(self._config.freeze)
+        weights = [weight for weight in model.parameters() if not weight.requires_grad]
+        frozen, count = (sum(w.numel() for w in some) for some in (weights, [*model.parameters()]))
+        if frozen:
+            told += f"; {frozen:,} of {count:,} weights are frozen"
+        factor = self._config.pretrained_learning_rate_factor
+        taken = tuple(f"nets.0.{name}." for name in names)
+        learned = (name for name, _ in model.named_parameters() if name.startswith(taken))
+        return Beginning(dict.fromkeys(learned, factor), keeps), told
+
+    def _fits_head(self, model: MolAttn) -> bool:
+        ours, theirs = model.config, self._model.config
+        return (
+            len(ours.tasks) == len(theirs.tasks)
+            and all(map(_same, ours.tasks, theirs.tasks))
+            and _inputs(ours) == _inputs(theirs)
+        )
+
+
+def with_pretrained_network(config: TrainConfig) -> TrainConfig:
+    """Return a run with the network of the model that it begins with, if it begins with one.
+
+    An option of the network is taken from the model where the run has its default; the dropouts and
+    ``partner`` are always the run's. A folder gets its whole path.
+
+    Args:
+        config: The run.
+
+    Raises:
+        InputError: If there is no such model, or an option of the network is neither its default
+            nor the model's.
+    """
+    name = config.fine_tuning.init_from
+    if name is None:
+        return config
+    theirs = MolAttnConfig.from_dict(read_config(find_model(name))).architecture
+    for option in fields(ArchitectureConfig):
+        got, has = getattr(config.architecture, option.name), getattr(theirs, option.name)
+        if option.name not in _OWN_OPTIONS and got not in (option.default, has):
+            raise InputError(
+                f"--{option.name.replace('_', '-')}: got {got}, but the model of --init-from "
+                f"{name} has {has}; expected the same, or to leave it out"
+            )
+    own = {name: getattr(config.architecture, name) for name in _OWN_OPTIONS}
+    path = Path(name)
+    return replace(
+        config,
+        architecture=replace(theirs, **own),
+        fine_tuning=replace(
+            config.fine_tuning, init_from=str(path.absolute()) if path.exists() else name
+        ),
+    )
+
+
+def pretrained_digest(config: TrainConfig) -> str | None:
+    """Return the SHA-256 of the model that a run begins with, or None if it begins with none."""
+    name = config.fine_tuning.init_from
+    return None if name is None else model_digest(find_model(name))
+
+
+def check_same_model(config: TrainConfig, former: str | None, folder: Path) -> None:
+    """Refuse to go on where the model that a run began with is another one now.
+
+    Args:
+        config: The run.
+        former: What :func:`pretrained_digest` gave when it began.
+        folder: Its folder.
+
+    Raises:
+        InputError: If it gives something else.
+    """
+    now = pretrained_digest(config)
+    if now != former:
+        raise InputError(
+            f"--init-from: the model {config.fine_tuning.init_from} has changed since the run in "
+            f"{folder} began (SHA-256 {str(now)[:12]}..., was {str(former)[:12]}...); expected "
+            "the same"
+        )
+
+
+def _same(one: Task, other: Task) -> bool:
+    units = {one.unit, other.unit} - {""}
+    return (one.name, one.kind, one.classes) == (other.name, other.kind, other.classes) and (
+        len(units) < 2
+    )
+
+
+def _inputs(config: MolAttnConfig) -> tuple[object, ...]:
+    """Return what the head reads besides the readout of one molecule."""
+    partner = config.architecture.partner if config.has_partner else None
+    return config.features, config.descriptors, config.morgan_counts, partner
+
+
+def _described(config: MolAttnConfig) -> str:
+    tasks = ", ".join(f"{quoted(task.name)} ({task.kind})" for task in config.tasks[:3])
+    more = f" and {len(config.tasks) - 3} more" if len(config.tasks) > 3 else ""
+    numbers = f", with {config.num_numbers} numbers beside the atoms" if config.num_numbers else ""
+    partner = " and a second molecule" if config.has_partner else ""
+    return f"{tasks}{more}{numbers}{partner}"

@@ -1,0 +1,283 @@
+"""Trainings that begin with a trained model."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from molattn.artefact import CONFIG_FILE, WEIGHTS_FILE
+from molattn.cli import main
+from molattn.config import (
+    ArchitectureConfig,
+    DataConfig,
+    FineTuningConfig,
+    OptimisationConfig,
+    TrainConfig,
+)
+from molattn.config_file import read_config_file
+from molattn.errors import InputError
+from molattn.model import MolAttn, MolAttnConfig
+from molattn.pretrained import Pretrained, with_pretrained_network
+from molattn.task import Task
+from molattn.training import train
+
+SMALL = ArchitectureConfig(width=8, heads=2, layers=2, edge_width=4, dropout=0.3)
+QUICK = OptimisationConfig(epochs=2, batch_size=8, device="cpu", learning_rate=0.01)
+SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
+SMILES = ["CCO", "CCCCO", "CC"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "t.csv"
+    parts = ["train"] * 18 + ["val"] * 4 + ["test"] * 4
+    rows = "".join(f"{'C' * n}O,{n}.5,{n % 2},{part}\n" for n, part in enumerate(parts, 1))
+    path.write_text(f"smiles,y,z,part\n{rows}")
+    return path
+
+
+def saved(folder, *, members=1, seed=9):
+    config = MolAttnConfig((Task("y", unit="mg"),), SMALL, members=members)
+    torch.manual_seed(seed)
+    model = MolAttn(config)
+    model.set_target_scaling([3.0], [2.0])
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pretrained") / "model"
+    return saved(folder), folder
+
+
+def config_of(table, init_from, targets=("y",), optimisation=QUICK, **fine_tuning):
+    data = DataConfig(target_columns=targets, split_column="part")
+    options = FineTuningConfig(init_from=str(init_from), **fine_tuning)
+    return TrainConfig(str(table), data, ArchitectureConfig(), optimisation, fine_tuning=options)
+
+
+def changed(before, after):
+    """Names of the weights that differ, in shape too, or that the second model lacks."""
+    others = after.state_dict()
+    return {
+        name
+        for name, value in before.state_dict().items()
+        if name not in others or not torch.equal(value, others[name])
+    }
+
+
+def part_of(name):
+    return name.split(".")[0]
+
+
+def test_a_model_of_the_same_tasks_is_the_beginning_itself(table, pretrained):
+    """At no learning rate the run ends as the very model that it began with."""
+    model, folder = pretrained
+    shown = io.StringIO()
+    config = config_of(table, folder, pretrained_learning_rate_factor=0.0)
+    run = train(config, Console(file=shown, width=200))
+    assert run.config.architecture.width == 8
+    assert not changed(model, run.model)
+    np.testing.assert_array_equal(run.model.predict(SMILES), model.predict(SMILES))
+    assert "its head too" in shown.getvalue()
+
+
+def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
+    model, folder = pretrained
+    shown = io.StringIO()
+    config = config_of(table, folder, ("z",), pretrained_learning_rate_factor=0.0)
+    run = train(config, Console(file=shown, width=200))
+    assert "with a new head (its own is of 'y' (regression))" in shown.getvalue().replace("\n", "")
+    assert run.model.config.tasks[0].kind == "binary"
+    assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
+    units = config_of(table, folder, pretrained_learning_rate_factor=0.0)
+    units = replace(units, data=replace(units.data, target_units=("kg",)))
+    assert {part_of(name) for name in changed(model.nets[0], train(units).model.nets[0])} == {
+        "head"
+    }
+
+
+@pytest.mark.parametrize(
+    "freeze, frozen",
+    [
+        ("none", ()),
+        ("embeddings", ("atom_embedding", "pair_embedding")),
+        (1, ("atom_embedding", "pair_embedding", "encoder.blocks.0.")),
+        ("encoder", ("atom_embedding", "pair_embedding", "encoder.")),
+    ],
+)
+def test_what_is_frozen_stays_and_the_rest_learns(table, pretrained, freeze, frozen):
+    model, folder = pretrained
+    run = train(config_of(table, folder, freeze=freeze))
+    moved = changed(model.nets[0], run.model.nets[0])
+    learned = {name for name, _ in model.nets[0].named_parameters()}
+    still = learned - moved
+    assert {name for name in learned if name.startswith(frozen)} <= still
+    # A code that no training molecule has teaches its embedding nothing but decay.
+    assert not {name for name in still if not name.startswith(frozen)}
+    assert all(weight.requires_grad for weight in run.model.parameters())
+
+
+def test_what_is_frozen_leaves_out_dropout_in_every_step(table, pretrained, monkeypatch):
+    _, folder = pretrained
+    forward, modes = MolAttn.forward, []
+
+    def watched(self, *rest):
+        if self.training:
+            (net,) = self.nets
+            blocks = [block.training for block in net.encoder.blocks]
+            modes.append((*blocks, net.encoder.blocks[0].dropout.training, net.head.training))
+        return forward(self, *rest)
+
+    monkeypatch.setattr(MolAttn, "forward", watched)
+    train(config_of(table, folder, freeze=1))
+    assert len(modes) == 6  # 2 epochs of 3 steps
+    assert set(modes) == {(False, True, False, True)}
+
+
+def test_the_pretrained_part_may_learn_more_slowly(table, pretrained):
+    """The first step of Adam is the learning rate, whatever the gradient."""
+    model, folder = pretrained
+    steps = replace(
+        QUICK, epochs=1, batch_size=18, warmup=0.0, weight_decay=0.0, schedule="constant"
+    )
+    run = train(config_of(table, folder, ("z",), steps, pretrained_learning_rate_factor=0.1))
+
+    def largest_step(name):
+        old, new = (m.nets[0].get_submodule(name).state_dict() for m in (model, run.model))
+        return max(float((new[key] - old[key]).abs().max()) for key in old)
+
+    for name in ("atom_embedding", "encoder"):
+        assert largest_step(name) == pytest.approx(0.001, rel=0.01)
+    torch.manual_seed(0)
+    assert run.histories[0].epochs[0].learning_rate == pytest.approx(0.01)
+
+
+def test_members_begin_with_one_model_or_each_with_its_own(table, pretrained, tmp_path):
+    model, folder = pretrained
+    two = replace(QUICK, epochs=1, ensemble=2)
+    still = {"pretrained_learning_rate_factor": 0.0}
+    run = train(config_of(table, folder, ("z",), two, **still))
+    for net in run.model.nets:
+        assert {part_of(name) for name in changed(model.nets[0], net)} == {"head"}
+    heads = [net.get_submodule("head") for net in run.model.nets]
+    assert changed(*heads)
+    several = saved(tmp_path / "model", members=2)
+    run = train(config_of(table, tmp_path, ("y",), replace(two, ensemble=3), **still))
+    for net, old in zip(run.model.nets, [*several.nets, several.nets[0]], strict=True):
+        assert not changed(old, net)
+
+
+def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(table, tmp_path, monkeypatch):
+    saved(tmp_path / "model")
+    optimisation = replace(QUICK, ensemble=2)
+    config = config_of(
+        table, tmp_path, optimisation=optimisation, freeze=1, pretrained_learning_rate_factor=0.5
+    )
+    whole = train(config)
+    forward, steps = MolAttn.forward, 0
+
+    def killed(self, *rest):
+        nonlocal steps
+        steps += self.training
+        if steps == 11:  # of 6 for each member
+            raise KeyboardInterrupt
+        return forward(self, *rest)
+
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(MolAttn, "forward", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, folder=folder)
+    assert not changed(train(config, folder=folder).model, whole.model)
+    saved(tmp_path / "model", seed=10)
+    with pytest.raises(InputError, match=r"--init-from: the model .* has changed since"):
+        train(config, folder=folder)
+
+
+def test_the_command_takes_a_run_and_its_config_repeats_it(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "base" / "model")
+    words = f"{table} --target-columns y --split-column part --epochs 1 --no-baselines".split()
+    words += "--bootstrap 0 --init-from base --freeze 1 --ensemble 2 --device cpu".split()
+    assert main(["train", *words, "--output", "one"]) == 0
+    assert "beginning with" in capsys.readouterr().out
+    written = TrainConfig.from_dict(read_config_file(Path("one", "config.yaml")))
+    assert written.architecture == replace(SMALL, dropout=ArchitectureConfig().dropout)
+    assert written.fine_tuning == FineTuningConfig(str(tmp_path / "base"), 1)
+    assert main(["train", "--config", "one/config.yaml", "--output", "two"]) == 0
+    one, two = (Path(name, "model", WEIGHTS_FILE).read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+@pytest.mark.parametrize("partner", ["concat", "cross_attention"])
+def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
+    both = MolAttnConfig("y", replace(SMALL, partner=partner), partner_column="solvent")
+    old = MolAttn(both)
+    old.save_pretrained(tmp_path)
+    beginning = Pretrained(FineTuningConfig(str(tmp_path)))
+    same, alone, counted = (
+        MolAttn(config)
+        for config in (
+            replace(both, partner_column="other"),
+            replace(both, partner_column=None),
+            replace(both, morgan_counts=16),
+        )
+    )
+    for model, taken in ((same, True), (alone, False), (counted, False)):
+        found, told = beginning.begin(model, 0)
+        assert found.keeps_scaling == taken
+        assert ("its head too" in told) == taken
+        own = {part_of(name) for name in changed(model.nets[0], old.nets[0])}
+        assert own - {"cross"} == (set() if taken else {"head"})
+        assert taken <= ("cross" not in own)
+
+
+def test_options_of_another_network_are_refused_and_dropout_is_the_runs_own(table, pretrained):
+    _, folder = pretrained
+    config = config_of(table, folder)
+    own = replace(config, architecture=ArchitectureConfig(dropout=0.5, layers=2))
+    found = with_pretrained_network(own)
+    assert found.architecture == replace(SMALL, dropout=0.5)
+    assert with_pretrained_network(found) == found
+    other = replace(config, architecture=ArchitectureConfig(edge_width=8))
+    with pytest.raises(InputError, match=r"--edge-width: got 8, but the model .* has 4"):
+        with_pretrained_network(other)
+    with pytest.raises(InputError, match=r"--freeze: got 3, expected at most the 2 blocks"):
+        train(config_of(table, folder, freeze=3))
+
+
+def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
+    _, folder = pretrained
+    (tmp_path / "model").mkdir()
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        (tmp_path / "model" / name).write_bytes((folder / name).read_bytes())
+    featurizer = replace(MolAttnConfig("y").featurizer, max_distance=6)
+    config = MolAttnConfig("y", SMALL, featurizer)
+    MolAttn(config).save_pretrained(tmp_path / "model")
+    with pytest.raises(InputError, match="another featurizer: its max_distance 6, expected 10"):
+        train(config_of(table, tmp_path))
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        train(config_of(table, tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"freeze": "head"}, "--freeze: got 'head', expected one of none, embeddings, encoder"),
+        ({"freeze": -1}, "--freeze: got -1, expected a number of blocks"),
+        ({"freeze": True}, "--freeze: got True"),
+        ({"pretrained_learning_rate_factor": 2.0}, "got 2.0, expected a number from 0 to 1"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        FineTuningConfig("model", **options)
+    with pytest.raises(InputError, match="with --init-from alone"):
+        FineTuningConfig(freeze="encoder")
