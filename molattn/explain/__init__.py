@@ -2,6 +2,11 @@
 
 from .explainer import explain as explain
 from .explanation import Explanation as Explanation
+from .fidelity import Fidelity as Fidelity
+from .fidelity import fidelity as fidelity
 from .methods import METHODS as METHODS
 from .methods import Method as Method
 from .options import Options as Options
+from .planted import Planted as Planted
+from .planted import discovery as discovery
+from .planted import plant as plant

@@ -89,7 +89,7 @@ def _hook(conv: nn.Module, graph: Any, recorded: Recorded) -> Iterator[Any]:
 
     yield conv.register_forward_pre_hook(ask, with_kwargs=True)
     yield conv.register_forward_hook(take, with_kwargs=True)
-    if conv.head_gate is not None:
+    if isinstance(conv.head_gate, nn.Module):
         yield conv.head_gate.register_forward_hook(take_gate)
 
 

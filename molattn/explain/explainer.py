@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from molattn.chem.bulk import MoleculeReader
 from molattn.model import MolAttn
 
-from .average import Average, average_of, bundled_average
+from .average import average_atom, bundled_average
 from .capture import Attention, attention_of
 from .explanation import Explanation
 from .methods import find_method
@@ -52,8 +52,8 @@ def explain(
             classes of which none is named, it is the likeliest.
         partners: The second molecule of each, where the model reads one; it is not scored.
         features: Further numbers ``[n, len(config.features)]``, if the config names any.
-        background: Molecules whose average atom and pair stand in place of a masked atom, such as
-            the training set; None = those of the bundled solubility set.
+        background: Molecules, such as the training set, whose average atom integrated gradients
+            begin with and ``masking="blank"`` leaves; None = those of the bundled solubility set.
         options: Of the method: see :class:`molattn.explain.Options`.
 
     Returns:
@@ -81,12 +81,12 @@ def explain(
     return found[0] if one else found
 
 
-def find_average(model: MolAttn, background: Optional[Sequence[str]]) -> Average:
-    """Count the codes of molecules, None = those of the bundled set."""
+def find_average(model: MolAttn, background: Optional[Sequence[str]]) -> NDArray[np.float64]:
+    """Return the average atom of molecules, None = those of the bundled set."""
     featurizer = model.config.featurizer
     if background is None:
         return bundled_average(featurizer)
-    return average_of(MoleculeReader(featurizer).all(background), featurizer)
+    return average_atom(MoleculeReader(featurizer).all(background), featurizer)
 
 
 def read_subjects(
@@ -94,7 +94,7 @@ def read_subjects(
     smiles: Sequence[str],
     *,
     target: Optional[str],
-    average: Average,
+    average: NDArray[np.float64],
     partners: Optional[Sequence[str]] = None,
     features: Optional[ArrayLike] = None,
 ) -> Iterator[Subject]:

@@ -14,7 +14,7 @@ _MOST_STEPS = 256
 
 
 def integrated_gradients(subject: Subject, options: Options) -> Scores:
-    r"""Score an atom by the gradients of its features, on the way to it from the average atom.
+    r"""Score an atom by the gradients of its features, on the way to them from the average atom.
 
     .. math:: s_c = (z_c - \bar z_c) \int_0^1
               \frac{\partial f}{\partial z_c}\big(\bar z + t (z - \bar z)\big)\, dt
@@ -22,7 +22,7 @@ def integrated_gradients(subject: Subject, options: Options) -> Scores:
     (Sundararajan, Taly and Yan 2017, equation 1, by Captum), for the amount :math:`z_c` of each
     code of each atom and of each pair of atoms; a model's embeddings are linear in them, so these
     are the integrated gradients of its embeddings. At :math:`t = 0` every atom is the average atom
-    and every pair the average pair.
+    and pairs have no features; the prediction there is the baseline.
 
     An atom's score is the sum over its codes, and half of what each of its pairs got: scores add
     up to the prediction minus the baseline, but for the error of the integral. That is by
@@ -38,10 +38,10 @@ def integrated_gradients(subject: Subject, options: Options) -> Scores:
 
     tolerance = options.tolerance * subject.output.scale
     whole = (subject.atoms.unsqueeze(0), subject.pairs.unsqueeze(0))
-    average = (subject.average_atoms.unsqueeze(0), subject.average_pairs.unsqueeze(0))
+    average = (subject.average_atoms.unsqueeze(0), subject.blank_pairs.unsqueeze(0))
     method = IntegratedGradients(subject)
     n = subject.num_atoms
-    everything, nothing = subject.keep(np.array([[True] * n, [False] * n]))
+    everything, nothing = subject.keep(np.array([[True] * n, [False] * n]), "blank")
     steps = _FIRST_STEPS
     while True:
         with torch.enable_grad(), subject.evaluating():

@@ -63,7 +63,7 @@ METHODS: dict[str, Method] = {
         integrated_gradients,
         signed=True,
         meaning="what an atom's features, and half of each of its pairs', add to the prediction "
-        "on the way from a molecule of average atoms",
+        "on the way from average atoms that know nothing of each other",
         source="Sundararajan, Taly and Yan 2017",
     ),
     "occlusion": Method(

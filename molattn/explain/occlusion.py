@@ -28,8 +28,8 @@ def occlusion(subject: Subject, options: Options) -> Scores:
     atoms that no symmetry tells apart share the sum of theirs. Orders are drawn over canonical
     ranks, so that scores follow the atoms when a SMILES lists them in another order.
 
-    A bond's score is what the prediction loses when the pair of its ends becomes the average pair,
-    all else staying; it has no part in the sum.
+    A bond's score is what the prediction loses when the pair of its ends has no features, all else
+    staying; it has no part in the sum.
 
     Args:
         subject: The molecule.

@@ -18,7 +18,7 @@ class Options:
     Args:
         groups: What occlusion masks together: see :func:`molattn.explain.groups.atom_groups`.
         orders: In how many orders occlusion masks atoms.
-        masking: What occlusion does to a masked atom, ``average`` or ``remove``: see
+        masking: What occlusion does to a masked atom, ``remove`` or ``blank``: see
             :meth:`molattn.explain.subject.Subject.keep`.
         tolerance: How far scores may be from adding up, in standard deviations of the training
             targets; of a class, in log-odds.
@@ -30,7 +30,7 @@ class Options:
 
     groups: str | Sequence[Sequence[int]] = "atoms"
     orders: int = 16
-    masking: Masking = "average"
+    masking: Masking = "remove"
     tolerance: float = 0.005
     seed: int = 0
 

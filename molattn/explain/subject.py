@@ -17,12 +17,12 @@ from molattn.graph import CompleteGraphs, MoleculeBatch
 from molattn.model import MolAttn
 from molattn.record import MoleculeRecord
 
-from .average import Average, amounts
+from .average import amounts
 from .output import Output
 
 __all__ = ["Masking", "Subject"]
 
-Masking = Literal["average", "remove"]
+Masking = Literal["remove", "blank"]
 """What masking an atom does; see :meth:`Subject.keep`."""
 
 _NUMBERS_AT_ONCE = 2_000_000  # of pair amounts: 8 MB, whatever the size of a molecule
@@ -41,7 +41,7 @@ class Subject:
         smiles: The molecule as text.
         record: As the model reads it, ``n`` atoms.
         output: The output.
-        average: What stands in place of a masked atom.
+        average: The average atom, in amounts of each code.
         features: Further numbers given for the molecule, ``[num_features]``.
     """
 
@@ -49,7 +49,7 @@ class Subject:
     smiles: str
     record: MoleculeRecord
     output: Output
-    average: Average
+    average: NDArray[np.float64]
     features: Optional[NDArray[np.float64]] = None
 
     @property
@@ -75,7 +75,7 @@ class Subject:
     @property
     def most_at_once(self) -> int:
         """How many variants fit into the memory of one step."""
-        numbers = self.num_atoms**2 * len(self.average.pair)
+        numbers = self.num_atoms**2 * sum(self.model.config.featurizer.pair_sizes)
         return int(np.clip(_NUMBERS_AT_ONCE // numbers, 1, _MOST_AT_ONCE))
 
     # Atoms and pairs as amounts of each code.
@@ -95,15 +95,13 @@ class Subject:
     @cached_property
     def average_atoms(self) -> Tensor:
         """The average atom in every place, ``[n, S]``."""
-        return self._tensor(self.average.atom).expand_as(self.atoms)
+        return self._tensor(self.average).expand_as(self.atoms)
 
     @cached_property
-    def average_pairs(self) -> Tensor:
-        """The average pair in every place but the diagonal, which tells nothing: ``[n, n, T]``."""
-        pairs = self._tensor(self.average.pair).expand_as(self.pairs).clone()
-        places = torch.arange(self.num_atoms, device=self.device)
-        pairs[places, places] = self.pairs[places, places]
-        return pairs
+    def blank_pairs(self) -> Tensor:
+        """No amount of any code but on the diagonal, which is the same in all molecules."""
+        same = torch.eye(self.num_atoms, dtype=torch.bool, device=self.device)
+        return self.pairs.where(same.unsqueeze(-1), 0.0)
 
     def _tensor(self, numbers: NDArray[np.floating]) -> Tensor:
         return torch.as_tensor(numbers, dtype=self.model.target_mean.dtype, device=self.device)
@@ -141,20 +139,20 @@ class Subject:
         """The molecule as it is, as the model takes it, and its further numbers."""
         return self.model.collate([self.record]).to(self.device), self._given(1)
 
-    def keep(self, kept: NDArray[np.bool_], masking: Masking = "average") -> NDArray[np.float64]:
+    def keep(self, kept: NDArray[np.bool_], masking: Masking = "remove") -> NDArray[np.float64]:
         """Predict with some atoms masked.
 
         Args:
             kept: Which atoms stay, ``bool [B, n]``.
-            masking: ``average``: a masked atom becomes the average atom, and each of its pairs the
-                average pair. ``remove``: it is taken out of the graph, so that no atom attends to
+            masking: ``remove``: a masked atom is taken out of the graph, so that no atom attends to
                 it and the readout does not see it; what the others say of themselves, such as how
-                many neighbours they had, stays.
+                many neighbours they had, stays. ``blank``: it becomes the average atom, and its
+                pairs lose all features.
 
         Returns:
             ``[B]``, in the output's unit.
         """
-        predict = {"average": self._averaged, "remove": self._removed}[masking]
+        predict = {"remove": self._removed, "blank": self._blanked}[masking]
         # Orders of one molecule share their ends, and more where it is small.
         distinct, place = np.unique(kept, axis=0, return_inverse=True)
         size = self.most_at_once
@@ -162,7 +160,7 @@ class Subject:
         return np.concatenate(parts)[place.reshape(-1)]
 
     def masked_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Predict with some pairs made the average pair, all atoms as they are.
+        """Predict with some pairs without features, all atoms as they are.
 
         Args:
             masked: Which ordered pairs, ``bool [B, n, n]``.
@@ -171,16 +169,16 @@ class Subject:
         parts = [np.zeros(0)]
         for start in range(0, len(masked), size):
             some = torch.from_numpy(masked[start : start + size]).to(self.device)
-            pairs = torch.where(some.unsqueeze(-1), self.average_pairs, self.pairs)
+            pairs = torch.where(some.unsqueeze(-1), self.blank_pairs, self.pairs)
             parts.append(self._predict(self.atoms.expand(len(some), -1, -1), pairs))
         return np.concatenate(parts)
 
-    def _averaged(self, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _blanked(self, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
         atoms = torch.from_numpy(kept).to(self.device).unsqueeze(-1)
         pairs = (atoms & atoms.mT).unsqueeze(-1)
         return self._predict(
             torch.where(atoms, self.atoms, self.average_atoms),
-            torch.where(pairs, self.pairs, self.average_pairs),
+            torch.where(pairs, self.pairs, self.blank_pairs),
         )
 
     @torch.inference_mode()
