@@ -347,7 +347,7 @@ def test_the_config_of_a_run_repeats_it_and_the_command_line_wins(
     few = [str(small_table), "--config", "few.yaml", "--target-columns", "logS", *TINY]
     assert main(["train", *few, "--output", "few"]) == 0
     metrics = json.loads(Path("few/metrics.json").read_text())
-    assert (metrics["epochs"], metrics["seed"]) == (2, 3)  # TINY says 2
+    assert (metrics["members"][0]["epochs"], metrics["seed"]) == (2, 3)  # TINY says 2
     assert "baseline" not in metrics
     capsys.readouterr()
     Path("few.yaml").write_text("optimisation: {epoch: 1}")

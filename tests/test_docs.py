@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from molattn import MolAttn, MolAttnConfig
+from molattn.config import ArchitectureConfig
 from molattn.nn.registry import LAYERS, table
 from molattn.reasons import REASONS
 
@@ -15,7 +17,10 @@ WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
-def test_code_of_the_pages_runs(page):
+def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
+    small = ArchitectureConfig(width=16, heads=2, layers=1)
+    MolAttn(MolAttnConfig(("logS",), small)).save_pretrained(tmp_path / "runs/solubility/model")
+    monkeypatch.chdir(tmp_path)
     names = {"__name__": "docs"}
     for block in re.finditer(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
         line = page.read_text().count("\n", 0, block.start()) + 1

@@ -30,7 +30,7 @@ _PARTS = {"training": "rows_train", "validation": "rows_validation", "test": "ro
 
 class _Molecule(NamedTuple):
     drawing: Markup | None
-    smiles: str
+    smiles: list[str]
     where: str
     measured: str
     predicted: str
@@ -143,13 +143,15 @@ def _worst(
         outputs, truth = prediction[known[place]].tolist(), float(target[known[place]])
         if task.kind == "regression":
             measured, predicted = number(truth), number(outputs[0])
-            error = f"{errors[place]:+.3g}"
+            off = float(errors[place])
+            error = f"{'+' if off > 0 else ''}{number(off)}"
         else:
             measured, predicted = task.classes[int(truth)], str(task.cells(outputs)[0])
             error = f"{1.0 - errors[place]:.3f}"
         smiles, where = run.table.smiles[row], run.table.where(row)
         drawing = molecule_svg(smiles, f"Structure of the molecule in {where}")
-        yield _Molecule(drawing, smiles, where, measured, predicted, error)
+        partners = [] if run.table.partners is None else [run.table.partners[row]]
+        yield _Molecule(drawing, [smiles, *partners], where, measured, predicted, error)
 
 
 def _learned(run: TrainingRun) -> str:
