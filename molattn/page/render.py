@@ -10,7 +10,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from molattn.config import CONFIG_SECTIONS, TrainConfig
-from molattn.page.scores import number
 
 __all__ = ["config_rows", "write_page"]
 
@@ -66,12 +65,10 @@ def _text(value: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("molattn.page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = number
-    return environment
