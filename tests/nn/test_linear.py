@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.fx
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 from torch.nn import functional as F
@@ -69,6 +70,11 @@ def test_shapes_that_do_not_fit_raise_as_in_torch() -> None:
 def test_other_number_types_are_left_to_torch(dtype: torch.dtype) -> None:
     x, weight = (t.detach().to(dtype) for t in _inputs(X, W))
     assert torch.equal(linear(x, weight), F.linear(x, weight))
+
+
+def test_a_module_can_be_traced_symbolically() -> None:
+    layer, x = Linear(40, 5), torch.randn(X)
+    torch.testing.assert_close(torch.fx.symbolic_trace(layer)(x), layer(x))
 
 
 def test_a_module_of_unknown_width_settles_on_first_use() -> None:
