@@ -18,7 +18,7 @@ __all__ = ["DESCRIPTORS", "DescriptorCalculator", "descriptor_matrix"]
 
 _RADIUS = 2
 # Coefficients of a characteristic polynomial: Ipc grows beyond all bounds with the molecule, and
-# both take time with the fourth power of its size, 20 seconds at 400 atoms.
+# both take time with about the fourth power of its size, over ten seconds at 400 atoms.
 _LEFT_OUT = ("Ipc", "AvgIpc")
 _FUNCTIONS: dict[str, Callable[[Chem.Mol], Any]] = {
     name: function for name, function in Descriptors.descList if name not in _LEFT_OUT
