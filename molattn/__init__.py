@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .model import MolAttnConfig as MolAttnConfig
     from .molecules import from_mol as from_mol
     from .molecules import from_smiles as from_smiles
+    from .quick import train as train
     from .version import __version__ as __version__
 
 _HOMES = {
@@ -29,6 +30,7 @@ _HOMES = {
     "MolAttnConfig": "model",
     "from_mol": "molecules",
     "from_smiles": "molecules",
+    "train": "quick",
     "__version__": "version",
 }
 

@@ -1,7 +1,7 @@
 """Options of a training run in a YAML file, and a run's options back into one."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -53,9 +53,11 @@ def read_config_file(path: str | Path) -> dict[str, Any]:
 
 
 def write_config_file(path: Path, config: TrainConfig) -> None:
-    """Write all options of a run, with the whole path of its table."""
-    config = replace(config, file=str(Path(config.file).absolute()))
-    text = yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
+    """Write all options of a run, with the whole path of its table if it is a file."""
+    content = config.to_dict()
+    if content.pop("file"):
+        content = {"file": str(Path(config.file).absolute()), **content}
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     part = path.with_name(path.name + ".part")  # so that a killed process leaves no half a file
     part.write_text(text, encoding="utf-8", errors="surrogateescape")
     part.replace(path)

@@ -36,7 +36,13 @@ __all__ = ["MolAttnClassifier", "MolAttnRegressor"]
 
 _SMILES, _WEIGHT = "smiles", "weight"
 # What has no meaning here: files, columns, test rows; the seed is scikit-learn's random_state.
-_DATA_OPTIONS = ("task_weights", "split_duplicates", "validation_size")
+_DATA_OPTIONS = (
+    "descriptors",
+    "morgan_counts",
+    "split_duplicates",
+    "task_weights",
+    "validation_size",
+)
 _NO_OPTIONS = ("seed", "checkpoint_steps", "tensorboard")
 _RENAMED = {"score": "attention_score"}  # as `score` is a method
 
@@ -46,7 +52,7 @@ def _options() -> dict[str, str]:
     return {
         name: _RENAMED.get(name, name)
         for name, (section, _) in option_places().items()
-        if (section in ("architecture", "optimisation") and name not in _NO_OPTIONS)
+        if (section in ("architecture", "optimisation", "fine_tuning") and name not in _NO_OPTIONS)
         or name in _DATA_OPTIONS
     }
 

@@ -29,6 +29,7 @@ __all__ = [
     "UNFINISHED",
     "free_folder",
     "has_checkpoint",
+    "locked_folder",
     "member_folders",
     "run_folder",
     "unfinished_run",
@@ -90,7 +91,7 @@ def run_folder(
     new_parents = [parent for parent in path.parents if not parent.exists()]
     try:
         partial.mkdir(parents=True, exist_ok=True)
-        lock = _locked(partial)
+        lock = locked_folder(partial)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     try:
@@ -180,7 +181,12 @@ def _partial(path: Path) -> Path:
     return path.with_name(path.name + UNFINISHED)
 
 
-def _locked(partial: Path) -> IO[str]:
+def locked_folder(partial: Path) -> IO[str]:
+    """Lock a folder until the returned file is closed or the process ends.
+
+    Raises:
+        InputError: If another process has locked it.
+    """
     lock = open(partial / _LOCK_FILE, "w")  # noqa: SIM115 (held while the run goes on)
     if fcntl is not None:
         try:

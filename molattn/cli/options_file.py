@@ -25,7 +25,7 @@ def options_from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCo
     if not tokens[0]:
         from molattn.run_folder import CONFIG_FILE, unfinished_run
 
-        folder = unfinished_run(path)
+        folder = path if "tune" in commands else unfinished_run(path)
         if folder is None:
             return
         path = folder / CONFIG_FILE

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RUN",
+    "SEARCH",
     "DATA",
     "TRAINING",
     "NETWORK",
@@ -22,11 +23,12 @@ __all__ = [
     "section",
 ]
 
-RUN, DATA, TRAINING, NETWORK, FINE_TUNING, REPORT, PREDICTION, EMBEDDING, OUTPUT = (
+RUN, SEARCH, DATA, TRAINING, NETWORK, FINE_TUNING, REPORT, PREDICTION, EMBEDDING, OUTPUT = (
     Group(title, sort_key=place)
     for place, title in enumerate(
         (
             "Run",
+            "Search",
             "Data",
             "Training",
             "Network",

@@ -1,9 +1,7 @@
 """``molattn train``."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +18,12 @@ from molattn.cli.shared import (
     say,
     section,
 )
+from molattn.cli.source import (
+    check_unchanged,
+    folder_name,
+    with_bundled_data,
+    with_named_dataset,
+)
 from molattn.config import (
     ArchitectureConfig,
     DataConfig,
@@ -27,16 +31,13 @@ from molattn.config import (
     OptimisationConfig,
     ReportConfig,
     TrainConfig,
-    changed_options,
 )
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = ["EXAMPLES", "train"]
-
-_LONGEST_NAME = 60
 
 EXAMPLES = """Examples:
   molattn train
@@ -79,9 +80,9 @@ def train(
     """
     config = TrainConfig(str(table or ""), data, architecture, optimisation, report, fine_tuning)
     if dataset is None:
-        config = _with_bundled_data(config)
+        config = with_bundled_data(config)
     else:
-        config = _with_named_dataset(config, dataset, dataset_folder)
+        config = with_named_dataset(config, dataset, dataset_folder)
     if resume is not None and (output is not None or overwrite):
         raise InputError("--resume: names the folder already, expected no --output or --overwrite")
 
@@ -97,8 +98,8 @@ def train(
         if unfinished is None:
             say(console, f"{resume} is finished: there is nothing to resume")
             return
-        _check_unchanged(config, unfinished)
-    name = dataset.lower() if dataset else _folder_name(config.file)
+        check_unchanged(config, unfinished)
+    name = dataset.lower() if dataset else folder_name(config.file)
     output = resume or output or free_folder(Path("runs") / name)
 
     from molattn.config_file import write_config_file
@@ -139,49 +140,6 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     )
 
 
-def _with_bundled_data(config: TrainConfig) -> TrainConfig:
-    if config.file:
-        return config
-
-    from molattn.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset
-
-    data = config.data
-    if data.target_columns in ((), (BUNDLED_TARGET,)):
-        data = replace(
-            data,
-            target_columns=(BUNDLED_TARGET,),
-            target_units=data.target_units or (BUNDLED_UNIT,),
-        )
-    if data.split is None and data.split_column is None and data.folds is None:
-        data = replace(data, split_column="split")
-    return replace(config, file=str(bundled_dataset()), data=data)
-
-
-def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> TrainConfig:
-    if config.file:
-        raise InputError(f"--dataset: got {quoted(name)} and a table too, expected one of them")
-
-    from molattn.moleculenet import named_dataset
-
-    found = named_dataset(name, folder)
-    data = replace(config.data, smiles_column=found.smiles_column)
-    if not data.target_columns:
-        data = replace(data, target_columns=found.target_columns, target_units=found.target_units)
-    return replace(config, file=str(found.path), data=data)
-
-
-def _check_unchanged(config: TrainConfig, unfinished: Path) -> None:
-    from molattn.config_file import read_config_file
-    from molattn.run_folder import CONFIG_FILE
-
-    former = TrainConfig.from_dict(read_config_file(unfinished / CONFIG_FILE))
-    for option, was, now in changed_options(former.to_dict(), config.to_dict()):
-        raise InputError(
-            f"{option}: got {quoted(now)}, but the unfinished run in {unfinished} has "
-            f"{quoted(was)}; expected the same, or a new run"
-        )
-
-
 @contextmanager
 def _resumable(output: Path) -> Iterator[None]:
     """Say how to go on with a run that is interrupted."""
@@ -195,7 +153,3 @@ def _resumable(output: Path) -> Iterator[None]:
         raise KeyboardInterrupt(
             f"interrupted; molattn train --resume {output} goes on"
         ) from interrupt
-
-
-def _folder_name(file: str) -> str:
-    return re.sub(r"[^\w.+-]+", "_", Path(file).stem, flags=re.ASCII)[:_LONGEST_NAME]

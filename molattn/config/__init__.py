@@ -14,3 +14,4 @@ from molattn.config.run import CONFIG_SECTIONS as CONFIG_SECTIONS
 from molattn.config.run import TrainConfig as TrainConfig
 from molattn.config.run import changed_options as changed_options
 from molattn.config.run import option_places as option_places
+from molattn.config.tune import TuneConfig as TuneConfig

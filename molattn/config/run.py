@@ -71,7 +71,7 @@ class TrainConfig:
             sections[section] = kind(
                 **{key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
             )
-        return cls(config["file"], **sections)
+        return cls(config.get("file", ""), **sections)
 
     @classmethod
     def from_options(cls, file: str, options: Mapping[str, Any]) -> "TrainConfig":

@@ -1,0 +1,63 @@
+"""What a command learns from: a table of the user's, the bundled one, or a set with a name."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from molattn.config import TrainConfig, changed_options
+from molattn.errors import InputError, quoted
+
+__all__ = ["check_unchanged", "folder_name", "with_bundled_data", "with_named_dataset"]
+
+_LONGEST_NAME = 60
+
+
+def with_bundled_data(config: TrainConfig) -> TrainConfig:
+    """Take the bundled solubilities where no table is named."""
+    if config.file:
+        return config
+
+    from molattn.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset
+
+    data = config.data
+    if data.target_columns in ((), (BUNDLED_TARGET,)):
+        data = replace(
+            data,
+            target_columns=(BUNDLED_TARGET,),
+            target_units=data.target_units or (BUNDLED_UNIT,),
+        )
+    if data.split is None and data.split_column is None and data.folds is None:
+        data = replace(data, split_column="split")
+    return replace(config, file=str(bundled_dataset()), data=data)
+
+
+def with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> TrainConfig:
+    """Take a set of MoleculeNet, downloaded into a folder if it is not there."""
+    if config.file:
+        raise InputError(f"--dataset: got {quoted(name)} and a table too, expected one of them")
+
+    from molattn.moleculenet import named_dataset
+
+    found = named_dataset(name, folder)
+    data = replace(config.data, smiles_column=found.smiles_column)
+    if not data.target_columns:
+        data = replace(data, target_columns=found.target_columns, target_units=found.target_units)
+    return replace(config, file=str(found.path), data=data)
+
+
+def check_unchanged(config: TrainConfig, unfinished: Path) -> None:
+    """Refuse to go on in a folder with other options than it was begun with."""
+    from molattn.config_file import read_config_file
+    from molattn.run_folder import CONFIG_FILE
+
+    former = TrainConfig.from_dict(read_config_file(unfinished / CONFIG_FILE))
+    for option, was, now in changed_options(former.to_dict(), config.to_dict()):
+        raise InputError(
+            f"{option}: got {quoted(now)}, but what is in {unfinished} has "
+            f"{quoted(was)}; expected the same, or a new run"
+        )
+
+
+def folder_name(file: str) -> str:
+    """Return what the folder of a run on a table is called by default."""
+    return re.sub(r"[^\w.+-]+", "_", Path(file).stem, flags=re.ASCII)[:_LONGEST_NAME]

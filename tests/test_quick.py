@@ -1,0 +1,55 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from molattn import MolAttn, train
+from molattn.errors import InputError
+
+QUICK = {"width": 8, "heads": 2, "layers": 1, "epochs": 2, "device": "cpu", "bootstrap": 0}
+FRAME = pd.DataFrame(
+    {"molecule": ["C" * n + end for n in range(1, 11) for end in "ON"], "y": np.arange(20) / 7}
+)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return train(FRAME, "y", smiles_column="molecule", **QUICK)
+
+
+def test_a_frame_trains_as_its_file_does(trained, tmp_path):
+    FRAME.to_csv(tmp_path / "table.csv", index=False)
+    other = train(tmp_path / "table.csv", ["y"], smiles_column="molecule", **QUICK)
+    np.testing.assert_array_equal(trained.model.predict(["CCO"]), other.model.predict(["CCO"]))
+    assert trained.scores == other.scores
+
+
+def test_scores_are_told(trained):
+    assert trained.scores["y"]["rmse"] > 0.0
+    assert f"{trained.scores['y']['rmse']:.3f}" in str(trained)
+    assert "random forest" in str(trained)
+
+
+def test_the_folder_is_that_of_a_run(trained, tmp_path):
+    trained.save(tmp_path / "run")
+    trained.save(tmp_path / "run")
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["test"] == trained.scores
+    model = MolAttn.from_pretrained(tmp_path / "run" / "model")
+    np.testing.assert_array_equal(model.predict(["CCO"]), trained.model.predict(["CCO"]))
+    assert "file" not in (tmp_path / "run" / "config.yaml").read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        ({"epoch": 3}, "unknown option 'epoch', did you mean 'epochs'"),
+        ({"epochs": 0}, "--epochs: got 0"),
+        ({"smiles_column": "smiles"}, "DataFrame: no column 'smiles'"),
+        ({"folds": 3}, "folds"),
+    ],
+)
+def test_what_is_wrong_is_named(options, words):
+    with pytest.raises(InputError, match=words):
+        train(FRAME, "y", **{"smiles_column": "molecule", **QUICK, **options})
