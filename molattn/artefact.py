@@ -16,18 +16,24 @@ from torch import Tensor
 from .errors import InputError
 
 __all__ = [
+    "CALIBRATION_FILE",
     "CONFIG_FILE",
+    "FINGERPRINTS_FILE",
     "MODEL_CARD",
     "WEIGHTS_FILE",
     "find_model",
     "model_digest",
     "read_config",
+    "read_json",
     "read_weights",
     "write_artefact",
+    "write_file",
 ]
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+CALIBRATION_FILE = "calibration.json"
+FINGERPRINTS_FILE = "training_fingerprints.safetensors"
 MODEL_CARD = """---
 {{ card_data }}
 ---
@@ -38,7 +44,8 @@ A molecular property predictor made with molattn: attention over all atom pairs.
     model.predict(["CCO"])
 
 `config.json` holds the network's options, the features it reads and what it predicts;
-`model.safetensors` its weights and the scaling of its targets.
+`model.safetensors` its weights and the scaling of its targets, `calibration.json` how large its
+errors are, and `training_fingerprints.safetensors` which molecules it was trained on.
 """
 """What the README of a saved model says."""
 _RUN_MODEL = "model"
@@ -75,7 +82,7 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
 
 
 def _download(name: str, options: dict[str, Any]) -> Path:
-    wanted = [CONFIG_FILE, WEIGHTS_FILE]
+    wanted = [CONFIG_FILE, WEIGHTS_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE]
     try:
         return Path(snapshot_download(name, allow_patterns=wanted, **options))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
@@ -96,9 +103,9 @@ def write_artefact(folder: Path, config: Mapping[str, Any], weights: Mapping[str
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     metadata = {"format": "pt"}
-    _replace(folder / WEIGHTS_FILE, safetensors.torch.save(plain, metadata))
+    write_file(folder / WEIGHTS_FILE, safetensors.torch.save(plain, metadata))
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    _replace(folder / CONFIG_FILE, text.encode())
+    write_file(folder / CONFIG_FILE, text.encode())
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -107,14 +114,22 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: No such folder or file, or a file that is not a JSON object.
     """
-    path = _existing(folder, CONFIG_FILE)
+    return read_json(_existing(folder, CONFIG_FILE))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        InputError: A file that cannot be read or is not a JSON object.
+    """
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
         raise InputError(f"{path}: not a JSON file: {error}") from error
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: got a JSON {type(config).__name__}, expected an object")
-    return config
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: got a JSON {type(content).__name__}, expected an object")
+    return content
 
 
 def read_weights(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -175,7 +190,8 @@ def _existing(folder: Path, name: str) -> Path:
     return path
 
 
-def _replace(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, there whole or not at all."""
     part = path.with_name(path.name + ".part")
     part.write_bytes(content)
     part.replace(path)

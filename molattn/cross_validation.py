@@ -23,6 +23,7 @@ from molattn.training import changed_data, read_rows, train
 __all__ = ["Round", "cross_validate", "rounds", "summary_table"]
 
 _JUDGED = ("test", "member", "baseline", "random_forest", "validation")
+_SHOWN = {**MODELS, "uncertainty": MODELS["test"]}
 
 
 class Round(NamedTuple):
@@ -113,7 +114,7 @@ def summary_table(summary: dict[str, Any]) -> TextTable:
     for heading in ("test", "", "score", "mean", "sd"):
         table.add_column(heading, justify="right" if heading in ("mean", "sd") else "left")
     for task in summary["test"]:
-        for judged, label in MODELS.items():
+        for judged, label in _SHOWN.items():
             for score, values in summary.get(judged, {}).get(task, {}).items():
                 table.add_row(task, label, score, f"{values['mean']:.3f}", f"{values['sd']:.3f}")
     return table
@@ -137,6 +138,10 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
             for task in done[0][judged]
         }
         summary[f"{judged}_mean"] = dict(_means([m[f"{judged}_mean"] for m in done]))
+    summary["uncertainty"] = {
+        task: dict(_means([metrics["uncertainty"][task] for metrics in done]))
+        for task in done[0]["uncertainty"]
+    }
     return {
         **summary,
         "folds": [

@@ -22,6 +22,7 @@ Scores = dict[str, Any]
 bootstrap interval ``[low, high]`` of each score or None; ``undefined``, why a score is None."""
 
 _BINS = 10
+_SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)  # as scikit-learn has it
 _LEVEL = 95.0
 _CELLS_AT_ONCE = 2**22
 _MOST_CELLS = 2 * 10**8
@@ -249,6 +250,15 @@ def _calibration_error(target: Array, confidence: Array, weights: Array) -> Arra
     return np.abs(gaps).sum(axis=1) / _nan_at_zero(weights.sum(axis=1))
 
 
+def _nll(target: Array, prediction: Array, weights: Array) -> Array:
+    """Mean negative logarithm of the probability given to what was true."""
+    return _surprise(np.where(target == 1.0, prediction, 1.0 - prediction), weights)
+
+
+def _surprise(given: Array, weights: Array) -> Array:
+    return _average(-np.log(np.maximum(given, _SMALLEST_PROBABILITY)), weights)
+
+
 def _brier(target: Array, prediction: Array, weights: Array) -> Array:
     return _average((prediction - target) ** 2, weights)
 
@@ -285,6 +295,10 @@ def _several_brier(target: Array, prediction: Array, weights: Array) -> Array:
     return _average(((prediction - labels) ** 2).sum(axis=1), weights)
 
 
+def _several_nll(target: Array, prediction: Array, weights: Array) -> Array:
+    return _surprise(prediction[np.arange(len(target)), target.astype(int)], weights)
+
+
 def _several_calibration_error(target: Array, prediction: Array, weights: Array) -> Array:
     right = (prediction.argmax(axis=1) == target).astype(float)
     return _calibration_error(right, prediction.max(axis=1), weights)
@@ -297,6 +311,7 @@ SCORES: dict[str, dict[str, Callable[[Array, Array, Array], Array]]] = {
         "pr_auc": _pr_auc,
         "mcc": _binary_mcc,
         "accuracy": _binary_accuracy,
+        "nll": _nll,
         "brier": _brier,
         "ece": _calibration_error,
     },
@@ -305,6 +320,7 @@ SCORES: dict[str, dict[str, Callable[[Array, Array, Array], Array]]] = {
         "pr_auc": _over_classes(_pr_auc),
         "mcc": _several_mcc,
         "accuracy": _several_accuracy,
+        "nll": _several_nll,
         "brier": _several_brier,
         "ece": _several_calibration_error,
     },

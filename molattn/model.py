@@ -15,21 +15,24 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from . import artefact
+from .calibrated import Calibrated
 from .chem.bulk import MoleculeReader
 from .chem.descriptors import DescriptorCalculator
 from .config import Freeze
 from .errors import InputError, SmilesError
 from .graph import MoleculeBatch, collate
 from .model_config import MolAttnConfig
-from .molecule_numbers import joined_numbers, scaled_numbers
+from .molecule_numbers import given_numbers, joined_numbers, scaled_numbers
 from .network import Network
 from .outputs import in_units, mean_of_members, set_scaling
 from .record import MoleculeRecord
+from .uncertainty import Uncertainty, save_uncertainty
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
 
 class MolAttn(
+    Calibrated,
     nn.Module,
     ModelHubMixin,
     library_name="molattn",
@@ -91,6 +94,7 @@ class MolAttn(
         nets = [net for model in models for net in model.nets]
         joined = copy.deepcopy(models[0])
         joined.config = replace(joined.config, members=len(nets))
+        joined.uncertainty = None  # another model's errors
         joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined._device) for net in nets)
         return joined.eval()
 
@@ -153,10 +157,13 @@ class MolAttn(
     def set_target_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
         """Keep the training targets' mean and standard deviation, ``[num_tasks]`` each.
 
+        What the model knew of its errors it knows no more.
+
         Raises:
             ValueError: Wrong number of values, a value that is not finite, a scale that is not
                 positive, or anything but mean 0 and scale 1 for a classification.
         """
+        self.uncertainty = None  # of the former scaling, and of the weights that go with it
         mean, scale = set_scaling("target", self.target_mean, mean, self.target_scale, scale)
         for task, m, s in zip(self.config.tasks, mean, scale, strict=True):
             if task.kind != "regression" and (m, s) != (0.0, 1.0):
@@ -224,34 +231,28 @@ class MolAttn(
     ) -> NDArray[np.float64]:
         """Predict compact molecules, ``[n, num_outputs]`` in the order of ``config.output_names``.
 
-        Regressions are in the targets' own units, classifications probabilities. Of an ensemble it
-        is the mean of its members' predictions.
+        Regressions are in the targets' own units, classifications probabilities, calibrated if the
+        model has been. Of an ensemble it is the mean of its members' predictions.
 
         Args:
             records: n molecules.
             batch_size: How many of them at once.
             features: Further numbers ``[n, num_features]``, if the config names any.
-            members: Return what each member predicts instead, ``[members, n, num_outputs]``.
+            members: Return what each member predicts instead, ``[members, n, num_outputs]``,
+                uncalibrated.
 
         Raises:
             ValueError: Features of another shape, or that are not finite.
         """
-        given = None
-        if features is not None:
-            given = torch.as_tensor(np.asarray(features), dtype=self.feature_mean.dtype)
-            expected = (len(records), len(self.config.features))
-            if given.shape != expected or not bool(given.isfinite().all()):
-                raise ValueError(
-                    f"features: got {tuple(given.shape)}, expected finite numbers {expected}"
-                )
+        given = given_numbers(features, len(records), self.config)
         parts = []
         with self._evaluating():
             for some, batch in self._batches(records, batch_size):
-                extra = None if given is None else given[some].to(self._device)
+                extra = None if given is None else given[some].to(self.feature_mean)
                 parts.append(self.unscale(self.member_outputs(batch, extra)).double().cpu())
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
         found = torch.cat([nothing, *parts], dim=1).numpy()
-        return found if members else found.mean(axis=0)
+        return found if members else self._calibrated_mean(found)
 
     def predict(
         self,
@@ -364,6 +365,7 @@ class MolAttn(
 
     def _save_pretrained(self, save_directory: Path) -> None:
         artefact.write_artefact(save_directory, self.config.to_dict(), self.state_dict())
+        save_uncertainty(self.uncertainty, save_directory)
 
     @classmethod
     def from_pretrained(
@@ -391,4 +393,5 @@ class MolAttn(
                 f"{folder / artefact.CONFIG_FILE}: no model fits it: {error}"
             ) from error
         model.load_state_dict(artefact.read_weights(folder, model.state_dict()))
+        model.uncertainty = Uncertainty.load(folder, model.config.tasks)
         return model.eval()

@@ -3,17 +3,41 @@
 from collections.abc import Iterator
 from typing import Optional, Union
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from .graph import MoleculeBatch
 from .model_config import MolAttnConfig
 
-__all__ = ["CLIP", "joined_numbers", "scaled_numbers"]
+__all__ = ["CLIP", "given_numbers", "joined_numbers", "scaled_numbers"]
 
 CLIP = 5.0
 """Standard deviations from the training mean beyond which a calculated number is cut off."""
+
+
+def given_numbers(
+    features: Optional[ArrayLike], rows: int, config: MolAttnConfig
+) -> Optional[Tensor]:
+    """Check further numbers of molecules, and return them as ``float64``; None where none are.
+
+    Args:
+        features: ``[rows, len(config.features)]``, finite.
+        rows: Number of molecules.
+        config: Which numbers there must be.
+
+    Raises:
+        ValueError: Numbers of another shape, or that are not finite.
+    """
+    if features is None:
+        return None
+    given = torch.as_tensor(np.asarray(features), dtype=torch.float64)
+    expected = (rows, len(config.features))
+    if given.shape != expected or not bool(given.isfinite().all()):
+        raise ValueError(f"features: got {tuple(given.shape)}, expected finite numbers {expected}")
+    return given
 
 
 def joined_numbers(

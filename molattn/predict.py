@@ -1,11 +1,14 @@
 """A saved model and a table of molecules to a table of predictions."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
+from molattn.answers import Answers
 from molattn.config import PredictConfig
 from molattn.model import MolAttn
 from molattn.reasons import ReasonCode
@@ -23,8 +26,8 @@ def predict_table(
 ) -> RowCounts:
     """Predict every row of a table.
 
-    Every row comes out, in order, with its own columns, the columns of each task's prediction (see
-    :attr:`molattn.task.Task.columns`), and a column ``error`` with a short reason code where there
+    Every row comes out, in order, with its own columns, those of the prediction (see
+    :class:`molattn.answers.Answers`), and a column ``error`` with a short reason code where there
     is no prediction. The output is there whole or not at all.
 
     Args:
@@ -38,21 +41,32 @@ def predict_table(
     Raises:
         InputError: If the model, the table or the output cannot be used so.
     """
-    return stream_table(model_folder, source, output, _reading, config or PredictConfig(), console)
+    config = config or PredictConfig()
+    reading = partial(_reading, level=config.interval)
+    return stream_table(model_folder, source, output, reading, config, console)
 
 
-def _reading(model: MolAttn) -> Reading:
+def _reading(model: MolAttn, level: float) -> Reading:
+    answers = Answers(model, level)
+
     def read(molecules: Sequence[Molecule]) -> Iterator[Sequence[Cells] | ReasonCode]:
         features = [molecule.features for molecule in molecules] if model.config.features else None
         records = [molecule.record for molecule in molecules if molecule.record is not None]
-        outputs = model.predict_records(records, batch_size=len(records), features=features)
-        for values in outputs:
-            finite = np.isfinite(values).all()
-            yield [model.config.cells(values)] if finite else "not_finite"
+        members = model.predict_records(
+            records, batch_size=len(records), features=features, members=True
+        )
+        is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(members).all(axis=(0, 2)))
+        finite = [m.smiles for m, good in zip(molecules, is_finite, strict=True) if good]
+        said = answers.of(members[:, is_finite], finite)
+        rows = iter(range(len(finite)))
+        for good in is_finite:
+            yield [answers.cells(said, next(rows))] if good else "not_finite"
 
-    numbers = model.config.output_names
     return Reading(
         verb="predicting",
-        columns={name: "float64" if name in numbers else "string" for name in model.config.columns},
+        columns={
+            name: "float64" if name in answers.numbers else "string" for name in answers.columns
+        },
         read=read,
+        remarks=answers.lines(),
     )

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from rich.console import Console, Group
 from rich.table import Table as TextTable
 
+from molattn.answers import Answers
 from molattn.baselines import constant_prediction, forest_prediction
 from molattn.config_file import write_config_file
+from molattn.coverage import score_uncertainty, uncertainty_tables
 from molattn.metrics import Scores, TaskScores, mean_scores, score_tasks
 from molattn.optimise import write_history
 from molattn.page import HEADINGS, write_run_page
@@ -32,6 +34,8 @@ from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folde
 from molattn.table import no_formula, write_table
 from molattn.task import Task
 from molattn.training import TrainingRun
+from molattn.uncertainty import Answer
+from molattn.uncertainty_plots import coverage_plot, similarity_plot
 
 __all__ = ["RunScores", "score_run", "score_table", "write_run"]
 
@@ -40,13 +44,15 @@ _MOST_FOREST_ROWS = 20_000  # beyond, descriptors alone would take many minutes
 
 
 class RunScores(NamedTuple):
-    """Predictions of the test rows ``[n, outputs]`` and the scores of the run.
+    """What the model says of the test rows, and the scores of the run.
 
-    Baselines are scored on the test rows, by name; ``seconds`` is what each took. ``members`` are
-    the scores of each member of an ensemble on them, and none of a model that is none.
+    ``uncertainty`` is of :func:`molattn.coverage.score_uncertainty`. Baselines are scored on the
+    test rows, by name; ``seconds`` is what each took. ``members`` are the scores of each member of
+    an ensemble on them, uncalibrated, and none of a model that is none.
     """
 
-    prediction: NDArray[np.float64]
+    answer: Answer
+    uncertainty: dict[str, dict[str, Any]]
     validation: TaskScores
     test: TaskScores
     baselines: dict[str, TaskScores]
@@ -67,10 +73,15 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     def score(prediction: NDArray[np.float64]) -> TaskScores:
         return score_tasks(prediction, target, tasks, resamples=config.bootstrap, seed=seed)
 
-    validation, test = (
-        run.model.predict_records(rows.records, features=rows.features, members=True)
-        for rows in map(run.table.molecules, (run.parts.val, run.parts.test))
-    )
+    answers = Answers(run.model, config.interval)
+    members, said = [], []
+    for rows in (run.parts.val, run.parts.test):
+        molecules = run.table.molecules(rows)
+        members.append(
+            run.model.predict_records(molecules.records, features=molecules.features, members=True)
+        )
+        said.append(answers.of(members[-1], [run.table.smiles[row] for row in rows]))
+    validation, test = said
     baselines: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
     for name, prediction in _baselines(run, console) if config.baselines else ():
@@ -78,12 +89,17 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         baselines[name] = score(prediction())
         seconds[name] = time.perf_counter() - start
     return RunScores(
-        prediction=test.mean(axis=0),
-        validation=score_tasks(validation.mean(axis=0), run.table.targets[run.parts.val], tasks),
-        test=score(test.mean(axis=0)),
+        answer=test,
+        uncertainty=score_uncertainty(
+            run.model, test, members[-1].mean(axis=0), target, config.interval
+        ),
+        validation=score_tasks(validation.prediction, run.table.targets[run.parts.val], tasks),
+        test=score(test.prediction),
         baselines=baselines,
         seconds=seconds,
-        members=[score_tasks(one, target, tasks) for one in test] if len(test) > 1 else [],
+        members=[score_tasks(one, target, tasks) for one in members[-1]]
+        if len(members[-1]) > 1
+        else [],
     )
 
 
@@ -100,7 +116,7 @@ def score_table(scores: RunScores, run: TrainingRun) -> Group:
         tasks = [task for task in run.table.tasks if (task.kind == "regression") == is_number]
         if tasks:
             tables.append(_score_table(scores, tasks, headings))
-    return Group(*tables)
+    return Group(*tables, *uncertainty_tables(scores.uncertainty, run.config.report.interval))
 
 
 def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
@@ -108,8 +124,9 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
 
     The model (``model/``), ``config.yaml``, ``metrics.json``, ``history.csv``, ``predictions.csv``
     (test rows), ``skipped.csv`` and the plots: ``learning_curve.png``, ``parity.png`` of
-    regressions, ``roc_pr.png`` and ``calibration.png`` of classifications; and ``report.html``,
-    all of it as one page. Of an ensemble each member's history is in ``member_1/`` and so on.
+    regressions with ``coverage.png`` and ``similarity.png``, ``roc_pr.png`` and ``calibration.png``
+    of classifications; and ``report.html``, all of it as one page. Of an ensemble each member's
+    history is in ``member_1/`` and so on.
 
     Args:
         run: The run.
@@ -125,7 +142,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
         for row in run.table.skipped:
             write(row._replace(smiles=no_formula(row.smiles)))
-    _write_predictions(run, scores.prediction, folder / "predictions.csv")
+    _write_predictions(run, scores.answer, folder / "predictions.csv")
     with warnings.catch_warnings():
         # A column name in a script that the plot's font lacks is not worth a warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -207,10 +224,13 @@ def _figure(value: float | None) -> str:
 
 def _figures(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, Figure]]:
     tasks = run.table.tasks
-    shown = scores.prediction, run.table.targets[run.parts.test], tasks, scores.test.tasks
+    shown = scores.answer.prediction, run.table.targets[run.parts.test], tasks, scores.test.tasks
     yield "learning_curve.png", learning_curve(run.histories)
     if any(task.kind == "regression" for task in tasks):
         yield "parity.png", parity_plot(*shown)
+        if any("coverage" in given for given in scores.uncertainty.values()):
+            yield "coverage.png", coverage_plot(tasks, scores.uncertainty)
+            yield "similarity.png", similarity_plot(*shown[:3], scores.answer.similarity)
     if any(task.kind != "regression" for task in tasks):
         yield "roc_pr.png", roc_pr_plot(*shown)
         yield "calibration.png", calibration_plot(*shown)
@@ -227,6 +247,8 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
     return {
         **by_name,
         **{f"{name}_seconds": round(seconds, 3) for name, seconds in scores.seconds.items()},
+        "uncertainty": scores.uncertainty,
+        "interval_level": run.config.report.interval,
         "tasks": [task.to_dict() for task in run.table.tasks],
         "rows_in": run.table.rows_in,
         "rows_used": len(run.table.rows),
@@ -258,12 +280,12 @@ def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
         }
 
 
-def _write_predictions(run: TrainingRun, prediction: NDArray[np.float64], path: Path) -> None:
-    table = run.table
-    columns = [*run.model.config.columns, "split"]
+def _write_predictions(run: TrainingRun, said: Answer, path: Path) -> None:
+    table, answers = run.table, Answers(run.model, run.config.report.interval)
+    columns = [*answers.columns, "split"]
     with write_table(path, [*table.header, *(_free(name, table.header) for name in columns)]) as w:
-        for row, outputs in zip(run.parts.test, prediction, strict=True):
-            cells = run.model.config.cells(outputs)
+        for place, row in enumerate(run.parts.test):
+            cells = answers.cells(said, place)
             texts = (f"{cell:.7g}" if isinstance(cell, float) else cell for cell in cells)
             w([*table.rows[row].cells, *texts, "test"])
 

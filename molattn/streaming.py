@@ -78,6 +78,7 @@ class Reading:
             table, descriptors and fingerprints.
         keeps_columns: Whether the input's own columns come before its own; else the row's number
             does. It is for readings that write one row for each molecule.
+        remarks: What a person should know of it beforehand, in sentences.
     """
 
     verb: str
@@ -85,6 +86,7 @@ class Reading:
     read: Callable[[Sequence[Molecule]], Iterable[Sequence[Cells] | ReasonCode]]
     reads_numbers: bool = True
     keeps_columns: bool = True
+    remarks: Sequence[str] = ()
 
 
 def stream_table(
@@ -134,8 +136,8 @@ def stream_table(
     schema = output_schema(output, kept, columns)
     done = refused = 0
     console = console or Console(quiet=True)
-    for remark in table.remarks:
-        console.print(f"{source}: {remark}", highlight=False, markup=False, soft_wrap=True)
+    for remark in (*(f"{source}: {remark}" for remark in table.remarks), *how.remarks):
+        console.print(remark, highlight=False, markup=False, soft_wrap=True)
     progress = RowProgress(console, how.verb)
     with threads(config.threads), write_table(output, header, schema) as write, progress:
         calculator = model.config.calculator if how.reads_numbers else None

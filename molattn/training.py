@@ -16,11 +16,13 @@ from molattn.chem.features import Featurizer
 from molattn.chem.split import Split
 from molattn.config import TrainConfig, changed_options
 from molattn.dataset import (
+    Molecules,
     TrainingTable,
     describe_tasks,
     read_training_table,
     table_calculator,
 )
+from molattn.domain import TrainingMolecules
 from molattn.errors import InputError, quoted
 from molattn.fit import ABOUT, epochs_done, fit
 from molattn.leakage import Leakage, find_leakage
@@ -32,9 +34,10 @@ from molattn.pretrained import (
     pretrained_digest,
     with_pretrained_network,
 )
-from molattn.reproducible import seeded
+from molattn.reproducible import seeded, threads
 from molattn.run_folder import member_folders
 from molattn.splits import part_rows
+from molattn.uncertainty import Uncertainty
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,7 +216,21 @@ def train_model(
         model.freeze("none")
         models.append(model)
         histories.append(history)
-    return MolAttn.ensemble(models), histories
+    joined = MolAttn.ensemble(models)
+    joined.uncertainty = _uncertainty(joined, table, parts, validation_rows, config)
+    for line in joined.uncertainty.calibration.lines():
+        _say(console, line)
+    return joined, histories
+
+
+def _uncertainty(
+    model: MolAttn, table: TrainingTable, parts: Split, validation: Molecules, config: TrainConfig
+) -> Uncertainty:
+    training, held_out = ([table.smiles[row] for row in rows] for rows in (parts.train, parts.val))
+    with threads(config.optimisation.threads):
+        prediction = model.predict_records(validation.records, features=validation.features)
+    molecules = TrainingMolecules.from_smiles(training, config.optimisation.seed)
+    return Uncertainty.fit(table.tasks, molecules, held_out, prediction, validation.targets)
 
 
 def changed_data(table: TrainingTable, folder: Path, former: str) -> InputError:

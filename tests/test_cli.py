@@ -76,6 +76,7 @@ def shell(*words):
 def test_train_then_predict(run_folder, small_table, tmp_path, capsys):
     assert {path.name for path in run_folder.iterdir()} == {
         "config.yaml",
+        "coverage.png",
         "history.csv",
         "learning_curve.png",
         "metrics.json",
@@ -83,6 +84,7 @@ def test_train_then_predict(run_folder, small_table, tmp_path, capsys):
         "parity.png",
         "predictions.csv",
         "report.html",
+        "similarity.png",
         "skipped.csv",
     }
     assert main(["predict", str(run_folder), str(small_table), "--output", "out.csv"]) == 0

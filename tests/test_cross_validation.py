@@ -33,7 +33,7 @@ def config(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "t.csv"
     path.write_text("smiles,y\n" + "".join(f"{'C' * n}O,{n}.5\n" for n in range(1, 31)))
     data = DataConfig(target_columns=("y",), folds=3)
-    return TrainConfig(str(path), data, SMALL, QUICK, ReportConfig(bootstrap=0))
+    return TrainConfig(str(path), data, SMALL, QUICK, ReportConfig(bootstrap=0, interval=0.5))
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +63,13 @@ def test_each_repetition_has_the_next_seed(config):
 
 def test_every_row_is_tested_once_by_the_model_of_its_round(folder, tmp_path):
     table = open_table(folder / "predictions.csv")
-    assert table.header == ["smiles", "y", "y_predicted", "split", "round"]
+    assert table.header == [
+        *("smiles", "y", "y_predicted", "y_low", "y_high", "training_similarity"),
+        *("split", "round"),
+    ]
     rows = list(table)
     assert sorted(float(row.cells[1]) for row in rows) == [n + 0.5 for n in range(1, 31)]
-    mine = [row.cells for row in rows if row.cells[4] == "fold_2"]
+    mine = [row.cells for row in rows if row.cells[-1] == "fold_2"]
     source = tmp_path / "in.csv"
     source.write_text("smiles\n" + "".join(f"{cells[0]}\n" for cells in mine))
     predict_table(folder / "fold_2", source, tmp_path / "out.csv")
@@ -85,6 +88,8 @@ def test_scores_are_means_and_standard_deviations_of_the_rounds(folder):
         assert found["mean"] == pytest.approx(np.mean(values))
         assert found["sd"] == pytest.approx(np.std(values, ddof=1))
         assert found["rounds"] == 3
+    covered = [one["uncertainty"]["y"]["coverage"] for one in own]
+    assert metrics["uncertainty"]["y"]["coverage"]["mean"] == pytest.approx(np.mean(covered))
     shown = summary_table(metrics)
     assert next(iter(shown.columns[3].cells)) == f"{metrics['test']['y']['rmse']['mean']:.3f}"
 

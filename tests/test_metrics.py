@@ -60,6 +60,7 @@ def test_scores_of_two_classes_are_those_of_scikit_learn_and_torchmetrics(seed, 
     assert scores["mcc"] == pytest.approx(sk.matthews_corrcoef(truth, label))
     assert scores["accuracy"] == pytest.approx(sk.accuracy_score(truth, label))
     assert scores["brier"] == pytest.approx(sk.brier_score_loss(truth, guess))
+    assert scores["nll"] == pytest.approx(sk.log_loss(truth, guess))
     if not has_ties:  # else predictions on the edge of a bin, where torchmetrics rounds
         error = binary_calibration_error(torch.tensor(guess), torch.tensor(truth), n_bins=10)
         assert scores["ece"] == pytest.approx(error.item(), abs=1e-6)
@@ -79,6 +80,7 @@ def test_scores_of_several_classes_are_those_of_scikit_learn_and_torchmetrics(se
     assert scores["mcc"] == pytest.approx(sk.matthews_corrcoef(truth, label))
     assert scores["accuracy"] == pytest.approx(sk.accuracy_score(truth, label))
     assert scores["brier"] == pytest.approx(((guess - hot) ** 2).sum(axis=1).mean())
+    assert scores["nll"] == pytest.approx(sk.log_loss(truth, guess, labels=range(3)))
     error = multiclass_calibration_error(
         torch.tensor(guess), torch.tensor(truth), num_classes=3, n_bins=10
     )

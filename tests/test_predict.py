@@ -85,9 +85,9 @@ def test_the_batch_size_and_bad_rows_change_no_prediction(tmp_path, model_folder
 def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, monkeypatch):
     sizes = []
 
-    def predict_records(self, records, batch_size, features):
+    def predict_records(self, records, batch_size, features, members):
         sizes.append([record.num_atoms for record in records])
-        return np.zeros((len(records), 2))
+        return np.zeros((1, len(records), 2))
 
     monkeypatch.setattr(streaming, "_PAIRS_IN_BATCH", 100)
     monkeypatch.setattr(MolAttn, "predict_records", predict_records)

@@ -140,10 +140,61 @@ def test_history_and_skipped_rows_are_tables(run, folder):
     assert skipped["reason"]
 
 
+def test_uncertainty_of_numbers_follows_from_the_predictions(run, folder):
+    rows = table(folder / "predictions.csv")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    found = metrics["uncertainty"]["y"]
+    assert found["coverage"] is None  # 6 validation rows are too few for 0.9
+    assert "no interval at the level 0.9 from 6 labels" in found["undefined"]
+    assert {row["y_low"] for row in rows} == {""}
+    assert list(found["coverage_at"]) == ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8"]
+    low, high = run.model.predict_interval([row["smiles"] for row in rows], 0.8)
+    truth = np.array([float(row["y"]) for row in rows])
+    inside = (low[:, 0] <= truth) & (truth <= high[:, 0])
+    assert found["coverage_at"]["0.8"] == pytest.approx(inside.mean())
+    similarity = run.model.training_similarity([row["smiles"] for row in rows])
+    written = [float(row["training_similarity"]) for row in rows]
+    np.testing.assert_allclose(written, similarity, rtol=1e-6)
+
+
+def test_the_level_of_the_intervals_is_an_option(run, tmp_path):
+    config = replace(run.config, report=ReportConfig(False, bootstrap=0, interval=0.5))
+    other = replace(run, config=config)
+    scores = score_run(other)
+    write_run(other, scores, tmp_path)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["interval_level"] == 0.5
+    found = metrics["uncertainty"]["y"]
+    assert found["coverage"] == found["coverage_at"]["0.5"]
+    rows = table(tmp_path / "predictions.csv")
+    widths = [float(row["y_high"]) - float(row["y_low"]) for row in rows]
+    assert found["mean_width"] == pytest.approx(np.mean(widths), rel=1e-4)
+    console = Console(file=io.StringIO(), width=120)
+    console.print(score_table(scores, other), markup=False)
+    assert "in 50% intervals" in console.file.getvalue()
+
+
+def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_folder):
+    metrics = json.loads((classes_folder / "metrics.json").read_text())
+    for name in ("b", "c"):
+        found = metrics["uncertainty"][name]
+        for key in ("nll", "brier", "ece"):
+            assert found[f"{key}_after"] == metrics["test"][name][key]
+            assert found[f"{key}_before"] is not None
+    rows = table(classes_folder / "predictions.csv")
+    assert {"training_similarity", "b_probability"} <= set(rows[0])
+    assert not {"b_low", "b_std"} & set(rows[0])
+    console = Console(file=io.StringIO(), width=120)
+    console.print(score_table(classes_run[1], classes_run[0]), markup=False)
+    assert "NLL by calibration" in console.file.getvalue()
+
+
 def test_plots_are_png_pictures_of_readable_size(folder, classes_folder):
     for path in (
         folder / "learning_curve.png",
         folder / "parity.png",
+        folder / "coverage.png",
+        folder / "similarity.png",
         classes_folder / "roc_pr.png",
         classes_folder / "calibration.png",
     ):
@@ -160,7 +211,7 @@ def test_scores_of_classes_follow_from_the_predictions(classes_run, classes_fold
     metrics = json.loads((classes_folder / "metrics.json").read_text())
     truth = run.table.targets[run.parts.test]
     assert metrics["test"]["b"]["roc_auc"] == pytest.approx(
-        roc_auc_score(truth[:, 0], scores.prediction[:, 0])
+        roc_auc_score(truth[:, 0], scores.answer.prediction[:, 0])
     )
     assert metrics["test"]["c"]["count"] == np.sum(~np.isnan(truth[:, 1]))
     assert metrics["tasks"][1]["classes"] == ["blue", "green", "red"]

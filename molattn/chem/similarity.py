@@ -8,21 +8,81 @@ from numpy.typing import NDArray
 from rdkit import Chem, DataStructs
 from rdkit.Chem import rdFingerprintGenerator
 
-__all__ = ["Fingerprint", "fingerprints", "nearest_similarity", "similarities"]
+__all__ = [
+    "FINGERPRINT_BYTES",
+    "Fingerprint",
+    "fingerprints",
+    "SimilaritySearch",
+    "nearest_similarity",
+    "packed_fingerprints",
+    "similarities",
+]
 
 Fingerprint = Any
 """RDKit's ``ExplicitBitVect``."""
 
+_BITS = 2048
+FINGERPRINT_BYTES = _BITS // 8
+"""Bytes of a packed fingerprint."""
+_SET_BITS = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
+
 
 def fingerprints(mols: Iterable[Chem.Mol]) -> list[Fingerprint]:
     """Return Morgan fingerprints of radius 2 and 2,048 bits."""
-    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=_BITS)
     return [generator.GetFingerprint(mol) for mol in mols]
+
+
+def packed_fingerprints(mols: Iterable[Chem.Mol]) -> NDArray[np.uint8]:
+    """Return the same fingerprints eight bits a byte, ``[n, 256]``; the lowest bit comes first."""
+    texts = [DataStructs.BitVectToBinaryText(bits) for bits in fingerprints(mols)]
+    return np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(-1, FINGERPRINT_BYTES)
 
 
 def similarities(one: Fingerprint, others: Sequence[Fingerprint]) -> NDArray[np.float64]:
     """Return the Tanimoto similarity of a fingerprint to each of others."""
     return np.array(DataStructs.BulkTanimotoSimilarity(one, list(others)), dtype=np.float64)
+
+
+class SimilaritySearch:
+    """Finds the most similar of some molecules.
+
+    Args:
+        packed: Their fingerprints, of :func:`packed_fingerprints`, ``[m, 256]``, one or more.
+    """
+
+    def __init__(self, packed: NDArray[np.uint8]) -> None:
+        # One row for each byte of a fingerprint: few bits are set, and the others are never read.
+        self._by_byte = np.ascontiguousarray(packed.T)
+        self._sizes = np.zeros(len(packed), dtype=np.int32)
+        for byte in self._by_byte:
+            self._sizes += _SET_BITS[byte]
+
+    def nearest(self, packed: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """Return for each fingerprint its Tanimoto similarity to the most similar molecule.
+
+        It is the number of common bits over that of all their bits, or 0 without any.
+
+        Args:
+            packed: ``[n, 256]``.
+
+        Returns:
+            ``[n]``, from 0 to 1.
+        """
+        found = np.zeros(len(packed))
+        masked = np.empty(len(self._sizes), dtype=np.uint8)
+        has_bit = np.empty(len(self._sizes), dtype=bool)
+        for row, fingerprint in enumerate(packed):
+            bits = np.flatnonzero(np.unpackbits(fingerprint, bitorder="little"))
+            # Counted in a byte where that is enough, so that all stays in the cache.
+            common = np.zeros(len(masked), dtype=np.uint8 if len(bits) < 256 else np.uint16)
+            for bit in bits.tolist():
+                np.bitwise_and(self._by_byte[bit // 8], np.uint8(1 << bit % 8), out=masked)
+                np.not_equal(masked, 0, out=has_bit)
+                np.add(common, has_bit, out=common)
+            if len(bits):
+                found[row] = (common / (self._sizes + len(bits) - common)).max()
+        return found
 
 
 def nearest_similarity(mols: Iterable[Chem.Mol], known: Iterable[Chem.Mol]) -> NDArray[np.float64]:
@@ -32,5 +92,4 @@ def nearest_similarity(mols: Iterable[Chem.Mol], known: Iterable[Chem.Mol]) -> N
         mols: n molecules.
         known: One or more molecules.
     """
-    others = fingerprints(known)
-    return np.array([similarities(one, others).max() for one in fingerprints(mols)])
+    return SimilaritySearch(packed_fingerprints(known)).nearest(packed_fingerprints(mols))

@@ -31,7 +31,17 @@ class StreamConfig:
 
 @dataclass(frozen=True)
 class PredictConfig(StreamConfig):
-    """How predictions are made."""
+    """How predictions are made.
+
+    Args:
+        interval: Probability with which a number lies from NAME_low to NAME_high.
+    """
+
+    interval: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, "interval", lambda level: 0.0 < level < 1.0, "a number between 0 and 1")
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,14 @@ class ReportConfig:
 
     Args:
         baselines: Score a constant and a random forest on the same rows.
+        interval: Probability of the intervals that the test rows get.
         bootstrap: Resamplings for 95 % intervals of the scores; 0 for none.
     """
 
     baselines: bool = True
+    interval: float = 0.9
     bootstrap: int = 1000
 
     def __post_init__(self) -> None:
+        check(self, "interval", lambda level: 0.0 < level < 1.0, "a number between 0 and 1")
         check(self, "bootstrap", lambda n: n >= 0, "a whole number of at least 0", int)

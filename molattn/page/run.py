@@ -15,6 +15,7 @@ from molattn.plots import learning_curve, target_label, task_plots
 from molattn.reasons import REASONS
 from molattn.task import Task, output_slices
 from molattn.training import TrainingRun
+from molattn.uncertainty_plots import coverage_plot, similarity_plot
 
 if TYPE_CHECKING:
     from molattn.report import RunScores
@@ -112,11 +113,19 @@ def _headlines(
 def _task_parts(run: TrainingRun, scores: "RunScores") -> Iterator[_TaskPart]:
     tasks = run.table.tasks[:_MOST_TASKS]
     outputs = output_slices(tasks)
-    prediction = scores.prediction[:, : outputs[-1].stop]
+    prediction = scores.answer.prediction[:, : outputs[-1].stop]
     target = run.table.targets[run.parts.test][:, : len(tasks)]
     plots = task_plots(prediction, target, tasks, scores.test.tasks)
     for place, (task, figures) in enumerate(plots):
         label = target_label(task)
+        if task.kind == "regression" and task.name in scores.uncertainty:
+            figures["Coverage of intervals"] = coverage_plot([task], scores.uncertainty)
+            figures["Error against similarity"] = similarity_plot(
+                prediction[:, outputs[place]],
+                target[:, place : place + 1],
+                [task],
+                scores.answer.similarity,
+            )
         yield _TaskPart(
             task.name,
             label,

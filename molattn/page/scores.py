@@ -14,6 +14,7 @@ HEADINGS = {
         "roc_auc": "ROC-AUC",
         "pr_auc": "PR-AUC",
         "mcc": "MCC",
+        "nll": "NLL",
         "brier": "Brier",
         "ece": "ECE",
     },

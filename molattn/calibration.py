@@ -1,0 +1,358 @@
+"""Predictions that say how sure they are: conformal intervals of numbers, calibrated probabilities.
+
+Both are learned from labelled rows that did not train the weights.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .errors import InputError, quoted
+from .task import Task, output_slices
+
+__all__ = ["Calibration", "ConformalScores", "ProbabilityScaling", "difficulty"]
+
+Array = NDArray[np.float64]
+
+_MOST_SCORES = 1000
+_FEWEST_LABELS = 30
+_SMALLEST_PROBABILITY = 1e-12
+
+
+def difficulty(similarity: Array) -> Array:
+    """Return how far a prediction may be off, relative to that of a training molecule: exp(1 - s).
+
+    Errors grow as molecules get less like those of the training, by about this much on measured
+    data. It has nothing to fit, so that it takes nothing from the validity of an interval.
+
+    Args:
+        similarity: Tanimoto similarity s to the nearest training molecule, any shape.
+    """
+    return np.exp(1.0 - similarity)
+
+
+@dataclass(frozen=True)
+class ConformalScores:
+    """Sizes of errors, from which follows how wide an interval has to be at any level.
+
+    Split conformal prediction with normalised scores |y - prediction| / difficulty: of n + 1
+    exchangeable scores, a new one is at most the one of rank ceil((n + 1) level) among n known ones
+    with a probability of at least the level.
+
+    Source: Lei et al., J. Am. Stat. Assoc. 2018, 113, 1094, section 2.2; Papadopoulos et al., Proc.
+    ECML 2002, 345 (normalised).
+
+    Args:
+        count: How many scores there were.
+        kept: All of them, ascending; of more than 1,000 those at 1,000 evenly spaced ranks, the
+            largest among them.
+
+    Raises:
+        InputError: Scores that are no such list.
+    """
+
+    count: int
+    kept: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        kept = np.asarray(self.kept, dtype=np.float64)
+        fits = kept.shape == (min(self.count, _MOST_SCORES),) and bool(np.isfinite(kept).all())
+        if not fits or (kept < 0.0).any() or (np.diff(kept) < 0.0).any():
+            raise InputError(
+                f"calibration: got {len(self.kept)} scores of {self.count}, expected ascending "
+                f"numbers from 0, all or {_MOST_SCORES}"
+            )
+
+    @classmethod
+    def of(cls, scores: Array) -> "ConformalScores":
+        """Keep the scores of some rows, ``[n]`` in any order.
+
+        Raises:
+            ValueError: A score that is not finite.
+        """
+        if not np.isfinite(scores).all():
+            raise ValueError("scores: got some that are not finite, expected finite numbers")
+        ranks = cls._ranks(len(scores))
+        return cls(len(scores), tuple(np.sort(scores)[ranks - 1].tolist()))
+
+    @staticmethod
+    def _ranks(count: int) -> NDArray[np.int64]:
+        """Ranks of what is kept, from 1."""
+        if count <= _MOST_SCORES:
+            return np.arange(1, count + 1)
+        return -(-np.arange(1, _MOST_SCORES + 1) * count // _MOST_SCORES)
+
+    def rank(self, level: float) -> int:
+        """Return the rank of the score that bounds a new one at a level, above count if none."""
+        # Rounded, as (n + 1) * level is a hair above some whole numbers.
+        return max(1, math.ceil(round((self.count + 1) * level, 9)))
+
+    def bound(self, level: float) -> float:
+        """Return what a new score does not exceed at a level; infinite with too few scores.
+
+        Where the score of that rank was not kept it is the next larger one that was, at most a
+        thousandth of the ranks away.
+
+        Args:
+            level: Between 0 and 1.
+        """
+        rank = self.rank(level)
+        if rank > self.count:
+            return math.inf
+        return self.kept[int(np.searchsorted(self._ranks(self.count), rank))]
+
+    def coverage_sd(self, level: float, rows: int) -> float:
+        """Return the standard deviation of the part of some new scores within the bound.
+
+        It has a beta-binomial distribution: the bound is of random scores, and so are the new ones.
+
+        Source: Angelopoulos and Bates, arXiv:2107.07511, section 3.2 and appendix C.
+
+        Args:
+            level: Between 0 and 1, with a finite bound.
+            rows: Number of new scores.
+        """
+        total, mean = self.count + 1, self.rank(level) / (self.count + 1)
+        return math.sqrt(mean * (1.0 - mean) * (total + rows) / (rows * (total + 1)))
+
+    @property
+    def highest_level(self) -> float:
+        """The highest level with a finite bound, n / (n + 1)."""
+        return self.count / (self.count + 1)
+
+
+@dataclass(frozen=True)
+class ProbabilityScaling:
+    """Probabilities p of K classes as softmax(scale · log p + bias): Platt scaling for any K.
+
+    Scale and biases minimise the negative log-likelihood of the labels plus that of a normal
+    distribution of standard deviation 1 around the identity, of log(scale) and of each bias. That
+    keeps them where they are when labels are few or are told apart without error, and the
+    likelihood of the labels never falls.
+
+    Source: Platt, Advances in Large Margin Classifiers 1999, 61; Guo et al., Proc. ICML 2017, 1321.
+
+    Args:
+        scale: Inverse temperature, positive.
+        bias: One number for each class.
+
+    Raises:
+        InputError: Numbers that are not finite, or no positive scale.
+    """
+
+    scale: float
+    bias: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.scale, *self.bias))) or self.scale <= 0.0:
+            raise InputError(
+                f"calibration: got scale {self.scale}, bias {list(self.bias)}, expected finite "
+                "numbers and a positive scale"
+            )
+
+    @classmethod
+    def fit(cls, probabilities: Array, labels: NDArray[np.int64]) -> "ProbabilityScaling":
+        """Learn from labelled rows.
+
+        Args:
+            probabilities: ``[n, K]``.
+            labels: Place of each row's class, ``[n]``.
+        """
+        logs, target = torch.from_numpy(_logs(probabilities)), torch.from_numpy(labels)
+        # log(scale), then the biases
+        parameters = torch.zeros(1 + logs.size(1), dtype=torch.float64, requires_grad=True)
+        optimiser = torch.optim.LBFGS([parameters], max_iter=100, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimiser.zero_grad()
+            scaled = parameters[0].exp() * logs + parameters[1:]
+            misfit = torch.nn.functional.cross_entropy(scaled, target, reduction="sum")
+            value = misfit + 0.5 * parameters.square().sum()
+            value.backward()
+            return value
+
+        with torch.enable_grad():
+            optimiser.step(loss)
+        log_scale, *bias = parameters.detach().tolist()
+        return cls(math.exp(log_scale), tuple(bias))
+
+    def __call__(self, probabilities: Array) -> Array:
+        """Calibrate probabilities ``[n, K]``."""
+        scaled = self.scale * _logs(probabilities) + np.asarray(self.bias)
+        powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
+
+
+def _logs(probabilities: Array) -> Array:
+    return np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What each task's labelled rows told, for all tasks of a model.
+
+    Args:
+        tasks: The tasks.
+        parts: For each the scores of a regression, the scaling of a classification, or why there is
+            none.
+
+    Raises:
+        InputError: Parts that do not fit the tasks.
+    """
+
+    tasks: tuple[Task, ...]
+    parts: tuple[Union[ConformalScores, ProbabilityScaling, str], ...]
+
+    def __post_init__(self) -> None:
+        for task, part in zip(self.tasks, self.parts, strict=True):
+            if task.kind == "regression":
+                fits = isinstance(part, ConformalScores)
+            else:
+                fits = isinstance(part, str) or (
+                    isinstance(part, ProbabilityScaling) and len(part.bias) == len(task.classes)
+                )
+            if not fits:
+                raise InputError(
+                    f"calibration: got another kind of task than {quoted(task.name)} is"
+                )
+
+    @classmethod
+    def fit(
+        cls, tasks: Sequence[Task], prediction: Array, targets: Array, similarity: Array
+    ) -> "Calibration":
+        """Learn from labelled rows, each task from those that have its label.
+
+        Args:
+            tasks: T tasks.
+            prediction: What a model gives for n molecules, ``[n, outputs]``, uncalibrated.
+            targets: Their labels ``[n, T]``, NaN where missing.
+            similarity: To the nearest training molecule, ``[n]``.
+        """
+        parts = []
+        for place, (task, outputs) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+            known = ~np.isnan(targets[:, place])
+            labels, guess = targets[known, place], prediction[known, outputs]
+            if task.kind == "regression":
+                errors = np.abs(labels - guess[:, 0]) / difficulty(similarity[known])
+                parts.append(ConformalScores.of(errors))
+            elif len(labels) < _FEWEST_LABELS:
+                parts.append(f"{len(labels)} labels, expected {_FEWEST_LABELS} or more")
+            elif len(set(labels.tolist())) == 1:
+                parts.append("all labels are of one class")
+            else:
+                parts.append(ProbabilityScaling.fit(_of_classes(task, guess), labels.astype(int)))
+        return cls(tuple(tasks), tuple(parts))
+
+    def calibrated(self, prediction: Array) -> Array:
+        """Calibrate the probabilities of a prediction ``[n, outputs]``; numbers stay."""
+        result = prediction.copy()
+        for task, part, outputs in zip(
+            self.tasks, self.parts, output_slices(self.tasks), strict=True
+        ):
+            if isinstance(part, ProbabilityScaling):
+                chances = part(_of_classes(task, prediction[:, outputs]))
+                result[:, outputs] = chances[:, 1:] if task.kind == "binary" else chances
+        return result
+
+    def half_widths(self, similarity: Array, level: float) -> Array:
+        """Return half the width of each interval, ``[n, T]``.
+
+        Infinite where a task has too few labels for the level; NaN for classifications.
+
+        Args:
+            similarity: To the nearest training molecule, ``[n]``.
+            level: Between 0 and 1.
+
+        Raises:
+            InputError: Another level.
+        """
+        if not 0.0 < level < 1.0:
+            raise InputError(f"interval: got the level {level}, expected one between 0 and 1")
+        bounds = [
+            part.bound(level) if isinstance(part, ConformalScores) else math.nan
+            for part in self.parts
+        ]
+        return difficulty(similarity)[:, None] * np.asarray(bounds)
+
+    def coverage_sd(self, place: int, level: float, rows: int) -> float:
+        """Return :meth:`ConformalScores.coverage_sd` of the task at a place; NaN without scores."""
+        part = self.parts[place]
+        return part.coverage_sd(level, rows) if isinstance(part, ConformalScores) else math.nan
+
+    def without_interval(self, level: float, place: Optional[int] = None) -> list[str]:
+        """Return a sentence for each regression that has too few labels for a level.
+
+        Args:
+            level: Between 0 and 1.
+            place: Of the one task that is looked at; by default all are.
+        """
+        chosen = slice(None) if place is None else slice(place, place + 1)
+        fewest = math.ceil(round(level / (1.0 - level), 9))
+        return [
+            f"{quoted(task.name)}: no interval at the level {level:g} from {part.count} labels, "
+            f"expected {fewest} or more"
+            for task, part in zip(self.tasks[chosen], self.parts[chosen], strict=True)
+            if isinstance(part, ConformalScores) and math.isinf(part.bound(level))
+        ]
+
+    def lines(self) -> list[str]:
+        """Return what a person should know, a sentence for each task."""
+        told = zip(self.tasks, map(_told, self.parts), strict=True)
+        return [f"{quoted(task.name)}: {text}" for task, text in told]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        parts = {}
+        for task, part in zip(self.tasks, self.parts, strict=True):
+            if isinstance(part, ConformalScores):
+                parts[task.name] = {"count": part.count, "scores": list(part.kept)}
+            elif isinstance(part, ProbabilityScaling):
+                parts[task.name] = {"scale": part.scale, "bias": list(part.bias)}
+            else:
+                parts[task.name] = {"uncalibrated": part}
+        return parts
+
+    @classmethod
+    def from_dict(cls, tasks: Sequence[Task], parts: Mapping[str, Any]) -> "Calibration":
+        """Read what :meth:`to_dict` gave.
+
+        Args:
+            tasks: The model's tasks.
+            parts: What was given.
+
+        Raises:
+            InputError: Parts that do not fit the tasks, or are none.
+        """
+        try:
+            if set(parts) != {task.name for task in tasks}:
+                raise InputError("calibration: got other tasks than the model's")
+            return cls(tuple(tasks), tuple(_part(parts[task.name]) for task in tasks))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"calibration: not readable: {error}") from error
+
+
+def _part(values: Mapping[str, Any]) -> Union[ConformalScores, ProbabilityScaling, str]:
+    if "scores" in values:
+        return ConformalScores(values["count"], tuple(values["scores"]))
+    if "scale" in values:
+        return ProbabilityScaling(values["scale"], tuple(values["bias"]))
+    return str(values["uncalibrated"])
+
+
+def _told(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
+    if isinstance(part, ConformalScores):
+        return f"intervals from {part.count} errors, finite to the level {part.highest_level:.3g}"
+    if isinstance(part, ProbabilityScaling):
+        return f"probabilities calibrated, log-odds times {part.scale:.2f}"
+    return f"probabilities not calibrated: {part}"
+
+
+def _of_classes(task: Task, outputs: Array) -> Array:
+    """Return the probability of each class, ``[n, K]``."""
+    return outputs if task.kind == "multiclass" else np.hstack([1.0 - outputs, outputs])

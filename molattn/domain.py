@@ -1,0 +1,110 @@
+"""The molecules that a model was trained on, and how like them another one is."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Optional
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from .artefact import write_file
+from .chem import parse_smiles
+from .chem.similarity import FINGERPRINT_BYTES, SimilaritySearch, packed_fingerprints
+from .errors import InputError
+
+__all__ = ["MOST_KEPT", "TrainingMolecules"]
+
+MOST_KEPT = 100_000
+"""Most fingerprints kept with a model: 25.6 MB."""
+_TENSOR = "fingerprints"
+
+
+class TrainingMolecules:
+    """Fingerprints of training molecules: Morgan, radius 2, 2,048 bits in 256 bytes each.
+
+    Of more than 100,000 different ones so many are drawn at random; the nearest of those may then
+    be less similar than the nearest of all.
+
+    Args:
+        fingerprints: ``uint8 [m, 256]``, one or more.
+    """
+
+    def __init__(self, fingerprints: NDArray[np.uint8]) -> None:
+        self._fingerprints: Optional[NDArray[np.uint8]] = fingerprints
+        self._path: Optional[Path] = None
+
+    @classmethod
+    def from_smiles(cls, smiles: Sequence[str], seed: int = 0) -> "TrainingMolecules":
+        """Keep the fingerprints of some molecules.
+
+        Args:
+            smiles: One or more.
+            seed: Seed of which are kept where there are too many.
+
+        Raises:
+            SmilesError: A text that is not a molecule.
+            InputError: No molecule.
+        """
+        if not len(smiles):
+            raise InputError("training molecules: got none, expected one or more")
+        found = packed_fingerprints(map(parse_smiles, smiles))
+        found = np.unique(found, axis=0)
+        if len(found) > MOST_KEPT:
+            rng = np.random.default_rng(seed)
+            found = found[np.sort(rng.choice(len(found), MOST_KEPT, replace=False))]
+        return cls(found)
+
+    @classmethod
+    def load(cls, path: Path) -> "TrainingMolecules":
+        """Take what :meth:`save` wrote; it is read when it is first needed.
+
+        Raises:
+            InputError: A file that is damaged or is none of those.
+        """
+        try:
+            with safe_open(path, framework="np") as file:
+                part = file.get_slice(_TENSOR)
+                shape, kind = part.get_shape(), part.get_dtype()
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{path}: not a readable file of fingerprints: {error}") from error
+        if len(shape) != 2 or shape[0] == 0 or shape[1] != FINGERPRINT_BYTES or kind != "U8":
+            raise InputError(
+                f"{path}: got {kind} {shape}, expected U8 [molecules, {FINGERPRINT_BYTES}]"
+            )
+        molecules = cls.__new__(cls)
+        molecules._fingerprints, molecules._path = None, path
+        return molecules
+
+    def save(self, path: Path) -> None:
+        """Write them to a file, there whole or not at all."""
+        write_file(path, safetensors.numpy.save({_TENSOR: self.fingerprints}))
+
+    @property
+    def fingerprints(self) -> NDArray[np.uint8]:
+        """They themselves, ``uint8 [m, 256]``.
+
+        Raises:
+            InputError: The file is no longer there as it was.
+        """
+        if self._fingerprints is None:
+            try:
+                loaded = safetensors.numpy.load_file(self._path or "")
+            except (SafetensorError, OSError) as error:
+                raise InputError(f"{self._path}: not readable any more: {error}") from error
+            self._fingerprints = loaded[_TENSOR]
+        return self._fingerprints
+
+    def similarity(self, smiles: Sequence[str]) -> NDArray[np.float64]:
+        """Return for each molecule its Tanimoto similarity to the nearest of these, ``[n]``.
+
+        Raises:
+            SmilesError: A text that is not a molecule.
+        """
+        return self._search.nearest(packed_fingerprints(map(parse_smiles, smiles)))
+
+    @cached_property
+    def _search(self) -> SimilaritySearch:
+        return SimilaritySearch(self.fingerprints)
