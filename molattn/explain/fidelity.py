@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Optional
+from typing import Any, Literal, Optional, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from molattn.errors import InputError
+from molattn.errors import InputError, quoted
 from molattn.model import MolAttn
 
 from .bootstrap import Estimate, mean_of_molecules
@@ -21,13 +21,25 @@ __all__ = ["FRACTIONS", "Fidelity", "MethodFidelity", "fidelity", "fidelity_of_s
 FRACTIONS = np.linspace(0.0, 1.0, 21)
 """Fractions of a molecule's atoms at which curves are given."""
 
-_SIGNS = {
+Measure = Literal["support", "distance"]
+"""What a loss is, of the prediction ``f`` with some atoms masked.
+
+``support``: ``(f(all) - f(kept)) s`` with ``s`` the sign of ``f(all) - f(none)``, how far the
+prediction went back to what it is without any atom. A signed method puts the atoms first that hold
+the prediction up, by its scores times ``s``; another puts the largest first. ``distance``:
+``|f(all) - f(kept)|``, and the largest scores first, whatever their sign.
+"""
+
+_VERDICTS = {
     (1, 1): "beats random",
     (1, 0): "beats random by deletion alone",
     (0, 1): "beats random by insertion alone",
     (0, 0): "no better than random",
     (1, -1): "beats random by deletion, worse by insertion",
     (-1, 1): "beats random by insertion, worse by deletion",
+    (-1, 0): "worse than random by deletion",
+    (0, -1): "worse than random by insertion",
+    (-1, -1): "worse than random",
 }
 
 
@@ -38,8 +50,7 @@ class MethodFidelity:
     Args:
         method: A method; ``uniform``, which gives every atom the same score, so that atoms come in
             the order of the SMILES; or ``random``, the mean over random orders.
-        deletion: Mean distance ``|f(all) - f(kept)|`` when the first fraction of atoms is masked,
-            at :data:`FRACTIONS`.
+        deletion: Mean loss when the first fraction of atoms is masked, at :data:`FRACTIONS`.
         insertion: The same when all but the first fraction are masked.
         deletion_area: Mean of the deletion curve; large = the first atoms matter.
         insertion_area: Mean of the insertion curve; small = the first atoms are enough.
@@ -60,7 +71,7 @@ class MethodFidelity:
         """Whether it beats random, in words: where the 95 % interval of a gain is above 0."""
         gains = (self.deletion_gain, self.insertion_gain)
         deletion, insertion = (int(gain.low > 0) - int(gain.high < 0) for gain in gains)
-        return _SIGNS.get((deletion, insertion), "worse than random")
+        return _VERDICTS[deletion, insertion]
 
     @property
     def beats_random(self) -> bool:
@@ -75,6 +86,7 @@ class Fidelity:
     Args:
         target: The output.
         unit: Its unit, and that of all numbers below.
+        measure: What a loss is, see :data:`Measure`.
         masking: What masking an atom did.
         molecules: How many molecules were tested.
         skipped: How many have one atom, and so no order.
@@ -84,6 +96,7 @@ class Fidelity:
 
     target: str
     unit: str
+    measure: "Measure"
     masking: Masking
     molecules: int
     skipped: int
@@ -126,17 +139,18 @@ def fidelity(
     partners: Optional[Sequence[str]] = None,
     features: Optional[ArrayLike] = None,
     background: Optional[Sequence[str]] = None,
+    measure: Measure = "support",
     random_orders: int = 5,
     **options: Any,
 ) -> Fidelity:
     """Mask atoms in the order that each method gives, and see how far the prediction goes.
 
-    An order is by the size of an atom's score, largest first. Deletion masks the first atoms:
-    the sooner the prediction leaves what it was, the better. Insertion masks all others: the sooner
-    the prediction is back, the better. Each is compared with random orders of the same molecules.
+    Deletion masks the first atoms: the sooner the prediction is lost, the better. Insertion masks
+    all others: the sooner it is back, the better. Each is compared with random orders of the same
+    molecules.
 
-    After Petsiuk, Das and Saenko 2018 ("RISE"); the distance from the prediction takes the place of
-    a class's probability.
+    After Petsiuk, Das and Saenko 2018 ("RISE"), with a loss in the output's unit in place of a
+    class's probability.
 
     Args:
         model: The model.
@@ -146,6 +160,7 @@ def fidelity(
         partners: Second molecules.
         features: Further numbers.
         background: Molecules of the average atom.
+        measure: What a loss is, see :data:`Measure`.
         random_orders: How many random orders of each molecule.
         options: Of the methods; ``masking`` is also how atoms are masked here, ``seed`` that of the
             random orders too.
@@ -161,13 +176,14 @@ def fidelity(
         partners=partners,
         features=features,
     )
-    return fidelity_of_subjects([*subjects], methods, Options(**options), random_orders)
+    return fidelity_of_subjects([*subjects], methods, Options(**options), measure, random_orders)
 
 
 def fidelity_of_subjects(
     subjects: Sequence[Subject],
     methods: Sequence[str],
     options: Options,
+    measure: Measure = "support",
     random_orders: int = 5,
     progress: Callable[[], object] = lambda: None,
 ) -> Fidelity:
@@ -177,11 +193,15 @@ def fidelity_of_subjects(
         subjects: The molecules.
         methods: As for :func:`fidelity`, as are those that follow.
         options: Of the methods.
+        measure: What a loss is.
         random_orders: How many.
         progress: Called after each molecule.
     """
     for name in methods:
         find_method(name)
+    if measure not in get_args(Measure):
+        choices = ", ".join(get_args(Measure))
+        raise InputError(f"measure: got {quoted(measure)}, expected one of {choices}")
     if random_orders < 1:
         raise InputError(f"random_orders: got {random_orders}, expected 1 or more")
     tested = [subject for subject in subjects if subject.num_atoms > 1]
@@ -194,17 +214,20 @@ def fidelity_of_subjects(
     areas = np.zeros((len(tested), len(names), 2))
     for place, subject in enumerate(tested):
         draw = np.random.default_rng([options.seed, place])
-        scores = [METHODS[name].compute(subject, options).atoms for name in methods]
-        orders = [np.argsort(-np.abs(score), kind="stable") for score in scores]
+        everything = np.ones((1, subject.num_atoms), dtype=bool)
+        ends = subject.keep(np.concatenate([everything, ~everything]), options.masking)
+        support = 1.0 if ends[0] >= ends[1] else -1.0
+        orders = [_order(subject, name, options, measure, support) for name in methods]
         orders.append(np.arange(subject.num_atoms))
         orders += [draw.permutation(subject.num_atoms) for _ in range(random_orders)]
-        distances = _distances(subject, np.array(orders), options.masking)
-        at_random = distances[len(names) - 1 :].mean(axis=0, keepdims=True)
-        distances = np.concatenate([distances[: len(names) - 1], at_random])
+        losses = support * _losses(subject, np.array(orders), options.masking)
+        losses = np.abs(losses) if measure == "distance" else losses
+        at_random = losses[len(names) - 1 :].mean(axis=0, keepdims=True)
+        losses = np.concatenate([losses[: len(names) - 1], at_random])
         steps = np.linspace(0.0, 1.0, subject.num_atoms + 1)
-        for row, both in enumerate(distances):
+        for row, both in enumerate(losses):
             curves[place, row] = [np.interp(FRACTIONS, steps, curve) for curve in both]
-        areas[place] = 0.5 * (distances[..., 1:] + distances[..., :-1]).mean(axis=-1)
+        areas[place] = 0.5 * (losses[..., 1:] + losses[..., :-1]).mean(axis=-1)
         progress()
     gains = (areas - areas[:, -1:]) * np.array([1.0, -1.0])
     rows = tuple(
@@ -219,14 +242,28 @@ def fidelity_of_subjects(
     output = tested[0].output
     left_out = len(subjects) - len(tested)
     return Fidelity(
-        output.name, output.unit, options.masking, len(tested), left_out, random_orders, rows
+        output.name,
+        output.unit,
+        measure,
+        options.masking,
+        len(tested),
+        left_out,
+        random_orders,
+        rows,
     )
 
 
-def _distances(
-    subject: Subject, orders: NDArray[np.int64], masking: Masking
-) -> NDArray[np.float64]:
-    """Distance of the prediction with the first k atoms masked, and with all others masked.
+def _order(
+    subject: Subject, method: str, options: Options, measure: Measure, support: float
+) -> NDArray[np.int64]:
+    scores = METHODS[method].compute(subject, options).atoms
+    if METHODS[method].signed:
+        scores = scores * support if measure == "support" else np.abs(scores)
+    return np.argsort(-scores, kind="stable")
+
+
+def _losses(subject: Subject, orders: NDArray[np.int64], masking: Masking) -> NDArray[np.float64]:
+    """What the prediction loses with the first k atoms masked, and with all others masked.
 
     Args:
         subject: The molecule, n atoms.
@@ -241,4 +278,4 @@ def _distances(
     masked = position[:, np.newaxis, :] < np.arange(n + 1)[:, np.newaxis]  # [orders, n + 1, n]
     kept = np.stack([~masked, masked], axis=1)
     values = subject.keep(kept.reshape(-1, n), masking).reshape(kept.shape[:-1])
-    return np.abs(values - values[0, 0, 0])
+    return values[0, 0, 0] - values

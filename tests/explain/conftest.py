@@ -1,0 +1,76 @@
+"""Small models whose explanations are cheap, and one whose explanation is known exactly."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from molattn.config import ArchitectureConfig
+from molattn.graph import CodedEdges
+from molattn.model import MolAttn, MolAttnConfig
+from molattn.task import Task
+
+SMALL = ArchitectureConfig(width=16, heads=2, layers=2, edge_width=8)
+TASKS = (
+    Task("logS", unit="log mol/L"),
+    Task("toxic", "binary", ("no", "yes")),
+    Task("phase", "multiclass", ("gas", "liquid", "solid")),
+)
+
+
+def make(seed=0, **options):
+    architecture = options.pop("architecture", SMALL)
+    torch.manual_seed(seed)
+    model = MolAttn(MolAttnConfig(options.pop("tasks", TASKS), architecture, **options)).eval()
+    with torch.no_grad():  # away from the start, where attention is nearly the mean
+        for name, weight in model.named_parameters():
+            if name.endswith(("lin_query.weight", "lin_key.weight", "lin_edge_key.weight")):
+                weight.mul_(4)
+    scales = [2.0 if task.kind == "regression" else 1.0 for task in model.config.tasks]
+    model.set_target_scaling([3.0 * (scale > 1) for scale in scales], scales)
+    return model
+
+
+@pytest.fixture(scope="session")
+def model():
+    return make()
+
+
+class SumOfPairs(nn.Module):
+    """In place of the encoder: each atom adds up the features of its pairs."""
+
+    def forward(self, x, graph, edges):
+        edges = edges.dense() if isinstance(edges, CodedEdges) else edges
+        sums = []
+        for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
+            other = mask & ~torch.eye(block.nodes, dtype=torch.bool)
+            sums.append((block.pairs(edges) * other.unsqueeze(-1)).sum(dim=2).flatten(0, 1))
+        return x + torch.cat(sums)
+
+
+@pytest.fixture
+def linear():
+    """A model that is a sum over atoms and pairs, so that every score is known."""
+    architecture = replace(SMALL, readout="sum", edge_width=16)
+    model = make(tasks=("y",), architecture=architecture)
+    model.nets[0].encoder = SumOfPairs()
+    model.nets[0].head = nn.Linear(16, 1)
+    return model
+
+
+@pytest.fixture
+def known(linear):
+    """What each atom, the average atom, each ordered pair and nothing at all are worth in it."""
+
+    def of(subject):
+        net = linear.nets[0]
+        worth = 2.0 * net.head.weight[0]
+        with torch.no_grad():
+            atoms = subject.atoms @ net.atom_embedding.weight @ worth
+            average = subject.average_atoms @ net.atom_embedding.weight @ worth
+            pairs = (subject.pairs @ net.pair_embedding.weight @ worth).fill_diagonal_(0)
+            nothing = 2.0 * net.head.bias + 3.0
+        return (part.double().numpy() for part in (atoms, average, pairs, nothing))
+
+    return of

@@ -1,0 +1,187 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rdkit import Chem
+
+from molattn import InputError, MolAttn, SmilesError
+from molattn.chem import parse_smiles
+from molattn.explain import METHODS, explain
+from molattn.explain.methods import find_method
+
+from .conftest import SMALL, make
+
+SMILES = ["CC(=O)Nc1ccccc1", "O", "[Na+].CC(=O)[O-]", "F/C=C/[C@H](O)N"]
+SIGNED = [name for name, method in METHODS.items() if method.signed]
+TARGETS = ["logS", "toxic", "phase", "phase_probability_gas"]
+
+
+@pytest.mark.parametrize("masking", ["remove", "blank"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("method", SIGNED)
+def test_scores_of_signed_methods_add_up(model, method, target, masking):
+    for found in explain(model, SMILES, method, target=target, masking=masking):
+        total = found.prediction - found.baseline - found.atom_scores.sum()
+        assert abs(total) <= found.tolerance
+        assert found.residual == pytest.approx(total, abs=1e-12)
+        assert found.adds_up
+        assert found.tolerance <= 0.01
+        assert np.abs(found.atom_scores).max() > 2 * found.tolerance
+
+
+def test_a_sum_that_is_off_is_said_to_be_off(model):
+    found = explain(model, SMILES[0])
+    assert replace(found, residual=2 * found.tolerance).adds_up is False
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scores_follow_the_atoms_when_a_smiles_lists_them_in_another_order(model, method):
+    mol = parse_smiles("CC(=O)Nc1ccc(O)cc1[N+](=O)[O-]")
+    order = np.random.default_rng(1).permutation(mol.GetNumAtoms())
+    moved = Chem.MolToSmiles(Chem.RenumberAtoms(mol, order.tolist()), canonical=False)
+    written = Chem.MolToSmiles(mol, canonical=False)
+    one, other = explain(model, [written, moved], method)
+    match = parse_smiles(moved).GetSubstructMatch(parse_smiles(written))
+    assert sorted(match) != list(match)
+    tolerance = 1e-6 * np.abs(one.atom_scores).max() + 1e-6
+    np.testing.assert_allclose(other.atom_scores[list(match)], one.atom_scores, atol=tolerance)
+    bonds = {
+        frozenset(bond): score for bond, score in zip(other.bonds, other.bond_scores, strict=True)
+    }
+    for (i, j), score in zip(one.bonds, one.bond_scores, strict=True):
+        assert bonds[frozenset((match[i], match[j]))] == pytest.approx(score, abs=tolerance)
+
+
+def test_what_is_explained_is_what_is_predicted(model):
+    predicted = model.predict(SMILES)
+    for found, row in zip(explain(model, SMILES, "attention"), predicted, strict=True):
+        assert found.prediction == pytest.approx(row[0], abs=1e-5)
+        assert found.unit == "log mol/L"
+        assert found.probability is None
+    for found, row in zip(
+        explain(model, SMILES, "attention", target="toxic"), predicted, strict=True
+    ):
+        assert found.probability == pytest.approx(row[1], abs=1e-6)
+        assert found.prediction == pytest.approx(np.log(row[1] / (1 - row[1])), abs=1e-4)
+        assert found.unit == "log-odds"
+    for found, row in zip(
+        explain(model, SMILES, "attention", target="phase"), predicted, strict=True
+    ):
+        label = ("gas", "liquid", "solid")[int(row[2:].argmax())]
+        assert found.target == f"phase_probability_{label}"
+        assert found.probability == pytest.approx(row[2:].max(), abs=1e-6)
+
+
+def test_unsigned_scores_are_not_negative_and_claim_no_sum(model):
+    for method in {*METHODS} - {*SIGNED}:
+        for found in explain(model, SMILES, method):
+            assert found.atom_scores.min() >= 0
+            assert found.residual is found.baseline is found.tolerance is found.adds_up is None
+    for method in ("attention", "rollout"):
+        for found in explain(model, SMILES, method):
+            assert found.atom_scores.sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_an_ensemble_of_one_network_twice_is_explained_as_that_network():
+    model = make(tasks=("logS",))
+    twice = MolAttn.ensemble([model, model])
+    for method in METHODS:
+        one, two = (explain(some, SMILES[0], method) for some in (model, twice))
+        np.testing.assert_allclose(two.atom_scores, one.atom_scores, rtol=1e-4, atol=1e-6)
+    assert two.head_names == ("1.1", "1.2", "2.1", "2.2")
+    assert two.attention.shape == (2, 4, 10, 10)
+    np.testing.assert_array_equal(two.attention[:, :2], one.attention)
+
+
+def test_scores_of_an_ensemble_are_the_mean_of_those_of_its_members():
+    models = [make(seed, tasks=("logS",)) for seed in (0, 1)]
+    joined = explain(MolAttn.ensemble(models), SMILES[0], "occlusion")
+    apart = [explain(model, SMILES[0], "occlusion").atom_scores for model in models]
+    np.testing.assert_allclose(joined.atom_scores, np.mean(apart, axis=0), atol=1e-5)
+    assert np.abs(apart[0] - apart[1]).max() > 0.01
+
+
+def test_second_molecules_and_further_numbers_stay_as_they_are():
+    config = {
+        "tasks": ("logS",),
+        "features": ("pH",),
+        "descriptors": ("MolWt",),
+        "partner_column": "solvent",
+        "architecture": replace(SMALL, partner="cross_attention", gate=True),
+    }
+    model = make(**config)
+    given = {"partners": ["O", "CCO"], "features": [[7.0], [2.0]]}
+    for method in METHODS:
+        found = explain(model, SMILES[:2], method, **given)
+        predicted = model.predict(SMILES[:2], **given)[:, 0]
+        assert [one.prediction for one in found] == pytest.approx(predicted.tolist(), abs=1e-5)
+        assert [len(one.atom_scores) for one in found] == [10, 1]
+        assert found[0].adds_up in (True, None)
+        assert found[0].gates.shape == (2, 2, 10)
+    with pytest.raises(ValueError, match="partners: got none"):
+        explain(model, SMILES[:2], features=given["features"])
+
+
+def test_the_model_is_left_as_it_was(model):
+    model.train()
+    for method in METHODS:
+        first, second = (explain(model, SMILES[0], method) for _ in range(2))
+        np.testing.assert_array_equal(first.atom_scores, second.atom_scores)
+    assert model.training
+    model.eval()
+    hooks = [m._forward_hooks or m._forward_pre_hooks for m in model.modules()]
+    assert not any(hooks)
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_an_explanation_is_json(model):
+    found = explain(model, SMILES[3])
+    read = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert read["atom_scores"] == found.atom_scores.tolist()
+    assert read["bonds"][0] == [0, 1]
+    assert np.array(read["attention"]).shape == found.attention.shape
+    assert {name: len(axis) for name, axis in read["attention_axes"].items()} == dict(
+        zip(("layer", "head", "receiver", "sender"), found.attention.shape, strict=True)
+    )
+    assert found.atom_names[:2] == ("F0", "C1")
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"method": "magic"}, "method: got 'magic', expected one of attention, rollout"),
+        ({"target": "phases"}, "target: got 'phases', expected one of logS"),
+        ({"masking": "hide"}, "masking: got 'hide'"),
+        ({"orders": 0}, "orders: got 0"),
+        ({"tolerance": 0.0}, "tolerance: got 0.0"),
+        ({"groups": "rungs", "method": "occlusion"}, "groups: got 'rungs'"),
+        ({"background": []}, "background: got no molecule"),
+    ],
+)
+def test_what_does_not_exist_is_refused(model, arguments, words):
+    with pytest.raises(InputError, match=words):
+        explain(model, "CCO", **arguments)
+
+
+def test_a_text_that_is_no_molecule_is_named(model):
+    with pytest.raises(SmilesError, match="ethanol"):
+        explain(model, ["CCO", "ethanol"])
+    assert explain(model, []) == []
+
+
+def test_methods_have_what_a_page_needs():
+    for name, method in METHODS.items():
+        assert find_method(name) is method
+        assert method.title[0].isupper()
+        assert method.meaning
+        assert method.source
+
+
+def test_models_without_self_loops_are_explained():
+    model = make(tasks=("logS",), architecture=replace(SMALL, score="gatv2", self_loops=False))
+    for method in METHODS:
+        found = explain(model, ["CCO", "C"], method)
+        assert all(np.isfinite(one.atom_scores).all() for one in found)
+        assert not torch.tensor(found[0].attention).diagonal(dim1=-2, dim2=-1).any()

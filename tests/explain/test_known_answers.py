@@ -1,0 +1,188 @@
+"""A model that is a sum over atoms and pairs, in which every score can be worked out."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from molattn import InputError
+from molattn.chem import parse_smiles
+from molattn.explain import METHODS, Options, discovery, fidelity, plant
+from molattn.explain.average import amounts, average_atom
+from molattn.explain.explainer import find_average, read_subjects
+from molattn.explain.fidelity import FRACTIONS
+from molattn.explain.groups import atom_groups
+from molattn.explain.planted import score_atoms
+
+SMILES = "CC(=O)N"
+
+
+@pytest.fixture
+def subject(linear):
+    return next(read_subjects(linear, [SMILES], target=None, average=find_average(linear, None)))
+
+
+def compute(name, subject, **options):
+    return METHODS[name].compute(subject, Options(**options))
+
+
+def test_integrated_gradients_are_features_and_half_of_each_pair(subject, known):
+    atoms, average, pairs, nothing = known(subject)
+    found = compute("integrated_gradients", subject)
+    expected = atoms - average + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
+    np.testing.assert_allclose(found.atoms, expected, rtol=1e-4, atol=1e-5)
+    assert found.baseline == pytest.approx(nothing[0] + average.sum(), abs=1e-4)
+    i, j = subject.bonds[1]
+    assert found.bonds[1] == pytest.approx(pairs[i, j] + pairs[j, i], abs=1e-5)
+
+
+@pytest.mark.parametrize("orders", [1, 6])
+def test_occlusion_takes_the_worth_of_an_atom_and_half_of_its_pairs(subject, known, orders):
+    atoms, average, pairs, nothing = known(subject)
+    shared = 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
+    removed = compute("occlusion", subject, orders=orders)
+    np.testing.assert_allclose(removed.atoms, atoms + shared, rtol=1e-4, atol=1e-5)
+    assert removed.baseline == pytest.approx(nothing[0], abs=1e-4)
+    blanked = compute("occlusion", subject, orders=orders, masking="blank")
+    np.testing.assert_allclose(blanked.atoms, atoms - average + shared, rtol=1e-4, atol=1e-5)
+    i, j = subject.bonds[0]
+    assert blanked.bonds[0] == pytest.approx(pairs[i, j] + pairs[j, i], abs=1e-5)
+
+
+def test_groups_are_masked_together_and_share_alike(subject, known):
+    atoms, _, pairs, _ = known(subject)
+    found = compute("occlusion", subject, groups=[[2, 3]]).atoms
+    both = pairs + pairs.T
+    inside = atoms[[2, 3]].sum() + both[2, 3] + 0.5 * both[np.ix_([2, 3], [0, 1])].sum()
+    alone = atoms[0] + 0.5 * both[0].sum()
+    np.testing.assert_allclose(found[[2, 3, 0]], [inside / 2, inside / 2, alone], atol=1e-5)
+
+
+def test_more_orders_come_nearer_to_the_shapley_value_of_all_orders(model):
+    subject = next(
+        read_subjects(model, ["CC(N)=O"], target=None, average=find_average(model, None))
+    )
+    exact = np.zeros(4)
+    for order in permutations(range(4)):
+        kept = np.ones(4, dtype=bool)
+        for atom in order:
+            before = subject.keep(kept[None])[0]
+            kept[atom] = False
+            exact[atom] += (before - subject.keep(kept[None])[0]) / 24
+    few, many = (compute("occlusion", subject, orders=n).atoms for n in (2, 400))
+    np.testing.assert_allclose(many, exact, atol=0.02)
+    assert np.abs(many - exact).max() < np.abs(few - exact).max()
+
+
+def test_atoms_that_no_symmetry_tells_apart_have_one_score(model):
+    subject = next(read_subjects(model, ["CC(C)O"], target=None, average=find_average(model, None)))
+    scores = compute("occlusion", subject, orders=2).atoms
+    assert scores[0] == scores[2] != scores[3]
+
+
+def test_the_order_of_signed_scores_is_the_best_there_is_for_a_sum(linear):
+    # Without pairs no order takes more away sooner than that of the atoms' own worth.
+    linear.nets[0].pair_embedding.weight.data.zero_()
+    subject = next(read_subjects(linear, [SMILES], target=None, average=find_average(linear, None)))
+    found = fidelity(linear, [SMILES, "C"], ["occlusion", "attention"][:1], random_orders=200)
+    values = {}
+    for order in permutations(range(4)):
+        kept = np.array([[atom not in order[:k] for atom in range(4)] for k in range(5)])
+        ends = subject.keep(kept)
+        losses = (ends[0] - ends) * np.sign(ends[0] - ends[-1])
+        values[order] = (losses[1:] + losses[:-1]).mean() / 2
+    first, _, at_random = found.rows
+    assert first.deletion_area.mean == pytest.approx(max(values.values()), abs=1e-5)
+    assert at_random.deletion_area.mean == pytest.approx(np.mean([*values.values()]), rel=0.1)
+    assert first.deletion_gain.mean == pytest.approx(
+        first.deletion_area.mean - at_random.deletion_area.mean
+    )
+    assert (found.molecules, found.skipped, len(FRACTIONS)) == (1, 1, len(first.deletion))
+    assert first.deletion[0] == first.insertion[-1] == 0
+    assert first.deletion[-1] == first.insertion[0] > 0
+    assert found.to_dict()["rows"][0]["beats_random"] is True
+    assert "| occlusion |" in found.table()
+
+
+def test_verdicts_follow_the_intervals(linear):
+    some = ["CCO", "CC(=O)N", "CCN(C)C", "OCC(=O)O", "CCCl", "CC#N", "CSC", "NCCO"]
+    for measure, verdict in (("support", "beats random"), ("distance", None)):
+        found = fidelity(linear, some, ["integrated_gradients"], measure=measure)
+        signed, uniform, at_random = found.rows
+        assert at_random.verdict == "no better than random"
+        assert not uniform.beats_random
+        assert verdict in (None, signed.verdict)
+        assert signed.deletion_gain.low <= signed.deletion_gain.mean <= signed.deletion_gain.high
+    with pytest.raises(InputError, match="none of two atoms or more"):
+        fidelity(linear, ["C", "O"])
+    with pytest.raises(InputError, match="measure: got 'size'"):
+        fidelity(linear, some, measure="size")
+
+
+def test_planted_atoms_are_found_where_the_model_is_the_rule(linear):
+    # A model in which an atom counts by its hydrogens, if it is an oxygen: of alcohols, the group.
+    planted = plant("hydroxyls", ["CCO", "OCCO", "CC", "C=O", "O"])
+    assert planted.counts.tolist() == [1, 2, 0, 0, 0]
+    net = linear.nets[0]
+    featurizer = linear.config.featurizer
+    net.pair_embedding.weight.data.zero_()
+    net.atom_embedding.weight.data.zero_()
+    code = featurizer.atom_columns[0].codes()[8]
+    net.atom_embedding.weight.data[code, 0] = 1.0
+    net.head.weight.data.fill_(1.0)
+    linear.config = type(linear.config)(("hydroxyls",), linear.config.architecture)
+    for row in discovery(linear, planted, SIGNED):
+        assert row.molecules == 2
+        assert row.auroc.mean == (0.5 if row.method == "uniform" else 1.0)
+    net.head.weight.data.zero_()
+    assert {row.auroc.mean for row in discovery(linear, planted, SIGNED)} == {0.5}
+
+
+SIGNED = ("integrated_gradients", "occlusion")
+
+
+def test_planted_data_is_a_table_to_train_on(tmp_path):
+    planted = plant("amides")
+    assert planted.smarts == "[NX3][CX3]=[OX1]"
+    test = planted.only("test")
+    assert 200 < len(test.smiles) < 300
+    planted.save(tmp_path / "amides.csv")
+    lines = (tmp_path / "amides.csv").read_text().splitlines()
+    assert lines[0] == "smiles,amides,split,known_atoms"
+    assert len(lines) == len(planted.smiles) + 1
+    for smiles, count, known in zip(planted.smiles, planted.counts, planted.atoms, strict=True):
+        assert (count > 0) == known.any()
+        assert len(known) == parse_smiles(smiles).GetNumAtoms()
+    assert plant("[Cl]", ["CCl", "C"]).counts.tolist() == [1, 0]
+    with pytest.raises(InputError, match="rule: got 'widgets'"):
+        plant("widgets")
+    with pytest.raises(InputError, match="as often as the others"):
+        plant("[Cl]", ["C", "CC"])
+
+
+def test_auroc_is_the_share_of_pairs_in_the_right_order():
+    scores, known = np.array([-3.0, 1.0, 2.0, 0.5]), np.array([True, False, False, True])
+    assert score_atoms(scores, known) == 0.5
+    assert score_atoms(np.array([1.0, 1.0 + 1e-12]), known[:2]) == 0.5
+
+
+def test_groups_are_named_or_listed():
+    mol = parse_smiles("c1ccccc1CC(=O)OC")
+    assert atom_groups(mol, "atoms") == [(i,) for i in range(11)]
+    assert atom_groups(mol, "rings")[0] == (0, 1, 2, 3, 4, 5)
+    assert len(atom_groups(mol, "rings")) == 6
+    fused = atom_groups(parse_smiles("c1ccc2ccccc2c1C1CC1"), "rings")
+    assert sorted(map(len, fused)) == [3, 10]
+    for kind in ("rings", "brics"):
+        assert sorted(sum(atom_groups(mol, kind), ())) == [*range(11)]
+    assert len(atom_groups(mol, "brics")) > 1
+    for bad in ([[0], [0]], [[11]], [[]], [[-1]]):
+        with pytest.raises(InputError, match="groups: got"):
+            atom_groups(mol, bad)
+
+
+def test_the_average_atom_is_counted(linear):
+    featurizer = linear.config.featurizer
+    record = linear.featurize("CO")
+    expected = amounts(record.atoms, featurizer.atom_sizes).mean(axis=0)
+    np.testing.assert_allclose(average_atom([record], featurizer), expected)

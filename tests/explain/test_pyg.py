@@ -1,0 +1,78 @@
+"""PyG's own explainers on a model, against what they should find."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Batch
+from torch_geometric.explain import CaptumExplainer, Explainer, GNNExplainer
+
+from molattn.explain.pyg import GraphModel, graph_of
+
+from .conftest import make
+
+SMILES = "CC(=O)NCCO"
+
+
+@pytest.fixture(scope="module")
+def graph_model():
+    return GraphModel(make()).eval()
+
+
+def explained(graph_model, algorithm, **masks):
+    explainer = Explainer(
+        graph_model,
+        algorithm,
+        explanation_type="model",
+        model_config={"mode": "regression", "task_level": "graph", "return_type": "raw"},
+        **masks,
+    )
+    data = graph_of(graph_model.model, SMILES)
+    return data, explainer(data.x, data.edge_index, edge_attr=data.edge_attr)
+
+
+def test_a_graph_of_amounts_predicts_what_the_smiles_does(graph_model):
+    data = [graph_of(graph_model.model, text) for text in (SMILES, "O")]
+    batch = Batch.from_data_list(data)
+    with torch.no_grad():
+        found = graph_model(batch.x, batch.edge_index, batch.edge_attr, batch.batch)
+    expected = graph_model.model.predict([SMILES, "O"])[:, :1]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+
+
+def test_integrated_gradients_of_messages_add_up_to_what_messages_do(graph_model):
+    algorithm = CaptumExplainer("IntegratedGradients", n_steps=64)
+    data, found = explained(graph_model, algorithm, edge_mask_type="object")
+    silent = copy.deepcopy(graph_model)
+    for block in silent.model.nets[0].encoder.blocks:
+        block.conv.head_combine.lin.weight.data.zero_()  # of no message nothing is left
+    with torch.no_grad():
+        whole, none = (
+            model(data.x, data.edge_index, data.edge_attr).item() for model in (graph_model, silent)
+        )
+    assert abs(whole - none) > 0.02
+    assert found.edge_mask.sum().item() == pytest.approx(whole - none, rel=0.02)
+
+
+# Captum says that it asks for gradients where the input does not.
+@pytest.mark.filterwarnings("ignore:Input Tensor 0 did not already require gradients:UserWarning")
+def test_input_times_gradient_is_that(graph_model):
+    algorithm = CaptumExplainer("InputXGradient")
+    data, found = explained(graph_model, algorithm, node_mask_type="attributes")
+    x = data.x.requires_grad_()
+    graph_model(x, data.edge_index, data.edge_attr).backward()
+    torch.testing.assert_close(found.node_mask, (x * x.grad).detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_gnn_explainer_learns_masks(graph_model):
+    _, found = explained(
+        graph_model, GNNExplainer(epochs=2), node_mask_type="object", edge_mask_type="object"
+    )
+    assert found.node_mask.shape == (7, 1)
+    assert found.edge_mask.shape == (49,)
+
+
+def test_a_model_that_reads_more_than_a_molecule_is_refused():
+    with pytest.raises(ValueError, match="more than a molecule"):
+        GraphModel(make(descriptors=("MolWt",)))
