@@ -87,6 +87,6 @@ def graph_of(model: MolAttn, smiles: str) -> Data:
     featurizer = model.config.featurizer
     loops = model.config.architecture.self_loops
     data = from_smiles(smiles, self_loops=loops, featurizer=featurizer)
-    data.x = torch.from_numpy(amounts(data.x.numpy(), featurizer.atom_sizes))
-    data.edge_attr = torch.from_numpy(amounts(data.edge_attr.numpy(), featurizer.pair_sizes))
+    data.x = torch.from_numpy(amounts(data["x"].numpy(), featurizer.atom_sizes))
+    data.edge_attr = torch.from_numpy(amounts(data["edge_attr"].numpy(), featurizer.pair_sizes))
     return data
