@@ -27,7 +27,17 @@ from molattn.table import (
     write_table,
 )
 
-__all__ = ["ERROR_COLUMN", "ROW_COLUMN", "Molecule", "Reading", "RowCounts", "stream_table"]
+__all__ = [
+    "ERROR_COLUMN",
+    "ROW_COLUMN",
+    "Molecule",
+    "Reading",
+    "RowCounts",
+    "molecule_batches",
+    "open_with_model",
+    "say_remarks",
+    "stream_table",
+]
 
 ERROR_COLUMN = "error"
 ROW_COLUMN = "row"
@@ -115,13 +125,9 @@ def stream_table(
     """
     source, output = Path(source), Path(output)
     check_output(output)
-    table = open_table(source)
-    table.column(config.smiles_column, "--smiles-column")  # before a model is read
-    if output.exists() and output.samefile(source):
+    if output.exists() and source.exists() and output.samefile(source):
         raise InputError(f"{output}: --output is the input itself, expected another file")
-    if not Path(model_folder).exists():  # before its name is looked for on a hub
-        raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
-    model = MolAttn.from_pretrained(model_folder)
+    table, model = open_with_model(source, model_folder, config)
     how = reading(model)
     places = _find_columns(table, config, model.config, how.reads_numbers)
     kept = table if how.keeps_columns else None
@@ -136,14 +142,12 @@ def stream_table(
     schema = output_schema(output, kept, columns)
     done = refused = 0
     console = console or Console(quiet=True)
-    for remark in (*(f"{source}: {remark}" for remark in table.remarks), *how.remarks):
+    say_remarks(table, console)
+    for remark in how.remarks:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     progress = RowProgress(console, how.verb)
     with threads(config.threads), write_table(output, header, schema) as write, progress:
-        calculator = model.config.calculator if how.reads_numbers else None
-        reader = MoleculeReader(model.config.featurizer, calculator, remember=_PARTNERS_KEPT)
-        molecules = _molecules(table, places, reader)
-        for batch in _batches(molecules, config.batch_size):
+        for batch in molecule_batches(table, model, config, reads_numbers=how.reads_numbers):
             for molecule, rows, code in _read(how, batch):
                 own: Sequence[object] = [molecule.number]
                 if kept:
@@ -155,6 +159,52 @@ def stream_table(
                 refused += bool(code)
             progress.advance(len(batch))
     return RowCounts(done, refused)
+
+
+def open_with_model(
+    source: Path, model_folder: str | Path, config: StreamConfig
+) -> tuple[Table, MolAttn]:
+    """Open a table and load the model that is to read it.
+
+    Args:
+        source: The table.
+        model_folder: A run folder, or the folder of a saved model.
+        config: How to read the table.
+
+    Raises:
+        InputError: A table without that column of SMILES, or no model.
+    """
+    table = open_table(source)
+    table.column(config.smiles_column, "--smiles-column")  # before a model is read
+    if not Path(model_folder).exists():  # before its name is looked for on a hub
+        raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
+    return table, MolAttn.from_pretrained(model_folder)
+
+
+def say_remarks(table: Table, console: Console) -> None:
+    """Print what was found out about a table."""
+    for remark in table.remarks:
+        console.print(f"{table.path}: {remark}", highlight=False, markup=False, soft_wrap=True)
+
+
+def molecule_batches(
+    table: Table, model: MolAttn, config: StreamConfig, *, reads_numbers: bool = True
+) -> Iterator[list[Molecule]]:
+    """Read the rows of a table as molecules, in batches that fit into memory.
+
+    Args:
+        table: The table.
+        model: What is to read them.
+        config: How to read the table.
+        reads_numbers: Whether it needs the numbers that join the readout.
+
+    Raises:
+        InputError: A column that the model reads is not there.
+    """
+    places = _find_columns(table, config, model.config, reads_numbers)
+    calculator = model.config.calculator if reads_numbers else None
+    reader = MoleculeReader(model.config.featurizer, calculator, remember=_PARTNERS_KEPT)
+    return _batches(_molecules(table, places, reader), config.batch_size)
 
 
 class _Places(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from molattn.cli import fingerprint, predict, train, tune
+from molattn.cli import explain, fingerprint, predict, train, tune
 from molattn.cli.options_file import options_from_file
 from molattn.errors import InputError, MolattnError
 from molattn.help_format import print_group
@@ -19,7 +19,7 @@ _LONGEST_MESSAGE = 2000
 
 app = App(
     name="molattn",
-    help="Attention models of molecules: train one on a table, predict and embed with it.",
+    help="Attention models of molecules: train one on a table, predict, explain and embed with it.",
     config=options_from_file,
     help_format="plaintext",
     help_formatter=print_group,
@@ -30,6 +30,7 @@ app = App(
 app.command(train.train, help_epilogue=train.EXAMPLES)
 app.command(predict.predict, help_epilogue=predict.EXAMPLE)
 app.command(tune.tune, help_epilogue=tune.EXAMPLES)
+app.command(explain.explain, help_epilogue=explain.EXAMPLE)
 app.command(fingerprint.fingerprint, help_epilogue=fingerprint.EXAMPLE)
 
 

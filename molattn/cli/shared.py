@@ -17,13 +17,26 @@ __all__ = [
     "REPORT",
     "PREDICTION",
     "EMBEDDING",
+    "EXPLANATION",
     "OUTPUT",
     "make_console",
     "say",
     "section",
 ]
 
-RUN, SEARCH, DATA, TRAINING, NETWORK, FINE_TUNING, REPORT, PREDICTION, EMBEDDING, OUTPUT = (
+(
+    RUN,
+    SEARCH,
+    DATA,
+    TRAINING,
+    NETWORK,
+    FINE_TUNING,
+    REPORT,
+    PREDICTION,
+    EMBEDDING,
+    EXPLANATION,
+    OUTPUT,
+) = (
     Group(title, sort_key=place)
     for place, title in enumerate(
         (
@@ -36,6 +49,7 @@ RUN, SEARCH, DATA, TRAINING, NETWORK, FINE_TUNING, REPORT, PREDICTION, EMBEDDING
             "Report",
             "Prediction",
             "Embedding",
+            "Explanation",
             "Output",
         )
     )
@@ -68,4 +82,6 @@ def say(console: "Console", line: str) -> None:
 def _shown_default(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "" if value is None or value == () else str(value)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)

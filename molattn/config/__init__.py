@@ -3,6 +3,7 @@
 from molattn.config.architecture import ArchitectureConfig as ArchitectureConfig
 from molattn.config.data import DataConfig as DataConfig
 from molattn.config.data import TaskChoice as TaskChoice
+from molattn.config.explain import ExplainConfig as ExplainConfig
 from molattn.config.fine_tuning import FineTuningConfig as FineTuningConfig
 from molattn.config.fine_tuning import Freeze as Freeze
 from molattn.config.optimisation import OptimisationConfig as OptimisationConfig

@@ -1,4 +1,4 @@
-"""Small models whose explanations are cheap, and one whose explanation is known exactly."""
+"""Small models whose explanations are cheap or known exactly, and a table that one explained."""
 
 from dataclasses import replace
 
@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from molattn.config import ArchitectureConfig
+from molattn.config import ArchitectureConfig, ExplainConfig
+from molattn.explain.folder import explain_table
 from molattn.graph import CodedEdges
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.task import Task
@@ -74,3 +75,39 @@ def known(linear):
         return (part.double().numpy() for part in (atoms, average, pairs, nothing))
 
     return of
+
+
+METHODS = ("integrated_gradients", "rollout")
+# None of these texts may become part of the page's own code.
+EVIL = "</script><script>alert(1)</script>"
+TARGET = 'logS <b onclick="alert(2)">&'
+ROWS = ["CC(=O)Oc1ccccc1C(=O)O", EVIL, "C", "Cn1cnc2c1c(=O)n(C)c(=O)n2C", "C(C)(C)(C)(C)C"]
+GOOD = {1: ROWS[0], 3: ROWS[2], 4: ROWS[3]}
+
+
+@pytest.fixture(scope="session")
+def small_model():
+    torch.manual_seed(0)
+    small = ArchitectureConfig(width=16, heads=2, layers=2, edge_width=4, gate=True)
+    model = MolAttn(
+        MolAttnConfig(tasks=(Task(TARGET, unit="log mol/L"), Task("y")), architecture=small)
+    )
+    model.set_target_scaling([-3.0, 0.0], [2.0, 1.0])
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("table") / "a <img src=x onerror=alert(3)>.csv"
+    path.write_text("\n".join(["smiles", *ROWS]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def explained(small_model, table, tmp_path_factory):
+    """The folder of explanations of the table, by two methods."""
+    folder = tmp_path_factory.mktemp("explained")
+    small_model.save_pretrained(folder / "model")
+    counts = explain_table(folder / "model", table, folder / "out", ExplainConfig(method=METHODS))
+    assert counts == (3, 2)
+    return folder / "out"

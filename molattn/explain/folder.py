@@ -1,0 +1,169 @@
+"""A saved model and a table of molecules to a folder of explanations."""
+
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from molattn.config import ExplainConfig
+from molattn.model import MolAttn
+from molattn.progress import RowProgress
+from molattn.reasons import REASONS, ReasonCode
+from molattn.reproducible import threads
+from molattn.streaming import Molecule, RowCounts, molecule_batches, open_with_model, say_remarks
+from molattn.version import __version__
+
+from .capture import attention_of
+from .explainer import explain_subject, find_average
+from .explanation import Explanation
+from .fidelity import Fidelity, fidelity_of_subjects
+from .files import CONTENTS, PAGE_FILE, explanation_files
+from .methods import METHODS, find_method
+from .options import Options
+from .output import find_output
+from .page import ExplanationPage, Refused
+from .subject import Subject
+from .verdicts import verdicts
+from .whole_folder import check_folder, whole_folder
+
+__all__ = ["explain_table"]
+
+_MOST_CHECKED = 200
+_MEANINGS: dict[str, str] = {code: text.replace("`", "") for code, text in REASONS.items()}
+
+
+def explain_table(
+    model_folder: str | Path,
+    source: str | Path,
+    output: str | Path,
+    config: ExplainConfig | None = None,
+    console: Console | None = None,
+) -> RowCounts:
+    """Explain every row of a table.
+
+    The folder is there whole or not at all: ``index.html``, ``molecules/``, ``atoms.csv``,
+    ``bonds.csv``, ``explanations.json`` and ``attention.npz``, see
+    :func:`molattn.explain.files.explanation_files`. A row without an explanation is in all of the
+    tables, with a reason code.
+
+    Args:
+        model_folder: A run folder, or the folder of a saved model.
+        source: The table, of any kind that :func:`molattn.table.open_table` reads.
+        output: The folder to write; a former one of explanations is replaced.
+        config: Methods, target and how to read the table.
+        console: Where to show progress; silent without one.
+
+    Raises:
+        InputError: If the model, the table, the methods, the target or the output cannot be used.
+    """
+    config = config or ExplainConfig()
+    for name in config.method:
+        find_method(name)
+    check_folder(Path(output), CONTENTS)
+    table, model = open_with_model(Path(source), model_folder, config)
+    outputs = [0.0] * len(model.config.output_names)
+    find_output(model, config.target, outputs)  # refuses a name before anything is computed
+    console = console or Console(quiet=True)
+    say_remarks(table, console)
+    target = config.target or model.config.tasks[0].name
+    facts: dict[str, Any] = {
+        "molattn": __version__,
+        "model": str(model_folder),
+        "table": str(source),
+        "target": target,
+        "methods": list(config.method),
+    }
+    refused: list[Refused] = []
+    done = 0
+    batches = molecule_batches(table, model, config)
+    molecules = islice(chain.from_iterable(batches), config.limit)
+    with (
+        threads(config.threads),
+        whole_folder(output, CONTENTS) as folder,
+        open(folder / ".page", "w+", encoding="utf-8") as blobs,
+        explanation_files(folder, config.method, facts) as files,
+    ):
+        page = ExplanationPage(blobs)
+        average = find_average(model, None)
+        sample = _Sample(_MOST_CHECKED if config.check else 0)
+        with RowProgress(console, "explain") as progress:
+            for molecule in molecules:
+                progress.advance(1)
+                subject = _subject(model, molecule, config, average)
+                if isinstance(subject, str):
+                    files.refuse(molecule.number, molecule.smiles, subject)
+                    meaning = _MEANINGS.get(subject.removeprefix("partner_"), "")
+                    refused.append(Refused(molecule.number, molecule.smiles, subject, meaning))
+                    continue
+                explanations = _explained(subject, config)
+                files.add(molecule.number, explanations)
+                page.add(molecule.number, explanations)
+                sample.add(subject)
+                done += 1
+        check = _check(sample.kept, config, console) if config.check else None
+        facts["check"] = None if check is None else check.to_dict()
+        page.write(
+            folder / PAGE_FILE,
+            name=Path(source).name,
+            model=str(model_folder),
+            target=target,
+            methods={name: METHODS[name].meaning for name in config.method},
+            refused=refused,
+            check=None if check is None else verdicts(check),
+        )
+        (folder / ".page").unlink()
+    return RowCounts(done, len(refused))
+
+
+def _subject(
+    model: MolAttn, molecule: Molecule, config: ExplainConfig, average: NDArray[np.float64]
+) -> Subject | ReasonCode:
+    """Return what is to be explained, or why there is nothing."""
+    if molecule.record is None or molecule.code:
+        return molecule.code or "not_finite"
+    features = np.array(molecule.features) if model.config.features else None
+    given = None if features is None else features[np.newaxis]
+    predicted = model.predict_records([molecule.record], features=given)[0]
+    if not np.isfinite(predicted).all():
+        return "not_finite"
+    output = find_output(model, config.target, predicted.tolist())
+    return Subject(model, molecule.smiles, molecule.record, output, average, features)
+
+
+def _explained(subject: Subject, config: ExplainConfig) -> list[Explanation]:
+    attention = attention_of(subject)
+    return [
+        explain_subject(subject, method, Options(), attention=attention) for method in config.method
+    ]
+
+
+class _Sample:
+    """So many subjects of a stream, each with the same chance, without what they computed."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._seen = size, 0
+        self._draw = np.random.default_rng(0)
+        self.kept: list[Subject] = []
+
+    def add(self, subject: Subject) -> None:
+        self._seen += 1
+        place = self._seen - 1
+        if place >= self._size:
+            place = int(self._draw.integers(self._seen))
+        if place < self._size:
+            self.kept[place : place + 1] = [replace(subject)]
+
+
+def _check(sample: list[Subject], config: ExplainConfig, console: Console) -> Fidelity | None:
+    if all(subject.num_atoms < 2 for subject in sample):
+        line = "--check: no molecule of two atoms or more, so nothing could be measured"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        return None
+    with RowProgress(console, "check", len(sample)) as progress:
+        return fidelity_of_subjects(
+            sample, config.method, Options(), progress=lambda: progress.advance(1)
+        )

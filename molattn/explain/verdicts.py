@@ -1,0 +1,100 @@
+"""What a fidelity test found, in the words of the page."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .bootstrap import Estimate
+from .fidelity import Fidelity
+
+__all__ = ["Verdicts", "verdicts"]
+
+
+class Verdicts(NamedTuple):
+    """Whether each method finds what a model rests on, as the page tells it.
+
+    Args:
+        sentence: The upshot.
+        headings: Of the columns of numbers.
+        rows: Method, cells (a value and its interval, both texts), verdict, whether it is good.
+        note: How it was measured.
+    """
+
+    sentence: str
+    headings: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[tuple[str, str]], str, bool]]
+    note: str
+
+
+def verdicts(found: Fidelity) -> Verdicts:
+    """Tell what a fidelity test found.
+
+    Args:
+        found: Its result.
+    """
+    unit = f", {found.unit}" if found.unit else ""
+    headings = [
+        f"Deletion area{unit}",
+        "more than random",
+        f"Insertion area{unit}",
+        "less than random",
+    ]
+    rows = []
+    for row in found.rows:
+        gains = [row.deletion_gain, row.insertion_gain]
+        areas = [row.deletion_area, row.insertion_area]
+        is_random = row.method == "random"
+        cells = [
+            cell
+            for area, gain in zip(areas, gains, strict=True)
+            for cell in (_cell(area), ("-", "") if is_random else _cell(gain))
+        ]
+        verdict = "-" if is_random else row.verdict
+        rows.append((_title(row.method), cells, verdict, row.beats_random))
+    return Verdicts(_sentence(found), headings, rows, _note(found))
+
+
+def _sentence(found: Fidelity) -> str:
+    tested = [row for row in found.rows if row.method not in ("uniform", "random")]
+    good = [_title(row.method) for row in tested if row.beats_random]
+    other = [f"{_title(row.method)} ({row.verdict})" for row in tested if not row.beats_random]
+    count = f"{found.molecules:,} molecule{'s' * (found.molecules != 1)}"
+    parts = []
+    if good:
+        parts.append(
+            f"The atoms marked by {_listed(good)} matter to this model more than atoms taken at "
+            f"random: measured on {count}, in both tests."
+        )
+    if other:
+        parts.append(
+            f"On {count} this was not shown for {_listed(other)}: look at those colours as at a "
+            "guess."
+        )
+    return " ".join(parts)
+
+
+def _note(found: Fidelity) -> str:
+    single = f" {found.skipped:,} of a single atom were left out." if found.skipped else ""
+    masked = {
+        "average": "A masked atom becomes an average atom",
+        "remove": "A masked atom is taken out of the graph",
+    }[found.masking]
+    return (
+        "Deletion masks atoms in the order of their scores, largest first, and averages how far "
+        "the prediction moves (more is better); insertion masks all but the first ones (less is "
+        f"better). {masked}. Random is the mean over {found.random_orders} random orders of each "
+        "molecule, uniform the order of the SMILES. In small print: 95 % bootstrap intervals over "
+        f"molecules; a method beats random where both gains are above 0 in all of theirs.{single}"
+    )
+
+
+def _cell(estimate: Estimate) -> tuple[str, str]:
+    return f"{estimate.mean:.3f}", f"{estimate.low:.3f} to {estimate.high:.3f}"
+
+
+def _title(method: str) -> str:
+    return method.replace("_", " ")
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

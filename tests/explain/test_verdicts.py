@@ -1,0 +1,44 @@
+"""The words of the page follow the intervals."""
+
+import numpy as np
+
+from molattn.explain.bootstrap import Estimate
+from molattn.explain.fidelity import Fidelity, MethodFidelity
+from molattn.explain.verdicts import verdicts
+
+ABOVE, NEAR, BELOW = Estimate(0.2, 0.1, 0.3), Estimate(0.0, -0.1, 0.1), Estimate(-0.2, -0.3, -0.1)
+
+
+def found(**gains):
+    curve, area = np.zeros(21), Estimate(0.5, 0.4, 0.6)
+    rows = [MethodFidelity(m, curve, curve, area, area, *two) for m, two in gains.items()]
+    rows += [MethodFidelity(m, curve, curve, area, area, NEAR, NEAR) for m in ("uniform", "random")]
+    return Fidelity("logS", "log mol/L", "average", 120, 3, 5, tuple(rows))
+
+
+def test_only_what_beats_random_in_both_tests_is_commended():
+    told = verdicts(
+        found(occlusion=(ABOVE, ABOVE), rollout=(ABOVE, NEAR), attention=(BELOW, BELOW))
+    )
+    good, bad = told.sentence.split("On 120 molecules")
+    assert good.startswith("The atoms marked by occlusion matter")
+    assert "rollout" not in good
+    assert "attention" not in good
+    assert "rollout (beats random by deletion alone)" in bad
+    assert "attention (worse than random)" in bad
+    assert [(row[0], row[3]) for row in told.rows] == [
+        ("occlusion", True),
+        ("rollout", False),
+        ("attention", False),
+        ("uniform", False),
+        ("random", False),
+    ]
+    assert told.rows[0][1][1] == ("0.200", "0.100 to 0.300")
+    assert told.rows[-1][1][1] == ("-", "")
+    assert "3 of a single atom" in told.note
+
+
+def test_nothing_is_commended_where_nothing_was_shown():
+    told = verdicts(found(integrated_gradients=(NEAR, NEAR)))
+    assert told.sentence.startswith("On 120 molecules this was not shown for integrated gradients")
+    assert not any(row[3] for row in told.rows)
