@@ -1,5 +1,6 @@
 """Molecules and a model to explanations."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional, overload
 
@@ -8,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from molattn.chem.bulk import MoleculeReader
 from molattn.model import MolAttn
+from molattn.uncertainty import answer
 
 from .average import average_atom, bundled_average
 from .capture import Attention, attention_of
@@ -39,6 +41,7 @@ def explain(
     partners: str | Sequence[str] | None = None,
     features: Optional[ArrayLike] = None,
     background: Optional[Sequence[str]] = None,
+    interval: float = 0.9,
     **options: Any,
 ) -> Explanation | list[Explanation]:
     """Explain what a model predicts of molecules.
@@ -54,6 +57,7 @@ def explain(
         features: Further numbers ``[n, len(config.features)]``, if the config names any.
         background: Molecules, such as the training set, whose average atom integrated gradients
             begin with and ``masking="blank"`` leaves; None = those of the bundled solubility set.
+        interval: Level of the interval of a regression, where the model is calibrated.
         options: Of the method: see :class:`molattn.explain.Options`.
 
     Returns:
@@ -75,7 +79,13 @@ def explain(
     one = isinstance(smiles, str)
     texts, seconds = ([given] if isinstance(given, str) else given for given in (smiles, partners))
     subjects = read_subjects(
-        model, texts or [], target=target, partners=seconds, features=features, average=average
+        model,
+        texts or [],
+        target=target,
+        partners=seconds,
+        features=features,
+        average=average,
+        interval=interval,
     )
     found = [explain_subject(subject, method, chosen) for subject in subjects]
     return found[0] if one else found
@@ -97,19 +107,26 @@ def read_subjects(
     average: NDArray[np.float64],
     partners: Optional[Sequence[str]] = None,
     features: Optional[ArrayLike] = None,
+    interval: float = 0.9,
 ) -> Iterator[Subject]:
     """Read molecules, to be explained or tested on; see :func:`explain`."""
     numbers = None if features is None else np.asarray(features, dtype=np.float64)
     seconds = [None] * len(smiles) if partners is None else partners
-    predicted = model.predict(smiles, partners=partners, features=features)
+    members = model.predict(smiles, partners=partners, features=features, members=True)
+    said = answer(model.config.tasks, model.uncertainty, members, smiles, interval)
     for place, (text, partner) in enumerate(zip(smiles, seconds, strict=True)):
+        output = find_output(model, target, members[:, place].mean(axis=0).tolist())
+        half = float(said.half_width[place, model.config.tasks.index(output.task)])
+        is_number = output.task.kind == "regression"
         yield Subject(
             model,
             text,
             model.featurize(text, partner),
-            find_output(model, target, predicted[place].tolist()),
+            output,
             average,
             None if numbers is None else numbers[place],
+            half_width=half if is_number and math.isfinite(half) else None,
+            probability=None if is_number else float(said.prediction[place, output.column]),
         )
 
 
@@ -134,6 +151,7 @@ def explain_subject(
     attention = attention_of(subject) if attention is None else attention
     output = subject.output
     prediction = float(subject.keep(np.ones((1, subject.num_atoms), dtype=bool))[0])
+    half = subject.half_width
     residual = None
     if scores.baseline is not None:
         residual = prediction - scores.baseline - float(scores.atoms.sum())
@@ -145,9 +163,9 @@ def explain_subject(
         method=method,
         signed=chosen.signed,
         prediction=prediction,
-        probability=output.probability(prediction),
-        low=None,
-        high=None,
+        probability=subject.probability,
+        low=None if half is None else prediction - half,
+        high=None if half is None else prediction + half,
         baseline=scores.baseline,
         symbols=tuple(atom.GetSymbol() for atom in subject.mol.GetAtoms()),
         bonds=subject.bonds,

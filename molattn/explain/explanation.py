@@ -32,7 +32,8 @@ class Explanation:
         method: A name of :data:`molattn.explain.METHODS`.
         signed: Whether scores are signed and add up.
         prediction: What is explained: a regression in its own unit, of a class the log-odds.
-        probability: The probability of the class; None for a regression.
+        probability: The probability of the class as the model predicts it, calibrated where it is
+            (the log-odds are what its network says); None for a regression.
         low: Lower end of the prediction's interval in the same unit; None = there is none.
         high: Upper end, likewise.
         baseline: What is predicted with every atom masked, for a signed method.

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-import torch
 from torch import Tensor
 
 from molattn.errors import InputError, quoted
@@ -51,12 +50,6 @@ class Output:
         places = range(self.first, self.first + self.task.num_outputs)
         others = [place for place in places if place != self.column]
         return own - outputs[..., others].logsumexp(dim=-1)
-
-    def probability(self, value: float) -> Optional[float]:
-        """Return the probability of that value of a class; None for a regression."""
-        if self.task.kind == "regression":
-            return None
-        return float(torch.tensor(value, dtype=torch.float64).sigmoid())
 
 
 def find_output(model: MolAttn, target: Optional[str], predicted: Sequence[float]) -> Output:

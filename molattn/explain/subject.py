@@ -43,6 +43,8 @@ class Subject:
         output: The output.
         average: The average atom, in amounts of each code.
         features: Further numbers given for the molecule, ``[num_features]``.
+        half_width: Half the width of the interval of a regression; None = there is none.
+        probability: Of a class, calibrated where the model is; None for a regression.
     """
 
     model: MolAttn
@@ -51,6 +53,8 @@ class Subject:
     output: Output
     average: NDArray[np.float64]
     features: Optional[NDArray[np.float64]] = None
+    half_width: Optional[float] = None
+    probability: Optional[float] = None
 
     @property
     def num_atoms(self) -> int:

@@ -8,8 +8,10 @@ from rdkit import Chem
 
 from molattn import InputError, MolAttn, SmilesError
 from molattn.chem import parse_smiles
+from molattn.domain import TrainingMolecules
 from molattn.explain import METHODS, explain
 from molattn.explain.methods import find_method
+from molattn.uncertainty import Uncertainty, answer
 
 from .conftest import SMALL, make
 
@@ -185,3 +187,23 @@ def test_models_without_self_loops_are_explained():
         found = explain(model, ["CCO", "C"], method)
         assert all(np.isfinite(one.atom_scores).all() for one in found)
         assert not torch.tensor(found[0].attention).diagonal(dim1=-2, dim2=-1).any()
+
+
+def test_a_calibrated_model_gives_its_interval_and_probability():
+    model = make()
+    smiles = [("C" * n) + "O" for n in range(1, 41)]
+    predicted = model.predict(smiles)
+    draw = np.random.default_rng(0)
+    targets = np.column_stack(
+        [predicted[:, 0] + draw.normal(size=40), *draw.integers(2, size=(2, 40))]
+    )
+    molecules = TrainingMolecules.from_smiles(smiles)
+    tasks = model.config.tasks
+    model.uncertainty = Uncertainty.fit(tasks, molecules, smiles, predicted, targets)
+    said = answer(tasks, model.uncertainty, model.predict(SMILES, members=True), SMILES, 0.8)
+    for row, found in enumerate(explain(model, SMILES, "attention", interval=0.8)):
+        assert found.high - found.low == pytest.approx(2 * said.half_width[row, 0])
+        assert found.low + found.high == pytest.approx(2 * found.prediction)
+    for row, found in enumerate(explain(model, SMILES, "attention", target="toxic")):
+        assert found.probability == said.prediction[row, 1]
+        assert found.low is found.high is None

@@ -1,0 +1,23 @@
+import pytest
+import torch
+
+from molattn.nn.embedding import CodeEmbedding, PairEmbedding
+
+
+def test_amounts_of_codes_mean_the_same_as_the_codes():
+    embedding = CodeEmbedding([3, 2], 8)
+    codes = torch.tensor([[2, 0], [0, 1]])
+    amounts = torch.tensor([[0.0, 0, 1, 1, 0], [1, 0, 0, 0, 1]])
+    torch.testing.assert_close(embedding(amounts), embedding(codes))
+    torch.testing.assert_close(
+        embedding(amounts.mean(0, keepdim=True))[0], embedding(codes).mean(0)
+    )
+    with pytest.raises(ValueError, match=r"amounts: got shape \[1, 2\], expected \[\*, 5\]"):
+        embedding(torch.zeros(1, 2))
+
+
+def test_pairs_may_be_joint_codes_component_codes_or_amounts():
+    embedding = PairEmbedding(torch.tensor([[0, 0], [1, 0], [1, 1]]), [2, 2], 4)
+    expected = embedding(torch.tensor([2, 0]))
+    torch.testing.assert_close(embedding(torch.tensor([[1, 1], [0, 0]])), expected)
+    torch.testing.assert_close(embedding(torch.tensor([[0.0, 1, 0, 1], [1, 0, 1, 0]])), expected)
