@@ -33,23 +33,26 @@ def print_group(console: "Console", options: "ConsoleOptions", panel: "HelpPanel
 
 
 def _name(entry: "HelpEntry") -> str:
-    """Return its name, a switch as ``--[no-]name``, with what it takes."""
+    """Return its name, a switch as ``--[no-]name``, with what it takes and its default."""
     names = [*([entry.positional_label] if entry.positional_label else []), *entry.positive_names]
     for name in entry.negative_names:
         if name == f"--no-{entry.positive_names[0][2:]}":
             names[0] = f"--[no-]{name[5:]}"
         else:
             names.append(name)
-    return " ".join([*names, *([entry.metavar] if entry.metavar else [])])
+    if not entry.metavar:
+        return " ".join(names)
+    default = f"={entry.default}" if entry.default else ""
+    return " ".join([*names, f"{entry.metavar}{default}"])
 
 
 def _description(entry: "HelpEntry") -> str:
-    """Return what it is, with its choices and default in one pair of brackets."""
+    """Return what it is, with its choices and what else is to be said in a pair of brackets."""
     facts = []
     if entry.choices:
-        facts.append(f"choices: {', '.join(entry.choices)}")
-    if entry.default:
-        facts.append(f"default: {entry.default}")
+        facts.append(", ".join(entry.choices))
+    if entry.default == "on" and not entry.metavar:
+        facts.append("on by default")
     if entry.required:
         facts.append("required")
     # The parsed text is wrapped for styles to be added to it, which there are none of here.

@@ -220,28 +220,28 @@ def test_what_a_user_typed_is_escaped_and_cut(capsys):
 def test_help_names_every_option_with_default_and_example(capsys, command, kinds, example):
     assert main([command, "--help"]) == 0
     text = capsys.readouterr().out
-    options = [field.name for kind in kinds for field in fields(kind)]
-    for name in [*options, "output"]:
-        assert re.search(rf"--(\[no-\])?{name.replace('_', '-')}\b", text)
-    defaults = [field.default for kind in kinds for field in fields(kind)]
-    assert text.count("default: ") >= sum(default not in (None, ()) for default in defaults)
+    assert "--output" in text
+    for option in (field for kind in kinds for field in fields(kind)):
+        name, default = f"--{option.name.replace('_', '-')}", option.default
+        if isinstance(default, bool):
+            words = re.search(rf"--\[no-\]{name[2:]} [^-]*(-[^-]+)*?(?=--|\n\S)", text)
+            assert words
+            assert ("on by default" in " ".join(words[0].split())) == default
+        elif default in (None, ()):
+            assert re.search(rf"{name} [A-Z|]+", text)
+        else:
+            assert re.search(rf"{name} [A-Z|]+={re.escape(str(default))}\s", text)
     assert example in text
     assert "--empty" not in text
-    assert len(text.splitlines()) <= 130
+    assert len(text.splitlines()) <= 100
 
 
-def test_help_comes_within_a_second_and_loads_nothing_heavy():
+def test_help_loads_nothing_heavy():
     program = (
         "import sys; from molattn.cli import main; main(['train', '--help']); "
         "print({'torch', 'rdkit', 'lightning', 'pandas', 'matplotlib'} & set(sys.modules))"
     )
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        done = shell("-c", program)
-        seconds.append(time.perf_counter() - start)
-    assert done.stdout.splitlines()[-1] == "set()"
-    assert min(seconds) < 1.0
+    assert shell("-c", program).stdout.splitlines()[-1] == "set()"
 
 
 def test_scripts_are_the_commands(small_table):

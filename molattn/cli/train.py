@@ -67,16 +67,14 @@ def train(
     """Train a model on a table of molecules and their properties.
 
     Args:
-        table: CSV, TSV, Parquet, SDF or SMILES file; without one, 1,282 measured solubilities.
-        output: Folder for the run: the model, its scores, plots and predictions; by default
-            runs/NAME after the table. A former run in it is replaced.
-        config_file: YAML file of options; config.yaml of a run repeats it. The command line wins.
+        table: CSV, TSV, Parquet, SDF or SMILES file; by default 1,282 solubilities.
+        output: Folder of the run, replaced if there; by default runs/NAME.
+        config_file: YAML file of options; config.yaml of a run repeats it.
         resume: Go on with an interrupted run, by the name of its --output, with the same options
-            and table, to the very weights it would have had. Until a run is finished it is kept in
-            OUTPUT.unfinished.
-        overwrite: Begin anew where an unfinished run has the name of --output.
-        dataset: Set of MoleculeNet to download in place of DATA, such as ESOL, Lipo or Tox21.
-        dataset_folder: Where such sets are kept, by default in the user's cache folder.
+            and table, to the very weights it would have had.
+        overwrite: Begin anew where an unfinished run has that name.
+        dataset: Set of MoleculeNet to download, such as ESOL.
+        dataset_folder: Where such sets are kept, by default a cache.
     """
     config = TrainConfig(str(table or ""), data, architecture, optimisation, report, fine_tuning)
     if dataset is None:

@@ -25,15 +25,13 @@ class ArchitectureConfig:
         score: How a receiver rates a sender.
         combine: How heads come back together.
         gate: Give each head a gate (GaAN).
-        update_edges: Let every block update the atom pairs too.
+        update_edges: Let blocks update the atom pairs too.
         self_loops: Let an atom attend to itself.
-        dropout: Dropout probability in blocks and head.
-        attention_dropout: Dropout probability of attention weights.
-        readout: How atoms become a molecule: mean, sum, max, min, std, median, softmax,
-            variance_preserving, attentional, deep_sets, set2set or set_transformer; several
-            joined by + are concatenated.
-        partner: How a second molecule (--partner-column) joins the first: concat reads each out by
-            itself; cross_attention first lets the atoms of each attend to those of the other.
+        dropout: Dropout in blocks and head.
+        attention_dropout: Dropout of attention weights.
+        readout: How atoms become a molecule: mean, sum, max, std, softmax, attentional,
+            set2set, ...; several joined by + are concatenated.
+        partner: How a second molecule joins the first.
     """
 
     width: int = 128

@@ -18,31 +18,31 @@ MOST_MORGAN_COUNTS = 2**16
 class DataConfig:
     """The table, and how its rows are parted into training, validation and test.
 
+    A scaffold (Bemis-Murcko) or a cluster (Butina; 50,000 molecules at most) keeps like molecules
+    together; by order, the last rows test. Where a split column names no validation rows, some
+    training rows are set aside. What a fold tests no other does.
+
     Args:
         smiles_column: Column that holds the SMILES.
         target_columns: Columns to learn.
         target_units: Unit of each target, for tables and plots.
-        task: What each target is, or all of them; by default their labels decide.
+        task: What targets are; by default their labels decide.
         task_weights: Weight of each target in the loss.
         weight_column: Column of each row's weight in the loss.
-        partner_column: Column that holds the SMILES of a second molecule, such as the solvent.
-        feature_columns: Columns of numbers that the model reads beside the molecule.
+        partner_column: Column of a second molecule, such as the solvent.
+        feature_columns: Columns of numbers to read beside the molecule.
         descriptors: Read RDKit's 2-D descriptors beside the molecule.
-        morgan_counts: Length of a Morgan count fingerprint (radius 2) to read beside the molecule;
-            0 for none.
-        split_column: Column that names each row's part; if none is for validation, some training
-            rows are set aside.
-        split: How rows are parted otherwise: by default at random; by scaffold (Bemis-Murcko) or
-            cluster (Butina; 50,000 molecules at most) keep like ones together; by order, the last
-            rows test.
-        order_column: Column of numbers or ISO dates for the split by order.
-        cluster_cutoff: Largest Tanimoto distance from a cluster's centre.
-        split_duplicates: Let rows of one molecule stand in different parts.
-        folds: Cross-validate in so many rounds; each tests another part of the rows.
-        repeats: How often to do so, each time with the next seed.
+        morgan_counts: Morgan counts (radius 2) to read; 0 for none.
+        split_column: Column of each row's part: train, val or test.
+        split: How rows are parted otherwise, by default at random; the last of an order test.
+        order_column: Numbers or ISO dates for the split by order.
+        cluster_cutoff: Largest Tanimoto distance in a cluster.
+        split_duplicates: Let rows of a molecule part.
+        folds: Cross-validate in so many rounds.
+        repeats: How often, each time with the next seed.
         fold: Train only this round, counted from 1.
-        validation_size: Part of the rows set aside to choose the best epoch.
-        test_size: Part of the rows set aside for the final score.
+        validation_size: Part of the rows to choose the epoch by.
+        test_size: Part of the rows for the final score.
     """
 
     smiles_column: str = "smiles"

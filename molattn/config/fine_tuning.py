@@ -16,10 +16,9 @@ class FineTuningConfig:
     """What a training begins with.
 
     Args:
-        init_from: Trained model to begin with: a run, a model's folder, or owner/model on the
-            Hugging Face hub. The network is then its own, dropout and --partner aside.
-        freeze: What of it stays: its embeddings, with so many first blocks, or its whole encoder.
-        pretrained_learning_rate_factor: Part of the learning rate for what it gives.
+        init_from: Model to begin with: a run, a folder, or owner/model.
+        freeze: What of it stays; or so many blocks.
+        pretrained_learning_rate_factor: Its part of the learning rate.
     """
 
     init_from: str | None = None

@@ -20,25 +20,25 @@ class OptimisationConfig:
     """How the network is trained.
 
     Args:
-        ensemble: Networks to train, each from the next seed; their mean is predicted.
+        ensemble: Networks to train; their mean is predicted.
         epochs: Most passes over the training rows.
-        patience: Epochs without a better validation loss that end the training.
+        patience: Epochs without progress that end the training.
         batch_size: Molecules in a batch.
-        learning_rate: Highest learning rate, reached after the warm-up.
-        warmup: Part of the training in which it rises from zero.
+        learning_rate: Highest, reached after the warm-up.
+        warmup: Part of the training in which it rises.
         schedule: How the learning rate goes on.
         weight_decay: Weight decay of AdamW.
         gradient_clip: Largest norm of the gradient; 0 leaves it alone.
         loss: Error of numbers.
-        huber_delta: Standard deviations from which Huber's error is linear.
-        label_smoothing: Part of a class label spread over all classes.
+        huber_delta: Deviations from which Huber's is linear.
+        label_smoothing: Part of a label spread over all classes.
         balance_classes: Weigh classes by how rare they are.
         positive_weight: Weight of positive labels of two classes.
         precision: bf16 computes in mixed precision.
         seed: Seed of split, initial weights and order of rows.
         device: Where to compute.
-        threads: CPU threads; more change the last digits, and pay for wide networks alone.
-        checkpoint_steps: Steps after which to save; 0 saves each epoch alone.
+        threads: CPU threads; more pay for wide networks alone.
+        checkpoint_steps: Steps between saves; 0 saves each epoch alone.
         tensorboard: Log for TensorBoard as well.
     """
 

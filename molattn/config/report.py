@@ -12,9 +12,9 @@ class ReportConfig:
     """How a run is judged.
 
     Args:
-        baselines: Score a constant and a random forest on the same rows.
-        interval: Probability of the intervals that the test rows get.
-        bootstrap: Resamplings for 95 % intervals of the scores; 0 for none.
+        baselines: Score a constant and a random forest too.
+        interval: Probability of the intervals of the test rows.
+        bootstrap: Resamplings for 95 % intervals; 0 for none.
     """
 
     baselines: bool = True
