@@ -1,6 +1,5 @@
 """Molecules and a model to explanations."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional, overload
 
@@ -9,11 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from molattn.chem.bulk import MoleculeReader
 from molattn.model import MolAttn
-from molattn.uncertainty import answer
 
 from .average import average_atom, bundled_average
 from .capture import Attention, attention_of
 from .explanation import Explanation
+from .interval import LEVEL, interval_of
 from .methods import find_method
 from .options import Options
 from .output import find_output
@@ -41,7 +40,7 @@ def explain(
     partners: str | Sequence[str] | None = None,
     features: Optional[ArrayLike] = None,
     background: Optional[Sequence[str]] = None,
-    interval: float = 0.9,
+    interval: float = LEVEL,
     **options: Any,
 ) -> Explanation | list[Explanation]:
     """Explain what a model predicts of molecules.
@@ -85,9 +84,8 @@ def explain(
         partners=seconds,
         features=features,
         average=average,
-        interval=interval,
     )
-    found = [explain_subject(subject, method, chosen) for subject in subjects]
+    found = [explain_subject(subject, method, chosen, level=interval) for subject in subjects]
     return found[0] if one else found
 
 
@@ -107,26 +105,19 @@ def read_subjects(
     average: NDArray[np.float64],
     partners: Optional[Sequence[str]] = None,
     features: Optional[ArrayLike] = None,
-    interval: float = 0.9,
 ) -> Iterator[Subject]:
     """Read molecules, to be explained or tested on; see :func:`explain`."""
     numbers = None if features is None else np.asarray(features, dtype=np.float64)
     seconds = [None] * len(smiles) if partners is None else partners
-    members = model.predict(smiles, partners=partners, features=features, members=True)
-    said = answer(model.config.tasks, model.uncertainty, members, smiles, interval)
+    predicted = model.predict(smiles, partners=partners, features=features)
     for place, (text, partner) in enumerate(zip(smiles, seconds, strict=True)):
-        output = find_output(model, target, members[:, place].mean(axis=0).tolist())
-        half = float(said.half_width[place, model.config.tasks.index(output.task)])
-        is_number = output.task.kind == "regression"
         yield Subject(
             model,
             text,
             model.featurize(text, partner),
-            output,
+            find_output(model, target, predicted[place].tolist()),
             average,
             None if numbers is None else numbers[place],
-            half_width=half if is_number and math.isfinite(half) else None,
-            probability=None if is_number else float(said.prediction[place, output.column]),
         )
 
 
@@ -136,6 +127,7 @@ def explain_subject(
     options: Options,
     *,
     attention: Optional[Attention] = None,
+    level: float = LEVEL,
 ) -> Explanation:
     """Explain one molecule.
 
@@ -145,17 +137,18 @@ def explain_subject(
         options: Of the method.
         attention: What :func:`molattn.explain.capture.attention_of` gave, so that several methods
             share it.
+        level: Probability with which the truth lies in the prediction's interval.
     """
     chosen = find_method(method)
     scores = chosen.compute(subject, options)
     attention = attention_of(subject) if attention is None else attention
     output = subject.output
     prediction = float(subject.keep(np.ones((1, subject.num_atoms), dtype=bool))[0])
-    half = subject.half_width
     residual = None
     if scores.baseline is not None:
         residual = prediction - scores.baseline - float(scores.atoms.sum())
     members, _, heads = attention.weights.shape[:3]
+    low, high = interval_of(subject, prediction, level)
     return Explanation(
         smiles=subject.smiles,
         target=output.name,
@@ -164,8 +157,8 @@ def explain_subject(
         signed=chosen.signed,
         prediction=prediction,
         probability=subject.probability,
-        low=None if half is None else prediction - half,
-        high=None if half is None else prediction + half,
+        low=low,
+        high=high,
         baseline=scores.baseline,
         symbols=tuple(atom.GetSymbol() for atom in subject.mol.GetAtoms()),
         bonds=subject.bonds,

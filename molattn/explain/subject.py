@@ -43,8 +43,6 @@ class Subject:
         output: The output.
         average: The average atom, in amounts of each code.
         features: Further numbers given for the molecule, ``[num_features]``.
-        half_width: Half the width of the interval of a regression; None = there is none.
-        probability: Of a class, calibrated where the model is; None for a regression.
     """
 
     model: MolAttn
@@ -53,8 +51,6 @@ class Subject:
     output: Output
     average: NDArray[np.float64]
     features: Optional[NDArray[np.float64]] = None
-    half_width: Optional[float] = None
-    probability: Optional[float] = None
 
     @property
     def num_atoms(self) -> int:
@@ -81,6 +77,15 @@ class Subject:
         """How many variants fit into the memory of one step."""
         numbers = self.num_atoms**2 * sum(self.model.config.featurizer.pair_sizes)
         return int(np.clip(_NUMBERS_AT_ONCE // numbers, 1, _MOST_AT_ONCE))
+
+    @cached_property
+    def probability(self) -> Optional[float]:
+        """Probability of the class, calibrated where the model is; None of a regression."""
+        if self.output.task.kind == "regression":
+            return None
+        features = None if self.features is None else self.features[np.newaxis]
+        predicted = self.model.predict_records([self.record], features=features)
+        return float(predicted[0, self.output.column])
 
     # Atoms and pairs as amounts of each code.
 
