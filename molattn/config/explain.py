@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from molattn.config.checks import check
-from molattn.config.predict import StreamConfig
+from molattn.config.predict import PredictConfig
 from molattn.errors import InputError
 
 __all__ = ["ExplainConfig"]
 
 
 @dataclass(frozen=True)
-class ExplainConfig(StreamConfig):
+class ExplainConfig(PredictConfig):
     """How predictions are explained.
 
     Args:

@@ -87,7 +87,7 @@ def explain_table(
         open(folder / ".page", "w+", encoding="utf-8") as blobs,
         explanation_files(folder, config.method, facts) as files,
     ):
-        page = ExplanationPage(blobs)
+        page = ExplanationPage(blobs, f"{100 * config.interval:g} % interval")
         average = find_average(model, None)
         sample = _Sample(_MOST_CHECKED if config.check else 0)
         with RowProgress(console, "explain") as progress:
@@ -137,7 +137,8 @@ def _subject(
 def _explained(subject: Subject, config: ExplainConfig) -> list[Explanation]:
     attention = attention_of(subject)
     return [
-        explain_subject(subject, method, Options(), attention=attention) for method in config.method
+        explain_subject(subject, method, Options(), attention=attention, level=config.interval)
+        for method in config.method
     ]
 
 

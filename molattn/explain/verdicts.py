@@ -72,23 +72,38 @@ def _sentence(found: Fidelity) -> str:
     return " ".join(parts)
 
 
+_MASKED = {
+    "remove": "A masked atom is taken out of the graph",
+    "blank": "A masked atom becomes the average atom",
+}
+_LOSS = {
+    "support": "goes back to what it is without any atom",
+    "distance": "moves, whatever the direction",
+}
+_FEW = 30  # molecules, below which bootstrap intervals are too narrow
+
+
 def _note(found: Fidelity) -> str:
     single = f" {found.skipped:,} of a single atom were left out." if found.skipped else ""
-    masked = {
-        "average": "A masked atom becomes an average atom",
-        "remove": "A masked atom is taken out of the graph",
-    }[found.masking]
+    few = ""
+    if found.molecules < _FEW:
+        few = f" {found.molecules} molecules are few: on {_FEW} and more this means more."
     return (
-        "Deletion masks atoms in the order of their scores, largest first, and averages how far "
-        "the prediction moves (more is better); insertion masks all but the first ones (less is "
-        f"better). {masked}. Random is the mean over {found.random_orders} random orders of each "
-        "molecule, uniform the order of the SMILES. In small print: 95 % bootstrap intervals over "
-        f"molecules; a method beats random where both gains are above 0 in all of theirs.{single}"
+        "Deletion masks atoms in the order of their scores and averages how far the prediction "
+        f"{_LOSS[found.measure]} (more is better); insertion masks all but the first atoms (less "
+        f"is better). {_MASKED[found.masking]}. Random is the mean over {found.random_orders} "
+        "random orders of each molecule, uniform the order of the SMILES. Below each number: its "
+        "95 % bootstrap interval over molecules; a method beats random where those of both gains "
+        f"lie above 0.{few}{single}"
     )
 
 
 def _cell(estimate: Estimate) -> tuple[str, str]:
-    return f"{estimate.mean:.3f}", f"{estimate.low:.3f} to {estimate.high:.3f}"
+    mean, low, high = (
+        f"{number:.3f}".replace("-", "\N{MINUS SIGN}")
+        for number in (estimate.mean, estimate.low, estimate.high)
+    )
+    return mean, f"{low} to {high}"
 
 
 def _title(method: str) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -93,6 +94,9 @@ def small_model():
         MolAttnConfig(tasks=(Task(TARGET, unit="log mol/L"), Task("y")), architecture=small)
     )
     model.set_target_scaling([-3.0, 0.0], [2.0, 1.0])
+    known = ["C" * count for count in range(1, 41)]
+    labels = np.random.default_rng(0).normal(-3, 2, size=(len(known), 2))
+    model.calibrate(known, labels, known)
     return model.eval()
 
 

@@ -53,9 +53,25 @@ def test_numbers_are_those_of_explain(explained, small_model):
             assert entry["method"] == method
             assert entry["atom_scores"] == pytest.approx(own.atom_scores, rel=1e-5)
             assert entry["prediction"] == pytest.approx(own.prediction)
+            assert (entry["low"], entry["high"]) == pytest.approx((own.low, own.high))
         assert weights[f"attention_{row}"] == pytest.approx(own.attention, abs=1e-6)
         assert weights[f"gates_{row}"] == pytest.approx(own.gates, abs=1e-6)
     assert len(weights.files) == 2 * len(GOOD)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_the_interval_is_that_of_the_model(explained, small_model, table, tmp_path, level):
+    config = ExplainConfig(method=("attention",), interval=level)
+    explain_table(explained.parent / "model", table, tmp_path / "out", config)
+    given = json.loads((tmp_path / "out" / "explanations.json").read_text())["rows"]
+    low, high = small_model.predict_interval([*GOOD.values()], level)
+    for place, row in enumerate(GOOD):
+        found = given[row - 1]["explanations"][0]
+        expected = (low[place, 0], high[place, 0])
+        assert (found["low"], found["high"]) == pytest.approx(expected, rel=1e-5)
+    assert (
+        f'"interval":"{100 * level:g} % interval"' in (tmp_path / "out" / "index.html").read_text()
+    )
 
 
 def test_every_row_comes_out_and_a_bad_one_says_why(explained):
@@ -147,7 +163,7 @@ def test_check_is_the_fidelity_of_the_molecules_and_the_page_says_so(
     assert (given["molecules"], given["skipped"]) == (2, 1)
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     for row in own.rows:
-        assert f"{row.deletion_area.mean:.3f}" in page
+        assert f"{row.deletion_area.mean:.3f}".replace("-", "\N{MINUS SIGN}") in page
         assert row.method == "random" or row.verdict in page
     assert "Whether the atoms marked here matter" not in page
 

@@ -1,9 +1,14 @@
 """The words of the page follow the intervals."""
 
+from dataclasses import replace
+from typing import get_args
+
 import numpy as np
+import pytest
 
 from molattn.explain.bootstrap import Estimate
-from molattn.explain.fidelity import Fidelity, MethodFidelity
+from molattn.explain.fidelity import Fidelity, Measure, MethodFidelity
+from molattn.explain.subject import Masking
 from molattn.explain.verdicts import verdicts
 
 ABOVE, NEAR, BELOW = Estimate(0.2, 0.1, 0.3), Estimate(0.0, -0.1, 0.1), Estimate(-0.2, -0.3, -0.1)
@@ -13,7 +18,7 @@ def found(**gains):
     curve, area = np.zeros(21), Estimate(0.5, 0.4, 0.6)
     rows = [MethodFidelity(m, curve, curve, area, area, *two) for m, two in gains.items()]
     rows += [MethodFidelity(m, curve, curve, area, area, NEAR, NEAR) for m in ("uniform", "random")]
-    return Fidelity("logS", "log mol/L", "average", 120, 3, 5, tuple(rows))
+    return Fidelity("logS", "log mol/L", "support", "remove", 120, 3, 5, tuple(rows))
 
 
 def test_only_what_beats_random_in_both_tests_is_commended():
@@ -42,3 +47,10 @@ def test_nothing_is_commended_where_nothing_was_shown():
     told = verdicts(found(integrated_gradients=(NEAR, NEAR)))
     assert told.sentence.startswith("On 120 molecules this was not shown for integrated gradients")
     assert not any(row[3] for row in told.rows)
+
+
+@pytest.mark.parametrize("masking", get_args(Masking))
+@pytest.mark.parametrize("measure", get_args(Measure))
+def test_every_way_to_measure_has_words(measure, masking):
+    result = replace(found(occlusion=(ABOVE, BELOW)), measure=measure, masking=masking, molecules=8)
+    assert "8 molecules are few" in verdicts(result).note
