@@ -7,12 +7,12 @@ OUTPUT ?= runs/solubility
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help train test lint format docs clean
+.PHONY: help train test test-slow lint format docs clean
 
 help: ## Show this help
 	@echo "molattn: attention for molecules. Python 3.11 is all that has to be there already."
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  OUTPUT=$(OUTPUT)  PYTEST_ARGS=\"tests/nn -x\""
 
@@ -21,6 +21,9 @@ train: $(READY) ## Train the solubility predictor on the bundled data, into runs
 
 test: $(READY) ## Run the tests
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+test-slow: $(READY) ## Run the tests that take minutes
+	$(PY) -m pytest -m slow $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style, format, types and the import rule
 	$(PY) -m ruff check .

@@ -79,7 +79,7 @@ class Pretrained:
         frozen, count = (sum(w.numel() for w in some) for some in (weights, [*model.parameters()]))
         if frozen:
             told += f"; {frozen:,} of {count:,} weights are frozen"
-        factor = self._config.pretrained_learning_rate_factor
+        factor = self._config.pretrained_rate
         taken = tuple(f"nets.0.{name}." for name in names)
         learned = (name for name, _ in model.named_parameters() if name.startswith(taken))
         return Beginning(dict.fromkeys(learned, factor), keeps), told

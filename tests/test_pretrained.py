@@ -79,7 +79,7 @@ def test_a_model_of_the_same_tasks_is_the_beginning_itself(table, pretrained):
     """At no learning rate the run ends as the very model that it began with."""
     model, folder = pretrained
     shown = io.StringIO()
-    config = config_of(table, folder, pretrained_learning_rate_factor=0.0)
+    config = config_of(table, folder, pretrained_rate=0.0)
     run = train(config, Console(file=shown, width=200))
     assert run.config.architecture.width == 8
     assert not changed(model, run.model)
@@ -90,12 +90,12 @@ def test_a_model_of_the_same_tasks_is_the_beginning_itself(table, pretrained):
 def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
     model, folder = pretrained
     shown = io.StringIO()
-    config = config_of(table, folder, ("z",), pretrained_learning_rate_factor=0.0)
+    config = config_of(table, folder, ("z",), pretrained_rate=0.0)
     run = train(config, Console(file=shown, width=200))
     assert "with a new head (its own is of 'y' (regression))" in shown.getvalue().replace("\n", "")
     assert run.model.config.tasks[0].kind == "binary"
     assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
-    units = config_of(table, folder, pretrained_learning_rate_factor=0.0)
+    units = config_of(table, folder, pretrained_rate=0.0)
     units = replace(units, data=replace(units.data, target_units=("kg",)))
     assert {part_of(name) for name in changed(model.nets[0], train(units).model.nets[0])} == {
         "head"
@@ -146,7 +146,7 @@ def test_the_pretrained_part_may_learn_more_slowly(table, pretrained):
     steps = replace(
         QUICK, epochs=1, batch_size=18, warmup=0.0, weight_decay=0.0, schedule="constant"
     )
-    run = train(config_of(table, folder, ("z",), steps, pretrained_learning_rate_factor=0.1))
+    run = train(config_of(table, folder, ("z",), steps, pretrained_rate=0.1))
 
     def largest_step(name):
         old, new = (m.nets[0].get_submodule(name).state_dict() for m in (model, run.model))
@@ -161,7 +161,7 @@ def test_the_pretrained_part_may_learn_more_slowly(table, pretrained):
 def test_members_begin_with_one_model_or_each_with_its_own(table, pretrained, tmp_path):
     model, folder = pretrained
     two = replace(QUICK, epochs=1, ensemble=2)
-    still = {"pretrained_learning_rate_factor": 0.0}
+    still = {"pretrained_rate": 0.0}
     run = train(config_of(table, folder, ("z",), two, **still))
     for net in run.model.nets:
         assert {part_of(name) for name in changed(model.nets[0], net)} == {"head"}
@@ -176,9 +176,7 @@ def test_members_begin_with_one_model_or_each_with_its_own(table, pretrained, tm
 def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(table, tmp_path, monkeypatch):
     saved(tmp_path / "model")
     optimisation = replace(QUICK, ensemble=2)
-    config = config_of(
-        table, tmp_path, optimisation=optimisation, freeze=1, pretrained_learning_rate_factor=0.5
-    )
+    config = config_of(table, tmp_path, optimisation=optimisation, freeze=1, pretrained_rate=0.5)
     whole = train(config)
     forward, steps = MolAttn.forward, 0
 
@@ -273,7 +271,7 @@ def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
         ({"freeze": "head"}, "--freeze: got 'head', expected one of none, embeddings, encoder"),
         ({"freeze": -1}, "--freeze: got -1, expected a number of blocks"),
         ({"freeze": True}, "--freeze: got True"),
-        ({"pretrained_learning_rate_factor": 2.0}, "got 2.0, expected a number from 0 to 1"),
+        ({"pretrained_rate": 2.0}, "got 2.0, expected a number from 0 to 1"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, words):

@@ -29,8 +29,8 @@ class ArchitectureConfig:
         self_loops: Let an atom attend to itself.
         dropout: Dropout in blocks and head.
         attention_dropout: Dropout of attention weights.
-        readout: How atoms become a molecule: mean, sum, max, std, softmax, attentional,
-            set2set, ...; several joined by + are concatenated.
+        readout: How atoms become a molecule: mean, sum, max, min, std, median, softmax,
+            variance_preserving, attentional, deep_sets, set2set or set_transformer; a + joins some.
         partner: How a second molecule joins the first.
     """
 

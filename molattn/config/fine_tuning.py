@@ -18,12 +18,12 @@ class FineTuningConfig:
     Args:
         init_from: Model to begin with: a run, a folder, or owner/model.
         freeze: What of it stays; or so many blocks.
-        pretrained_learning_rate_factor: Its part of the learning rate.
+        pretrained_rate: Part of the learning rate for it.
     """
 
     init_from: str | None = None
     freeze: int | Freeze = "none"
-    pretrained_learning_rate_factor: float = 1.0
+    pretrained_rate: float = 1.0
 
     def __post_init__(self) -> None:
         if isinstance(self.freeze, str):
@@ -32,12 +32,10 @@ class FineTuningConfig:
             check(self, "freeze", lambda n: n >= 0, "a number of blocks, from 0", int)
         check(
             self,
-            "pretrained_learning_rate_factor",
+            "pretrained_rate",
             lambda part: 0.0 <= part <= 1.0,
             "a number from 0 to 1",
         )
-        changed = (self.freeze, self.pretrained_learning_rate_factor) != ("none", 1.0)
+        changed = (self.freeze, self.pretrained_rate) != ("none", 1.0)
         if self.init_from is None and changed:
-            raise InputError(
-                "--freeze, --pretrained-learning-rate-factor: expected with --init-from alone"
-            )
+            raise InputError("--freeze, --pretrained-rate: expected with --init-from alone")
