@@ -3,6 +3,7 @@
 from .explainer import explain as explain
 from .explanation import Explanation as Explanation
 from .fidelity import Fidelity as Fidelity
+from .fidelity import MethodFidelity as MethodFidelity
 from .fidelity import fidelity as fidelity
 from .methods import METHODS as METHODS
 from .methods import Method as Method
