@@ -14,7 +14,8 @@ __all__ = ["gradient_attention", "raw_attention", "relevance", "rollout", "rollo
 def raw_attention(subject: Subject, _: Options) -> Scores:
     r"""Score an atom by the attention it gets.
 
-    .. math:: s_j = \frac{1}{n L H} \sum_{l, h, i} g^{lh}_i \alpha^{lh}_{ij}
+    .. math::
+        s_j = \frac{1}{n L H} \sum_{l, h, i} g^{lh}_i \alpha^{lh}_{ij}
 
     the mean over receivers :math:`i`, layers, heads and members, with the gates where there are
     any. Without gates the scores add up to 1. A bond's score is the mean of
@@ -27,7 +28,8 @@ def raw_attention(subject: Subject, _: Options) -> Scores:
 def rollout(subject: Subject, _: Options) -> Scores:
     r"""Score an atom by its share in all atoms after the last layer; see :func:`rollout_matrix`.
 
-    .. math:: s_j = \frac 1 n \sum_i R_{ij}
+    .. math::
+        s_j = \frac 1 n \sum_i R_{ij}
 
     The mean over members; the scores add up to 1. The readout is taken for a mean over atoms,
     whatever it is. A bond's score is :math:`R_{ij} + R_{ji}`.
@@ -42,7 +44,8 @@ def gradient_attention(subject: Subject, _: Options) -> Scores:
 
     With :math:`R` of :func:`relevance`,
 
-    .. math:: s_j = \frac 1 n \sum_i (R - I)_{ij}
+    .. math::
+        s_j = \frac 1 n \sum_i (R - I)_{ij}
 
     The mean over members, each by the gradient of its own output. A bond's score is
     :math:`R_{ij} + R_{ji}`.
@@ -55,8 +58,9 @@ def gradient_attention(subject: Subject, _: Options) -> Scores:
 def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
     r"""Multiply attention through the layers, half of each being the residual connection.
 
-    .. math:: R = \hat A^L \cdots \hat A^1, \quad
-              \hat A^l = \mathrm{rows\ to\ 1}\left(\tfrac 1 2 A^l + \tfrac 1 2 I\right)
+    .. math::
+        R = \hat A^L \cdots \hat A^1, \quad
+        \hat A^l = \mathrm{rows\ to\ 1}\left(\tfrac 1 2 A^l + \tfrac 1 2 I\right)
 
     Abnar and Zuidema 2020, "Quantifying attention flow in transformers", equations 1 to 3.
 
@@ -77,8 +81,9 @@ def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
 def relevance(layers: NDArray[np.float64], gradients: NDArray[np.float64]) -> NDArray[np.float64]:
     r"""Add up attention, weighted by its gradient, through the layers.
 
-    .. math:: R \leftarrow R + \bar A^l R, \quad
-              \bar A^l = \frac 1 H \sum_h \left| \nabla A^{lh} \odot A^{lh} \right|
+    .. math::
+        R \leftarrow R + \bar A^l R, \quad
+        \bar A^l = \frac 1 H \sum_h \left| \nabla A^{lh} \odot A^{lh} \right|
 
     from :math:`R = I`, after Chefer, Gur and Wolf 2021, "Generic attention-model explainability",
     equations 5 and 6. They take the positive part where this takes the size: for a number, unlike

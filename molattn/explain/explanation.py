@@ -16,8 +16,9 @@ class Explanation:
 
     The scores of a signed method are in ``unit``, and
 
-    .. math:: \mathrm{prediction} - \mathrm{baseline} = \sum_i \mathrm{atom\_scores}_i
-              + \mathrm{residual}
+    .. math::
+        \mathrm{prediction} - \mathrm{baseline} = \sum_i \mathrm{atom\_scores}_i
+        + \mathrm{residual}
 
     with a residual of at most ``tolerance`` in size. Those of other methods say how much an atom
     counts, not in which direction, and are not below 0.

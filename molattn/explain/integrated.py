@@ -16,8 +16,9 @@ _MOST_STEPS = 256
 def integrated_gradients(subject: Subject, options: Options) -> Scores:
     r"""Score an atom by the gradients of its features, on the way to them from the average atom.
 
-    .. math:: s_c = (z_c - \bar z_c) \int_0^1
-              \frac{\partial f}{\partial z_c}\big(\bar z + t (z - \bar z)\big)\, dt
+    .. math::
+        s_c = (z_c - \bar z_c) \int_0^1
+        \frac{\partial f}{\partial z_c}\big(\bar z + t (z - \bar z)\big)\, dt
 
     (Sundararajan, Taly and Yan 2017, equation 1, by Captum), for the amount :math:`z_c` of each
     code of each atom and of each pair of atoms; a model's embeddings are linear in them, so these

@@ -15,9 +15,10 @@ __all__ = ["atom_orders", "occlusion"]
 def occlusion(subject: Subject, options: Options) -> Scores:
     r"""Score an atom by the mean change when it is masked after others.
 
-    .. math:: s_i = \frac{1}{|\Pi|} \sum_{\pi \in \Pi}
-              f(\mathrm{those\ after\ } i \mathrm{\ in\ } \pi \mathrm{, and\ } i)
-              - f(\mathrm{those\ after\ } i \mathrm{\ in\ } \pi)
+    .. math::
+        s_i = \frac{1}{|\Pi|} \sum_{\pi \in \Pi}
+        f(\mathrm{those\ after\ } i \mathrm{\ in\ } \pi \mathrm{, and\ } i)
+        - f(\mathrm{those\ after\ } i \mathrm{\ in\ } \pi)
 
     over random orders :math:`\pi`, each with its reverse: the Shapley value by sampling (Castro,
     Gómez and Tejada 2009). A pair of orders masks each atom once among all others and once alone.
