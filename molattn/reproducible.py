@@ -44,3 +44,18 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def no_code_for_shapes() -> Iterator[None]:
+    """Let torch do without oneDNN for a while.
+
+    oneDNN compiles code for every number of rows that it meets, and torch keeps the code of the
+    last 1,024 of them: hundreds of megabytes where hardly two batches have as many atoms.
+    """
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before

@@ -16,7 +16,7 @@ from molattn.model import MolAttn, MolAttnConfig
 from molattn.progress import RowProgress
 from molattn.reasons import ReasonCode
 from molattn.record import MoleculeRecord
-from molattn.reproducible import threads
+from molattn.reproducible import no_code_for_shapes, threads
 from molattn.table import (
     Row,
     Table,
@@ -146,7 +146,12 @@ def stream_table(
     for remark in how.remarks:
         console.print(remark, highlight=False, markup=False, soft_wrap=True)
     progress = RowProgress(console, how.verb)
-    with threads(config.threads), write_table(output, header, schema) as write, progress:
+    with (
+        threads(config.threads),
+        no_code_for_shapes(),
+        write_table(output, header, schema) as write,
+        progress,
+    ):
         for batch in molecule_batches(table, model, config, reads_numbers=how.reads_numbers):
             for molecule, rows, code in _read(how, batch):
                 own: Sequence[object] = [molecule.number]

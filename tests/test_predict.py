@@ -120,6 +120,21 @@ def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch)
     assert max(runs) <= 5
 
 
+def test_no_code_is_kept_for_the_shapes_of_batches(tmp_path, model_folder, monkeypatch):
+    """With oneDNN, memory grows with the number of batches of different sizes."""
+    seen, predict_records = [], MolAttn.predict_records
+
+    def predicting(self, *args, **options):
+        seen.append(torch.backends.mkldnn.enabled)
+        return predict_records(self, *args, **options)
+
+    monkeypatch.setattr(MolAttn, "predict_records", predicting)
+    before = torch.backends.mkldnn.enabled
+    predict_table(model_folder, saved(tmp_path, "smiles\nCC\n"), tmp_path / "out.csv")
+    assert seen == [False]
+    assert torch.backends.mkldnn.enabled == before
+
+
 @pytest.fixture(scope="module")
 def rich_folder(tmp_path_factory):
     """A model of every kind of task, with features."""
