@@ -21,7 +21,9 @@ __all__ = [
     "FINGERPRINTS_FILE",
     "MODEL_CARD",
     "WEIGHTS_FILE",
+    "PACKAGED",
     "find_model",
+    "is_packaged",
     "model_digest",
     "read_config",
     "read_json",
@@ -48,7 +50,10 @@ A molecular property predictor made with molattn: attention over all atom pairs.
 errors are, and `training_fingerprints.safetensors` which molecules it was trained on.
 """
 """What the README of a saved model says."""
+PACKAGED = Path(__file__).parent / "weights"
+"""Models that come with the package, each in a folder of its name."""
 _RUN_MODEL = "model"
+_PLAIN_NAME = re.compile(r"[\w.-]*\w[\w.-]*")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -56,16 +61,24 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
     """Return the folder of a saved model.
 
     Args:
-        name: That folder, the folder of the run that trained it, or a file in either; where there
-            is no such folder, the name ``owner/model`` of a model on the Hugging Face hub, which is
-            downloaded unless it has been before.
+        name: The name of a model that comes with the package, such as ``base``; or that folder, the
+            folder of the run that trained it, or a file in either; where there is no such folder,
+            the name ``owner/model`` of a model on the Hugging Face hub, which is downloaded unless
+            it has been before.
         hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
     Raises:
-        InputError: No such folder or hub name, or the folder of a cross-validation.
+        InputError: No such model, folder or hub name, or the folder of a cross-validation.
     """
+    if is_packaged(name):
+        return PACKAGED / name
     path = Path(name)
     folder = path.parent if path.is_file() else path
+    if not folder.exists() and isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
+        raise InputError(
+            f"{name}: no such folder, and no such model in the package; expected a folder with a "
+            f"saved model, or one of the package: {', '.join(_packaged()) or 'it has none'}"
+        )
     if not folder.is_dir() and _HUB_NAME.fullmatch(str(name)):
         return _download(str(name), hub_options)
     if (folder / CONFIG_FILE).is_file():
@@ -79,6 +92,15 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
             f"{folder / folds[0]}"
         )
     return folder
+
+
+def is_packaged(name: Union[str, Path]) -> bool:
+    """Return whether a model of this name comes with the package; a path is no name."""
+    return isinstance(name, str) and name in _packaged()
+
+
+def _packaged() -> list[str]:
+    return sorted(path.parent.name for path in PACKAGED.glob(f"*/{CONFIG_FILE}"))
 
 
 def _download(name: str, options: dict[str, Any]) -> Path:

@@ -8,25 +8,24 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from molattn.config import CONFIG_SECTIONS, TrainConfig
+from molattn.config import RunConfig, TrainConfig
 from molattn.errors import InputError, quoted
 
 __all__ = ["read_config_file", "write_config_file"]
 
-_PLAIN = ("file",)
 
-
-def read_config_file(path: str | Path) -> dict[str, Any]:
+def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> dict[str, Any]:
     """Read the options that a file gives.
 
-    The file holds the sections of :class:`TrainConfig`, each with some of its options, and
-    ``file``, the table.
+    The file holds the sections of a run's config, each with some of its options, and ``file``, the
+    table (``files`` of a pretraining).
 
     Args:
         path: A YAML file.
+        run: The kind of run.
 
     Returns:
-        Its content: sections of options as :meth:`TrainConfig.from_dict` takes them.
+        Its content: sections of options as ``run.from_dict`` takes them.
 
     Raises:
         InputError: If the file cannot be read, or holds a key that is no option or a value that
@@ -43,30 +42,36 @@ def read_config_file(path: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path}: got {type(content).__name__}, expected sections of options")
     for key, value in content.items():
-        if key in _PLAIN:
-            _check_value(path, key, value, str)
+        if key in run.file_keys():
+            _check_value(path, key, value, get_type_hints(run)[key])
             continue
-        if key not in CONFIG_SECTIONS:
-            raise InputError(f"{path}: unknown key {quoted(key)}{_hint(key, _top_level())}")
-        content[key] = _section(path, key, {} if value is None else value)
+        if key not in run.sections():
+            raise InputError(f"{path}: unknown key {quoted(key)}{_hint(key, _top_level(run))}")
+        kinds = get_type_hints(run.sections()[key])
+        content[key] = _section(path, key, kinds, {} if value is None else value)
     return content
 
 
-def write_config_file(path: Path, config: TrainConfig) -> None:
-    """Write all options of a run, with the whole path of its table if it is a file."""
+def write_config_file(path: Path, config: RunConfig) -> None:
+    """Write all options of a run, with the whole paths of its tables if they are files."""
     content = config.to_dict()
-    if content.pop("file"):
-        content = {"file": str(Path(config.file).absolute()), **content}
+    for key in config.file_keys():
+        if files := content.pop(key):
+            whole = _absolute(files) if isinstance(files, str) else [*map(_absolute, files)]
+            content = {key: whole, **content}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     part = path.with_name(path.name + ".part")  # so that a killed process leaves no half a file
     part.write_text(text, encoding="utf-8", errors="surrogateescape")
     part.replace(path)
 
 
-def _section(path: Path, section: str, content: Any) -> dict[str, Any]:
+def _absolute(file: str) -> str:
+    return str(Path(file).absolute())
+
+
+def _section(path: Path, section: str, kinds: dict[str, Any], content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path}, {section}: got {quoted(content)}, expected options")
-    kinds = get_type_hints(CONFIG_SECTIONS[section])
     for key, value in content.items():
         if key not in kinds:
             hint = _hint(key, {name: name for name in kinds})
@@ -87,14 +92,14 @@ def _check_value(path: Path, where: str, value: Any, kind: Any) -> None:
             raise InputError(f"{path}, {where}: got {quoted(value)}, expected plain values")
 
 
-def _top_level() -> dict[str, str]:
+def _top_level(run: type[RunConfig]) -> dict[str, str]:
     """What each known word should be called at the top level of a file."""
     places = {
         option.name: f"{section}: {option.name}"
-        for section, kind in CONFIG_SECTIONS.items()
+        for section, kind in run.sections().items()
         for option in fields(kind)
     }
-    return places | {name: name for name in (*CONFIG_SECTIONS, *_PLAIN)}
+    return places | {name: name for name in (*run.sections(), *run.file_keys())}
 
 
 def _hint(key: Any, places: Mapping[str, str]) -> str:

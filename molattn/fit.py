@@ -20,14 +20,12 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from torch import Tensor
 
-from molattn.batches import Batches, LabelledBatch
+from molattn.batches import Batches
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
-from molattn.config import OptimisationConfig
-from molattn.dataset import Molecules
+from molattn.config import LoopConfig
 from molattn.device import check_device
 from molattn.errors import InputError, MolattnError
-from molattn.losses import TaskLoss
-from molattn.model import MolAttn
+from molattn.objective import Objective
 from molattn.optimise import (
     Beginning,
     Epoch,
@@ -39,7 +37,6 @@ from molattn.optimise import (
 )
 from molattn.progress import TrainingProgress
 from molattn.reproducible import random_state, seeded, set_random_state, threads
-from molattn.scaling import scale_by
 
 __all__ = ["ABOUT", "epochs_done", "fit"]
 
@@ -51,51 +48,43 @@ _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 
 def fit(
-    model: MolAttn,
-    train: Molecules,
-    validation: Molecules,
-    config: OptimisationConfig,
+    objective: Objective,
+    batches: Batches,
+    validation: Batches,
+    config: LoopConfig,
     console: Console | None = None,
     *,
-    task_weights: tuple[float, ...] = (),
     folder: Path | None = None,
     about: Mapping[str, Any] | None = None,
     beginning: Beginning = Beginning(),
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> History:
-    """Train a model in place; it ends with the weights of its best epoch.
+    """Train what an objective holds, in place; it ends with the weights of its best epoch.
 
-    AdamW on the masked loss of scaled targets; the learning rate follows a schedule; training stops
-    early without progress on the validation rows. On a CPU, and with the same threads, a training
-    that goes on from its checkpoint comes to the weights of one that was never interrupted, bit for
-    bit.
+    AdamW; the learning rate follows a schedule; training stops early without progress on the
+    validation batches. On a CPU, and with the same threads, a training that goes on from its
+    checkpoint comes to the weights of one that was never interrupted, bit for bit.
 
     Args:
-        model: The model, of one member; its scaling is set to that of the training rows.
-        train: Molecules to learn from, some label for every target.
-        validation: Molecules to choose the epoch by, some of them labelled.
+        objective: The loss, and the weights.
+        batches: What to learn from.
+        validation: What to choose the epoch by.
         config: How to train.
         console: Where to report progress; silent without one.
-        task_weights: Weight of each task in the loss; by default 1.
         folder: Where to keep checkpoint and logs; if there is a checkpoint already, training goes
             on from it. Without a folder nothing is kept.
         about: What a checkpoint says of the training, in the types it can hold.
-        beginning: What the model has from a training before.
+        beginning: What the weights have from a training before.
         on_epoch: Called with each finished epoch; what it raises ends the training.
 
     Raises:
-        ValueError: If the model has several members.
         InputError: If an option cannot be had here, or the checkpoint cannot be read.
         MolattnError: If a loss stops being finite.
     """
     check_device(config.device)
-    if model.config.members != 1:
-        raise ValueError(f"model: got {model.config.members} members, expected one at a time")
-    if not beginning.keeps_scaling:
-        scale_by(model, train)
-    model.train()
+    objective.train()
     best = _KeepBest(config.patience)
-    callbacks: list[Callback] = [best]
+    callbacks: list[Callback] = [best, _StopInTime()]
     if console is not None:
         callbacks.append(_Watch(TrainingProgress(console)))
     if on_epoch is not None:
@@ -106,9 +95,7 @@ def fit(
         path = folder / CHECKPOINT_FILE
         former = read_checkpoint(path) if path.exists() else None
         callbacks.append(_Save(path, config.checkpoint_steps))
-    loss = TaskLoss(model.config.tasks, config, torch.from_numpy(train.targets), task_weights)
-    batches = Batches(model, train, config.batch_size, config.seed)
-    module = _Training(model, loss, batches, config, beginning, about or {})
+    module = _Training(objective, batches, config, beginning, about or {})
     with _quiet_lightning(), seeded(config.seed), threads(config.threads):
         if former is None or not module.load_if_finished(former, best):
             trainer = pl.Trainer(
@@ -125,11 +112,11 @@ def fit(
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
             )
-            loaders = batches, Batches(model, validation, config.batch_size)
-            _run(trainer, module, loaders, None if former is None else path)
-    model.load_state_dict(best.state)
-    model.cpu().eval()
-    return History(module.epochs, best.epoch, module.seconds)
+            _run(trainer, module, (batches, validation), None if former is None else path)
+            module.steps_done = trainer.global_step
+    objective.learned.load_state_dict(best.state)
+    objective.cpu().eval()
+    return History(module.epochs, best.epoch, module.seconds, module.steps_done)
 
 
 def epochs_done(checkpoint: Mapping[str, Any]) -> int:
@@ -138,24 +125,22 @@ def epochs_done(checkpoint: Mapping[str, Any]) -> int:
 
 
 class _Training(pl.LightningModule):
-    """The loss and the optimiser around a model."""
+    """An objective and its optimiser."""
 
     def __init__(
         self,
-        model: MolAttn,
-        loss: TaskLoss,
+        objective: Objective,
         batches: Batches,
-        config: OptimisationConfig,
+        config: LoopConfig,
         beginning: Beginning,
         about: Mapping[str, Any],
     ) -> None:
         super().__init__()
-        self.model, self.loss = model, loss
-        self.batches = batches
+        self.objective, self.batches = objective, batches
         self.config = config
         self.beginning = beginning
         self.about = dict(about)
-        self.steps = config.epochs * len(batches)
+        self.steps, self.steps_done = config.epochs * len(batches), 0
         self.epochs: list[Epoch] = []
         self._train, self._validation = RunningMean(), RunningMean()
         self._clock = time.perf_counter()
@@ -169,7 +154,7 @@ class _Training(pl.LightningModule):
         return self._seconds + time.perf_counter() - self._clock
 
     def configure_optimizers(self) -> Any:
-        optimiser = new_optimiser(self.model, self.config, self.beginning)
+        optimiser = new_optimiser(self.objective.learned, self.config, self.beginning)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimiser, learning_rate_factor(self.config, self.steps)
         )
@@ -186,8 +171,8 @@ class _Training(pl.LightningModule):
         self.batches.begin(self.current_epoch)
         self._epoch_start = self.seconds
 
-    def training_step(self, batch: LabelledBatch, index: int) -> Tensor:
-        total, weight = self._losses(batch)
+    def training_step(self, batch: Any, index: int) -> Tensor:
+        total, weight = self.objective(batch)
         loss = total / torch.where(weight > 0, weight, 1.0)
         if not math.isfinite(value := loss.item()):
             raise MolattnError(
@@ -197,8 +182,8 @@ class _Training(pl.LightningModule):
         self._train.add(total.detach(), weight)
         return loss
 
-    def validation_step(self, batch: LabelledBatch, index: int) -> None:
-        self._validation.add(*self._losses(batch))
+    def validation_step(self, batch: Any, index: int) -> None:
+        self._validation.add(*self.objective(batch))
 
     def on_validation_epoch_end(self) -> None:
         epoch = Epoch(
@@ -216,10 +201,6 @@ class _Training(pl.LightningModule):
         self.epochs.append(epoch)
         if self.logger is not None:
             self.logger.log_metrics(epoch._asdict(), step=epoch.epoch)
-
-    def _losses(self, batch: LabelledBatch) -> tuple[Tensor, Tensor]:
-        output = self.model(batch.molecules, batch.features)
-        return self.loss(output, self.model.scale(batch.targets), batch.weights)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[ABOUT] = self.about
@@ -243,9 +224,11 @@ class _Training(pl.LightningModule):
         """Take over a training that needs no further epoch; return whether it was one."""
         best.load_state_dict(checkpoint["callbacks"][best.state_key])
         count = epochs_done(checkpoint)
-        if count < self.config.epochs and not best.is_exhausted(count):
+        in_time = not _is_over(self.config, checkpoint[_STATE]["seconds"])
+        if count < self.config.epochs and not best.is_exhausted(count) and (in_time or not count):
             return False
         self.on_load_checkpoint(checkpoint)
+        self.steps_done = checkpoint["global_step"]
         return True
 
 
@@ -261,7 +244,7 @@ class _KeepBest(Callback):
         latest = _training(pl_module).epochs[-1]
         if latest.validation_loss < self.loss:
             self.loss, self.epoch = latest.validation_loss, latest.epoch
-            weights = _training(pl_module).model.state_dict()
+            weights = _training(pl_module).objective.learned.state_dict()
             self.state = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
         elif self.is_exhausted(latest.epoch):
             trainer.should_stop = True
@@ -275,6 +258,20 @@ class _KeepBest(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.loss, self.epoch = state_dict["loss"], state_dict["epoch"]
         self.state = state_dict["state"]
+
+
+class _StopInTime(Callback):
+    """Ends a training whose time is over, with a validation."""
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        if _is_over(_training(pl_module).config, _training(pl_module).seconds):
+            trainer.should_stop = True
+
+
+def _is_over(config: LoopConfig, seconds: float) -> bool:
+    return config.max_hours is not None and seconds >= 3600.0 * config.max_hours
 
 
 class _Watch(Callback):
@@ -351,7 +348,7 @@ def _training(module: pl.LightningModule) -> _Training:
 
 
 def _tensorboard(
-    config: OptimisationConfig, folder: Path | None, former: dict[str, Any] | None
+    config: LoopConfig, folder: Path | None, former: dict[str, Any] | None
 ) -> TensorBoardLogger | bool:
     if not config.tensorboard or folder is None:
         return False

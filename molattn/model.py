@@ -371,12 +371,12 @@ class MolAttn(
     def from_pretrained(
         cls, pretrained_model_name_or_path: Union[str, Path], **hub_options: Any
     ) -> "MolAttn":
-        """Load a model from a folder, or by its name from the Hugging Face hub.
+        """Load a model of the package, from a folder, or by its name from the Hugging Face hub.
 
         Args:
-            pretrained_model_name_or_path: As :func:`molattn.artefact.find_model` takes it: a folder
-                that ``save_pretrained`` wrote, a run's folder, or the name ``owner/model`` of one
-                on the hub.
+            pretrained_model_name_or_path: As :func:`molattn.artefact.find_model` takes it: the name
+                of a model of the package, a folder that ``save_pretrained`` wrote, a run's folder,
+                or the name ``owner/model`` of one on the hub.
             hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
         Raises:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from molattn.config import OptimisationConfig
+from molattn.config import LoopConfig
 from molattn.table import write_table
 
 __all__ = [
@@ -58,11 +58,13 @@ class History:
         epochs: One entry for each epoch, in order.
         best: The epoch (its ``epoch``) whose weights the model was left with.
         seconds: Seconds of training, those before an interruption included.
+        steps: Steps of the optimiser, likewise.
     """
 
     epochs: list[Epoch]
     best: int
     seconds: float = 0.0
+    steps: int = 0
 
 
 def write_history(folder: Path, epochs: Sequence[Epoch]) -> None:
@@ -96,7 +98,7 @@ class RunningMean:
 
 
 def new_optimiser(
-    model: nn.Module, config: OptimisationConfig, beginning: Beginning = Beginning()
+    model: nn.Module, config: LoopConfig, beginning: Beginning = Beginning()
 ) -> torch.optim.AdamW:
     """Return AdamW over the weights that are learned (Loshchilov and Hutter 2019).
 
@@ -118,7 +120,7 @@ def new_optimiser(
     return torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay)
 
 
-def learning_rate_factor(config: OptimisationConfig, steps: int) -> Callable[[int], float]:
+def learning_rate_factor(config: LoopConfig, steps: int) -> Callable[[int], float]:
     """Return the function that gives the part of the highest learning rate at each step.
 
     It rises linearly over the warm-up; then it stays, or falls to zero linearly or as a cosine.

@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from pathlib import Path
 
-from molattn.artefact import find_model, model_digest, read_config
+from molattn.artefact import find_model, is_packaged, model_digest, read_config
 from molattn.chem.features import Featurizer
 from molattn.config import ArchitectureConfig, FineTuningConfig, TrainConfig
 from molattn.errors import InputError, quoted
@@ -118,12 +118,12 @@ def with_pretrained_network(config: TrainConfig) -> TrainConfig:
                 f"{name} has {has}; expected the same, or to leave it out"
             )
     own = {name: getattr(config.architecture, name) for name in _OWN_OPTIONS}
-    path = Path(name)
+    is_place = Path(name).exists() and not is_packaged(name)
     return replace(
         config,
         architecture=replace(theirs, **own),
         fine_tuning=replace(
-            config.fine_tuning, init_from=str(path.absolute()) if path.exists() else name
+            config.fine_tuning, init_from=str(Path(name).absolute()) if is_place else name
         ),
     )
 

@@ -54,6 +54,7 @@ _CONTENTS = {
     "history.csv",
     "learning_curve.png",
     "model",
+    "molecules",
     "parity.png",
     "predictions.csv",
     "roc_pr.png",

@@ -24,7 +24,7 @@ from molattn.dataset import (
 )
 from molattn.domain import TrainingMolecules
 from molattn.errors import InputError, quoted
-from molattn.fit import ABOUT, epochs_done, fit
+from molattn.fit import ABOUT, epochs_done
 from molattn.leakage import Leakage, find_leakage
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import Beginning, Epoch, History
@@ -37,6 +37,7 @@ from molattn.pretrained import (
 from molattn.reproducible import seeded, threads
 from molattn.run_folder import member_folders
 from molattn.splits import part_rows
+from molattn.supervised import fit_model
 from molattn.uncertainty import Uncertainty
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def train_model(
             if pretrained is not None:
                 beginning, told = pretrained.begin(model, number - 1)
                 _say(console, told)
-            history = fit(
+            history = fit_model(
                 model,
                 train_rows,
                 validation_rows,

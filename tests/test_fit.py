@@ -11,8 +11,8 @@ from rich.console import Console
 from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
 from molattn.dataset import Molecules
 from molattn.errors import InputError, MolattnError
-from molattn.fit import fit
 from molattn.model import MolAttn, MolAttnConfig
+from molattn.supervised import fit_model
 from molattn.table import bundled_dataset
 from molattn.training import train
 
@@ -65,7 +65,7 @@ def test_training_leaves_the_random_state_and_threads_of_others_alone(small_tabl
 def test_training_learns_and_keeps_its_best_epoch():
     model = one_target()
     rows = molecules(model, [[float(n)] for n in range(12)])
-    history = fit(model, rows, rows, replace(QUICK, epochs=40, learning_rate=0.01))
+    history = fit_model(model, rows, rows, replace(QUICK, epochs=40, learning_rate=0.01))
     losses = [epoch.validation_loss for epoch in history.epochs]
     assert min(losses) < 0.3 * losses[0]
     assert losses[history.best - 1] == min(losses)
@@ -79,7 +79,7 @@ def test_the_learning_rate_rises_then_falls_to_zero():
     model = one_target()
     rows = molecules(model, [[float(n)] for n in range(8)])
     config = replace(QUICK, epochs=10, warmup=0.4, patience=10, learning_rate=0.01)
-    rates = [epoch.learning_rate for epoch in fit(model, rows, rows, config).epochs]
+    rates = [epoch.learning_rate for epoch in fit_model(model, rows, rows, config).epochs]
     assert rates[:4] == sorted(rates[:4])
     assert max(rates) == pytest.approx(0.01)
     assert rates[4:] == sorted(rates[4:], reverse=True)
@@ -91,7 +91,7 @@ def test_training_stops_when_validation_does_not_improve():
     train_rows = molecules(model, [[float(n)] for n in range(12)])
     contrary = Molecules(train_rows.records, train_rows.targets[::-1].copy())
     config = replace(QUICK, epochs=60, patience=3, learning_rate=0.01)
-    history = fit(model, train_rows, contrary, config)
+    history = fit_model(model, train_rows, contrary, config)
     assert len(history.epochs) == history.best + 3 < 60
 
 
@@ -99,7 +99,7 @@ def test_missing_labels_stay_out_of_scaling_and_loss():
     targets = np.array([[1.0, np.nan], [2.0, np.nan], [np.nan, 5.0], [4.0, 6.0]] * 2)
     torch.manual_seed(0)
     model = MolAttn(MolAttnConfig(("y", "z"), SMALL))
-    history = fit(model, molecules(model, targets), molecules(model, targets), QUICK)
+    history = fit_model(model, molecules(model, targets), molecules(model, targets), QUICK)
     assert all(np.isfinite(epoch[1:]).all() for epoch in history.epochs)
     mean, scale = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
     np.testing.assert_allclose(model.target_mean.numpy(), mean, rtol=1e-6)
@@ -110,7 +110,7 @@ def test_missing_labels_stay_out_of_scaling_and_loss():
 def test_a_target_that_does_not_vary_is_learned_without_nan():
     model = one_target()
     rows = molecules(model, [[3.5]] * 6)
-    fit(model, rows, rows, QUICK)
+    fit_model(model, rows, rows, QUICK)
     prediction = model.predict_records(rows.records)
     assert np.isfinite(prediction).all()
     assert model.target_scale.item() == 1.0
@@ -126,7 +126,7 @@ def test_a_diverging_training_is_stopped_by_epoch(where):
             torch.nan if where == "training" else 0.0
         )
     with pytest.raises(MolattnError, match=r"diverged.*epoch 1") as error:
-        fit(model, good, good if where == "training" else bad, QUICK)
+        fit_model(model, good, good if where == "training" else bad, QUICK)
     assert not isinstance(error.value, InputError)
 
 
@@ -167,7 +167,7 @@ def test_members_are_trained_one_at_a_time():
     model = MolAttn.ensemble([one_target(), one_target()])
     rows = molecules(model, [[1.0], [2.0]])
     with pytest.raises(ValueError, match="got 2 members, expected one at a time"):
-        fit(model, rows, rows, QUICK)
+        fit_model(model, rows, rows, QUICK)
 
 
 def test_an_interrupt_stays_an_interrupt(small_table, monkeypatch):

@@ -9,6 +9,9 @@ from molattn.errors import InputError
 
 __all__ = ["options_from_file"]
 
+_TABLES = ("table", "inputs")
+"""What commands call the tables that they read."""
+
 
 def options_from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Take what the command line leaves open from the file of --config or the run of --resume."""
@@ -19,8 +22,10 @@ def options_from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCo
     if all(tokens):
         raise InputError("--resume: a run goes on with its own options, expected no --config")
 
+    from molattn.config import PretrainConfig, TrainConfig
     from molattn.config_file import read_config_file
 
+    run = PretrainConfig if commands == ("pretrain",) else TrainConfig
     path = Path((tokens[0] or tokens[1])[0].value)
     if not tokens[0]:
         from molattn.run_folder import CONFIG_FILE, unfinished_run
@@ -29,10 +34,12 @@ def options_from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCo
         if folder is None:
             return
         path = folder / CONFIG_FILE
-    content = read_config_file(path)
-    file = content.pop("file", None)
-    (table,) = (argument for argument in arguments if argument.field_info.name == "table")
-    if file is not None and not table.tokens:
-        table.append(Token(value=str(file), source=str(path)))
+    content = read_config_file(path, run)
+    (key,) = run.file_keys()
+    files = content.pop(key, None) or []
+    (table,) = (argument for argument in arguments if argument.field_info.name in _TABLES)
+    if not table.tokens:
+        for index, file in enumerate([files] if isinstance(files, str) else files):
+            table.append(Token(value=str(file), source=str(path), index=index))
     options = {name: value for section in content.values() for name, value in section.items()}
     Dict(options, source=str(path), use_commands_as_keys=False)(app, commands, arguments)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from molattn.cli import explain, fingerprint, predict, train, tune
+from molattn.cli import explain, fingerprint, predict, pretrain, train, tune
 from molattn.cli.options_file import options_from_file
 from molattn.errors import InputError, MolattnError
 from molattn.help_format import print_group
@@ -28,6 +28,7 @@ app = App(
 )
 
 app.command(train.train, help_epilogue=train.EXAMPLES)
+app.command(pretrain.pretrain, help_epilogue=pretrain.EXAMPLES)
 app.command(predict.predict, help_epilogue=predict.EXAMPLE)
 app.command(tune.tune, help_epilogue=tune.EXAMPLES)
 app.command(explain.explain, help_epilogue=explain.EXAMPLE)

@@ -1,5 +1,8 @@
 """What the commands share: groups of options, and lines on the terminal."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import Group, Parameter
@@ -20,6 +23,7 @@ __all__ = [
     "EXPLANATION",
     "OUTPUT",
     "make_console",
+    "resumable",
     "say",
     "section",
 ]
@@ -77,6 +81,26 @@ def make_console() -> "Console":
 def say(console: "Console", line: str) -> None:
     """Print a line as it is."""
     console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def resumable(output: Path, command: str) -> Iterator[None]:
+    """Say how to go on with a run that is interrupted.
+
+    Args:
+        output: Its folder.
+        command: What goes on with it.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        from molattn.run_folder import has_checkpoint
+
+        if not has_checkpoint(output):
+            raise
+        raise KeyboardInterrupt(
+            f"interrupted; molattn {command} --resume {output} goes on"
+        ) from interrupt
 
 
 def _shown_default(value: Any) -> str:

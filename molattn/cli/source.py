@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from molattn.config import TrainConfig, changed_options
+from molattn.config import RunConfig, TrainConfig, changed_options
 from molattn.errors import InputError, quoted
 
 __all__ = ["check_unchanged", "folder_name", "with_bundled_data", "with_named_dataset"]
@@ -45,12 +45,21 @@ def with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> T
     return replace(config, file=str(found.path), data=data)
 
 
-def check_unchanged(config: TrainConfig, unfinished: Path) -> None:
-    """Refuse to go on in a folder with other options than it was begun with."""
+def check_unchanged(config: RunConfig, unfinished: Path) -> None:
+    """Refuse options other than those that an unfinished run began with.
+
+    Args:
+        config: The options now.
+        unfinished: Its folder.
+
+    Raises:
+        InputError: Names the first that differs.
+    """
     from molattn.config_file import read_config_file
     from molattn.run_folder import CONFIG_FILE
 
-    former = TrainConfig.from_dict(read_config_file(unfinished / CONFIG_FILE))
+    content = read_config_file(unfinished / CONFIG_FILE, type(config))
+    former = type(config).from_dict(content)
     for option, was, now in changed_options(former.to_dict(), config.to_dict()):
         raise InputError(
             f"{option}: got {quoted(now)}, but what is in {unfinished} has "

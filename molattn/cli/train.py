@@ -1,7 +1,5 @@
 """``molattn train``."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +13,7 @@ from molattn.cli.shared import (
     RUN,
     TRAINING,
     make_console,
+    resumable,
     say,
     section,
 )
@@ -103,7 +102,7 @@ def train(
     from molattn.config_file import write_config_file
 
     with (
-        _resumable(output),
+        resumable(output, "train"),
         run_folder(output, resume=resume is not None, overwrite=overwrite) as folder,
     ):
         write_config_file(folder / CONFIG_FILE, config)
@@ -136,18 +135,3 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
         f"best epoch {epochs}, {run.seconds:.0f} s"
         f"{f' (the forest: {forest:.0f} s)' if forest else ''}",
     )
-
-
-@contextmanager
-def _resumable(output: Path) -> Iterator[None]:
-    """Say how to go on with a run that is interrupted."""
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        from molattn.run_folder import has_checkpoint
-
-        if not has_checkpoint(output):
-            raise
-        raise KeyboardInterrupt(
-            f"interrupted; molattn train --resume {output} goes on"
-        ) from interrupt

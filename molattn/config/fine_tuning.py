@@ -16,7 +16,7 @@ class FineTuningConfig:
     """What a training begins with.
 
     Args:
-        init_from: Model to begin with: a run, a folder, or owner/model.
+        init_from: Model to begin with: a name, a run, a folder, or owner/model.
         freeze: What of it stays; or so many blocks.
         pretrained_rate: Part of the learning rate for it.
     """

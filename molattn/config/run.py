@@ -1,7 +1,7 @@
 """A whole training run, and in what two of them differ."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, get_origin, get_type_hints
 
@@ -11,13 +11,14 @@ from molattn.config.data import DataConfig
 from molattn.config.fine_tuning import FineTuningConfig
 from molattn.config.optimisation import OptimisationConfig
 from molattn.config.report import ReportConfig
+from molattn.config.sections import RunConfig
 from molattn.errors import InputError, quoted
 
 __all__ = ["CONFIG_SECTIONS", "TrainConfig", "changed_options", "option_places"]
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(RunConfig):
     """Everything that decides a training run; written as ``config.yaml`` into its folder.
 
     Args:
@@ -42,36 +43,6 @@ class TrainConfig:
                 f"--partner: got {self.architecture.partner} without --partner-column, expected "
                 "the column of the second molecule"
             )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the run as nested dictionaries of JSON types."""
-        sections = asdict(self)
-        for section in CONFIG_SECTIONS:
-            sections[section] = {
-                key: list(value) if isinstance(value, tuple) else value
-                for key, value in sections[section].items()
-            }
-        return sections
-
-    @classmethod
-    def from_dict(cls, config: Mapping[str, Any]) -> "TrainConfig":
-        """Read what :meth:`to_dict` gave; options that are not there keep their defaults.
-
-        Raises:
-            InputError: An unknown key, or a value that an option cannot have.
-        """
-        for key in sorted(set(config) - {"file", *CONFIG_SECTIONS}):
-            raise InputError(f"run config: unknown key {key!r}")
-        sections = {}
-        for section, kind in CONFIG_SECTIONS.items():
-            options = config.get(section, {})
-            known = {option.name for option in fields(kind)}
-            for key in sorted(set(options) - known):
-                raise InputError(f"run config, {section}: unknown key {key!r}")
-            sections[section] = kind(
-                **{key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
-            )
-        return cls(config.get("file", ""), **sections)
 
     @classmethod
     def from_options(cls, file: str, options: Mapping[str, Any]) -> "TrainConfig":
@@ -124,10 +95,11 @@ def changed_options(
     """Yield the options in which two runs differ, with the value that each has.
 
     Args:
-        former: From :meth:`TrainConfig.to_dict`.
-        latter: Likewise; the file of each is left out of account.
+        former: From ``to_dict`` of their configs.
+        latter: Likewise; the files of each are left out of account.
     """
-    for section in CONFIG_SECTIONS:
+    runs = {**former, **latter}
+    for section in (name for name, part in runs.items() if isinstance(part, dict)):
         for name in {**former.get(section, {}), **latter.get(section, {})}:
             was, now = (run.get(section, {}).get(name) for run in (former, latter))
             if was != now:

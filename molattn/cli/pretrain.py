@@ -1,0 +1,98 @@
+"""``molattn pretrain``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from molattn.cli.shared import (
+    DATA,
+    NETWORK,
+    RUN,
+    TRAINING,
+    make_console,
+    resumable,
+    say,
+    section,
+)
+from molattn.cli.source import check_unchanged
+from molattn.config import (
+    ArchitectureConfig,
+    MoleculesConfig,
+    PretrainConfig,
+    PretrainLoopConfig,
+)
+from molattn.errors import InputError
+
+__all__ = ["EXAMPLES", "pretrain"]
+
+EXAMPLES = """Examples:
+  molattn pretrain molecules.smi.gz --output runs/pretrained
+  molattn pretrain a.csv b.parquet --exclude assay.csv --output runs/pretrained --max-hours 8
+  molattn pretrain --resume runs/pretrained
+  molattn train assay.csv --init-from runs/pretrained
+"""
+
+
+def pretrain(
+    *inputs: Annotated[Path, Parameter(name="INPUT")],
+    output: Annotated[Path | None, Parameter(group=RUN)] = None,
+    config_file: Annotated[Path | None, Parameter(name="--config", group=RUN)] = None,
+    resume: Annotated[Path | None, Parameter(group=RUN)] = None,
+    overwrite: Annotated[bool, Parameter(group=RUN, negative=(), show_default=False)] = False,
+    molecules: Annotated[MoleculesConfig, section(DATA)] = MoleculesConfig(),
+    architecture: Annotated[ArchitectureConfig, section(NETWORK)] = ArchitectureConfig(),
+    optimisation: Annotated[PretrainLoopConfig, section(TRAINING)] = PretrainLoopConfig(),
+) -> None:
+    """Pretrain a network on molecules without labels, for molattn train --init-from.
+
+    It learns RDKit's descriptors, counts of hashed substructures and atom pairs, and atoms and
+    bonds that are hidden from it (docs/pretrain.md says how).
+
+    Args:
+        inputs: CSV, TSV, Parquet, SDF or SMILES files.
+        output: Folder for the run: the model and its card, its scores. A former run in it is
+            replaced.
+        config_file: YAML file of options; config.yaml of a run repeats it. The command line wins.
+        resume: Go on with an interrupted run, by the name of its --output, with the same options
+            and files, to the very weights it would have had.
+        overwrite: Begin anew where an unfinished run has the name of --output.
+    """
+    if resume is not None and (output is not None or overwrite):
+        raise InputError("--resume: names the folder already, expected no --output or --overwrite")
+    if (name := resume or output) is None:
+        raise InputError("--output: got none, expected the folder for the run")
+    config = PretrainConfig(tuple(map(str, inputs)), molecules, architecture, optimisation)
+
+    from molattn.run_folder import CONFIG_FILE, run_folder, unfinished_run
+
+    console = make_console()
+    if resume is not None:
+        unfinished = unfinished_run(resume)
+        if unfinished is None:
+            say(console, f"{resume} is finished: there is nothing to resume")
+            return
+        check_unchanged(config, unfinished)
+    if not config.files:
+        raise InputError("INPUT: got no file, expected one or more tables of molecules")
+
+    from molattn.config_file import write_config_file
+    from molattn.pretraining import pretrain as run_pretraining
+    from molattn.pretraining import write_pretraining
+
+    with (
+        resumable(name, "pretrain"),
+        run_folder(name, resume=resume is not None, overwrite=overwrite) as folder,
+    ):
+        write_config_file(folder / CONFIG_FILE, config)
+        run = run_pretraining(config, folder, console)
+        write_pretraining(run, folder)
+    scores = run.scores
+    say(
+        console,
+        f"R2 of molecules set aside: descriptors {scores['descriptors']['mean_r2']}, Morgan counts "
+        f"{scores['morgan']['r2']}, atom pairs {scores['atom_pairs']['r2']}; right of hidden: "
+        f"elements {scores['atoms'].get('element', {}).get('accuracy')}, bonds "
+        f"{scores['bonds']['accuracy']}",
+    )
+    say(console, f"{run.history.steps} steps, {run.seconds:.0f} s; written to {name}")

@@ -1,0 +1,83 @@
+"""Options of a pretraining."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from molattn.config.architecture import ArchitectureConfig
+from molattn.config.checks import check
+from molattn.config.optimisation import LoopConfig
+from molattn.config.sections import RunConfig
+from molattn.errors import InputError, quoted
+
+__all__ = ["MoleculesConfig", "PretrainConfig", "PretrainLoopConfig"]
+
+
+@dataclass(frozen=True)
+class MoleculesConfig:
+    """The molecules of a pretraining, and what of them is hidden.
+
+    Args:
+        smiles_column: Column that holds the SMILES; upper and lower case are the same.
+        exclude: Tables whose molecules are kept out, such as those of a test: by connectivity
+            (first block of the InChIKey), salts by their largest part too.
+        max_atoms: Most heavy atoms of a molecule; larger ones are left out.
+        held_out: Molecules set aside for the scores, at most a tenth of all.
+        masked_molecules: Part of the molecules of a batch that have something hidden.
+        masked_atoms: Part of their atoms that is hidden.
+        molecules_folder: Where to keep the molecules as they are prepared, for other runs on the
+            same files; by default they go with the run.
+        data_note: What the model card says of the data, such as their licences.
+    """
+
+    smiles_column: str = "smiles"
+    exclude: tuple[str, ...] = ()
+    max_atoms: int = 100
+    held_out: int = 2000
+    masked_molecules: float = 0.3
+    masked_atoms: float = 0.15
+    molecules_folder: str | None = None
+    data_note: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("max_atoms", "held_out"):
+            check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
+        for name in ("masked_molecules", "masked_atoms"):
+            check(self, name, lambda part: 0.0 < part < 1.0, "a number between 0 and 1")
+        if not isinstance(self.exclude, tuple):
+            raise InputError(f"--exclude: got {quoted(self.exclude)}, expected a tuple")
+
+
+@dataclass(frozen=True)
+class PretrainLoopConfig(LoopConfig):
+    """How the network is pretrained."""
+
+    epochs: int = 10
+    batch_size: int = 128
+    warmup: float = 0.02
+    checkpoint_steps: int = 1000
+
+
+@dataclass(frozen=True)
+class PretrainConfig(RunConfig):
+    """Everything that decides a pretraining; written as ``config.yaml`` into its folder.
+
+    Args:
+        files: Tables of molecules.
+        molecules: How they are read.
+        architecture: The network.
+        optimisation: How it is trained.
+    """
+
+    files: tuple[str, ...]
+    molecules: MoleculesConfig = field(default_factory=MoleculesConfig)
+    architecture: ArchitectureConfig = field(default_factory=ArchitectureConfig)
+    optimisation: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
+
+    def changes(self) -> dict[str, Any]:
+        """Return the options that are not the default, by name."""
+        return {
+            name: value
+            for section, kind in self.sections().items()
+            for name, value in vars(getattr(self, section)).items()
+            if value != vars(kind())[name]
+        }

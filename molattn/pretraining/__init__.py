@@ -1,0 +1,5 @@
+"""Learning from molecules without labels: descriptors, substructures, and what is hidden."""
+
+from molattn.pretraining.run import PretrainingRun as PretrainingRun
+from molattn.pretraining.run import pretrain as pretrain
+from molattn.pretraining.write import write_pretraining as write_pretraining

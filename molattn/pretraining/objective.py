@@ -1,0 +1,158 @@
+"""What pretraining makes smaller: five losses, each 1 for a prediction that knows nothing."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from molattn.chem.substructures import COUNT_GROUPS, NUM_COUNTS
+from molattn.graph import CodedEdges
+from molattn.model import MolAttn
+from molattn.network import Network
+from molattn.objective import Objective
+from molattn.pretraining.batches import HiddenBatch
+
+__all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
+
+GROUPS = ("descriptors", *COUNT_GROUPS, "atoms", "bonds")
+"""What is learned, each with a loss of its own; they weigh the same."""
+_LEAST_ENTROPY = 0.01
+
+
+class Outputs(NamedTuple):
+    """What is predicted of a batch; see :class:`molattn.pretraining.batches.HiddenBatch`.
+
+    Args:
+        descriptors: ``[c, D]``, scaled.
+        counts: ``[c, NUM_COUNTS]``.
+        atoms: Logits of the codes of each attribute, ``[m, codes]`` each.
+        bonds: Logits of bond codes, ``[p, codes]``.
+    """
+
+    descriptors: Tensor
+    counts: Tensor
+    atoms: tuple[Tensor, ...]
+    bonds: Tensor
+
+
+class PretrainingObjective(Objective):
+    r"""The mean of five losses.
+
+    .. math:: L = \frac{1}{5}\left(L_\mathrm{descriptors} + L_\mathrm{Morgan}
+        + L_\mathrm{pairs} + L_\mathrm{atoms} + L_\mathrm{bonds}\right)
+
+    Descriptors: the mean squared error of their scaled values. Counts: that of
+    :math:`\log(1 + \mathrm{count})`, divided by its mean variance. Hidden atoms and bonds: the
+    cross-entropy of their codes (of atoms summed over attributes) divided by the entropy of the
+    codes in training. The model predicts the descriptors; the other heads are left behind.
+
+    Args:
+        model: The model, of one member, whose tasks are the descriptors.
+        scales: What each group's loss is divided by.
+        count_means: Mean of each ``log(1 + count)``, with which their prediction begins.
+    """
+
+    scales: Tensor
+
+    def __init__(self, model: MolAttn, scales: Mapping[str, float], count_means: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        net, seen = self.network, model.config.featurizer
+        edge_width = model.config.architecture.edge_width
+        self.hidden_atom = nn.Parameter(torch.zeros(net.atom_width))
+        self.hidden_pair = nn.Parameter(torch.zeros(edge_width))
+        self.counts = _head(net.molecule_width, net.atom_width, NUM_COUNTS)
+        last = cast(nn.Linear, self.counts[-1])
+        with torch.no_grad():
+            last.weight.zero_()
+            last.bias.copy_(count_means)
+        self.atoms = _head(net.atom_width, net.atom_width, sum(seen.atom_sizes))
+        self.bonds = _head(2 * net.atom_width, net.atom_width, seen.pair_sizes[0])
+        self.register_buffer("scales", torch.tensor([scales[name] for name in GROUPS]))
+
+    @property
+    def learned(self) -> nn.Module:
+        """The model and the other heads."""
+        return self
+
+    @property
+    def network(self) -> Network:
+        """The model's network."""
+        return cast(Network, self.model.nets[0])
+
+    def forward(self, batch: HiddenBatch) -> tuple[Tensor, Tensor]:
+        """Return the loss times the number of molecules, and that number."""
+        losses = self.losses(self.outputs(batch), batch)
+        count = losses.new_tensor(batch.molecules.num_graphs)
+        return losses.mean() * count, count
+
+    def outputs(self, batch: HiddenBatch) -> Outputs:
+        """Predict."""
+        net, molecules = self.network, batch.molecules
+        graph = molecules.edge_index
+        x = net.atom_embedding(molecules.x)
+        unknown = self.hidden_atom.to(x.dtype).expand(len(batch.atoms), -1)
+        x = x.index_copy(0, batch.atoms, unknown)
+        # A last row for hidden pairs; what is no edge has the code behind the last.
+        known = net.pair_embedding(molecules.pair_codes)
+        table = torch.cat([known, self.hidden_pair.to(known.dtype).unsqueeze(0)])
+        codes, last = molecules.edge_attr.long(), len(known)
+        codes = torch.where(codes == last, last + 1, codes).index_fill(
+            0, batch.pairs.flatten(), last
+        )
+        rows = net.encoder(x, graph, CodedEdges(codes, table))
+        nodes = graph.rows_to_nodes(rows)
+        whole = net.readout(nodes, graph.batch, graph.num_graphs)[batch.whole]
+        first, second = rows[batch.pair_atoms]
+        sizes = self.model.config.featurizer.atom_sizes
+        return Outputs(
+            net.head(whole),
+            self.counts(whole),
+            self.atoms(rows[batch.atoms]).split(list(sizes), dim=-1),
+            # Both directions of a pair are one.
+            self.bonds(torch.cat([first + second, first * second], dim=-1)),
+        )
+
+    def losses(self, outputs: Outputs, batch: HiddenBatch) -> Tensor:
+        """Return the loss of each group, ``[5]``; 0 where the batch has nothing of it."""
+        known = ~batch.descriptors.isnan()
+        filled = torch.where(known, batch.descriptors, 0.0)
+        errors = (outputs.descriptors.float() - filled) ** 2 * known
+        losses = [errors.sum() / known.sum().clamp(min=1)]
+        squares = (outputs.counts.float() - batch.counts) ** 2
+        losses += [squares[:, part].sum() / max(1, squares[:, part].numel()) for part in _PARTS]
+        codes = [*outputs.atoms, outputs.bonds]
+        targets = [*batch.atom_codes.unbind(1), batch.bonds]
+        *atoms, bonds = (
+            F.cross_entropy(logits.float(), target, reduction="sum") / max(1, len(target))
+            for logits, target in zip(codes, targets, strict=True)
+        )
+        return torch.stack([*losses, torch.stack(atoms).sum(), bonds]) / self.scales
+
+
+_PARTS = tuple(COUNT_GROUPS.values())
+
+
+def code_entropies(batch: HiddenBatch, atom_sizes: tuple[int, ...]) -> dict[str, float]:
+    """Return what to divide the cross-entropies of hidden atoms and bonds by: their entropies.
+
+    Args:
+        batch: Hidden parts of many molecules.
+        atom_sizes: Number of codes of each attribute of an atom.
+    """
+    atoms = [_entropy(codes) for codes in batch.atom_codes.unbind(1)]
+    return {
+        "atoms": max(sum(atoms), _LEAST_ENTROPY * len(atom_sizes)),
+        "bonds": max(_entropy(batch.bonds), _LEAST_ENTROPY),
+    }
+
+
+def _entropy(codes: Tensor) -> float:
+    part = torch.bincount(codes).double() / max(1, len(codes))
+    return float(-torch.xlogy(part, part).sum())
+
+
+def _head(width: int, hidden: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, hidden), nn.SiLU(), nn.Linear(hidden, outputs))

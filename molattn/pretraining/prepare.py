@@ -1,0 +1,188 @@
+"""Tables of molecules to a store, in one pass and constant memory."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rdkit import Chem, rdBase
+from rich.console import Console
+
+from molattn.chem.connectivity import KeySet, connectivity_keys
+from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
+from molattn.chem.features import Featurizer
+from molattn.chem.parse import parse_smiles
+from molattn.chem.substructures import SubstructureCounter
+from molattn.config import MoleculesConfig
+from molattn.errors import InputError, SmilesError
+from molattn.pretraining.store import MoleculeStore, open_store, writing_store
+from molattn.progress import RowProgress
+from molattn.table import Table, open_table
+
+__all__ = ["LEARNED_DESCRIPTORS", "prepare_molecules"]
+
+# Above about 0.1 ms a molecule, and little that the others do not say.
+_SLOW = {
+    *"qed SPS BertzCT BalabanJ Phi NumRadicalElectrons NumValenceElectrons".split(),
+    *"MaxEStateIndex MinEStateIndex MaxAbsEStateIndex MinAbsEStateIndex".split(),
+    *"Chi3n Chi3v Chi4n Chi4v FpDensityMorgan1 FpDensityMorgan2 FpDensityMorgan3".split(),
+}
+LEARNED_DESCRIPTORS = tuple(
+    name for name in DESCRIPTORS if name not in _SLOW and not name.startswith("BCUT2D")
+)
+"""RDKit's descriptors but for the slow ones: half of the time of all, and most of their number."""
+_ROWS_AT_ONCE = 256
+
+
+def prepare_molecules(
+    files: Sequence[str], config: MoleculesConfig, folder: Path, console: Console | None = None
+) -> MoleculeStore:
+    """Read molecules and write what is learned of them, or take what was written before.
+
+    A molecule stands once: later ones of the same connectivity are left out, and so are those of
+    ``config.exclude``. Texts that are no molecules are counted by reason.
+
+    Args:
+        files: Tables of any kind that :func:`molattn.table.open_table` reads.
+        config: How to read them.
+        folder: Where the store is, or is to be.
+        console: Where to show progress; silent without one.
+
+    Raises:
+        InputError: If a table cannot be used so, no molecule is left, or the folder holds a store
+            of other files or options.
+    """
+    tables = [open_table(file) for file in files]
+    excluded = [open_table(file) for file in config.exclude]
+    columns = {id(table): _smiles_column(table, config) for table in (*tables, *excluded)}
+    asked = {
+        "files": [_described(table) for table in tables],
+        "excluded": [_described(table) for table in excluded],
+        "max_atoms": config.max_atoms,
+        "rdkit": rdBase.rdkitVersion,
+    }
+    former = open_store(folder)
+    if former is not None:
+        for name, value in asked.items():
+            if former.about[name] != value:
+                raise InputError(
+                    f"{folder}: holds molecules prepared with other {name}: "
+                    f"{_short(former.about[name])}, not {_short(value)}; expected the same, or "
+                    "another folder"
+                )
+        return former
+    featurizer = Featurizer.default()
+    about: dict[str, Any] = dict(asked)
+    progress = RowProgress(console or Console(quiet=True), "preparing molecules")
+    with progress, writing_store(folder, featurizer, LEARNED_DESCRIPTORS, about) as store:
+        chosen = _Chosen(config.max_atoms)
+        for table in excluded:
+            for texts in _texts(table, columns[id(table)], Counter()):
+                chosen.exclude(texts)
+        calculate = DescriptorCalculator(LEARNED_DESCRIPTORS)
+        count = SubstructureCounter()
+        for table in tables:
+            for texts in _texts(table, columns[id(table)], chosen.refused):
+                if mols := chosen.new(texts):
+                    store.append(
+                        featurizer.many(mols),
+                        np.stack([calculate(mol) for mol in mols]),
+                        [count(mol) for mol in mols],
+                    )
+                progress.advance(len(texts))
+        about |= chosen.about()
+    if store.count == 0:
+        refused = ", ".join(f"{count} {code}" for code, count in chosen.refused.most_common(3))
+        raise InputError(
+            f"{', '.join(files)}: no molecule is left ({chosen.duplicates} duplicates, "
+            f"{chosen.left_out} excluded, refused: {refused or 'none'}), expected some"
+        )
+    written = open_store(folder)
+    if written is None:
+        raise InputError(f"{folder}: the prepared molecules are gone, expected them to stay")
+    return written
+
+
+class _Read(NamedTuple):
+    mol: Chem.Mol
+    keys: tuple[str, ...]
+
+
+class _Chosen:
+    """Which molecules are taken in, and how many are not, and why."""
+
+    def __init__(self, max_atoms: int) -> None:
+        self._max_atoms = max_atoms
+        self._excluded = KeySet()
+        self._seen = KeySet()
+        self._digest = hashlib.sha256()
+        self.refused: Counter[str] = Counter()
+        self.kept = self.duplicates = self.left_out = 0
+
+    def exclude(self, texts: Sequence[str]) -> None:
+        """Let no molecule of these texts in."""
+        for read in self._molecules(texts, Counter(), 2000):
+            for key in read.keys:
+                self._excluded.add(key)
+
+    def new(self, texts: Sequence[str]) -> list[Chem.Mol]:
+        """Return the molecules that are new and not excluded."""
+        mols = []
+        for mol, keys in self._molecules(texts, self.refused, self._max_atoms):
+            if any(key in self._excluded for key in keys):
+                self.left_out += 1
+            elif not self._seen.add(keys[0]):
+                self.duplicates += 1
+            else:
+                self._digest.update(keys[0].encode())
+                mols.append(mol)
+        self.kept += len(mols)
+        return mols
+
+    def about(self) -> dict[str, Any]:
+        """Return the counts, and a digest of the molecules that were kept."""
+        return {
+            "kept": self.kept,
+            "duplicates": self.duplicates,
+            "left_out": self.left_out,
+            "refused": dict(self.refused.most_common()),
+            "sha256": self._digest.hexdigest(),
+        }
+
+    @staticmethod
+    def _molecules(texts: Sequence[str], refused: Counter[str], max_atoms: int) -> Iterator[_Read]:
+        for text in texts:
+            try:
+                mol = parse_smiles(text, max_atoms=max_atoms)
+            except SmilesError as error:
+                refused[error.code] += 1
+            else:
+                yield _Read(mol, connectivity_keys(mol))
+
+
+def _texts(table: Table, column: int, refused: Counter[str]) -> Iterator[list[str]]:
+    rows = iter(table)
+    while block := list(islice(rows, _ROWS_AT_ONCE)):
+        refused.update(row.code for row in block if row.fault is not None)
+        yield [row.cells[column] for row in block if row.fault is None]
+
+
+def _smiles_column(table: Table, config: MoleculesConfig) -> int:
+    name = config.smiles_column
+    alike = [column for column in table.header if column.lower() == name.lower()]
+    if name not in table.header and len(alike) == 1:
+        name = alike[0]
+    return table.column(name, "--smiles-column")
+
+
+def _described(table: Table) -> dict[str, str]:
+    return {"name": Path(table.path).name, "sha256": table.digest()}
+
+
+def _short(value: Any) -> str:
+    if not isinstance(value, list):
+        return str(value)
+    return ", ".join(f"{one['name']} ({one['sha256'][:12]})" for one in value) or "none"

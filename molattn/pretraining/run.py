@@ -1,0 +1,177 @@
+"""A pretraining, from tables of molecules to a model."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
+from molattn.config import PretrainConfig
+from molattn.errors import InputError
+from molattn.fit import ABOUT, epochs_done, fit
+from molattn.model import MolAttn, MolAttnConfig
+from molattn.optimise import History
+from molattn.pretraining.batches import HiddenBatches, Source
+from molattn.pretraining.objective import PretrainingObjective, code_entropies
+from molattn.pretraining.prepare import prepare_molecules
+from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sample
+from molattn.pretraining.scores import pretraining_scores
+from molattn.reproducible import seeded, threads
+from molattn.task import Task
+
+__all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
+
+MOLECULES_FOLDER = "molecules"
+_FEWEST = 20
+_MASKED_FOR_ENTROPY = 2048
+_DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
+
+
+@dataclass(frozen=True)
+class PretrainingRun:
+    """A pretrained model with what it was trained on.
+
+    Args:
+        config: What was asked for.
+        model: The model, in evaluation mode on the CPU; its tasks are the descriptors.
+        history: How training went.
+        scores: Of the molecules set aside; see :func:`molattn.pretraining.scores`.
+        molecules: Counts and digests of what was read.
+        training: Number of molecules trained on.
+        held_out: Number of those set aside.
+        num_bytes: Size of all of them, prepared.
+        seconds: Seconds of preparing the molecules, 0 if they were there, and of training.
+        versions: Of the packages that decide the digits.
+    """
+
+    config: PretrainConfig
+    model: MolAttn
+    history: History
+    scores: dict[str, Any]
+    molecules: Mapping[str, Any]
+    training: int
+    held_out: int
+    num_bytes: int
+    seconds: float
+    versions: dict[str, str]
+
+
+def pretrain(
+    config: PretrainConfig, folder: Path, console: Console | None = None
+) -> PretrainingRun:
+    """Read molecules, and learn of them what needs no label.
+
+    The best of all epochs is kept. On a CPU the same configuration gives the same weights, bit for
+    bit, interrupted or not.
+
+    Args:
+        config: The molecules, the network and how to train it.
+        folder: Where the unfinished run is kept; if it holds one, that one goes on.
+        console: Where to report; silent without one.
+
+    Raises:
+        InputError: If the tables cannot be used so, or the folder's training is of others.
+        MolattnError: If training diverges.
+    """
+    start = time.perf_counter()
+    options, loop = config.molecules, config.optimisation
+    place = Path(options.molecules_folder or folder / MOLECULES_FOLDER)
+    store = prepare_molecules(config.files, options, place, console)
+    read = {key: value for key, value in store.about.items() if key not in ("files", "excluded")}
+    _say(console, f"{len(store)} molecules, {store.num_bytes / len(store):.0f} bytes each: {read}")
+    if len(store) < _FEWEST:
+        raise InputError(f"got {len(store)} molecules, expected at least {_FEWEST}")
+    order = np.random.default_rng(loop.seed).permutation(len(store))
+    count = max(1, min(options.held_out, len(store) // 10))
+    held_out, rows = np.sort(order[:count]), np.sort(order[count:])
+    scaling = descriptor_scaling(store, sample(rows))
+    if not scaling.names:
+        raise InputError("got molecules that do not differ in any descriptor, expected various")
+    source = Source(store, scaling, options)
+    about = {
+        "config": config.to_dict(),
+        "data": store.about["sha256"],
+        "versions": {package: version(package) for package in _DECIDING_PACKAGES},
+    }
+    _check_same(folder, about, console)
+    preparing = time.perf_counter() - start
+    with seeded(loop.seed), threads(loop.threads):
+        try:
+            model = MolAttn(MolAttnConfig(tuple(map(Task, scaling.names)), config.architecture))
+        except ValueError as error:  # the layers' own complaint about an option
+            raise InputError(f"the network cannot be built so: {error}") from error
+        model.set_target_scaling(scaling.mean, scaling.scale)
+        whole, masked = (
+            HiddenBatches(
+                model, source, held_out, loop.batch_size, mask_seed=loop.seed, masked=part
+            )
+            for part in (0.0, 1.0)
+        )
+        some = rows[:: -(-len(rows) // _MASKED_FOR_ENTROPY)]
+        hidden = HiddenBatches(
+            model, source, some, len(some), mask_seed=loop.seed, masked=1.0
+        ).batch(np.arange(len(some)), (0, 0))
+        entropies = code_entropies(hidden, model.config.featurizer.atom_sizes)
+        means, variances = count_scaling(store, sample(rows))
+        scales = {"descriptors": 1.0, **variances, **entropies}
+        objective = PretrainingObjective(model, scales, torch.from_numpy(means))
+        history = fit(
+            objective,
+            HiddenBatches(
+                model,
+                source,
+                rows,
+                loop.batch_size,
+                mask_seed=loop.seed,
+                order_seed=loop.seed,
+            ),
+            HiddenBatches(model, source, held_out, loop.batch_size, mask_seed=loop.seed),
+            loop,
+            console,
+            folder=folder,
+            about=about,
+        )
+        scores = pretraining_scores(objective, whole, masked)
+    return PretrainingRun(
+        config,
+        model,
+        history,
+        scores,
+        store.about,
+        len(rows),
+        len(held_out),
+        store.num_bytes,
+        preparing + history.seconds,
+        about["versions"],
+    )
+
+
+def _check_same(folder: Path, about: Mapping[str, Any], console: Console | None) -> None:
+    path = folder / CHECKPOINT_FILE
+    if not path.exists():
+        return
+    checkpoint = read_checkpoint(path)
+    former = checkpoint[ABOUT]
+    if former["data"] != about["data"]:
+        raise InputError(
+            f"{folder}: the molecules have changed since the run began (SHA-256 "
+            f"{about['data'][:12]}..., was {former['data'][:12]}...); expected the same"
+        )
+    for package, was in former["versions"].items():
+        if was != (now := about["versions"][package]):
+            _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")
+    _say(
+        console,
+        f"going on after epoch {epochs_done(checkpoint)}, step {checkpoint['global_step']}",
+    )
+
+
+def _say(console: Console | None, line: str) -> None:
+    if console is not None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

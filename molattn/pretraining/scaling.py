@@ -1,0 +1,96 @@
+"""Scales of what is learned: after them, a prediction that knows nothing has the error 1."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from molattn.chem.substructures import COUNT_GROUPS, NUM_COUNTS
+from molattn.pretraining.store import MoleculeStore
+
+__all__ = ["DescriptorScaling", "count_scaling", "descriptor_scaling", "sample"]
+
+_MOST_SAMPLED = 50_000
+_ROWS_AT_ONCE = 1024
+_TAIL = 0.001
+
+
+@dataclass(frozen=True)
+class DescriptorScaling:
+    """The descriptors that are learned, and their scales.
+
+    A value is clipped to the range between the 0.1% and 99.9% quantiles of the training molecules,
+    then brought to mean 0 and standard deviation 1 of the clipped values. A descriptor that does
+    not vary within its range is not learned.
+
+    Args:
+        names: Their names, ``D`` of them.
+        columns: Their columns in the store, ``[D]``.
+        low: Lower end of the range, ``[D]``.
+        high: Upper end, ``[D]``.
+        mean: Mean, ``[D]``.
+        scale: Standard deviation, ``[D]``.
+    """
+
+    names: tuple[str, ...]
+    columns: NDArray[np.intp]
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    mean: NDArray[np.float32]
+    scale: NDArray[np.float32]
+
+    def scaled(self, values: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Scale rows of a store's descriptors; ``[n, D]``, NaN where one is undefined."""
+        chosen = np.asarray(values)[:, self.columns].astype(np.float32)
+        return (np.clip(chosen, self.low, self.high) - self.mean) / self.scale
+
+
+def sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return at most 50,000 of the rows, evenly spaced, in their order."""
+    step = -(-len(rows) // _MOST_SAMPLED)
+    return rows[:: max(1, step)]
+
+
+def descriptor_scaling(store: MoleculeStore, rows: NDArray[np.int64]) -> DescriptorScaling:
+    """Find the scales of descriptors.
+
+    Args:
+        store: The molecules.
+        rows: Those that tell the scales.
+    """
+    fits, values = [], []
+    for column, found in enumerate(store.descriptors[rows].T.astype(np.float64)):
+        known = found[~np.isnan(found)]
+        if not len(known):
+            continue
+        low, high = np.quantile(known, [_TAIL, 1.0 - _TAIL], method="nearest")
+        clipped = np.clip(known, low, high)
+        # Equal values leave rounding noise, not zero, for a standard deviation.
+        if clipped.std() > 1e-6 * max(1.0, abs(clipped.mean())):
+            fits.append(column)
+            values.append((low, high, clipped.mean(), clipped.std()))
+    columns = np.array(fits, dtype=np.intp)
+    limits = np.array(values, dtype=np.float32).reshape(-1, 4).T
+    return DescriptorScaling(tuple(store.names[column] for column in fits), columns, *limits)
+
+
+def count_scaling(
+    store: MoleculeStore, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], dict[str, float]]:
+    """Return the mean of each ``log(1 + count)``, and of each group the mean variance.
+
+    The variance of a group that does not vary is told as 1.
+
+    Args:
+        store: The molecules.
+        rows: Those that tell it.
+    """
+    total, squares = np.zeros(NUM_COUNTS), np.zeros(NUM_COUNTS)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        counts = store.log_counts(rows[start : start + _ROWS_AT_ONCE])
+        total += counts.sum(axis=0, dtype=np.float64)
+        squares += (counts**2).sum(axis=0, dtype=np.float64)
+    mean = total / len(rows)
+    variance = np.maximum(squares / len(rows) - mean**2, 0.0)
+    of_groups = {name: float(variance[part].mean()) for name, part in COUNT_GROUPS.items()}
+    return mean.astype(np.float32), {name: one or 1.0 for name, one in of_groups.items()}

@@ -1,0 +1,207 @@
+"""Molecules and what is learned of them, in files that are mapped into memory.
+
+A molecule of 27 atoms takes about 1.1 kB: 210 bytes for its graph, two for each descriptor, three
+for each count that is not zero, and 24 for where each of these begins.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from molattn.chem.features import Featurizer
+from molattn.chem.packing import PackedMolecules
+from molattn.chem.substructures import NUM_COUNTS, HashedCounts
+from molattn.errors import InputError
+from molattn.record import MoleculeRecord
+
+__all__ = ["INDEX_FILE", "MoleculeStore", "StoreWriter", "open_store", "writing_store"]
+
+INDEX_FILE = "index.json"
+_VERSION = 1
+_KINDS = {
+    "atom_starts": "<i8",
+    "bond_starts": "<i8",
+    "count_starts": "<i8",
+    "atoms": "<u4",
+    "ends": "<u2",
+    "codes": "u1",
+    "descriptors": "<f2",
+    "count_places": "<u2",
+    "counts": "u1",
+}
+"""The arrays, each in a file of its name, and their number types."""
+_STARTS = {"atom_starts": "atoms", "bond_starts": "codes", "count_starts": "counts"}
+"""Arrays that say where a molecule begins in another."""
+
+
+@dataclass(frozen=True, eq=False)
+class MoleculeStore:
+    """Molecules with what is learned of them.
+
+    Args:
+        molecules: Their graphs.
+        descriptors: ``float16 [M, D]``, NaN where one is undefined.
+        count_starts: ``int64 [M + 1]``; the counts of ``m`` are ``count_starts[m : m + 2]``.
+        count_places: Where a count that is not zero stands, ``uint16``.
+        counts: These counts, ``uint8``.
+        names: Names of the descriptors.
+        about: What was written with them, in JSON types.
+        num_bytes: Size of all.
+    """
+
+    molecules: PackedMolecules
+    descriptors: NDArray[np.float16]
+    count_starts: NDArray[np.int64]
+    count_places: NDArray[np.uint16]
+    counts: NDArray[np.uint8]
+    names: tuple[str, ...]
+    about: Mapping[str, Any]
+    num_bytes: int
+
+    def __len__(self) -> int:
+        return len(self.molecules)
+
+    def log_counts(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return ``log(1 + count)`` of molecules, ``[len(rows), NUM_COUNTS]``."""
+        found = np.zeros((len(rows), NUM_COUNTS), dtype=np.float32)
+        for place, row in enumerate(rows):
+            run = slice(self.count_starts[row], self.count_starts[row + 1])
+            found[place, self.count_places[run]] = self.counts[run]
+        return np.log1p(found, out=found)
+
+
+class StoreWriter:
+    """Appends molecules to the files of a store.
+
+    Args:
+        files: The open file of each array.
+        featurizer: What makes the records.
+    """
+
+    def __init__(self, files: Mapping[str, IO[bytes]], featurizer: Featurizer) -> None:
+        self._files = files
+        self._featurizer = featurizer
+        self._ends = dict.fromkeys(_STARTS, 0)
+        self.count = 0
+        for name in _STARTS:
+            self._write(name, np.zeros(1))
+
+    def append(
+        self,
+        records: Sequence[MoleculeRecord],
+        descriptors: NDArray[np.float32],
+        counts: Sequence[HashedCounts],
+    ) -> None:
+        """Add molecules, one or more.
+
+        Args:
+            records: Their graphs.
+            descriptors: ``[len(records), D]``, NaN where one is undefined.
+            counts: The counts of each.
+        """
+        packed = PackedMolecules.pack(records, self._featurizer)
+        self._append_starts("atom_starts", packed.atom_starts[1:])
+        self._append_starts("bond_starts", packed.bond_starts[1:])
+        self._append_starts("count_starts", np.cumsum([len(one.counts) for one in counts]))
+        for name in ("atoms", "ends", "codes"):
+            self._write(name, getattr(packed, name))
+        most = np.finfo(np.float16).max  # beyond which half precision has infinity alone
+        self._write("descriptors", np.clip(descriptors, -most, most))
+        self._write("count_places", np.concatenate([one.places for one in counts]))
+        self._write("counts", np.concatenate([one.counts for one in counts]))
+        self.count += len(records)
+
+    def _append_starts(self, name: str, ends: NDArray[np.integer[Any]]) -> None:
+        self._write(name, ends + self._ends[name])
+        self._ends[name] += int(ends[-1])
+
+    def _write(self, name: str, values: NDArray[Any]) -> None:
+        self._files[name].write(values.astype(_KINDS[name]).tobytes())
+
+
+@contextmanager
+def writing_store(
+    folder: Path, featurizer: Featurizer, names: Sequence[str], about: dict[str, Any]
+) -> Iterator[StoreWriter]:
+    """Write a store; it is one when the block has ended without an exception.
+
+    Args:
+        folder: Where; made if it does not exist.
+        featurizer: What makes the records.
+        names: Names of the descriptors.
+        about: What to write with them, in JSON types; the block may still add to it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / INDEX_FILE).unlink(missing_ok=True)
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(open(folder / name, "wb")) for name in _KINDS}
+        writer = StoreWriter(files, featurizer)
+        yield writer
+    index = {
+        "version": _VERSION,
+        "molecules": writer.count,
+        "descriptors": list(names),
+        "featurizer": featurizer.to_dict(),
+        "about": about,
+    }
+    part = folder / f"{INDEX_FILE}.part"
+    part.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    part.replace(folder / INDEX_FILE)
+
+
+def open_store(folder: Path) -> MoleculeStore | None:
+    """Open a store, or return None where there is none, or one that was not finished.
+
+    Raises:
+        InputError: The files are damaged or of another release.
+    """
+    path = folder / INDEX_FILE
+    if not path.is_file():
+        return None
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+        if index["version"] != _VERSION:
+            raise ValueError(f"version {index['version']}, expected {_VERSION}")
+        arrays = {name: _mapped(folder / name, kind) for name, kind in _KINDS.items()}
+        count, names = index["molecules"], tuple(index["descriptors"])
+        for name, of in _STARTS.items():
+            # An atom may take several words; what they are divided by is checked in reshaping.
+            if len(arrays[name]) != count + 1 or len(arrays[of]) % max(1, int(arrays[name][-1])):
+                raise ValueError(f"{name} does not fit {of}")
+        num_atoms = int(arrays["atom_starts"][-1])
+        featurizer = Featurizer.from_dict(index["featurizer"])
+        packed = PackedMolecules(
+            featurizer,
+            arrays["atom_starts"],
+            arrays["bond_starts"],
+            arrays["atoms"].reshape(num_atoms, -1),
+            arrays["ends"].reshape(int(arrays["bond_starts"][-1]), 2),
+            arrays["codes"],
+        )
+        return MoleculeStore(
+            packed,
+            arrays["descriptors"].reshape(count, len(names)),
+            arrays["count_starts"],
+            arrays["count_places"],
+            arrays["counts"],
+            names,
+            index["about"],
+            sum(array.nbytes for array in arrays.values()),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{folder}: the prepared molecules cannot be read ({error}); expected those of this "
+            "release, or a folder without them"
+        ) from error
+
+
+def _mapped(path: Path, kind: str) -> NDArray[Any]:
+    if path.stat().st_size == 0:  # which cannot be mapped
+        return np.zeros(0, dtype=kind)
+    return np.memmap(path, dtype=kind, mode="r")

@@ -1,0 +1,169 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from molattn.config import MoleculesConfig
+from molattn.model import MolAttn, MolAttnConfig
+from molattn.pretraining.batches import HiddenBatches, Source
+from molattn.pretraining.masking import hide
+from molattn.pretraining.objective import (
+    GROUPS,
+    Outputs,
+    PretrainingObjective,
+    code_entropies,
+)
+from molattn.pretraining.scaling import count_scaling, descriptor_scaling
+
+from .conftest import SMALL
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["loops", "no_loops"])
+def objective(request, store):
+    rows = np.arange(len(store))
+    scaling = descriptor_scaling(store, rows)
+    model = MolAttn(MolAttnConfig(scaling.names, replace(SMALL, self_loops=request.param)))
+    means, variances = count_scaling(store, rows)
+    batch = batches(model, store, masked=1.0).batch(rows, (0, 0))
+    entropies = code_entropies(batch, model.config.featurizer.atom_sizes)
+    scales = {"descriptors": 1.0, **variances, **entropies}
+    return PretrainingObjective(model, scales, torch.from_numpy(means)).eval()
+
+
+def batches(model, store, size=None, **options):
+    source = Source(store, descriptor_scaling(store, np.arange(len(store))), MoleculesConfig())
+    rows = np.arange(len(store))
+    return HiddenBatches(model, source, rows, size or len(rows), mask_seed=3, **options)
+
+
+def test_a_part_of_atoms_and_as_many_bonds_as_other_pairs_are_hidden():
+    chain = np.eye(27, k=1, dtype=bool) | np.eye(27, k=-1, dtype=bool)
+    random = np.random.default_rng(0)
+    drawn = [hide(chain, 0.15, random) for _ in range(500)]
+    assert {len(hidden.atoms) for hidden in drawn} == {4}
+    bonded = sum(chain[hidden.first, hidden.second].sum() for hidden in drawn)
+    pairs = sum(len(hidden.first) for hidden in drawn)
+    assert bonded / 500 == pytest.approx(0.5 * 4 * 2 * 26 / 27, rel=0.1)
+    assert 0.4 < bonded / pairs < 0.7
+    for atoms, first, second in drawn:
+        assert (first < second).all()
+        assert (np.isin(first, atoms) | np.isin(second, atoms)).all()
+    assert len(hide(np.zeros((1, 1), bool), 0.15, random).atoms) == 1
+
+
+def test_what_is_hidden_does_not_reach_the_network(objective, store):
+    batch = batches(objective.model, store, masked=0.5).batch(np.arange(20), (0, 0))
+    assert batch.pairs.numel() > 10
+    assert len(batch.whole) == 10
+    molecules = batch.molecules
+    x, edges = molecules.x.clone(), molecules.edge_attr.clone()
+    x[batch.atoms] = 0
+    edges[batch.pairs.flatten()] = (edges[batch.pairs.flatten()] + 1) % len(molecules.pair_codes)
+    assert not torch.equal(edges, molecules.edge_attr)
+    other = batch._replace(molecules=replace(molecules, x=x, edge_attr=edges))
+    outputs = (flat(objective.outputs(some)) for some in (batch, other))
+    assert all(torch.equal(one, two) for one, two in zip(*outputs, strict=True))
+    seen = next(row for row in molecules.edge_index.node_row if row not in batch.atoms)
+    x[seen] += 1  # while anything else does
+    changed = objective.outputs(other)
+    assert not torch.equal(changed.descriptors, objective.outputs(batch).descriptors)
+
+
+def flat(outputs):
+    return [outputs.descriptors, outputs.counts, *outputs.atoms, outputs.bonds]
+
+
+def test_hidden_pairs_are_pairs_of_hidden_atoms_with_their_bonds(objective, store):
+    batch = batches(objective.model, store, masked=1.0).batch(np.arange(12), (1, 4))
+    molecules, featurizer = batch.molecules, objective.model.config.featurizer
+    graph = molecules.edge_index
+    receiver = graph.receivers_to_pairs(torch.arange(graph.num_rows).unsqueeze(1)).squeeze(1)
+    for rows, atoms in zip(batch.pairs, batch.pair_atoms, strict=True):
+        assert torch.equal(receiver[rows], atoms)
+        codes = molecules.pair_codes[molecules.edge_attr[rows].long()].numpy()
+        np.testing.assert_array_equal(featurizer.pair_table[codes, 0], batch.bonds)
+    assert torch.isin(batch.pair_atoms, batch.atoms).any(dim=0).all()
+    assert torch.equal(batch.atom_codes, molecules.x[batch.atoms].long())
+
+
+def test_molecules_with_nothing_hidden_are_described_as_by_the_model(objective, store):
+    batch = batches(objective.model, store, masked=0.0).batch(np.arange(8), (0, 0))
+    model = objective.model
+    torch.testing.assert_close(objective.outputs(batch).descriptors, model(batch.molecules))
+
+
+def test_each_loss_of_a_prediction_that_knows_nothing_is_one(objective, store):
+    count = len(store)
+    whole = batches(objective.model, store, masked=0.0).batch(np.arange(count), (0, 0))
+    masked = batches(objective.model, store, masked=1.0).batch(np.arange(count), (0, 0))
+    sizes = objective.model.config.featurizer.atom_sizes
+    kinds = objective.model.config.featurizer.pair_sizes[0]
+
+    def marginal(codes, size):
+        part = torch.bincount(codes, minlength=size) / len(codes)
+        return part.clamp(min=1e-30).log().expand(len(codes), -1)
+
+    outputs = Outputs(
+        torch.zeros_like(whole.descriptors),
+        whole.counts.mean(dim=0).expand(count, -1),
+        tuple(map(marginal, masked.atom_codes.unbind(1), sizes)),
+        marginal(masked.bonds, kinds),
+    )
+    batch = masked._replace(descriptors=whole.descriptors, counts=whole.counts)
+    losses = objective.losses(outputs, batch)
+    torch.testing.assert_close(losses, torch.ones(len(GROUPS)), rtol=1e-3, atol=1e-3)
+
+
+def test_the_loss_is_the_mean_of_its_groups_by_their_formulas(objective, store):
+    batch = batches(objective.model, store, masked=0.5).batch(np.arange(20), (0, 0))
+    outputs = objective.outputs(batch)
+    known = ~batch.descriptors.isnan()
+    expected = [
+        F.mse_loss(outputs.descriptors[known], batch.descriptors[known]),
+        F.mse_loss(outputs.counts[:, :1024], batch.counts[:, :1024]),
+        F.mse_loss(outputs.counts[:, 1024:], batch.counts[:, 1024:]),
+        sum(map(F.cross_entropy, outputs.atoms, batch.atom_codes.unbind(1))),
+        F.cross_entropy(outputs.bonds, batch.bonds),
+    ]
+    total, count = objective(batch)
+    mean = (torch.stack(expected) / objective.scales).mean()
+    assert count == 20
+    torch.testing.assert_close(total / count, mean)
+    total.backward()
+    assert objective.hidden_atom.grad is not None
+    assert objective.hidden_pair.grad is not None
+
+
+def test_a_batch_without_anything_of_a_group_has_no_loss_of_it(objective, store):
+    for masked, empty in ((0.0, [3, 4]), (1.0, [0, 1, 2])):
+        batch = batches(objective.model, store, masked=masked).batch(np.arange(3), (0, 0))
+        losses = objective.losses(objective.outputs(batch), batch)
+        assert losses.isfinite().all()
+        assert losses[empty].eq(0).all()
+
+
+def test_batches_follow_from_their_place_alone(objective, store):
+    def drawn(start):
+        some = batches(objective.model, store, 16, order_seed=1)
+        some.load_state_dict({"epoch": 1, "position": start})
+        return [batch.atoms.tolist() for batch in some]
+
+    assert drawn(0)[2:] == drawn(2)
+    assert len({*map(tuple, drawn(0))}) == len(drawn(0))
+
+
+def test_descriptors_are_clipped_scaled_and_left_out_where_they_do_not_vary(store):
+    rows = np.arange(len(store))
+    scaling = descriptor_scaling(store, rows)
+    scaled = scaling.scaled(store.descriptors)
+    np.testing.assert_allclose(np.nanmean(scaled, axis=0), 0.0, atol=1e-4)
+    np.testing.assert_allclose(np.nanstd(scaled, axis=0), 1.0, atol=1e-4)
+    wild = store.descriptors.copy()
+    wild[0] = 6e4
+    assert scaling.scaled(wild)[0].max() <= scaled.max() + 1e-6
+    constant = [name for name in store.names if name not in scaling.names]
+    for name in constant:
+        values = np.nan_to_num(store.descriptors[:, store.names.index(name)].astype(float))
+        assert len(np.unique(values)) <= 1

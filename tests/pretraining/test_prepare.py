@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+from rdkit import Chem
+from rdkit.Chem import Descriptors, rdFingerprintGenerator
+
+from molattn.chem import Featurizer, parse_smiles
+from molattn.config import MoleculesConfig
+from molattn.errors import InputError
+from molattn.pretraining.prepare import LEARNED_DESCRIPTORS, prepare_molecules
+from molattn.pretraining.store import INDEX_FILE, open_store, writing_store
+
+
+def prepared(tmp_path, text, name="m.smi", **options):
+    (tmp_path / name).write_text(text)
+    files = [str(tmp_path / name)]
+    return prepare_molecules(files, MoleculesConfig(**options), tmp_path / "store")
+
+
+def test_what_is_stored_is_what_rdkit_gives(store, smiles_file):
+    texts = smiles_file.read_text().split()
+    assert len(store) == store.about["kept"] == len(texts) - store.about["duplicates"] > 50
+    rows = np.array([5, 0, 31])
+    featurizer = Featurizer.default()
+    seen, kept = set(), []
+    for text in texts:  # by another way to know a molecule again
+        key = Chem.MolToInchiKey(Chem.MolFromSmiles(text))[:14]
+        if key not in seen:
+            seen.add(key)
+            kept.append(text)
+    counts = store.log_counts(rows)
+    morgan = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=1024)
+    pairs = rdFingerprintGenerator.GetAtomPairGenerator(fpSize=1024)
+    for place, (row, record) in enumerate(zip(rows, store.molecules.unpack(rows), strict=True)):
+        mol = parse_smiles(kept[row])
+        expected = featurizer(mol)
+        np.testing.assert_array_equal(record.atoms, expected.atoms)
+        np.testing.assert_array_equal(record.pairs, expected.pairs)
+        for generator, part in ((morgan, slice(0, 1024)), (pairs, slice(1024, None))):
+            dense = np.log1p(generator.GetCountFingerprintAsNumPy(mol))
+            np.testing.assert_allclose(counts[place, part], dense, rtol=1e-6)
+        for name, function in (("MolLogP", Descriptors.MolLogP), ("TPSA", Descriptors.TPSA)):
+            value = store.descriptors[row, store.names.index(name)]
+            assert value == pytest.approx(function(mol), rel=1e-3, abs=1e-3)
+    assert store.names == LEARNED_DESCRIPTORS
+    assert 300 < store.num_bytes / len(store) < 1500
+
+
+def test_each_molecule_is_taken_once_and_the_rest_is_counted(tmp_path):
+    (tmp_path / "test.csv").write_text("Smiles,y\nCCCCN,1\nnonsense,2\n")
+    text = "SMILES,x\nCCO,1\nOCC,2\nC1CC,3\nCCCC[NH3+],4\n[Cl-].CCCC[NH3+],5\nCCC,6,7\n"
+    text += f"{'C' * 31},8\nc1ccccc1,9\n"
+    exclude = (str(tmp_path / "test.csv"),)
+    store = prepared(tmp_path, text, "m.csv", max_atoms=30, exclude=exclude)
+    about = store.about
+    assert (about["kept"], about["duplicates"], about["left_out"]) == (2, 1, 2)
+    assert about["refused"] == {"ring_closure": 1, "ragged": 1, "too_large": 1}
+    assert [record.num_atoms for record in store.molecules.unpack(range(2))] == [3, 6]
+
+
+def test_prepared_molecules_are_used_again_for_the_same_files_alone(tmp_path, monkeypatch):
+    first = prepared(tmp_path, "CCO\nCCC\n")
+    monkeypatch.setattr("molattn.pretraining.prepare.writing_store", None)
+    assert prepared(tmp_path, "CCO\nCCC\n").about == first.about
+    for text, options in (("CCO\nCCN\n", {}), ("CCO\nCCC\n", {"max_atoms": 9})):
+        with pytest.raises(InputError, match=r"prepared with other (files|max_atoms)"):
+            prepared(tmp_path, text, **options)
+
+
+def test_a_store_is_there_whole_or_not_at_all(tmp_path):
+    with (
+        pytest.raises(RuntimeError, match="killed"),
+        writing_store(tmp_path, Featurizer.default(), ("MolWt",), {}),
+    ):
+        raise RuntimeError("killed")
+    assert open_store(tmp_path) is None
+    store = prepared(tmp_path, "CCO\n")
+    (tmp_path / "store" / "counts").write_bytes(b"\1")
+    assert len(store) == 1
+    with pytest.raises(InputError, match="cannot be read"):
+        open_store(tmp_path / "store")
+    (tmp_path / "store" / INDEX_FILE).write_text("{}")
+    with pytest.raises(InputError, match="cannot be read"):
+        open_store(tmp_path / "store")
+
+
+def test_molecules_without_a_bond_can_be_stored(tmp_path):
+    store = prepared(tmp_path, "C\nN\n")
+    assert [record.num_atoms for record in store.molecules.unpack([1, 0])] == [1, 1]
+
+
+def test_nothing_left_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no molecule is left .*1 parenthesis"):
+        prepared(tmp_path, "C(=\n")
+    with pytest.raises(InputError, match="no column 'smiles'"):
+        prepared(tmp_path, "a,b\n1,2\n", "m.csv")

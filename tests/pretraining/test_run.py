@@ -1,0 +1,158 @@
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from molattn.artefact import PACKAGED
+from molattn.cli import main
+from molattn.config import DataConfig, FineTuningConfig, OptimisationConfig, TrainConfig
+from molattn.config_file import read_config_file, write_config_file
+from molattn.errors import InputError
+from molattn.model import MolAttn
+from molattn.pretrained import with_pretrained_network
+from molattn.pretraining import pretrain
+from molattn.pretraining.batches import HiddenBatches
+from molattn.table import bundled_dataset
+from molattn.training import train
+
+
+def weights(run):
+    return run.model.state_dict()
+
+
+def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_path, monkeypatch):
+    whole = pretrain(config, tmp_path / "whole", None)
+    plain, given = HiddenBatches.batch, []
+
+    def batch(self, rows, place):
+        given.append(place)
+        if len(given) == 5:  # the fifth batch, but for the first: that of the entropies
+            raise KeyboardInterrupt
+        return plain(self, rows, place)
+
+    (tmp_path / "parted").mkdir()
+    monkeypatch.setattr(HiddenBatches, "batch", batch)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(config, tmp_path / "parted", None)
+    assert (tmp_path / "parted" / "checkpoint.safetensors").exists()
+    given.clear()
+    given += [()] * 5
+    parted = pretrain(config, tmp_path / "parted", None)
+    assert given[6] == (0, 2)  # the checkpoint was that of the second step
+    assert all(torch.equal(weights(whole)[name], weights(parted)[name]) for name in weights(whole))
+    assert whole.scores == parted.scores
+    assert parted.history.steps == whole.history.steps == 8
+    # What it learned from other molecules is no continuation.
+    other = tmp_path / "other.smi"
+    other.write_text("\n".join("C" * n for n in range(1, 40)))
+    shutil.rmtree(tmp_path / "parted" / "molecules")
+    with pytest.raises(InputError, match="molecules have changed"):
+        pretrain(replace(config, files=(str(other),)), tmp_path / "parted", None)
+
+
+def test_time_ends_a_run_and_longer_ones_learn(config, tmp_path):
+    hurried = replace(config.optimisation, max_hours=1e-9, epochs=9)
+    (tmp_path / "short").mkdir()
+    short = pretrain(replace(config, optimisation=hurried), tmp_path / "short", None)
+    assert (short.history.steps, len(short.history.epochs)) == (1, 1)
+    longer = replace(config.optimisation, epochs=12, learning_rate=0.02, warmup=0.1)
+    (tmp_path / "long").mkdir()
+    run = pretrain(replace(config, optimisation=longer), tmp_path / "long", None)
+    first, last = run.history.epochs[0], run.history.epochs[run.history.best - 1]
+    assert last.train_loss < 0.8 * first.train_loss
+    assert run.scores["bonds"]["accuracy"] > 0.4
+    assert run.scores["descriptors"]["mean_r2"] > short.scores["descriptors"]["mean_r2"]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, smiles_file):
+    """A run of the command."""
+    output = tmp_path_factory.mktemp("command") / "run"
+    words = f"pretrain {smiles_file} --output {output} --epochs 1 --batch-size 32 --device cpu"
+    small = "--width 8 --heads 2 --layers 1 --edge-width 4"
+    assert main([*words.split(), *small.split(), "--data-note", "Public domain."]) == 0
+    return output
+
+
+def test_the_command_writes_a_model_that_predicts_descriptors(written, capsys):
+    assert {path.name for path in written.iterdir()} == {
+        "config.yaml",
+        "history.csv",
+        "metrics.json",
+        "model",
+    }
+    model = MolAttn.from_pretrained(written)
+    assert "MolLogP" in model.config.targets
+    assert np.isfinite(model.predict(["CCO"])).all()
+    figures = json.loads((written / "metrics.json").read_text())
+    assert figures["held_out"]["descriptors"]["r2"].keys() == {*model.config.targets}
+    assert (
+        figures["molecules"]["training"] + figures["molecules"]["held_out"]
+        == (figures["molecules"]["kept"])
+    )
+    card = (written / "model" / "README.md").read_text()
+    for said in ("Public domain.", figures["molecules"]["files"][0]["sha256"], "--width 8"):
+        assert said in card
+    assert main(["pretrain", "--resume", str(written)]) == 0
+    assert "nothing to resume" in capsys.readouterr().out
+
+
+def test_a_training_begins_with_a_model_of_the_package_by_its_name(written, tmp_path, monkeypatch):
+    monkeypatch.setattr("molattn.artefact.PACKAGED", tmp_path / "weights")
+    with pytest.raises(InputError, match=r"base: no such folder.*it has none"):
+        MolAttn.from_pretrained("base")
+    shutil.copytree(written / "model", tmp_path / "weights" / "base")
+    with pytest.raises(InputError, match=r"bas: no such folder.*one of the package: base"):
+        MolAttn.from_pretrained("bas")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base").mkdir()  # the package comes first
+    pretrained = MolAttn.from_pretrained("base")
+    assert pretrained.config.architecture.width == 8
+    config = with_pretrained_network(
+        TrainConfig.from_options(
+            str(bundled_dataset()),
+            {"target_columns": "logS", "split_column": "split", "init_from": "base", "epochs": 1},
+        )
+    )
+    assert config.fine_tuning == FineTuningConfig(init_from="base")
+    assert config.architecture.width == 8
+    assert isinstance(config.data, DataConfig)
+    assert isinstance(config.optimisation, OptimisationConfig)
+    lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
+    (tmp_path / "few.csv").write_text("\n".join([*lines[:31], *lines[-10:]]) + "\n")
+    run = train(replace(config, file=str(tmp_path / "few.csv")))
+    assert np.isfinite(run.model.predict(["CCO"])).all()
+
+
+def test_packaged_weights_are_data_of_the_package():
+    assert PACKAGED.parent.name == "molattn"
+
+
+def test_a_config_file_repeats_a_run(config, tmp_path):
+    write_config_file(tmp_path / "c.yaml", config)
+    content = read_config_file(tmp_path / "c.yaml", type(config))
+    assert type(config).from_dict(content) == config
+
+
+@pytest.mark.parametrize(
+    "words,said",
+    [
+        (["--output", "o"], "INPUT: got no file"),
+        (["a.smi"], "--output: got none"),
+        (["absent.smi", "--output", "o"], "absent.smi"),
+        (["a.smi", "--output", "o", "--masked-atoms", "1"], "--masked-atoms"),
+        (["--resume", "r"], "no unfinished run"),
+        (["few.smi", "--output", "o"], "expected at least 20"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "few.smi").write_text("CCO\nCCC\n")
+    assert main(["pretrain", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "o").exists()
