@@ -18,8 +18,10 @@ from molattn.config import (
     ArchitectureConfig,
     DataConfig,
     FineTuningConfig,
+    MoleculesConfig,
     OptimisationConfig,
     PredictConfig,
+    PretrainLoopConfig,
     ReportConfig,
 )
 from molattn.errors import MolattnError
@@ -213,6 +215,11 @@ def test_what_a_user_typed_is_escaped_and_cut(capsys):
                 ReportConfig,
             ],
             "molattn train assay.csv",
+        ),
+        (
+            "pretrain",
+            [MoleculesConfig, ArchitectureConfig, PretrainLoopConfig],
+            "molattn pretrain --resume",
         ),
         ("predict", [PredictConfig], "molattn predict runs/solubility"),
     ],

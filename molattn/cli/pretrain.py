@@ -1,5 +1,6 @@
 """``molattn pretrain``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -62,6 +63,11 @@ def pretrain(
         raise InputError("--resume: names the folder already, expected no --output or --overwrite")
     if (name := resume or output) is None:
         raise InputError("--output: got none, expected the folder for the run")
+    molecules = replace(  # whole paths, so that it can be resumed from anywhere
+        molecules,
+        exclude=tuple(map(_absolute, molecules.exclude)),
+        molecules_folder=molecules.molecules_folder and _absolute(molecules.molecules_folder),
+    )
     config = PretrainConfig(tuple(map(str, inputs)), molecules, architecture, optimisation)
 
     from molattn.run_folder import CONFIG_FILE, run_folder, unfinished_run
@@ -96,3 +102,7 @@ def pretrain(
         f"{scores['bonds']['accuracy']}",
     )
     say(console, f"{run.history.steps} steps, {run.seconds:.0f} s; written to {name}")
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
