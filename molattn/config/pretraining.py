@@ -36,7 +36,7 @@ class MoleculesConfig:
     masked_molecules: float = 0.3
     masked_atoms: float = 0.15
     molecules_folder: str | None = None
-    data_note: str = ""
+    data_note: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_atoms", "held_out"):
