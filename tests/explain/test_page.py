@@ -8,7 +8,9 @@ import zlib
 import numpy as np
 import pytest
 
+from molattn.config import ExplainConfig
 from molattn.explain import explain
+from molattn.explain.folder import explain_table
 from molattn.explain.pack import pack
 
 from .conftest import EVIL, GOOD, METHODS, TARGET
@@ -225,3 +227,21 @@ CONTRASTS = """() => {
   }
   return found;
 }"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("target", ["toxic", "phase"])
+def test_a_class_is_shown_with_its_probability(open_page, model, tmp_path, target):
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "table.csv").write_text("smiles\nCCO\n")
+    config = ExplainConfig(method=("occlusion",), target=target)
+    explain_table(tmp_path / "model", tmp_path / "table.csv", tmp_path / "out", config)
+    own = explain(model, "CCO", "occlusion", target=target)
+    with open_page(tmp_path / "out" / "index.html") as page:
+        page.locator("#facts dd").nth(1).wait_for()
+        names, values = (page.locator(f"#facts {tag}").all_inner_texts() for tag in ("dt", "dd"))
+        shown = dict(zip(names, values, strict=True))
+        assert number(shown[target]) == pytest.approx(own.prediction, rel=0.006)
+        assert shown[target].endswith("log-odds")
+        assert number(shown["probability"]) == pytest.approx(own.probability, rel=0.006)
+        assert not page.locator("#gates-figure").is_visible()
