@@ -9,19 +9,23 @@ from .fidelity import Fidelity
 __all__ = ["Verdicts", "verdicts"]
 
 
+_ORDERS = ("uniform", "random")
+
+
 class Verdicts(NamedTuple):
     """Whether each method finds what a model rests on, as the page tells it.
 
     Args:
         sentence: The upshot.
         headings: Of the columns of numbers.
-        rows: Method, cells (a value and its interval, both texts), verdict, whether it is good.
+        rows: Method, cells (a value and its interval, both texts), verdict, whether it is good, or
+            None of an order that is no method.
         note: How it was measured.
     """
 
     sentence: str
     headings: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[tuple[str, str]], str, bool]]
+    rows: Sequence[tuple[str, Sequence[tuple[str, str]], str, bool | None]]
     note: str
 
 
@@ -49,12 +53,13 @@ def verdicts(found: Fidelity) -> Verdicts:
             for cell in (_cell(area), ("-", "") if is_random else _cell(gain))
         ]
         verdict = "-" if is_random else row.verdict
-        rows.append((_title(row.method), cells, verdict, row.beats_random))
+        good = None if row.method in _ORDERS else row.beats_random
+        rows.append((_title(row.method), cells, verdict, good))
     return Verdicts(_sentence(found), headings, rows, _note(found))
 
 
 def _sentence(found: Fidelity) -> str:
-    tested = [row for row in found.rows if row.method not in ("uniform", "random")]
+    tested = [row for row in found.rows if row.method not in _ORDERS]
     good = [_title(row.method) for row in tested if row.beats_random]
     other = [f"{_title(row.method)} ({row.verdict})" for row in tested if not row.beats_random]
     count = f"{found.molecules:,} molecule{'s' * (found.molecules != 1)}"

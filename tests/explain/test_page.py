@@ -163,7 +163,7 @@ def test_the_list_is_searched_sorted_and_stepped_through(open_page, explained, n
         page.fill("#search", "")
         page.select_option("#sort", label="row")
         page.locator("#previous").click()
-        page.wait_for_function("document.getElementById('smiles').textContent === 'C'")
+        page.locator("#smiles").filter(has_text=re.compile("^C$")).wait_for()
         page.select_option("#method", label="rollout")
         assert page.locator("#parts-caption").inner_text() == "Share of each atom"
         score = number(page.locator("#score").inner_text().split(": ")[1])

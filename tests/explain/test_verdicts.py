@@ -35,8 +35,8 @@ def test_only_what_beats_random_in_both_tests_is_commended():
         ("occlusion", True),
         ("rollout", False),
         ("attention", False),
-        ("uniform", False),
-        ("random", False),
+        ("uniform", None),
+        ("random", None),
     ]
     assert told.rows[0][1][1] == ("0.200", "0.100 to 0.300")
     assert told.rows[-1][1][1] == ("-", "")

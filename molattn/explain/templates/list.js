@@ -44,10 +44,11 @@ class MoleculeList {
     this.mark();
   }
 
-  grow() {
+  // Make items until there are some below those in sight, and at least `count`.
+  grow(count = 0) {
     const { host } = this;
-    while (host.children.length < this.order.length &&
-        host.scrollTop + host.clientHeight + 400 > host.scrollHeight) {
+    while (host.children.length < this.order.length && (host.children.length < count ||
+        host.scrollTop + host.clientHeight + 400 > host.scrollHeight)) {
       const from = host.children.length;
       for (const place of this.order.slice(from, from + PART)) host.append(this.item(place));
       this.mark();
@@ -87,6 +88,7 @@ class MoleculeList {
 
   choose(place) {
     this.chosen = place;
+    this.grow(this.order.indexOf(place) + 1);
     this.mark();
     const button = this.host.querySelector("[aria-current=true]");
     if (!button) return;
