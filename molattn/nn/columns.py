@@ -6,7 +6,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-__all__ = ["side_by_side", "split"]
+__all__ = ["is_transformed", "side_by_side", "split"]
 
 
 def split(x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
@@ -26,7 +26,8 @@ def side_by_side(*parts: Tensor) -> Optional[Tensor]:
         parts: ``[R, ...]`` each.
     """
     first = parts[0]
-    if first.numel() == 0 or torch.compiler.is_compiling():
+    # Neither a compiler nor a function transform shows the memory behind a tensor.
+    if first.numel() == 0 or torch.compiler.is_compiling() or any(map(is_transformed, parts)):
         return None
     place, sizes = first.storage_offset(), [part[0].numel() for part in parts]
     memory = first.untyped_storage().data_ptr()
@@ -42,6 +43,12 @@ def side_by_side(*parts: Tensor) -> Optional[Tensor]:
         place += size
     shape, strides = (first.size(0), sum(sizes)), (first.stride(0), 1)
     return first.as_strided(shape, strides, first.storage_offset())
+
+
+def is_transformed(x: Tensor) -> bool:
+    """Whether a function transform (of torch.func, or a batch of gradients) stands around it."""
+    of_old = torch._C._functorch.is_legacy_batchedtensor(x)
+    return of_old or torch._C._are_functorch_transforms_active()
 
 
 class _Split(torch.autograd.Function):

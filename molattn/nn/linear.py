@@ -1,6 +1,5 @@
 """Linear maps by the faster of torch's two CPU libraries."""
 
-from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
@@ -8,10 +7,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn.dense.linear import Linear as PyGLinear
 
+from .columns import is_transformed
+
 __all__ = ["Linear", "linear"]
 
 # Below this many rows the call costs more than the product.
 _LEAST_ROWS = 128
+# oneDNN compiles code for each shape, and torch keeps that of the last 1,024, megabytes each: the
+# number of rows, which differs from batch to batch, is brought to a multiple of this.
+_ROWS = 128
 
 
 def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
@@ -58,6 +62,7 @@ def _suits_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> bool:
     return (
         _ONEDNN is not None
         and not torch.compiler.is_compiling()
+        and not is_transformed(x)
         and all(
             type(t) in _PLAIN and t.dtype is torch.float32 and t.device.type == "cpu"
             for t in (x, weight, bias)
@@ -74,31 +79,52 @@ def _suits_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> bool:
 _PLAIN = (Tensor, nn.Parameter)  # other kinds may mean something else by a product
 
 
-def _product(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
-    return _ONEDNN(x, weight, bias, "none", [], "")
+def _by_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    return _ONEDNN(_dense(x), _dense(weight), bias, "none", [], "")
+
+
+def _dense(x: Tensor) -> Tensor:
+    """The same in rows or in columns without gaps: for others oneDNN has slow reference code."""
+    return x if x.is_contiguous() or x.t().is_contiguous() else x.contiguous()
+
+
+def _product(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    """Products ``[N, out]`` of the rows ``[N, in]``."""
+    missing = -x.size(0) % _ROWS
+    if not missing:
+        return _by_onednn(x, weight, bias)
+    products = _by_onednn(F.pad(x, (0, 0, 0, missing)), weight, bias)
+    return products.resize_(x.size(0), weight.size(0))  # no view, which autograd would track
+
+
+def _sum_of_products(x: Tensor, y: Tensor) -> Tensor:
+    """The sum ``[in, out]`` over rows ``[N, in]`` and ``[N, out]`` of their outer products."""
+    whole = x.size(0) - x.size(0) % _ROWS
+    total = _by_onednn(x[:whole].t(), y[:whole].t())
+    return total if whole == x.size(0) else total.addmm_(x[whole:].t(), y[whole:])
 
 
 class _OneDNNLinear(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _product(x, weight, bias)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        x, weight, _ = inputs
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.save_for_forward(x, weight)
+        return _product(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        return (
-            _OneDNNLinear.apply(grad, weight.t(), None) if needs_x else None,
-            # This way round the longer side is read in order.
-            _OneDNNLinear.apply(x.t(), grad.t(), None).t() if needs_weight else None,  # pyright: ignore[reportOptionalMemberAccess]
-            grad.sum(dim=0) if needs_bias else None,
-        )
+        # Further derivatives and batches of gradients go through what torch knows.
+        plain = torch.is_grad_enabled() or is_transformed(grad)
+        grad_x = grad_weight = None
+        if needs_x:
+            grad_x = grad @ weight if plain else _product(grad, weight.t())
+        if needs_weight:
+            grad_weight = grad.t() @ x if plain else _sum_of_products(x, grad).t()
+        return grad_x, grad_weight, grad.sum(dim=0) if needs_bias else None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Optional[Tensor]) -> Tensor:
@@ -112,7 +138,3 @@ class _OneDNNLinear(torch.autograd.Function):
         if dbias is not None:
             terms.append(dbias.expand(x.size(0), -1))
         return torch.stack(terms).sum(dim=0)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Sequence[Optional[int]], *inputs: Any) -> tuple[Tensor, int]:
-        return torch.vmap(F.linear, tuple(in_dims))(*inputs), 0

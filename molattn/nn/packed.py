@@ -57,9 +57,14 @@ def packed_attention(
         scale: :math:`c`.
         dropout: Probability with which a weight is dropped.
 
+    Raises:
+        ValueError: Some of ``edges``, ``edge_key`` and ``edge_value`` without the others.
+
     Returns:
         ``[R, H, V]``; 0 for nodes without neighbours, anything finite in padding.
     """
+    if len({edges is None, edge_key is None, edge_value is None}) != 1:
+        raise ValueError("edges, edge_key, edge_value: got some, expected all of them or none")
     inputs = (query, key, value, edges, edge_key, edge_value)
     return _Packed.apply(graph, *inputs, scale, dropout)  # pyright: ignore[reportReturnType]
 

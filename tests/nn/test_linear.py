@@ -4,9 +4,10 @@ import pytest
 import torch
 import torch.fx
 from torch.autograd import forward_ad
-from torch.func import grad, jvp, vmap
+from torch.func import grad, jacrev, jvp, vmap
 from torch.nn import functional as F
 
+from molattn.nn import EdgeAttentionConv
 from molattn.nn.columns import side_by_side, split
 from molattn.nn.linear import Linear, linear
 
@@ -58,6 +59,44 @@ def test_function_transforms_see_through_it() -> None:
     with forward_ad.dual_level():
         dual = linear(forward_ad.make_dual(x, tangent), weight)
         torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, along)
+
+
+def test_function_transforms_see_through_a_layer() -> None:
+    conv, x = EdgeAttentionConv(4, 8, heads=2), torch.randn(6, 4)
+    edges = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return conv(x, edges)
+
+    expected = torch.autograd.functional.jacobian(run, x)
+    torch.testing.assert_close(jacrev(run)(x), expected)
+    summed = grad(lambda x: run(x).sum())(x)
+    torch.testing.assert_close(summed, expected.sum(dim=(0, 1)))
+
+
+@pytest.mark.parametrize("rows", [128, 129, 255, 256, 300])
+def test_any_number_of_rows_gives_what_torch_gives(rows: int) -> None:
+    inputs = _inputs((rows, 40), W, B)
+    ours, theirs = (
+        [y, *torch.autograd.grad(y.square().sum(), inputs)]
+        for y in (linear(*inputs), F.linear(*inputs))
+    )
+    for got, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-2)
+
+
+def test_batches_of_gradients_go_back_through_it() -> None:
+    x, weight = _inputs(X, W)
+    upstream = torch.randn(3, 300, 50)
+    (many,) = torch.autograd.grad(linear(x, weight), weight, upstream, is_grads_batched=True)
+    torch.testing.assert_close(many, upstream.mT @ x.detach(), rtol=1e-4, atol=1e-3)
+
+
+def test_gradients_without_memory_of_their_own_are_laid_out_first() -> None:
+    x, weight = _inputs(X, W)
+    linear(x, weight).sum().backward()  # the gradient is one number, expanded
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, weight.detach().sum(dim=0).expand(X), rtol=1e-4, atol=1e-4)
 
 
 def test_shapes_that_do_not_fit_raise_as_in_torch() -> None:
