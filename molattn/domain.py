@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Optional
 
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from .artefact import write_file
 from .chem import parse_smiles
@@ -33,8 +32,7 @@ class TrainingMolecules:
     """
 
     def __init__(self, fingerprints: NDArray[np.uint8]) -> None:
-        self._fingerprints: Optional[NDArray[np.uint8]] = fingerprints
-        self._path: Optional[Path] = None
+        self.fingerprints = fingerprints
 
     @classmethod
     def from_smiles(cls, smiles: Sequence[str], seed: int = 0) -> "TrainingMolecules":
@@ -59,43 +57,30 @@ class TrainingMolecules:
 
     @classmethod
     def load(cls, path: Path) -> "TrainingMolecules":
-        """Take what :meth:`save` wrote; it is read when it is first needed.
+        """Read what :meth:`save` wrote.
 
         Raises:
             InputError: A file that is damaged or is none of those.
         """
         try:
-            with safe_open(path, framework="np") as file:
-                part = file.get_slice(_TENSOR)
-                shape, kind = part.get_shape(), part.get_dtype()
+            found = safetensors.numpy.load_file(path).get(_TENSOR, np.zeros(0))
         except (SafetensorError, OSError) as error:
             raise InputError(f"{path}: not a readable file of fingerprints: {error}") from error
-        if len(shape) != 2 or shape[0] == 0 or shape[1] != FINGERPRINT_BYTES or kind != "U8":
+        if (
+            found.ndim != 2
+            or not len(found)
+            or found.shape[1] != FINGERPRINT_BYTES
+            or found.dtype != np.uint8
+        ):
             raise InputError(
-                f"{path}: got {kind} {shape}, expected U8 [molecules, {FINGERPRINT_BYTES}]"
+                f"{path}: got {found.dtype} {list(found.shape)}, expected uint8 "
+                f"[molecules, {FINGERPRINT_BYTES}]"
             )
-        molecules = cls.__new__(cls)
-        molecules._fingerprints, molecules._path = None, path
-        return molecules
+        return cls(found)
 
     def save(self, path: Path) -> None:
         """Write them to a file, there whole or not at all."""
         write_file(path, safetensors.numpy.save({_TENSOR: self.fingerprints}))
-
-    @property
-    def fingerprints(self) -> NDArray[np.uint8]:
-        """They themselves, ``uint8 [m, 256]``.
-
-        Raises:
-            InputError: The file is no longer there as it was.
-        """
-        if self._fingerprints is None:
-            try:
-                loaded = safetensors.numpy.load_file(self._path or "")
-            except (SafetensorError, OSError) as error:
-                raise InputError(f"{self._path}: not readable any more: {error}") from error
-            self._fingerprints = loaded[_TENSOR]
-        return self._fingerprints
 
     def similarity(self, smiles: Sequence[str]) -> NDArray[np.float64]:
         """Return for each molecule its Tanimoto similarity to the nearest of these, ``[n]``.

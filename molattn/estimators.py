@@ -22,15 +22,18 @@ from sklearn.utils import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from molattn.calibration import Calibration
 from molattn.chem.features import Featurizer
 from molattn.chem.groups import same_molecule
 from molattn.chem.split import Split, group_split
 from molattn.config import CONFIG_SECTIONS, TrainConfig, option_places
 from molattn.dataset import TrainingTable, read_training_table
+from molattn.domain import TrainingMolecules
 from molattn.errors import InputError, quoted
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 from molattn.training import train_model
+from molattn.uncertainty import Uncertainty
 
 __all__ = ["MolAttnClassifier", "MolAttnRegressor"]
 
@@ -98,20 +101,25 @@ class _MolAttnEstimator(BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Keep the model as its configuration and safetensors, not as pickled classes."""
+        """Keep the model as JSON types, safetensors and an array, not as pickled classes."""
         whole: Any = super().__getstate__()
         state = dict(whole)
         if "model_" in state:
             model = state["model_"]
             weights = {name: value.contiguous() for name, value in model.state_dict().items()}
-            state["model_"] = (model.config.to_dict(), safetensors.torch.save(weights))
+            told = model.uncertainty
+            known = told and (told.calibration.to_dict(), told.molecules.fingerprints)
+            state["model_"] = (model.config.to_dict(), safetensors.torch.save(weights), known)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "model_" in state:
-            config, weights = state["model_"]
+            config, weights, known = state["model_"]
             model = MolAttn(MolAttnConfig.from_dict(config)).eval()
             model.load_state_dict(safetensors.torch.load(weights))
+            if known is not None:
+                calibration = Calibration.from_dict(model.config.tasks, known[0])
+                model.uncertainty = Uncertainty(calibration, TrainingMolecules(known[1]))
             state = {**state, "model_": model}
         super().__setstate__(state)
 

@@ -364,6 +364,7 @@ class MolAttn(
     # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
 
     def _save_pretrained(self, save_directory: Path) -> None:
+        save_uncertainty(None, save_directory)  # of other weights, should this be interrupted
         artefact.write_artefact(save_directory, self.config.to_dict(), self.state_dict())
         save_uncertainty(self.uncertainty, save_directory)
 

@@ -14,6 +14,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 from rich.table import Table as TextTable
+from sqlalchemy import URL
 
 from molattn.chem.split import Split
 from molattn.config import DataConfig, TrainConfig, TuneConfig, option_places
@@ -258,7 +259,7 @@ def _opened(path: Path) -> Iterator[optuna.Study]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             try:
-                storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+                storage = optuna.storages.RDBStorage(str(URL.create("sqlite", database=str(path))))
             except Exception as error:
                 reason = str(error).partition("\n")[0]
                 raise InputError(f"{path}: not a readable study: {reason}") from error

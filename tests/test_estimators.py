@@ -179,6 +179,9 @@ def test_it_survives_being_written_without_pickled_modules(kind, y, through):
     np.testing.assert_array_equal(again.predict(SMILES), estimator.predict(SMILES))
     assert again.get_params() == estimator.get_params()
     assert isinstance(again.model_, torch.nn.Module)
+    ours, theirs = (e.model_.predict_interval(SMILES, level=0.5) for e in (estimator, again))
+    for mine, its in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, its)
 
 
 def test_parameters_are_the_options_of_a_run():

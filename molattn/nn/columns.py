@@ -5,6 +5,7 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 __all__ = ["is_transformed", "side_by_side", "split"]
 
@@ -47,8 +48,7 @@ def side_by_side(*parts: Tensor) -> Optional[Tensor]:
 
 def is_transformed(x: Tensor) -> bool:
     """Whether a function transform (of torch.func, or a batch of gradients) stands around it."""
-    of_old = torch._C._functorch.is_legacy_batchedtensor(x)
-    return of_old or torch._C._are_functorch_transforms_active()
+    return is_legacy_batchedtensor(x) or torch._C._are_functorch_transforms_active()
 
 
 class _Split(torch.autograd.Function):

@@ -62,12 +62,12 @@ def _suits_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> bool:
     return (
         _ONEDNN is not None
         and not torch.compiler.is_compiling()
-        and not is_transformed(x)
         and all(
             type(t) in _PLAIN and t.dtype is torch.float32 and t.device.type == "cpu"
             for t in (x, weight, bias)
             if t is not None
         )
+        and not is_transformed(x)
         and x.dim() == 2
         and x.size(0) >= _LEAST_ROWS
         and x.size(1) == weight.size(1)  # or the usual complaint
