@@ -266,11 +266,13 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
     read = [smiles, *features]
     if partner is not None:
         read.append(table.column(partner, "--partner-column"))
+    if config.weight_column is not None:
+        read.append(table.column(config.weight_column, "--weight-column"))
     if leaked := set(targets) & set(read):
         raise InputError(
             f"{table.path}: column {quoted(table.header[min(leaked)])} is to be learned "
-            "(--target-columns) and to be read (--smiles-column, --partner-column or "
-            "--feature-columns), expected one of them"
+            "(--target-columns) and to be read (--smiles-column, --partner-column, "
+            "--weight-column or --feature-columns), expected one of them"
         )
     others = (
         (partner, "--partner-column"),

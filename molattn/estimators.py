@@ -133,17 +133,18 @@ class _MolAttnEstimator(BaseEstimator):
     ) -> None:
         smiles, column = _read_smiles(X)
         check_consistent_length(smiles, targets)
-        frame = pd.DataFrame({_SMILES: smiles, **dict(zip(names, targets.T, strict=True))})
+        text, weight = (_free(name, names) for name in (_SMILES, _WEIGHT))
+        frame = pd.DataFrame({text: smiles, **dict(zip(names, targets.T, strict=True))})
         options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
-        options |= {"smiles_column": _SMILES, "target_columns": names, "seed": self._seed()}
+        options |= {"smiles_column": text, "target_columns": names, "seed": self._seed()}
         options["task"] = _kind(classes)
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, smiles, ensure_non_negative=True)
             if not weights.any():
                 raise InputError("sample_weight: every weight is zero, expected some above")
-            frame[_WEIGHT] = weights
+            frame[weight] = weights
             frame = frame[weights > 0.0]
-            options["weight_column"] = _WEIGHT
+            options["weight_column"] = weight
         config = TrainConfig.from_options("", options)
         table = _complete(read_training_table(frame, config.data, Featurizer.default()))
         if classes:
@@ -337,6 +338,13 @@ def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
     if values.ndim != 1:
         raise InputError(f"X: got an array {list(values.shape)}, expected SMILES [n]")
     return values.tolist(), None
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """A column's name that no target has."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _complete(table: TrainingTable) -> TrainingTable:

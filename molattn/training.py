@@ -231,7 +231,10 @@ def _uncertainty(
     with threads(config.optimisation.threads):
         prediction = model.predict_records(validation.records, features=validation.features)
     molecules = TrainingMolecules.from_smiles(training, config.optimisation.seed)
-    return Uncertainty.fit(table.tasks, molecules, held_out, prediction, validation.targets)
+    targets = validation.targets
+    if validation.weights is not None:  # what weighs nothing tells nothing here either
+        targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
+    return Uncertainty.fit(table.tasks, molecules, held_out, prediction, targets)
 
 
 def changed_data(table: TrainingTable, folder: Path, former: str) -> InputError:

@@ -184,6 +184,13 @@ def test_it_survives_being_written_without_pickled_modules(kind, y, through):
         np.testing.assert_array_equal(mine, its)
 
 
+def test_targets_may_have_the_names_of_our_own_columns():
+    y = pd.DataFrame({"weight": CARBONS, "smiles": -CARBONS})
+    odd = MolAttnRegressor(**TINY).fit(SMILES, y, np.ones(len(SMILES)))
+    plain = MolAttnRegressor(**TINY).fit(SMILES, y.set_axis(["a", "b"], axis=1))
+    np.testing.assert_allclose(odd.predict(SMILES), plain.predict(SMILES), rtol=1e-5)
+
+
 def test_parameters_are_the_options_of_a_run():
     parameters = MolAttnRegressor().get_params()
     assert parameters == MolAttnClassifier().get_params()
