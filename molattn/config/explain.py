@@ -17,7 +17,8 @@ class ExplainConfig(PredictConfig):
         method: What scores atoms and bonds, one or more of: attention, rollout,
             gradient_attention, integrated_gradients, occlusion.
         target: The property to explain; of several classes one is named by its column of
-            predictions, as in phase_probability_solid. By default the first property.
+            predictions, as in phase_probability_solid, or each molecule's likeliest is explained.
+            By default the first property.
         check: Measure whether each method finds the atoms that the model needs better than chance,
             on up to 200 of these molecules taken at random, and say so on the page.
         limit: Explain the first so many rows alone.

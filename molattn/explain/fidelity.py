@@ -1,5 +1,6 @@
 """Whether a method finds the atoms that a prediction rests on: deletion and insertion curves."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Optional, get_args
@@ -84,7 +85,7 @@ class Fidelity:
     """How the orders that methods give did on some molecules.
 
     Args:
-        target: The output.
+        target: The output; the task, where several of its classes were tested.
         unit: Its unit, and that of all numbers below.
         measure: What a loss is, see :data:`Measure`.
         masking: What masking an atom did.
@@ -92,6 +93,8 @@ class Fidelity:
         skipped: How many have one atom, and so no order.
         random_orders: How many random orders of each molecule ``random`` is the mean of.
         rows: The methods, then ``uniform``, then ``random``.
+        outputs: How many molecules were tested on each output: on one, or where the target is a
+            task of several classes, each molecule on its likeliest.
     """
 
     target: str
@@ -102,6 +105,7 @@ class Fidelity:
     skipped: int
     random_orders: int
     rows: tuple[MethodFidelity, ...]
+    outputs: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types."""
@@ -156,7 +160,8 @@ def fidelity(
         model: The model.
         smiles: Molecules; better not those it was trained on.
         methods: Names of :data:`molattn.explain.METHODS`.
-        target: As for :func:`molattn.explain.explain`, as are those that follow.
+        target: As for :func:`molattn.explain.explain`, as are those that follow; of several
+            classes of which none is named, each molecule is tested on its likeliest.
         partners: Second molecules.
         features: Further numbers.
         background: Molecules of the average atom.
@@ -240,9 +245,10 @@ def fidelity_of_subjects(
         for row, name in enumerate(names)
     )
     output = tested[0].output
+    outputs = Counter(subject.output.name for subject in tested)
     left_out = len(subjects) - len(tested)
     return Fidelity(
-        output.name,
+        output.name if len(outputs) == 1 else output.task.name,
         output.unit,
         measure,
         options.masking,
@@ -250,6 +256,7 @@ def fidelity_of_subjects(
         left_out,
         random_orders,
         rows,
+        dict(outputs),
     )
 
 

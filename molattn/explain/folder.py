@@ -24,7 +24,7 @@ from .fidelity import Fidelity, fidelity_of_subjects
 from .files import CONTENTS, PAGE_FILE, explanation_files
 from .methods import METHODS, find_method
 from .options import Options
-from .output import find_output
+from .output import described, find_output
 from .page import ExplanationPage, Refused
 from .subject import Subject
 from .verdicts import verdicts
@@ -65,16 +65,14 @@ def explain_table(
         find_method(name)
     check_folder(Path(output), CONTENTS)
     table, model = open_with_model(Path(source), model_folder, config)
-    outputs = [0.0] * len(model.config.output_names)
-    find_output(model, config.target, outputs)  # refuses a name before anything is computed
+    target = described(model, config.target)  # refuses a name before anything is computed
     console = console or Console(quiet=True)
     say_remarks(table, console)
-    target = config.target or model.config.tasks[0].name
     facts: dict[str, Any] = {
         "molattn": __version__,
         "model": str(model_folder),
         "table": str(source),
-        "target": target,
+        "target": config.target or model.config.tasks[0].name,
         "methods": list(config.method),
     }
     refused: list[Refused] = []

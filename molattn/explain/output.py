@@ -10,7 +10,7 @@ from molattn.errors import InputError, quoted
 from molattn.model import MolAttn
 from molattn.task import Task, output_slices
 
-__all__ = ["Output", "find_output"]
+__all__ = ["Output", "described", "find_output"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,14 @@ class Output:
         places = range(self.first, self.first + self.task.num_outputs)
         others = [place for place in places if place != self.column]
         return own - outputs[..., others].logsumexp(dim=-1)
+
+
+def described(model: MolAttn, target: Optional[str]) -> str:
+    """Say what of all molecules together is explained; see :func:`find_output`."""
+    output = find_output(model, target, [0.0] * len(model.config.output_names))
+    if output.task.kind == "multiclass" and target in (None, output.task.name):
+        return f"{output.task.name} (of each molecule its likeliest class)"
+    return output.name
 
 
 def find_output(model: MolAttn, target: Optional[str], predicted: Sequence[float]) -> Output:

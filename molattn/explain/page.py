@@ -48,6 +48,7 @@ class ExplanationPage:
     interval: str = "interval"
     _molecules: list[list[Any]] = field(default_factory=list)
     _limits: dict[str, float] = field(default_factory=dict)
+    _targets: dict[str, int] = field(default_factory=dict)
     _total: int = 0
     _first: Explanation | None = None
     _coarsest: float = 0.0
@@ -76,6 +77,7 @@ class ExplanationPage:
                 *(None if number is None else float(f"{number:.7g}") for number in numbers),
                 first.num_atoms,
                 float(f"{score_limit(first):.6g}"),
+                self._targets.setdefault(first.target, len(self._targets)),
             ]
         )
         self.blobs.write(pack(explanations) + "\n")
@@ -120,7 +122,7 @@ class ExplanationPage:
                 most_refused=_MOST_REFUSED,
                 check=check,
                 precision=f"{50 * self._coarsest / LEVELS:.2g} %",
-                index=self._index(target),
+                index=self._index(),
                 blobs=self._blobs(),
                 script=Markup(script),
                 script_hash=f"sha256-{digest}",
@@ -130,10 +132,10 @@ class ExplanationPage:
         with open(path, "w", encoding="utf-8", errors="replace") as file:
             file.writelines(stream)
 
-    def _index(self, target: str) -> Markup:
+    def _index(self) -> Markup:
         axes = self._first.named_attention if self._first else {"layer": (), "head": ()}
         index = {
-            "target": target,
+            "targets": [*self._targets],
             "unit": self._first.unit if self._first else "",
             "interval": self.interval,
             "methods": [*self._limits],

@@ -90,7 +90,10 @@ _FEW = 30  # molecules, below which bootstrap intervals are too narrow
 
 def _note(found: Fidelity) -> str:
     single = f" {found.skipped:,} of a single atom were left out." if found.skipped else ""
-    few = ""
+    classes = few = ""
+    if len(found.outputs) > 1:
+        counts = ", ".join(f"{name} ({count:,})" for name, count in sorted(found.outputs.items()))
+        classes = f" Each molecule was tested on its likeliest class: {counts}."
     if found.molecules < _FEW:
         few = f" {found.molecules} molecules are few: on {_FEW} and more this means more."
     return (
@@ -99,7 +102,7 @@ def _note(found: Fidelity) -> str:
         f"is better). {_MASKED[found.masking]}. Random is the mean over {found.random_orders} "
         "random orders of each molecule, uniform the order of the SMILES. Below each number: its "
         "95 % bootstrap interval over molecules; a method beats random where those of both gains "
-        f"lie above 0.{few}{single}"
+        f"lie above 0.{few}{single}{classes}"
     )
 
 

@@ -14,6 +14,8 @@ from molattn.explain.fidelity import FRACTIONS
 from molattn.explain.groups import atom_groups
 from molattn.explain.planted import score_atoms
 
+from .conftest import PHASES
+
 SMILES = "CC(=O)N"
 
 
@@ -117,6 +119,29 @@ def test_verdicts_follow_the_intervals(linear):
         fidelity(linear, ["C", "O"])
     with pytest.raises(InputError, match="measure: got 'size'"):
         fidelity(linear, some, measure="size")
+
+
+def test_of_several_classes_each_molecule_is_tested_on_its_likeliest(of_phases):
+    def tested(smiles, target):
+        return fidelity(of_phases, smiles, ["integrated_gradients"], target=target)
+
+    found = tested([*PHASES], "phase")
+    assert found.target == "phase"
+    assert found.outputs == {
+        "phase_probability_gas": 1,
+        "phase_probability_liquid": 2,
+        "phase_probability_solid": 1,
+    }
+    apart = [tested([smiles], f"phase_probability_{name}") for smiles, name in PHASES.items()]
+    for place in (0, 1):  # the rows whose orders do not depend on a molecule's place in the list
+        areas = [one.rows[place].deletion_area.mean for one in apart]
+        assert found.rows[place].deletion_area.mean == pytest.approx(np.mean(areas), rel=1e-5)
+    assert apart[0].target == "phase_probability_gas"
+    alone = tested(["F/C=C/[C@H](O)N", "CCO"], "phase")
+    assert (alone.target, alone.outputs) == (
+        "phase_probability_liquid",
+        apart[1].outputs | {"phase_probability_liquid": 2},
+    )
 
 
 def test_planted_atoms_are_found_where_the_model_is_the_rule(linear):

@@ -13,7 +13,7 @@ from molattn.explain import explain
 from molattn.explain.folder import explain_table
 from molattn.explain.pack import pack
 
-from .conftest import EVIL, GOOD, METHODS, TARGET
+from .conftest import EVIL, GOOD, METHODS, PHASES, TARGET
 
 ASPIRIN = GOOD[1]
 
@@ -241,7 +241,28 @@ def test_a_class_is_shown_with_its_probability(open_page, model, tmp_path, targe
         page.locator("#facts dd").nth(1).wait_for()
         names, values = (page.locator(f"#facts {tag}").all_inner_texts() for tag in ("dt", "dd"))
         shown = dict(zip(names, values, strict=True))
-        assert number(shown[target]) == pytest.approx(own.prediction, rel=0.006)
-        assert shown[target].endswith("log-odds")
+        assert number(shown[own.target]) == pytest.approx(own.prediction, rel=0.006)
+        assert shown[own.target].endswith("log-odds")
         assert number(shown["probability"]) == pytest.approx(own.probability, rel=0.006)
         assert not page.locator("#gates-figure").is_visible()
+
+
+@pytest.mark.browser
+def test_each_molecule_shows_the_class_that_is_explained(open_page, of_phases, tmp_path):
+    of_phases.save_pretrained(tmp_path / "model")
+    (tmp_path / "table.csv").write_text("\n".join(["smiles", *PHASES]) + "\n")
+    config = ExplainConfig(method=("rollout", "integrated_gradients"), target="phase", check=True)
+    explain_table(tmp_path / "model", tmp_path / "table.csv", tmp_path / "out", config)
+    names = [f"phase_probability_{name}" for name in PHASES.values()]
+    with open_page(tmp_path / "out" / "index.html") as page:
+        page.locator("#molecules svg").nth(3).wait_for(state="attached")
+        head = page.locator("header").inner_text()
+        assert "predictions of phase (of each molecule its likeliest class) by" in head
+        listed = page.locator("#molecules small").all_inner_texts()
+        assert listed == [f"row {row}, {name}" for row, name in enumerate(names, start=1)]
+        page.select_option("#method", label="integrated gradients")
+        for place, name in enumerate(names):
+            page.locator("#molecules button").nth(place).click()
+            page.locator("#facts dt").filter(has_text=name).first.wait_for()
+            assert name in page.locator("#parts-legend").inner_text()
+        assert "phase_probability_liquid (2)" in page.locator(".verdict").inner_html()

@@ -18,7 +18,7 @@ def found(**gains):
     curve, area = np.zeros(21), Estimate(0.5, 0.4, 0.6)
     rows = [MethodFidelity(m, curve, curve, area, area, *two) for m, two in gains.items()]
     rows += [MethodFidelity(m, curve, curve, area, area, NEAR, NEAR) for m in ("uniform", "random")]
-    return Fidelity("logS", "log mol/L", "support", "remove", 120, 3, 5, tuple(rows))
+    return Fidelity("logS", "log mol/L", "support", "remove", 120, 3, 5, tuple(rows), {"logS": 120})
 
 
 def test_only_what_beats_random_in_both_tests_is_commended():
@@ -47,6 +47,12 @@ def test_nothing_is_commended_where_nothing_was_shown():
     told = verdicts(found(integrated_gradients=(NEAR, NEAR)))
     assert told.sentence.startswith("On 120 molecules this was not shown for integrated gradients")
     assert not any(row[3] for row in told.rows)
+
+
+def test_several_classes_are_named():
+    several = replace(found(occlusion=(ABOVE, ABOVE)), outputs={"p_solid": 80, "p_gas": 40})
+    assert "on its likeliest class: p_gas (40), p_solid (80)." in verdicts(several).note
+    assert "class" not in verdicts(found(occlusion=(ABOVE, ABOVE))).note
 
 
 @pytest.mark.parametrize("masking", get_args(Masking))

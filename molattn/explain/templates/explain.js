@@ -35,7 +35,7 @@ function paintParts() {
   const limit = common ? index.limits[scores.method] : scores.limit;
   paintScores(parts, scores, limit);
   const what = scores.signed
-    ? `part in ${index.target}${index.unit && ` (${index.unit})`}, by ${scores.method}`
+    ? `part in ${targetOf(index.molecules[state.place])}${index.unit && ` (${index.unit})`}, by ${scores.method}`
     : `share of each atom by ${scores.method}, without a sign`;
   legend($("parts-legend"), scores.signed ? "signed" : "share", number(-limit, 2),
     (scores.signed ? "+" : "") + number(limit, 2), what);
@@ -45,9 +45,10 @@ function paintParts() {
 }
 
 function facts(scores) {
-  const [prediction, low, high] = [PREDICTION, LOW, HIGH].map((c) => index.molecules[state.place][c]);
+  const one = index.molecules[state.place];
+  const [prediction, low, high] = [PREDICTION, LOW, HIGH].map((column) => one[column]);
   const { probability } = state.molecule;
-  const rows = [[index.target, withUnit(number(prediction))]];
+  const rows = [[targetOf(one), withUnit(number(prediction))]];
   if (probability !== null) rows.push(["probability", number(probability)]);
   if (low !== null) rows.push([index.interval, `${number(low)} to ${number(high)}`]);
   if (scores.baseline !== null) {

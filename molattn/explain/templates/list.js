@@ -1,6 +1,7 @@
 // The list of molecules: searched, sorted, and made a part at a time as it is scrolled.
 const PART = 30;
-const [ROW, SMILES, PREDICTION, LOW, HIGH, ATOMS, STRONGEST] = [0, 1, 2, 3, 4, 5, 6];
+const [ROW, SMILES, PREDICTION, LOW, HIGH, ATOMS, STRONGEST, TARGET] = [0, 1, 2, 3, 4, 5, 6, 7];
+const targetOf = (one) => index.targets[one[TARGET]];
 const ORDERS = {
   "row": (one) => one[ROW],
   "prediction, lowest first": (one) => one[PREDICTION],
@@ -60,7 +61,8 @@ class MoleculeList {
     const thumb = element("span", { class: "thumb" });
     const button = element("button", { type: "button" }, thumb, element("span", {},
       element("b", {}, withUnit(number(one[PREDICTION]))), element("code", {}, one[SMILES]),
-      element("small", {}, `row ${one[ROW]}`)));
+      element("small", {}, `row ${one[ROW]}`,
+        ...(index.targets.length > 1 ? [", ", targetOf(one)] : []))));
     button.dataset.place = place;
     button.addEventListener("click", () => this.show(place));
     this.seen.observe(button);
