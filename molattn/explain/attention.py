@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from .capture import attention_gradients, attention_of
+from .capture import attention_gradients
 from .options import Options
 from .scores import Scores, at_bonds
 from .subject import Subject
@@ -21,7 +21,7 @@ def raw_attention(subject: Subject, _: Options) -> Scores:
     any. Without gates the scores add up to 1. A bond's score is the mean of
     :math:`\alpha_{ij} + \alpha_{ji}`.
     """
-    mean = attention_of(subject).applied.mean(axis=(0, 1, 2))
+    mean = subject.attention.applied.mean(axis=(0, 1, 2))
     return Scores(mean.mean(axis=0), at_bonds(mean, subject.bonds))
 
 
@@ -34,7 +34,7 @@ def rollout(subject: Subject, _: Options) -> Scores:
     The mean over members; the scores add up to 1. The readout is taken for a mean over atoms,
     whatever it is. A bond's score is :math:`R_{ij} + R_{ji}`.
     """
-    found = attention_of(subject).applied
+    found = subject.attention.applied
     mean = np.mean([rollout_matrix(member.mean(axis=1)) for member in found], axis=0)
     return Scores(mean.mean(axis=0), at_bonds(mean, subject.bonds))
 
@@ -50,7 +50,9 @@ def gradient_attention(subject: Subject, _: Options) -> Scores:
     The mean over members, each by the gradient of its own output. A bond's score is
     :math:`R_{ij} + R_{ji}`.
     """
-    members = zip(*attention_gradients(subject), strict=True)
+    with subject.evaluating():
+        found = attention_gradients(subject.model, *subject.batch(), subject.output)
+    members = zip(*found, strict=True)
     mean = np.mean([relevance(*member) for member in members], axis=0) - np.eye(subject.num_atoms)
     return Scores(mean.mean(axis=0), at_bonds(mean, subject.bonds))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from molattn.graph import MoleculeBatch
 from molattn.model import MolAttn
 
-from .subject import Subject
+from .output import Output
 
 __all__ = ["Attention", "attention_gradients", "attention_of", "record_weights"]
 
@@ -94,12 +95,19 @@ def _hook(conv: nn.Module, graph: Any, recorded: Recorded) -> Iterator[Any]:
 
 
 @torch.inference_mode()
-def attention_of(subject: Subject) -> Attention:
-    """Return the weights and gates that a model applies to a molecule."""
-    batch, features = subject.batch()
-    n = subject.num_atoms
-    with subject.evaluating(), record_weights(subject.model, batch.edge_index) as found:
-        subject.model(batch, features)
+def attention_of(
+    model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor] = None
+) -> Attention:
+    """Return the weights and gates that a model applies to a molecule.
+
+    Args:
+        model: The model, in evaluation mode.
+        molecule: A batch of one.
+        features: Its further numbers.
+    """
+    n = len(molecule.x)
+    with record_weights(model, molecule.edge_index) as found:
+        model(molecule, features)
     # One graph is a block without padding: a row for each pair, a receiver's senders together.
     weights = torch.stack([torch.stack(net.weights) for net in found]).unflatten(2, (n, n))
     gated = bool(found[0].gates)
@@ -114,31 +122,33 @@ def attention_of(subject: Subject) -> Attention:
     )
 
 
-def attention_gradients(subject: Subject) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def attention_gradients(
+    model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor], output: Output
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the weights, and the gradient of each member's own output with respect to them.
+
+    Args:
+        model: As for :func:`attention_of`, as are those that follow.
+        molecule: A batch of one.
+        features: Its further numbers.
+        output: The output.
 
     Returns:
         Two ``[members, layers, heads, n receivers, n senders]``; 0 where a pair is no edge.
     """
-    batch, features = subject.batch()
-    n = subject.num_atoms
-    model = subject.model
+    n = len(molecule.x)
     # As a list of edges: there what a layer returns is what its sums are made of, so that the
     # gradient of it exists.
-    graph = batch.edge_index
-    table = torch.tensor(model.config.featurizer.pair_table, device=subject.device).long()
-    codes = batch.pair_codes[graph.pairs_to_edges(batch.edge_attr).long()]
+    graph = molecule.edge_index
+    table = torch.tensor(model.config.featurizer.pair_table, device=molecule.x.device).long()
+    codes = molecule.pair_codes[graph.pairs_to_edges(molecule.edge_attr).long()]
     data = Data(
-        x=batch.x.long(), edge_index=graph.edge_index, edge_attr=table[codes.long()], num_nodes=n
+        x=molecule.x.long(), edge_index=graph.edge_index, edge_attr=table[codes.long()], num_nodes=n
     )
     for name in ("numbers", "partners", "partner_index"):
-        setattr(data, name, getattr(batch, name))
-    with (
-        torch.enable_grad(),
-        subject.evaluating(),
-        record_weights(model, data.edge_index) as found,
-    ):
-        outputs = subject.output.value(model.member_outputs(data, features))
+        setattr(data, name, getattr(molecule, name))
+    with torch.enable_grad(), record_weights(model, data.edge_index) as found:
+        outputs = output.value(model.member_outputs(data, features))
         flat = [weights for net in found for weights in net.weights]
         gradients = torch.autograd.grad(outputs.sum(), flat)
     sender, receiver = graph.edge_index.cpu().numpy()

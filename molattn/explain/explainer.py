@@ -10,7 +10,6 @@ from molattn.chem.bulk import MoleculeReader
 from molattn.model import MolAttn
 
 from .average import average_atom, bundled_average
-from .capture import Attention, attention_of
 from .explanation import Explanation
 from .interval import LEVEL, interval_of
 from .methods import find_method
@@ -117,6 +116,7 @@ def read_subjects(
             model.featurize(text, partner),
             find_output(model, target, predicted[place].tolist()),
             average,
+            predicted[place],
             None if numbers is None else numbers[place],
         )
 
@@ -126,7 +126,6 @@ def explain_subject(
     method: str,
     options: Options,
     *,
-    attention: Optional[Attention] = None,
     level: float = LEVEL,
 ) -> Explanation:
     """Explain one molecule.
@@ -135,20 +134,16 @@ def explain_subject(
         subject: The molecule.
         method: A name of :data:`molattn.explain.METHODS`.
         options: Of the method.
-        attention: What :func:`molattn.explain.capture.attention_of` gave, so that several methods
-            share it.
         level: Probability with which the truth lies in the prediction's interval.
     """
     chosen = find_method(method)
     scores = chosen.compute(subject, options)
-    attention = attention_of(subject) if attention is None else attention
-    output = subject.output
-    prediction = float(subject.keep(np.ones((1, subject.num_atoms), dtype=bool))[0])
+    attention, output, prediction = subject.attention, subject.output, subject.prediction
     residual = None
     if scores.baseline is not None:
         residual = prediction - scores.baseline - float(scores.atoms.sum())
     members, _, heads = attention.weights.shape[:3]
-    low, high = interval_of(subject, prediction, level)
+    low, high = interval_of(subject, level)
     return Explanation(
         smiles=subject.smiles,
         target=output.name,

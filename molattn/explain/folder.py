@@ -17,7 +17,6 @@ from molattn.reproducible import threads
 from molattn.streaming import Molecule, RowCounts, molecule_batches, open_with_model, say_remarks
 from molattn.version import __version__
 
-from .capture import attention_of
 from .explainer import explain_subject, find_average
 from .explanation import Explanation
 from .fidelity import Fidelity, fidelity_of_subjects
@@ -129,13 +128,12 @@ def _subject(
     if not np.isfinite(predicted).all():
         return "not_finite"
     output = find_output(model, config.target, predicted.tolist())
-    return Subject(model, molecule.smiles, molecule.record, output, average, features)
+    return Subject(model, molecule.smiles, molecule.record, output, average, predicted, features)
 
 
 def _explained(subject: Subject, config: ExplainConfig) -> list[Explanation]:
-    attention = attention_of(subject)
     return [
-        explain_subject(subject, method, Options(), attention=attention, level=config.interval)
+        explain_subject(subject, method, Options(), level=config.interval)
         for method in config.method
     ]
 

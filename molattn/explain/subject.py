@@ -1,5 +1,6 @@
 """A molecule through a model in many variants: atoms masked, or partly so."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from molattn.model import MolAttn
 from molattn.record import MoleculeRecord
 
 from .average import amounts
+from .capture import Attention, attention_of
 from .output import Output
 
 __all__ = ["Masking", "Subject"]
@@ -42,6 +44,8 @@ class Subject:
         record: As the model reads it, ``n`` atoms.
         output: The output.
         average: The average atom, in amounts of each code.
+        predicted: What the model predicts of the molecule, probabilities calibrated where it is,
+            ``[num_outputs]``.
         features: Further numbers given for the molecule, ``[num_features]``.
     """
 
@@ -50,6 +54,7 @@ class Subject:
     record: MoleculeRecord
     output: Output
     average: NDArray[np.float64]
+    predicted: NDArray[np.float64]
     features: Optional[NDArray[np.float64]] = None
 
     @property
@@ -78,14 +83,30 @@ class Subject:
         numbers = self.num_atoms**2 * sum(self.model.config.featurizer.pair_sizes)
         return int(np.clip(_NUMBERS_AT_ONCE // numbers, 1, _MOST_AT_ONCE))
 
+    # What several methods ask for.
+
     @cached_property
+    def prediction(self) -> float:
+        """What is predicted of the molecule as it is, in the output's unit."""
+        return float(self.keep(np.ones((1, self.num_atoms), dtype=bool))[0])
+
+    @property
     def probability(self) -> Optional[float]:
         """Probability of the class, calibrated where the model is; None of a regression."""
-        if self.output.task.kind == "regression":
-            return None
-        features = None if self.features is None else self.features[np.newaxis]
-        predicted = self.model.predict_records([self.record], features=features)
-        return float(predicted[0, self.output.column])
+        is_number = self.output.task.kind == "regression"
+        return None if is_number else float(self.predicted[self.output.column])
+
+    @cached_property
+    def attention(self) -> Attention:
+        """The weights and gates that the model applies to the molecule."""
+        with self.evaluating():
+            return attention_of(self.model, *self.batch())
+
+    @cached_property
+    def similarity(self) -> float:
+        """To the nearest training molecule; NaN where the model does not know them."""
+        known = self.model.uncertainty
+        return math.nan if known is None else known.molecules.similarity([self.smiles]).item()
 
     # Atoms and pairs as amounts of each code.
 

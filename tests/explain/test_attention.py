@@ -11,7 +11,7 @@ from molattn.explain.attention import (
     rollout,
     rollout_matrix,
 )
-from molattn.explain.capture import attention_gradients, attention_of, record_weights
+from molattn.explain.capture import attention_gradients, record_weights
 from molattn.explain.explainer import find_average, read_subjects
 
 from .conftest import make
@@ -61,7 +61,7 @@ def test_relevance_of_one_layer_is_the_mean_size_of_gradient_times_attention():
 @pytest.mark.parametrize("gate", [False, True])
 def test_scores_are_those_of_the_attention_that_is_shown(gate):
     subject = subject_of(make(architecture=ArchitectureConfig(16, 2, 2, 8, gate=gate)))
-    found = attention_of(subject)
+    found = subject.attention
     applied = found.weights[0] * found.gates[0][..., None]
     assert found.gated is gate
     assert bool((found.gates == 1).all()) is not gate
@@ -78,7 +78,7 @@ def test_scores_are_those_of_the_attention_that_is_shown(gate):
 def test_weights_that_are_shown_are_those_applied(subject):
     # The output follows from them: heads' sums of values by the recorded weights are what the
     # layer gave, whatever path it took.
-    found = attention_of(subject)
+    found = subject.attention
     np.testing.assert_allclose(found.weights.sum(axis=-1), 1, rtol=1e-6)
     net = subject.model.nets[0]
     batch, features = subject.batch()
@@ -105,8 +105,8 @@ def test_weights_that_are_shown_are_those_applied(subject):
 
 
 def test_gradients_are_slopes_of_the_output(subject):
-    weights, gradients = attention_gradients(subject)
-    np.testing.assert_allclose(weights, attention_of(subject).weights, atol=1e-6)
+    weights, gradients = attention_gradients(subject.model, *subject.batch(), subject.output)
+    np.testing.assert_allclose(weights, subject.attention.weights, atol=1e-6)
     # Along a change of the last layer's weights the output changes by the gradient times it.
     batch, features = subject.batch()
     conv = subject.model.nets[0].encoder.blocks[-1].conv

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from rdkit import Chem
 from molattn import InputError, MolAttn, SmilesError
 from molattn.chem import parse_smiles
 from molattn.domain import TrainingMolecules
-from molattn.explain import METHODS, explain
+from molattn.explain import METHODS, Options, explain
+from molattn.explain.capture import attention_of
+from molattn.explain.explainer import explain_subject, find_average, read_subjects
 from molattn.explain.methods import find_method
 from molattn.uncertainty import Uncertainty, answer
 
@@ -207,3 +210,21 @@ def test_a_calibrated_model_gives_its_interval_and_probability():
     for row, found in enumerate(explain(model, SMILES, "attention", target="toxic")):
         assert found.probability == pytest.approx(said.prediction[row, 1], abs=1e-6)
         assert found.low is found.high is None
+
+
+def test_methods_share_what_they_all_need(small_model):
+    methods = ("attention", "rollout", "occlusion")
+    apart = [explain(small_model, SMILES[0], method) for method in methods]
+    average = find_average(small_model, None)
+    subject = next(read_subjects(small_model, SMILES[:1], target=None, average=average))
+    known = small_model.uncertainty.molecules
+    with (
+        patch.object(known, "similarity", wraps=known.similarity) as similarity,
+        patch("molattn.explain.subject.attention_of", wraps=attention_of) as attention,
+    ):
+        found = [explain_subject(subject, method, Options()) for method in methods]
+    assert (similarity.call_count, attention.call_count) == (1, 1)
+    for one, other in zip(found, apart, strict=True):
+        np.testing.assert_array_equal(one.atom_scores, other.atom_scores)
+        np.testing.assert_array_equal(one.attention, other.attention)
+        assert (one.prediction, one.low, one.high) == (other.prediction, other.low, other.high)
