@@ -56,15 +56,17 @@ class Answers:
             names.append(f"{task.name}_std")
         return names
 
-    def of(self, members: NDArray[np.float64], smiles: Sequence[str]) -> Answer:
+    def of(
+        self, members: NDArray[np.float64], molecules: Sequence[str] | NDArray[np.uint8]
+    ) -> Answer:
         """Return what the model says.
 
         Args:
             members: What each member predicts, ``[members, n, outputs]``, uncalibrated.
-            smiles: The n molecules.
+            molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
         """
         model = self._model
-        return answer(model.config.tasks, model.uncertainty, members, smiles, self._level)
+        return answer(model.config.tasks, model.uncertainty, members, molecules, self._level)
 
     def cells(self, said: Answer, row: int) -> list[Cell]:
         """Return the cells of one molecule; None where an interval has no end."""

@@ -82,13 +82,18 @@ class TrainingMolecules:
         """Write them to a file, there whole or not at all."""
         write_file(path, safetensors.numpy.save({_TENSOR: self.fingerprints}))
 
-    def similarity(self, smiles: Sequence[str]) -> NDArray[np.float64]:
+    def similarity(self, molecules: Sequence[str] | NDArray[np.uint8]) -> NDArray[np.float64]:
         """Return for each molecule its Tanimoto similarity to the nearest of these, ``[n]``.
+
+        Args:
+            molecules: SMILES, or fingerprints ``uint8 [n, 256]`` where they are known.
 
         Raises:
             SmilesError: A text that is not a molecule.
         """
-        return self._search.nearest(packed_fingerprints(map(parse_smiles, smiles)))
+        if not isinstance(molecules, np.ndarray):
+            molecules = packed_fingerprints(map(parse_smiles, molecules))
+        return self._search.nearest(molecules)
 
     @cached_property
     def _search(self) -> SimilaritySearch:

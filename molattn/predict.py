@@ -56,9 +56,10 @@ def _reading(model: MolAttn, level: float) -> Reading:
             records, batch_size=len(records), features=features, members=True
         )
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(members).all(axis=(0, 2)))
-        finite = [m.smiles for m, good in zip(molecules, is_finite, strict=True) if good]
-        said = answers.of(members[:, is_finite], finite)
-        rows = iter(range(len(finite)))
+        # Of None, which nobody reads, where the model knows no training molecules.
+        fingerprints = np.array([record.fingerprint for record in records])
+        said = answers.of(members[:, is_finite], fingerprints[is_finite])
+        rows = iter(range(len(said.prediction)))
         for good in is_finite:
             yield [answers.cells(said, next(rows))] if good else "not_finite"
 
@@ -68,5 +69,6 @@ def _reading(model: MolAttn, level: float) -> Reading:
             name: "float64" if name in answers.numbers else "string" for name in answers.columns
         },
         read=read,
+        reads_similarity=model.uncertainty is not None,
         remarks=answers.lines(),
     )

@@ -20,12 +20,15 @@ class MoleculeRecord:
         numbers: Further numbers of the molecule ``float32 [F]``, NaN where one is undefined; None
             = none were calculated.
         partner: The second molecule of a pair, such as the solvent; None = there is none.
+        fingerprint: Morgan bits of :func:`molattn.chem.similarity.packed_fingerprints`, ``uint8
+            [256]``; None = not asked for.
     """
 
     atoms: NDArray[np.uint8]
     pairs: NDArray[np.uint8]
     numbers: NDArray[np.float32] | None = None
     partner: "MoleculeRecord | None" = None
+    fingerprint: NDArray[np.uint8] | None = None
 
     @property
     def num_atoms(self) -> int:

@@ -86,6 +86,7 @@ class Reading:
             there being none.
         reads_numbers: Whether it needs the numbers that join the readout: feature columns of the
             table, descriptors and fingerprints.
+        reads_similarity: Whether it needs the fingerprints of similarity, of records.
         keeps_columns: Whether the input's own columns come before its own; else the row's number
             does. It is for readings that write one row for each molecule.
         remarks: What a person should know of it beforehand, in sentences.
@@ -95,6 +96,7 @@ class Reading:
     columns: Mapping[str, str]
     read: Callable[[Sequence[Molecule]], Iterable[Sequence[Cells] | ReasonCode]]
     reads_numbers: bool = True
+    reads_similarity: bool = False
     keeps_columns: bool = True
     remarks: Sequence[str] = ()
 
@@ -152,7 +154,14 @@ def stream_table(
         write_table(output, header, schema) as write,
         progress,
     ):
-        for batch in molecule_batches(table, model, config, reads_numbers=how.reads_numbers):
+        batches = molecule_batches(
+            table,
+            model,
+            config,
+            reads_numbers=how.reads_numbers,
+            reads_similarity=how.reads_similarity,
+        )
+        for batch in batches:
             for molecule, rows, code in _read(how, batch):
                 own: Sequence[object] = [molecule.number]
                 if kept:
@@ -193,7 +202,12 @@ def say_remarks(table: Table, console: Console) -> None:
 
 
 def molecule_batches(
-    table: Table, model: MolAttn, config: StreamConfig, *, reads_numbers: bool = True
+    table: Table,
+    model: MolAttn,
+    config: StreamConfig,
+    *,
+    reads_numbers: bool = True,
+    reads_similarity: bool = False,
 ) -> Iterator[list[Molecule]]:
     """Read the rows of a table as molecules, in batches that fit into memory.
 
@@ -202,13 +216,19 @@ def molecule_batches(
         model: What is to read them.
         config: How to read the table.
         reads_numbers: Whether it needs the numbers that join the readout.
+        reads_similarity: Whether it needs the fingerprints of similarity, of records.
 
     Raises:
         InputError: A column that the model reads is not there.
     """
     places = _find_columns(table, config, model.config, reads_numbers)
     calculator = model.config.calculator if reads_numbers else None
-    reader = MoleculeReader(model.config.featurizer, calculator, remember=_PARTNERS_KEPT)
+    reader = MoleculeReader(
+        model.config.featurizer,
+        calculator,
+        fingerprints=reads_similarity,
+        remember=_PARTNERS_KEPT,
+    )
     return _batches(_molecules(table, places, reader), config.batch_size)
 
 

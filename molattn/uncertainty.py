@@ -101,7 +101,7 @@ def answer(
     tasks: Sequence[Task],
     uncertainty: Optional[Uncertainty],
     members: Array,
-    smiles: Sequence[str],
+    molecules: Sequence[str] | NDArray[np.uint8],
     level: float,
 ) -> Answer:
     """Put together what a model says of some molecules.
@@ -110,18 +110,18 @@ def answer(
         tasks: Its T tasks.
         uncertainty: What it knows of its errors, if anything.
         members: What each member predicts, ``[members, n, outputs]``, uncalibrated.
-        smiles: The n molecules.
+        molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
         level: Of the intervals, between 0 and 1.
 
     Raises:
         InputError: Another level.
     """
     prediction = members.mean(axis=0)
-    half_width = np.full((len(smiles), len(tasks)), math.nan)
-    similarity = np.full(len(smiles), math.nan)
+    half_width = np.full((len(prediction), len(tasks)), math.nan)
+    similarity = np.full(len(prediction), math.nan)
     if uncertainty is not None:
         prediction = uncertainty.calibration.calibrated(prediction)
-        similarity = uncertainty.molecules.similarity(smiles)
+        similarity = uncertainty.molecules.similarity(molecules)
         half_width = uncertainty.calibration.half_widths(similarity, level)
     return Answer(prediction, half_width, _spread(tasks, members, prediction), similarity)
 

@@ -1,3 +1,4 @@
+import copy
 import csv
 import gzip
 import itertools
@@ -10,6 +11,7 @@ import torch
 from rdkit import Chem
 
 from molattn import streaming
+from molattn.chem import parse_smiles
 from molattn.config import ArchitectureConfig, PredictConfig
 from molattn.errors import InputError
 from molattn.model import MolAttn, MolAttnConfig
@@ -257,6 +259,27 @@ def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder,
     assert rows_of(tmp_path / "out.csv") == [
         {"smiles": "CCO", "y_predicted": "", "z_predicted": "", "error": "not_finite"}
     ]
+
+
+def test_a_molecule_is_parsed_once_for_all_that_is_said_of_it(tmp_path, model, monkeypatch):
+    known = copy.deepcopy(model)
+    smiles = ["CCO", "c1ccccc1O", "CCCCN"]
+    known.calibrate(smiles * 10, np.zeros((30, 2)), smiles[:2])
+    known.save_pretrained(tmp_path / "model")
+    parsed = []
+
+    def parse(text):
+        parsed.append(text)
+        return parse_smiles(text)
+
+    monkeypatch.setattr("molattn.chem.bulk.parse_smiles", parse)
+    monkeypatch.setattr("molattn.domain.parse_smiles", parse)
+    source = saved(tmp_path, "smiles\n" + "\n".join([*smiles, "C(C", smiles[0]]) + "\n")
+    assert predict_table(tmp_path / "model", source, tmp_path / "out.csv") == (4, 1)
+    assert parsed == [*smiles, "C(C", smiles[0]]
+    found = [row["training_similarity"] for row in rows_of(tmp_path / "out.csv")]
+    expected = known.training_similarity(smiles)
+    assert [float(text) for text in found if text] == pytest.approx([*expected, expected[0]])
 
 
 def test_a_run_folder_or_a_file_of_the_model_serves_as_the_model(tmp_path, model_folder):

@@ -10,6 +10,7 @@ from rdkit import Chem
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.features import Featurizer
 from molattn.chem.parse import parse_smiles
+from molattn.chem.similarity import packed_fingerprints
 from molattn.errors import SmilesError, quoted
 from molattn.reasons import of_partner
 from molattn.record import MoleculeRecord
@@ -23,6 +24,8 @@ def featurize_smiles(
     smiles: Iterable[str],
     featurizer: Featurizer,
     calculator: DescriptorCalculator | None = None,
+    *,
+    fingerprints: bool = False,
 ) -> Iterator[MoleculeRecord | SmilesError]:
     """Yield for each text, in order, its molecule or what is wrong with it.
 
@@ -30,6 +33,7 @@ def featurize_smiles(
         smiles: The texts; read lazily, 64 at a time.
         featurizer: What to record of atoms and pairs.
         calculator: Further numbers to calculate; None, or one of no numbers: there are none.
+        fingerprints: Add fingerprints to look for similar molecules by.
 
     Example:
         >>> read = featurize_smiles(["CCO", "ethanol"], Featurizer.default())
@@ -39,13 +43,17 @@ def featurize_smiles(
     texts = iter(smiles)
     while block := list(islice(texts, _BLOCK)):
         read = [_parse(text) for text in block]
-        records = iter(featurizer.many([mol for mol in read if isinstance(mol, Chem.Mol)]))
+        mols = [mol for mol in read if isinstance(mol, Chem.Mol)]
+        records = iter(featurizer.many(mols))
+        packed = iter(packed_fingerprints(mols) if fingerprints else ())
         for mol in read:
             if isinstance(mol, SmilesError):
                 yield mol
-            else:
-                record = next(records)
-                yield replace(record, numbers=calculator(mol)) if calculator else record
+                continue
+            record = next(records)
+            if calculator:
+                record = replace(record, numbers=calculator(mol))
+            yield replace(record, fingerprint=next(packed)) if fingerprints else record
 
 
 class MoleculeReader:
@@ -55,6 +63,7 @@ class MoleculeReader:
         featurizer: What to record of atoms and pairs.
         calculator: Further numbers to calculate.
         partner: What to call a second molecule in the reason why it is none.
+        fingerprints: Add fingerprints of first molecules.
         remember: How many of the latest second molecules to remember, None = all: one that stands
             in many rows is read once, and is the same object in all their records.
     """
@@ -65,11 +74,13 @@ class MoleculeReader:
         calculator: DescriptorCalculator | None = None,
         *,
         partner: str = "its partner",
+        fingerprints: bool = False,
         remember: int | None = None,
     ) -> None:
         self._featurizer = featurizer
         self._calculator = calculator
         self._name = partner
+        self._fingerprints = fingerprints
         self._partner = lru_cache(maxsize=remember)(self._read)
 
     def __call__(
@@ -81,7 +92,9 @@ class MoleculeReader:
             smiles: The molecules.
             partners: Their second molecules; None = there are none.
         """
-        records = featurize_smiles(smiles, self._featurizer, self._calculator)
+        records = featurize_smiles(
+            smiles, self._featurizer, self._calculator, fingerprints=self._fingerprints
+        )
         if partners is None:
             yield from records
             return

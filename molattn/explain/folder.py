@@ -76,7 +76,8 @@ def explain_table(
     }
     refused: list[Refused] = []
     done = 0
-    batches = molecule_batches(table, model, config)
+    is_known = model.uncertainty is not None
+    batches = molecule_batches(table, model, config, reads_similarity=is_known)
     molecules = islice(chain.from_iterable(batches), config.limit)
     with (
         threads(config.threads),

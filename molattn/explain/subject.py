@@ -105,8 +105,11 @@ class Subject:
     @cached_property
     def similarity(self) -> float:
         """To the nearest training molecule; NaN where the model does not know them."""
-        known = self.model.uncertainty
-        return math.nan if known is None else known.molecules.similarity([self.smiles]).item()
+        known, fingerprint = self.model.uncertainty, self.record.fingerprint
+        if known is None:
+            return math.nan
+        asked = [self.smiles] if fingerprint is None else fingerprint[np.newaxis]
+        return known.molecules.similarity(asked).item()
 
     # Atoms and pairs as amounts of each code.
 

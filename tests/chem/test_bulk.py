@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from molattn.chem import Featurizer, featurize_smiles, parse_smiles
+from molattn.chem.similarity import packed_fingerprints
 from molattn.errors import SmilesError
 
 FEATURIZER = Featurizer.default()
@@ -23,6 +24,17 @@ def test_equals_one_at_a_time_with_errors_in_place(copies: int) -> None:
             expected = FEATURIZER(parse_smiles(text))
             np.testing.assert_array_equal(got.atoms, expected.atoms)
             np.testing.assert_array_equal(got.pairs, expected.pairs)
+
+
+def test_fingerprints_are_those_of_each_molecule() -> None:
+    texts = ["CCO", "C(C", "c1ccccc1.[Na+]"] * 30
+    read = list(featurize_smiles(texts, FEATURIZER, fingerprints=True))
+    for text, got in zip(texts, read, strict=True):
+        if isinstance(got, SmilesError):
+            assert text == "C(C"
+            continue
+        np.testing.assert_array_equal(got.fingerprint, packed_fingerprints([parse_smiles(text)])[0])
+    assert next(featurize_smiles(texts, FEATURIZER)).fingerprint is None
 
 
 def test_reads_no_further_than_asked() -> None:
