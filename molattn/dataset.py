@@ -140,7 +140,7 @@ class TrainingTable:
 
 
 def read_training_table(
-    path: "str | Path | pd.DataFrame",
+    path: "str | Path | pd.DataFrame | Table",
     config: DataConfig,
     featurizer: Featurizer,
     console: Console | None = None,

@@ -31,6 +31,7 @@ from molattn.dataset import TrainingTable, read_training_table
 from molattn.domain import TrainingMolecules
 from molattn.errors import InputError, quoted
 from molattn.model import MolAttn, MolAttnConfig
+from molattn.table.frame import FrameTable
 from molattn.task import Task
 from molattn.training import train_model
 from molattn.uncertainty import Uncertainty
@@ -138,15 +139,17 @@ class _MolAttnEstimator(BaseEstimator):
         options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
         options |= {"smiles_column": text, "target_columns": names, "seed": self._seed()}
         options["task"] = _kind(classes)
+        kept = np.arange(len(frame))
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, smiles, ensure_non_negative=True)
             if not weights.any():
                 raise InputError("sample_weight: every weight is zero, expected some above")
             frame[weight] = weights
-            frame = frame[weights > 0.0]
+            kept = np.flatnonzero(weights > 0.0)
             options["weight_column"] = weight
         config = TrainConfig.from_options("", options)
-        table = _complete(read_training_table(frame, config.data, Featurizer.default()))
+        rows = FrameTable(frame.iloc[kept], (kept + 1).tolist())
+        table = _complete(read_training_table(rows, config.data, Featurizer.default()))
         if classes:
             named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
             table = replace(table, tasks=named)

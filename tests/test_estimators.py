@@ -166,6 +166,13 @@ def test_rows_of_weight_zero_are_as_if_not_there():
     np.testing.assert_array_equal(with_them, without)
 
 
+def test_rows_are_named_by_their_places_among_all_that_were_given():
+    weights = np.r_[0.0, 0.0, np.ones(len(SMILES) - 2)]
+    odd = ["not a molecule", *SMILES[1:5], "C(C", *SMILES[6:]]
+    with pytest.raises(InputError, match=r"row 6 \(counted from 1\): 'C\(C'.*1 of 22 rows"):
+        MolAttnRegressor(**TINY).fit(odd, CARBONS, weights)
+
+
 @pytest.mark.parametrize("kind,y", [(MolAttnRegressor, CARBONS), (MolAttnClassifier, RING)])
 @pytest.mark.parametrize("through", ["pickle", "joblib"])
 def test_it_survives_being_written_without_pickled_modules(kind, y, through):

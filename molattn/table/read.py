@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["open_table"]
 
 
-def open_table(path: "str | Path | pd.DataFrame") -> Table:
+def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
     """Open a CSV, TSV, Parquet, SDF or SMILES file, or a pandas DataFrame.
 
     Parquet and gzip are known by their content; other kinds by the name's ending (``.csv``,
@@ -21,11 +21,13 @@ def open_table(path: "str | Path | pd.DataFrame") -> Table:
     may be gzip, and UTF-8 or UTF-16.
 
     Args:
-        path: The file, or the frame.
+        path: The file, or the frame; a table is taken as it is.
 
     Raises:
         InputError: If the file cannot be read or is no such table.
     """
+    if isinstance(path, Table):
+        return path
     if not isinstance(path, str | Path):
         from .frame import FrameTable
 
