@@ -18,15 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from benchmarking import (
-    describe,
-    interleaved,
-    peak_bytes,
-    print_table,
-    read_smiles,
-    saved_bytes,
-    with_allocator,
-)
+from benchmarking import describe, print_table, read_smiles, with_allocator
+from measuring import interleaved, peak_bytes, saved_bytes
 from torch import Tensor, nn
 from torch_geometric.nn import GATv2Conv, GPSConv, TransformerConv
 from torch_geometric.utils import to_dense_batch

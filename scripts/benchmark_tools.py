@@ -11,25 +11,31 @@ import argparse
 import csv
 import gzip
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from benchmarking import SHARED, print_table
+from commands import (
+    CommandError,
+    Commands,
+    Cost,
+    chemprop_predict,
+    chemprop_train,
+    molattn_predict,
+    molattn_train,
+    read_predictions,
+    write_smiles,
+)
 
 from molattn.metrics import score_tasks
 from molattn.table import BUNDLED_TARGET, bundled_dataset
 from molattn.task import Task
 
-_HERE = Path(__file__).resolve().parent
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-_CHEMPROP = "from chemprop.cli.main import main; main()"
 _BINARY = {"bace", "bbbp"}
 _SCORES = {"regression": ("rmse", "RMSE"), "binary": ("roc_auc", "ROC-AUC")}
 _START_ROWS = 64
@@ -44,14 +50,6 @@ class Problem(NamedTuple):
     rows: dict[str, list[tuple[str, float]]]
 
 
-class Cost(NamedTuple):
-    """What a command took: seconds on the clock and of the processor, and MB of memory at most."""
-
-    wall: float
-    cpu: float
-    memory: float
-
-
 class Tool(NamedTuple):
     """How to train on a problem and to predict a file of SMILES, as command lines."""
 
@@ -62,58 +60,23 @@ class Tool(NamedTuple):
 
 def molattn(epochs: int) -> Tool:
     """This package, as its command; without the random forest that other tools do not train."""
-    train, predict = ([sys.executable, str(_HERE / name)] for name in ("train.py", "predict.py"))
     return Tool(
         "molattn",
-        lambda problem, folder: [
-            *train,
-            *f"{problem.table} --target-columns y --split-column split".split(),
-            *f"--epochs {epochs} --no-baselines --bootstrap 0 --device cpu".split(),
-            *f"--output {folder}".split(),
-        ],
-        lambda folder, table, output: [
-            *predict,
-            *f"{folder} {table} --output {output}".split(),
-        ],
+        lambda problem, folder: molattn_train(problem.table, folder, {"epochs": epochs}),
+        molattn_predict,
     )
 
 
 def chemprop(python: str, epochs: int) -> Tool:
     """Chemprop, by the Python of its environment."""
-    start = [python, "-c", _CHEMPROP]
-    kinds = {"regression": "regression", "binary": "classification"}
+    options = {"epochs": epochs, "pytorch_seed": 0}
     return Tool(
         "chemprop",
-        lambda problem, folder: [
-            *start,
-            *f"train --data-path {problem.table} --smiles-columns smiles".split(),
-            *"--target-columns y --splits-column split".split(),
-            *["--task-type", kinds[problem.task.kind]],
-            *f"--epochs {epochs} --accelerator cpu --num-workers 0 --pytorch-seed 0".split(),
-            *f"--output-dir {folder}".split(),
-        ],
-        lambda folder, table, output: [
-            *start,
-            *f"predict --test-path {table} --smiles-columns smiles --output {output}".split(),
-            *f"--model-paths {folder}/model_0/best.pt --accelerator cpu --num-workers 0".split(),
-        ],
+        lambda problem, folder: chemprop_train(
+            python, problem.table, folder, problem.task.kind, options
+        ),
+        partial(chemprop_predict, python),
     )
-
-
-def cost_of(words: Sequence[str], log: Path) -> Cost:
-    """Run a command on one thread and return what it took."""
-    path = os.pathsep.join(filter(None, [str(_HERE.parent), os.environ.get("PYTHONPATH", "")]))
-    environment = os.environ | _ONE_THREAD | {"PYTHONPATH": path}
-    begin = time.perf_counter()
-    with log.open("ab") as file:
-        process = subprocess.Popen(words, stdout=file, stderr=file, env=environment)
-        _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        end = log.read_text(errors="replace").splitlines()[-3:]
-        raise SystemExit(f"failed ({process.returncode}): {' '.join(words)}\n" + "\n".join(end))
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def problem_of(name: str, place: Path) -> Problem:
@@ -148,20 +111,9 @@ def problem_of(name: str, place: Path) -> Problem:
     return Problem(name, table, task, rows)
 
 
-def write_smiles(path: Path, smiles: Sequence[str]) -> Path:
-    """Write a table of the column ``smiles`` alone."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["smiles"], *([text] for text in smiles)])
-    return path
-
-
 def test_score(problem: Problem, output: Path) -> float:
     """Score what a tool predicted of the test rows."""
-    with output.open(newline="", encoding="utf-8") as file:
-        header, *lines = csv.reader(file)
-    names = ("y_probability", "y_predicted", "y")  # the last is Chemprop's
-    column = header.index(next(name for name in names if name in header))
-    guess = np.array([[float(line[column])] for line in lines])
+    guess = read_predictions(output)[:, None]
     truth = np.array([[label] for _, label in problem.rows["test"]])
     return score_tasks(guess, truth, [problem.task]).tasks["y"][_SCORES[problem.task.kind][0]]
 
@@ -194,19 +146,20 @@ def main() -> None:
     else:
         print("Chemprop is left out: no --chemprop\n")
     trained, predicted = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+    run = Commands().run
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch)
         for name in arguments.data:
             problem = problem_of(name, place)
             for tool in tools:
-                log, run = place / "log.txt", place / f"{tool.name}_{problem.name}"
-                cost = cost_of(tool.train(problem, run), log)
+                log, folder = place / "log.txt", place / f"{tool.name}_{problem.name}"
+                cost = run(tool.train(problem, folder), log)
                 test = write_smiles(place / "test.csv", [row[0] for row in problem.rows["test"]])
                 output = place / f"{tool.name}_{problem.name}_test.csv"
-                cost_of(tool.predict(run, test, output), log)
+                run(tool.predict(folder, test, output), log)
                 trained.append(_training_row(problem, tool, cost, test_score(problem, output)))
                 if name == arguments.data[-1]:
-                    predicted.append(_prediction_row(tool, run, place, arguments.molecules))
+                    predicted.append(_prediction_row(tool, folder, place, arguments.molecules))
     columns = ["data", "rows", "tool", "test score", "wall, s", "CPU, s", "memory, MB"]
     print_table(columns, trained)
     print()
@@ -228,13 +181,13 @@ def _training_row(problem: Problem, tool: Tool, cost: Cost, score: float) -> lis
     ]
 
 
-def _prediction_row(tool: Tool, run: Path, place: Path, count: int) -> list[str]:
+def _prediction_row(tool: Tool, folder: Path, place: Path, count: int) -> list[str]:
     """Predict few and many, so that the rate is free of the start-up."""
     molecules = unlabelled(count)
     costs = [
-        cost_of(
+        Commands().run(
             tool.predict(
-                run,
+                folder,
                 write_smiles(place / f"{len(some)}.csv", some),
                 place / f"{tool.name}_{len(some)}_out.csv",
             ),
@@ -254,4 +207,7 @@ def _prediction_row(tool: Tool, run: Path, place: Path, count: int) -> list[str]
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CommandError as error:
+        sys.exit(str(error))

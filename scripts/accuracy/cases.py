@@ -1,0 +1,205 @@
+"""Cases to compare models on: a data set in one of its splits, and what is scored of it."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from benchmarking import SHARED
+from numpy.typing import NDArray
+
+from molattn.chem import parse_smiles
+from molattn.chem.groups import same_molecule, same_scaffold
+from molattn.chem.split import group_split
+from molattn.errors import InputError, SmilesError, quoted
+from molattn.labels import infer_task, is_missing, label_values
+from molattn.task import Task
+
+SPLITS = ("random", "scaffold")
+PARTS = ("test", "validation")
+_NAMES = ("train", "val", "test")
+
+Split = dict[str, list[int]]
+"""Rows of ``train``, ``val`` and ``test``."""
+
+
+class Dataset(NamedTuple):
+    """Molecules with a label each.
+
+    ``smiles`` and ``labels`` (``[n]``, places of the two classes or numbers) have all rows of the
+    file; ``usable`` are those that have both. ``splits`` are given ones by method and seed.
+    """
+
+    name: str
+    smiles: list[str]
+    labels: NDArray[np.float64]
+    usable: list[int]
+    task: Task
+    splits: Mapping[str, Sequence[Split]] | None
+
+    def split(self, method: str, seed: int) -> Split:
+        """Return the split of a seed, of usable rows alone.
+
+        Raises:
+            InputError: It is not among the splits given, or a part would be empty.
+        """
+        if self.splits is None:
+            return self._made(method, seed)
+        given = self.splits.get(method, ())
+        if seed >= len(given):
+            raise InputError(
+                f"{self.name}: got the {method} split of seed {seed}, expected one of the "
+                f"{len(given)} that its file has, counted from 0"
+            )
+        usable = set(self.usable)
+        split = {part: [row for row in given[seed][part] if row in usable] for part in _NAMES}
+        for part, rows in split.items():
+            if not rows:
+                raise InputError(
+                    f"{self.name}: the {method} split of seed {seed} has no row for {part}"
+                )
+        return split
+
+    def _made(self, method: str, seed: int) -> Split:
+        molecules = [self.smiles[row] for row in self.usable]
+        is_scaffold = method == "scaffold"
+        groups = same_scaffold(molecules) if is_scaffold else same_molecule(molecules)
+        made = group_split(groups, seed=seed, balanced=is_scaffold)
+        return {
+            part: [self.usable[place] for place in places]
+            for part, places in zip(_NAMES, made, strict=True)
+        }
+
+
+class Case(NamedTuple):
+    """What a model is trained on and scored by.
+
+    ``part`` says which rows of the data set are scored; among the rows of the case they are called
+    ``test`` in either case, as no model is to see them before.
+    """
+
+    data: str
+    split: str
+    seed: int
+    part: str
+    task: Task
+    smiles: list[str]
+    labels: NDArray[np.float64]
+    rows: Split
+
+    def write(self, path: Path) -> Path:
+        """Write a table of ``smiles``, ``y`` and ``split``, in the order of the file."""
+        part_of = sorted((row, part) for part, rows in self.rows.items() for row in rows)
+        kind = int if self.task.kind == "binary" else float
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["smiles", "y", "split"])
+            writer.writerows(
+                [self.smiles[row], repr(kind(self.labels[row])), part] for row, part in part_of
+            )
+        return path
+
+    def scored(self) -> list[int]:
+        """Return the rows that are scored, in the order of the file."""
+        return sorted(self.rows["test"])
+
+
+def case_of(data: Dataset, method: str, seed: int, part: str = "test") -> Case:
+    """Return the case of a split of a data set.
+
+    With ``part="validation"`` the test rows are gone; the validation rows are scored in their
+    place, and a random ninth of the training rows stands in for those.
+    """
+    rows = data.split(method, seed)
+    if part == "validation":
+        order = np.random.default_rng(seed).permutation(rows["train"]).tolist()
+        held_out = max(1, round(len(order) / 9))
+        rows = {"train": order[held_out:], "val": order[:held_out], "test": rows["val"]}
+    return Case(data.name, method, seed, part, data.task, data.smiles, data.labels, rows)
+
+
+def load_dataset(
+    source: str, smiles_column: str, target_column: str | None, splits: Path | None
+) -> Dataset:
+    """Read a data set by its name beside the checkout, or by the path of a CSV file.
+
+    Args:
+        source: ``NAME``, which is ``NAME.csv`` and ``splits/NAME.json`` there, or a path.
+        smiles_column: Column that holds the SMILES.
+        target_column: Column to learn; not needed where there are but two columns.
+        splits: JSON file of splits, for a path; otherwise splits are made.
+
+    Raises:
+        InputError: A file cannot be read or lacks something.
+    """
+    path = Path(source)
+    if not path.suffix:
+        path, splits = SHARED / f"{source}.csv", splits or SHARED / "splits" / f"{source}.json"
+        splits = splits if splits.is_file() else None
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            header, *lines = csv.reader(file)
+    except (OSError, ValueError) as error:
+        raise InputError(f"data {quoted(source)}: {path} cannot be read: {error}") from error
+    if target_column is None and len(others := [n for n in header if n != smiles_column]) == 1:
+        (target_column,) = others
+    for option, column in (("smiles", smiles_column), ("target", target_column)):
+        if column not in header:
+            raise InputError(
+                f"{path}: got {quoted(column)} as --{option}-column, "
+                f"expected one of {', '.join(header)}"
+            )
+    smiles, cells = (
+        [line[header.index(column)] if len(line) == len(header) else "" for line in lines]
+        for column in (smiles_column, str(target_column))
+    )
+    try:
+        task = infer_task("y", cells)
+        labels = label_values(cells, task)
+    except InputError as error:
+        raise InputError(f"{path}, column {quoted(target_column)}: {error}") from error
+    if task.kind == "multiclass":
+        raise InputError(
+            f"{path}: got {len(task.classes)} classes, expected numbers or two classes"
+        )
+    usable = [
+        row
+        for row, (text, cell) in enumerate(zip(smiles, cells, strict=True))
+        if not is_missing(cell) and _is_molecule(text)
+    ]
+    given = None if splits is None else _read_splits(splits, len(lines))
+    # A binary label is written as 0 or 1, whatever the classes were called.
+    task = Task("y", "binary", ("0", "1")) if task.kind == "binary" else task
+    return Dataset(path.stem, smiles, labels, usable, task, given)
+
+
+def _is_molecule(text: str) -> bool:
+    try:
+        return parse_smiles(text).GetNumAtoms() > 0
+    except SmilesError:
+        return False
+
+
+def _read_splits(path: Path, count: int) -> dict[str, list[Split]]:
+    try:
+        content: dict[str, list[dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
+        splits = {
+            method: [{part: list(map(int, split[part])) for part in _NAMES} for split in several]
+            for method, several in content.items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"{path}: got no splits ({error!r}), expected "
+            '{"random": [{"train": [...], "val": [...], "test": [...]}, ...], ...}'
+        ) from error
+    for method, several in splits.items():
+        for seed, split in enumerate(several):
+            rows = [row for part in split.values() for row in part]
+            if len(set(rows)) < len(rows) or not all(0 <= row < count for row in rows):
+                raise InputError(
+                    f"{path}: {method} split {seed} has a row twice, or one that is none of the "
+                    f"{count} rows of the table"
+                )
+    return splits

@@ -1,0 +1,119 @@
+"""Results of runs in one tidy CSV file: a row for each score, all rows of a run at once or none."""
+
+import csv
+import fcntl
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from molattn.errors import InputError, quoted
+
+
+class Result(NamedTuple):
+    """One score of one run.
+
+    ``train_rows`` are the rows trained on; ``cpu_seconds`` and ``wall_seconds`` are those of the
+    training process, its start included; ``options`` are those of the model, as JSON.
+    """
+
+    data: str
+    split: str
+    seed: int
+    model: str
+    kind: str
+    part: str
+    metric: str
+    value: float
+    train_rows: int
+    cpu_seconds: float
+    wall_seconds: float
+    version: str
+    options: str
+
+    @property
+    def run(self) -> "RunKey":
+        """The run that it is of."""
+        return RunKey(self.data, self.split, self.seed, self.model, self.part)
+
+
+class RunKey(NamedTuple):
+    """What tells one run from another."""
+
+    data: str
+    split: str
+    seed: int
+    model: str
+    part: str
+
+    def __str__(self) -> str:
+        part = "" if self.part == "test" else f" ({self.part})"
+        return f"{self.data} {self.split} {self.seed} {self.model}{part}"
+
+
+class Results:
+    """The file of results, which several processes and threads may add to.
+
+    Args:
+        path: A CSV file; it need not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+
+    def read(self) -> list[Result]:
+        """Return all rows.
+
+        Raises:
+            InputError: The file is not one of results.
+        """
+        if not self.path.exists():
+            return []
+        try:
+            with self.path.open(newline="", encoding="utf-8") as file:
+                header, *lines = csv.reader(file)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.path}: not a file of results: {error}") from error
+        if tuple(header) != Result._fields:
+            raise InputError(
+                f"{self.path}: got the columns {quoted(','.join(header))}, "
+                f"expected {','.join(Result._fields)}"
+            )
+        kinds = Result.__annotations__.values()
+        try:
+            return [
+                Result(*(kind(cell) for kind, cell in zip(kinds, line, strict=True)))
+                for line in lines
+            ]
+        except ValueError as error:
+            raise InputError(f"{self.path}: a row cannot be read: {error}") from error
+
+    def done(self) -> set[RunKey]:
+        """Return the runs that are there."""
+        return {result.run for result in self.read()}
+
+    def add(self, rows: Sequence[Result]) -> None:
+        """Add the rows of a run: a reader, or a crash, finds all of them or none."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock, _locked(self.path.parent):
+            everything = [*self.read(), *rows]
+            part = self.path.with_name(self.path.name + ".part")
+            with part.open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows([Result._fields, *everything])
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self.path)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out; the lock is on the folder, so that no file is left behind."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,206 @@
+"""Tables of results: what each model reaches, and one model beside the others, seed by seed."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from benchmarking import markdown_table
+
+from molattn.errors import InputError, quoted
+
+from .results import Result
+
+MAIN = ("rmse", "roc_auc")
+"""The score of a case, for numbers and for two classes."""
+NAMES = {"rmse": "RMSE", "roc_auc": "ROC-AUC", "pr_auc": "PR-AUC", "mae": "MAE", "r2": "R2"}
+_LOWER_IS_BETTER = {"rmse", "mae", "nll", "brier", "ece"}
+
+
+class Summary(NamedTuple):
+    """Values over seeds: their mean, standard deviation (n - 1; None for one alone) and number."""
+
+    mean: float
+    sd: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Summary":
+        """Summarise some values, one at least."""
+        values = list(values)
+        sd = statistics.stdev(values) if len(values) > 1 else None
+        return cls(statistics.fmean(values), sd, len(values))
+
+
+class Cell(NamedTuple):
+    """A model on a case: its values and seconds of the processor by seed."""
+
+    model: str
+    kind: str
+    values: dict[int, float]
+    seconds: dict[int, float]
+
+
+class Comparison(NamedTuple):
+    """The reference minus another model over the seeds that both have.
+
+    ``better`` counts the seeds in which the reference is better, and ``ahead`` is by how many
+    percent of the other's mean its own mean is better; negative where it is worse.
+    """
+
+    model: str
+    difference: Summary
+    better: int
+    ahead: float
+
+
+class CaseTable(NamedTuple):
+    """All models on one data set in one kind of split, by one score."""
+
+    data: str
+    split: str
+    metric: str
+    cells: list[Cell]
+
+    @property
+    def seeds(self) -> set[int]:
+        """All seeds that any model has."""
+        return {seed for cell in self.cells for seed in cell.values}
+
+    def compare(self, reference: str, others: Iterable[Cell] | None = None) -> list[Comparison]:
+        """Compare a model with others, of which those without a seed in common are left out."""
+        own = next((cell for cell in self.cells if cell.model == reference), None)
+        sign = -1.0 if self.metric in _LOWER_IS_BETTER else 1.0
+        found = []
+        for cell in self.cells if others is None else others:
+            seeds = sorted(set(cell.values) & set(own.values)) if own else []
+            if own is None or cell is own or not seeds:
+                continue
+            differences = [own.values[seed] - cell.values[seed] for seed in seeds]
+            difference = Summary.of(differences)
+            mean = statistics.fmean(cell.values[seed] for seed in seeds)
+            better = sum(sign * value > 0 for value in differences)
+            ahead = 100.0 * sign * difference.mean / mean
+            found.append(Comparison(cell.model, difference, better, ahead))
+        return found
+
+    def best_peer(self, reference: str) -> Comparison | None:
+        """Compare a model with the best one of another kind, the hardest to be ahead of."""
+        kinds = {cell.model: cell.kind for cell in self.cells}
+        peers = [cell for cell in self.cells if cell.kind != kinds.get(reference)]
+        return min(self.compare(reference, peers), key=lambda one: one.ahead, default=None)
+
+
+def case_tables(results: Sequence[Result], metrics: Sequence[str] = MAIN) -> list[CaseTable]:
+    """Arrange results, which are of one part, by case; cases and models sorted by name."""
+    cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
+    for result in results:
+        if result.metric in metrics:
+            models = cells.setdefault((result.data, result.split, result.metric), {})
+            cell = models.setdefault(result.model, Cell(result.model, result.kind, {}, {}))
+            cell.values[result.seed] = result.value
+            cell.seconds[result.seed] = result.cpu_seconds
+    return [
+        CaseTable(*key, [models[name] for name in sorted(models)])
+        for key, models in sorted(cells.items())
+    ]
+
+
+def scores_text(tables: Sequence[CaseTable]) -> str:
+    """Return what each model reaches as a Markdown table."""
+    rows = []
+    for table in tables:
+        best = _best(table)
+        for cell in table.cells:
+            score = _score(table, cell)
+            seconds = statistics.fmean(cell.seconds.values())
+            rows.append(
+                [
+                    *(f"{table.data}, {table.split}", NAMES.get(table.metric, table.metric)),
+                    *(cell.model, f"**{score}**" if cell is best else score, f"{seconds:.0f}"),
+                ]
+            )
+    return markdown_table(["case", "score", "model", "mean ± sd", "CPU, s"], rows)
+
+
+def differences_text(tables: Sequence[CaseTable], reference: str) -> str:
+    """Return the paired differences of a model from every other as a Markdown table."""
+    rows = [
+        [
+            *(f"{table.data}, {table.split}", NAMES.get(table.metric, table.metric), other.model),
+            *(_signed(other.difference), f"{other.better} of {other.difference.count}"),
+        ]
+        for table in tables
+        for other in table.compare(reference)
+    ]
+    header = ["case", "score", "model", f"{reference} minus it", f"{reference} better"]
+    return markdown_table(header, rows)
+
+
+def verdicts_text(tables: Sequence[CaseTable], reference: str) -> str:
+    """Return whether a model is ahead of the best model of another kind as a Markdown table."""
+    rows = []
+    for table in tables:
+        peer = table.best_peer(reference)
+        case = [f"{table.data}, {table.split}", NAMES.get(table.metric, table.metric)]
+        if peer is None:
+            rows.append([*case, "none", "-", "-", "-"])
+            continue
+        ahead = "yes" if peer.ahead > 0 else "no"
+        count = peer.difference.count
+        rows.append([*case, peer.model, ahead, f"{peer.ahead:+.1f} %", f"{peer.better} of {count}"])
+    header = ["case", "score", "best peer", f"{reference} ahead", "by", "better seeds"]
+    return markdown_table(header, rows)
+
+
+def report(results: Sequence[Result], reference: str | None, metrics: Sequence[str] = MAIN) -> str:
+    """Return all tables of results, which are of one part, with the versions behind them.
+
+    Raises:
+        InputError: There is no such result, or none of the reference.
+    """
+    tables = case_tables(results, metrics)
+    if not tables:
+        raise InputError(f"no result with {' or '.join(metrics)} is among those asked for")
+    texts = [scores_text(tables)]
+    if reference is not None:
+        known = {cell.model for table in tables for cell in table.cells}
+        if reference not in known:
+            raise InputError(
+                f"--reference: got {quoted(reference)}, expected one of {', '.join(sorted(known))}"
+            )
+        texts += [differences_text(tables, reference), verdicts_text(tables, reference)]
+    return "\n\n".join([*texts, _versions(results)])
+
+
+def _versions(results: Iterable[Result]) -> str:
+    versions: dict[str, set[str]] = {}
+    for result in results:
+        versions.setdefault(result.model, set()).add(result.version)
+    return "Versions: " + "; ".join(
+        f"{model}: {', '.join(sorted(names))}" for model, names in versions.items()
+    )
+
+
+def _best(table: CaseTable) -> Cell:
+    """The best mean, whatever seeds are behind it."""
+    sign = 1.0 if table.metric in _LOWER_IS_BETTER else -1.0
+    return min(table.cells, key=lambda cell: sign * statistics.fmean(cell.values.values()))
+
+
+def _score(table: CaseTable, cell: Cell) -> str:
+    summary = Summary.of(cell.values.values())
+    text = f"{summary.mean:.3f}" + ("" if summary.sd is None else f" ± {summary.sd:.3f}")
+    return text + (f" (n={summary.count})" if summary.count < len(table.seeds) else "")
+
+
+def _signed(summary: Summary) -> str:
+    return f"{summary.mean:+.3f}" + ("" if summary.sd is None else f" ± {summary.sd:.3f}")
+
+
+def select(results: Iterable[Result], chosen: Mapping[str, Sequence[object]]) -> list[Result]:
+    """Return the results whose columns have one of the values chosen; no value, any will do."""
+    return [
+        result
+        for result in results
+        if all(not values or getattr(result, name) in values for name, values in chosen.items())
+    ]
