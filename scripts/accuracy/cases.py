@@ -135,7 +135,7 @@ def load_dataset(
         InputError: A file cannot be read or lacks something.
     """
     path = Path(source)
-    if not path.suffix:
+    if source == path.stem:
         path, splits = SHARED / f"{source}.csv", splits or SHARED / "splits" / f"{source}.json"
         splits = splits if splits.is_file() else None
     try:
@@ -169,6 +169,8 @@ def load_dataset(
         for row, (text, cell) in enumerate(zip(smiles, cells, strict=True))
         if not is_missing(cell) and _is_molecule(text)
     ]
+    if not usable:
+        raise InputError(f"{path}: no row has both a molecule and a label")
     given = None if splits is None else _read_splits(splits, len(lines))
     # A binary label is written as 0 or 1, whatever the classes were called.
     task = Task("y", "binary", ("0", "1")) if task.kind == "binary" else task

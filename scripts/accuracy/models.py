@@ -55,10 +55,12 @@ def read_models(path: Path, only: Sequence[str] | None = None) -> list[Model]:
         if name not in content:
             hint = get_close_matches(name, content, n=1) or [", ".join(map(str, content))]
             raise InputError(f"--only: {path} has no {quoted(name)}, but {hint[0]}")
-    return [_model(path, str(name), content[name]) for name in only or content]
+    return [_model(path, name, content[name]) for name in only or content]
 
 
-def _model(path: Path, name: str, content: Any) -> Model:
+def _model(path: Path, name: Any, content: Any) -> Model:
+    if not isinstance(name, str):
+        raise InputError(f"{path}: got the model {name}, expected a name; quotes make it one")
     where = f"{path}, {name}"
     if not isinstance(content, dict) or not set(content) <= {"kind", "options"}:
         raise InputError(f"{where}: got {quoted(content)}, expected kind and options")

@@ -1,0 +1,325 @@
+import csv
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from molattn.errors import InputError
+from molattn.table import bundled_dataset
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+# Stands for a model: predicts the number of carbon atoms, or does what its options say.
+FAKE = """
+import csv, os, signal, sys, time
+table, output, trace, seed, deed = sys.argv[1:]
+with open(trace, "a") as file:
+    print(deed, seed, file=file)
+if deed == "fail":
+    sys.exit("no such luck")
+if deed == "interrupt":
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(60)
+with open(table) as file, open(output, "w") as out:
+    rows = [row["smiles"].count("C") + float(deed) for row in csv.DictReader(file)]
+    csv.writer(out).writerows([["y_predicted"], *([row] for row in rows)])
+"""
+
+
+@pytest.fixture(scope="module")
+def script():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPTS)
+        yield importlib.import_module("benchmark_accuracy")
+
+
+@pytest.fixture(scope="module")
+def accuracy(script):
+    def module(name):
+        return importlib.import_module(f"accuracy.{name}")
+
+    return module
+
+
+@pytest.fixture
+def compare(script, accuracy, tmp_path, monkeypatch):
+    """Compare fake models by name and deed, and return the exit code and what each of them did."""
+    trace = tmp_path / "trace.txt"
+
+    def steps(job):
+        trained = [sys.executable, "-c", FAKE, job.table, job.output, trace, job.seed]
+        yield [*map(str, trained), str(job.options["deed"])]
+
+    kind = accuracy("kinds").Kind(steps, ("numpy",), frozenset({"seed"}), predicts_table=True)
+    monkeypatch.setitem(accuracy("kinds").KINDS, "fake", kind)
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "carbon.csv", [("C" * n + end, n) for n in range(1, 9) for end in "ON"])
+
+    def run(models, *words):
+        lines = [f"{n}: {{kind: fake, options: {{deed: {d}}}}}" for n, d in models.items()]
+        Path("models.yaml").write_text("\n".join(lines))
+        trace.write_text("")
+        words = [*"--data carbon.csv --models models.yaml --splits random".split(), *words]
+        code = script.main([*words, "--results", "results.csv"])
+        return code, trace.read_text().splitlines()
+
+    return run
+
+
+def write_table(path, rows):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("smiles", "target"), *rows])
+
+
+def read(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_has_rows_is_not_run_again(compare):
+    models = {"exact": 0, "high": 1}
+    assert compare(models, "--seeds", "0") == (0, ["0 0", "1 0"])
+    rows = read("results.csv")
+    scores = {(row["model"], row["metric"]): float(row["value"]) for row in rows}
+    assert scores["exact", "rmse"] == 0.0
+    assert scores["high", "rmse"] == scores["high", "mae"] == 1.0
+    assert {(row["data"], row["split"], row["seed"], row["part"]) for row in rows} == {
+        ("carbon", "random", "0", "test")
+    }
+    assert all(float(row["cpu_seconds"]) > 0 and row["train_rows"] == "12" for row in rows)
+    assert rows[-1]["options"] == '{"deed": 1}'
+    assert compare({**models, "new": 2}, "--seeds", "0", "1") == (
+        0,
+        ["2 0", "0 1", "1 1", "2 1"],
+    )
+    assert read("results.csv")[: len(rows)] == rows
+    assert compare(models) == (0, ["0 2", "1 2"])  # seeds 0, 1 and 2 by default
+    lines = Path("results.csv").read_text().splitlines(keepends=True)
+    Path("results.csv").write_text("".join(line for line in lines if "0,new" not in line))
+    assert compare({**models, "new": 2}, "--jobs", "2", "--seeds", "0", "1") == (0, ["2 0"])
+    assert not list(Path().glob("*.part"))
+
+
+def test_a_run_that_fails_stops_no_other_and_is_run_again(compare, capsys):
+    models = {"luckless": "fail", "exact": 0}
+    assert compare(models, "--seeds", "0") == (1, ["fail 0", "0 0"])
+    assert "carbon random 0 luckless: failed (1): " in (out := capsys.readouterr().out)
+    assert "no such luck; 1 left" in out
+    assert {row["model"] for row in read("results.csv")} == {"exact"}
+    assert compare(models, "--seeds", "0") == (1, ["fail 0"])
+
+
+def test_control_c_keeps_what_has_ended(compare, capsys):
+    begin = time.monotonic()
+    models = {"exact": 0, "interrupted": "interrupt", "later": 1}
+    assert compare(models, "--seeds", "0") == (130, ["0 0", "interrupt 0"])
+    assert time.monotonic() - begin < 30
+    assert capsys.readouterr().err.startswith("stopped; ")
+    assert {row["model"] for row in read("results.csv")} == {"exact"}
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_other_options_under_the_same_name_are_refused(compare, capsys):
+    compare({"model": 0}, "--seeds", "0")
+    assert compare({"model": 1}) == (2, [])
+    assert "carbon random 0 model has the options" in capsys.readouterr().err
+
+
+def test_validation_never_sees_a_test_row(compare):
+    words = "--seeds 0 --keep kept".split()
+    compare({"model": 0}, *words)
+    compare({"model": 0}, *words, "--part", "validation")
+    whole, searched = (
+        {
+            part: {row["smiles"] for row in rows if row["split"] == part}
+            for part in ("train", "val", "test")
+        }
+        for rows in (
+            read(f"kept/carbon_random_0_model_{part}/table.csv") for part in ("test", "validation")
+        )
+    )
+    assert searched["test"] == whole["val"]
+    assert searched["train"] | searched["val"] == whole["train"]
+    assert len(searched["val"]) == round(len(whole["train"]) / 9)
+    assert not whole["test"] & set().union(*searched.values())
+    found = Path("kept/carbon_random_0_model_validation")
+    assert {row["smiles"] for row in read(found / "scored.csv")} == whole["val"]
+    whole_texts = [path.read_text() for path in found.iterdir()]
+    assert not [s for s in whole["test"] for text in whole_texts if f"\n{s}," in text]
+    assert {row["part"] for row in read("results.csv")} == {"test", "validation"}
+
+
+# Reference "a", seeds 0 to 2; "b" is of its kind, "p" and "q" are peers, and "q" lacks seed 0.
+SCORES = {
+    "rmse": {"a": [1.0, 2.0, 3.0], "b": [0.5, 0.5, 0.5], "p": [1.5, 2.5, 2.6], "q": [None, 3, 4]},
+    "roc_auc": {"a": [0.9, 0.7, 0.8], "b": [0.5, 0.5, 0.5], "p": [0.8, 0.8, 0.8], "q": [None] * 3},
+}
+KIND = {"a": "molattn", "b": "molattn", "p": "chemprop", "q": "lightgbm"}
+
+
+@pytest.fixture
+def hand_made(accuracy, tmp_path):
+    results = accuracy("results")
+    file = results.Results(tmp_path / "results.csv")
+    for metric, models in SCORES.items():
+        for model, values in models.items():
+            for seed, value in enumerate(values):
+                if value is not None:
+                    key = (metric, "random", seed, model, KIND[model], "test", metric, value)
+                    file.add([results.Result(*key, 80, 10.0 * seed, 1.0, "1", "{}")])
+    return file
+
+
+def test_tables_by_hand(accuracy, hand_made):
+    tables = accuracy("tables")
+    error, auc = tables.case_tables(hand_made.read())
+    assert (error.data, error.metric, auc.metric) == ("rmse", "rmse", "roc_auc")
+    p, q = (one for one in error.compare("a") if one.model in "pq")
+    # 1 - 1.5, 2 - 2.5, 3 - 2.6: mean -0.2; squares about it 0.09, 0.09, 0.36: variance 0.27.
+    assert p.difference == pytest.approx((-0.2, 0.27**0.5, 3))
+    assert (p.better, p.ahead) == (2, pytest.approx(100 * 0.2 / 2.2))
+    assert q.difference == pytest.approx((-1.0, 0.0, 2))
+    assert (q.better, q.ahead) == (2, pytest.approx(100 / 3.5))
+    best = error.best_peer("a")
+    assert best == p
+    # 0.9 - 0.8, 0.7 - 0.8, 0.8 - 0.8; no peer q here.
+    best = auc.best_peer("a")
+    assert best.model == "p"
+    assert best.difference == pytest.approx((0.0, 0.1, 3), abs=1e-12)
+    assert best.better == 1
+    assert auc.best_peer("p").ahead == pytest.approx(0.0, abs=1e-9)
+
+
+def test_tables_as_text(script, hand_made, capsys, tmp_path):
+    words = ["--results", str(hand_made.path), "--table", "--markdown", str(tmp_path / "out.md")]
+    assert script.main([*words, "--reference", "a", "--data", "rmse"]) == 0
+    out = capsys.readouterr().out
+    assert (tmp_path / "out.md").read_text() in out
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in out.splitlines()]
+    case = ["rmse, random", "RMSE"]
+    assert [*case, "a", "2.000 ± 1.000", "10"] in cells
+    assert [*case, "b", "**0.500 ± 0.000**", "10"] in cells
+    assert [*case, "q", "3.500 ± 0.707 (n=2)", "15"] in cells
+    assert [*case, "p", "-0.200 ± 0.520", "2 of 3"] in cells
+    assert [*case, "p", "yes", "+9.1 %", "2 of 3"] in cells
+    assert "ROC-AUC" not in out
+    assert script.main([*words, "--data", "roc_auc", "--reference", "a", "--seeds", "1"]) == 0
+    assert "| p         | no      | -12.5 % | 0 of 1" in capsys.readouterr().out
+
+
+def test_threads_and_processes_add_whole_runs(accuracy, tmp_path):
+    results = accuracy("results")
+    path = tmp_path / "new" / "results.csv"
+
+    def add(model):
+        for seed in range(5):
+            key = ("data", "random", seed, model, "kind", "test")
+            rows = [results.Result(*key, m, 0.5, 9, 1.0, 1.0, "1", "{}") for m in ("rmse", "mae")]
+            results.Results(path).add(rows)  # a file of its own, as another process has
+
+    threads = [threading.Thread(target=add, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = results.Results(path).read()
+    assert len(rows) == 30
+    assert all(first.run == second.run for first, second in zip(rows[::2], rows[1::2], strict=True))
+
+
+def test_a_table_of_ones_own(accuracy, tmp_path):
+    cases, path = accuracy("cases"), tmp_path / "own.csv"
+    smiles = [f"{'C' * n}c1cc{end}cc1" for n in range(1, 7) for end in "cn"]
+    rows = [(text, ("-1", "1")[row % 2]) for row, text in enumerate(smiles)]
+    write_table(path, [("", "1"), ("CC", ""), ("C(", "1"), *rows])
+    data = cases.load_dataset(str(path), "smiles", None, None)
+    assert data.usable == [*range(3, 15)]
+    case = cases.case_of(data, "random", 1)
+    assert sorted(row for part in case.rows.values() for row in part) == data.usable
+    assert case.rows == cases.case_of(data, "random", 1).rows
+    assert case.rows != cases.case_of(data, "random", 2).rows
+    labels = {row["smiles"]: row["y"] for row in read(case.write(tmp_path / "table.csv"))}
+    assert labels == {text: ("0", "1")[row % 2] for row, text in enumerate(smiles)}
+    given = {"scaffold": [{"train": [1, 4, 5], "val": [3], "test": [14]}]}
+    (tmp_path / "splits.json").write_text(json.dumps(given))
+    data = cases.load_dataset(str(path), "smiles", "target", tmp_path / "splits.json")
+    assert data.split("scaffold", 0) == {"train": [4, 5], "val": [3], "test": [14]}
+    with pytest.raises(InputError, match=r"split of seed 1, expected one of the 1"):
+        data.split("scaffold", 1)
+    given["scaffold"][0]["test"].append(4)
+    (tmp_path / "splits.json").write_text(json.dumps(given))
+    with pytest.raises(InputError, match=r"scaffold split 0 has a row twice"):
+        cases.load_dataset(str(path), "smiles", "target", tmp_path / "splits.json")
+
+
+@pytest.mark.parametrize(
+    "words,models,message",
+    [
+        ("--only gone", "{m: {kind: molattn}}", "models.yaml has no 'gone', but m"),
+        ("", "{m: {kind: gnn}}", "m: got the kind 'gnn', expected one of molattn, chemprop"),
+        ("", "{m: {kind: molattn, options: {wdith: 3}}}", "did you mean 'width'?"),
+        ("", "{m: {kind: chemprop, options: {pytorch_seed: 3}}}", "is set by the comparison"),
+        ("", "{off: {kind: molattn}}", "got the model False, expected a name; quotes make it one"),
+        ("", "[", "models.yaml: cannot be read: "),
+        ("--python gnn=python", "{m: {kind: molattn}}", "got 'gnn=python', expected KIND=PATH"),
+        ("--target-column z", "{m: {kind: molattn}}", "got 'z' as --target-column, expected one"),
+        (
+            "--smiles-column target --target-column target",
+            "{m: {kind: molattn}}",
+            "no row has both a molecule and a label",
+        ),
+        ("--data nowhere.csv", "{m: {kind: molattn}}", "nowhere.csv cannot be read"),
+        ("--table", "{}", "no result with rmse or roc_auc"),
+    ],
+)
+def test_wrong_input_is_one_line(script, tmp_path, monkeypatch, capsys, words, models, message):
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "t.csv", [("C", 1.0), ("CC", 2.0)])
+    Path("models.yaml").write_text(models)
+    words = [*"--data t.csv --models models.yaml".split(), *words.split()]
+    assert script.main(words) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_models_of_the_repository_are_read(accuracy):
+    models = accuracy("models").read_models(SCRIPTS / "experiments" / "models.yaml")
+    assert {model.kind for model in models} == set(accuracy("kinds").KINDS)
+    ready, missing = accuracy("models").find_ready(models[-2:], {"lightgbm": "/no/python"})
+    assert [one.model.kind for one in ready] == ["attentivefp"]
+    assert [(one.kind, why) for one, why in missing] == [
+        ("lightgbm", "/no/python lacks one of lightgbm, numpy, rdkit")
+    ]
+
+
+@pytest.mark.slow
+def test_real_models(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
+    rows = read(bundled_dataset())[:40]
+    write_table(tmp_path / "few.csv", [(row["smiles"], row["logS"]) for row in rows])
+    Path("models.yaml").write_text(
+        "ours: {kind: molattn, options: {width: 16, heads: 2, epochs: 1, descriptors: false}}\n"
+        "attentivefp: {kind: attentivefp, options: {hidden: 16, epochs: 2}}\n"
+        "lightgbm: {kind: lightgbm, options: {rounds: 5}}\n"
+        "chemprop: {kind: chemprop, options: {epochs: 3}}\n"
+    )
+    words = "--data few.csv --models models.yaml --splits random --seeds 0 --keep kept".split()
+    assert script.main(words) == 0
+    found = read("runs/accuracy.csv")
+    assert {"ours", "attentivefp"} <= {row["model"] for row in found}
+    scored = read("kept/few_random_0_ours_test/scored.csv")
+    truth = {row["smiles"]: float(row["logS"]) for row in rows}
+    predicted = read("kept/few_random_0_ours_test/predictions.csv")
+    pairs = zip(predicted, scored, strict=True)
+    errors = [float(p["y_predicted"]) - truth[s["smiles"]] for p, s in pairs]
+    (value,) = (r["value"] for r in found if (r["model"], r["metric"]) == ("ours", "rmse"))
+    assert float(value) == pytest.approx(np.sqrt(np.mean(np.square(errors))))
