@@ -59,7 +59,7 @@ def fit(
     beginning: Beginning = Beginning(),
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> History:
-    """Train what an objective holds, in place; it ends with the weights of its best epoch.
+    """Train what an objective holds, in place; it ends with the weights of its best or last epoch.
 
     AdamW; the learning rate follows a schedule; training stops early without progress on the
     validation batches. On a CPU, and with the same threads, a training that goes on from its
@@ -83,8 +83,8 @@ def fit(
     """
     check_device(config.device)
     objective.train()
-    best = _KeepBest(config.patience)
-    callbacks: list[Callback] = [best, _StopInTime()]
+    kept = _Kept(config.keep, config.patience)
+    callbacks: list[Callback] = [kept, _StopInTime()]
     if console is not None:
         callbacks.append(_Watch(TrainingProgress(console)))
     if on_epoch is not None:
@@ -97,7 +97,7 @@ def fit(
         callbacks.append(_Save(path, config.checkpoint_steps))
     module = _Training(objective, batches, config, beginning, about or {})
     with _quiet_lightning(), seeded(config.seed), threads(config.threads):
-        if former is None or not module.load_if_finished(former, best):
+        if former is None or not module.load_if_finished(former, kept):
             trainer = pl.Trainer(
                 accelerator=config.device,
                 devices=1,
@@ -114,9 +114,9 @@ def fit(
             )
             _run(trainer, module, (batches, validation), None if former is None else path)
             module.steps_done = trainer.global_step
-    objective.learned.load_state_dict(best.state)
+    objective.learned.load_state_dict(kept.state)
     objective.cpu().eval()
-    return History(module.epochs, best.epoch, module.seconds, module.steps_done)
+    return History(module.epochs, kept.epoch, module.seconds, module.steps_done)
 
 
 def epochs_done(checkpoint: Mapping[str, Any]) -> int:
@@ -220,29 +220,30 @@ class _Training(pl.LightningModule):
         self._epoch_start = state["epoch_start"]
         self._random_state = state["random_state"]
 
-    def load_if_finished(self, checkpoint: dict[str, Any], best: "_KeepBest") -> bool:
+    def load_if_finished(self, checkpoint: dict[str, Any], kept: "_Kept") -> bool:
         """Take over a training that needs no further epoch; return whether it was one."""
-        best.load_state_dict(checkpoint["callbacks"][best.state_key])
+        kept.load_state_dict(checkpoint["callbacks"][kept.state_key])
         count = epochs_done(checkpoint)
         in_time = not _is_over(self.config, checkpoint[_STATE]["seconds"])
-        if count < self.config.epochs and not best.is_exhausted(count) and (in_time or not count):
+        if count < self.config.epochs and not kept.is_exhausted(count) and (in_time or not count):
             return False
         self.on_load_checkpoint(checkpoint)
         self.steps_done = checkpoint["global_step"]
         return True
 
 
-class _KeepBest(Callback):
-    """Remembers the best weights, and stops when they have not changed for long."""
+class _Kept(Callback):
+    """Remembers the best weights, or the last, and stops when the best have long been the same."""
 
-    def __init__(self, patience: int) -> None:
+    def __init__(self, keep: str, patience: int) -> None:
+        self.keeps_last = keep == "last"
         self.patience = patience
         self.loss, self.epoch = math.inf, 0
         self.state: dict[str, Tensor] = {}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         latest = _training(pl_module).epochs[-1]
-        if latest.validation_loss < self.loss:
+        if self.keeps_last or latest.validation_loss < self.loss:
             self.loss, self.epoch = latest.validation_loss, latest.epoch
             weights = _training(pl_module).objective.learned.state_dict()
             self.state = {name: weight.detach().cpu().clone() for name, weight in weights.items()}

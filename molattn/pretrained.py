@@ -1,5 +1,6 @@
 """A training that begins with the weights of a trained model."""
 
+from collections.abc import Collection, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -11,8 +12,18 @@ from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import Beginning
 from molattn.task import Task
 
-__all__ = ["Pretrained", "check_same_model", "pretrained_digest", "with_pretrained_network"]
+__all__ = [
+    "NO_MODEL",
+    "Pretrained",
+    "check_same_model",
+    "pretrained_digest",
+    "with_pretrained_network",
+]
 
+NO_MODEL = "none"
+"""What a run begins with that begins with nothing."""
+_AUTO = "auto"
+_DEFAULT_MODEL = "base"
 _SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
 _WITH_HEAD = ("head", "cross")
 # Weights fit any dropout; how a second molecule joins is the part that comes after the encoder.
@@ -31,7 +42,7 @@ class Pretrained:
 
     def __init__(self, config: FineTuningConfig) -> None:
         self._config = config
-        self._model = MolAttn.from_pretrained(config.init_from or "")
+        self._model = MolAttn.from_pretrained(config.init_from)
         theirs, ours = self._model.config.featurizer, Featurizer.default()
         for option in fields(ours):
             if getattr(theirs, option.name) != getattr(ours, option.name):
@@ -93,30 +104,34 @@ class Pretrained:
         )
 
 
-def with_pretrained_network(config: TrainConfig) -> TrainConfig:
+def with_pretrained_network(config: TrainConfig, varied: Collection[str] = ()) -> TrainConfig:
     """Return a run with the network of the model that it begins with, if it begins with one.
 
     An option of the network is taken from the model where the run has its default; the dropouts and
-    ``partner`` are always the run's. A folder gets its whole path.
+    ``partner`` are always the run's. A folder gets its whole path, and ``auto`` becomes the name of
+    a model or ``none``.
 
     Args:
         config: The run.
+        varied: Options that will be given other values yet.
 
     Raises:
         InputError: If there is no such model, or an option of the network is neither its default
             nor the model's.
     """
-    name = config.fine_tuning.init_from
-    if name is None:
-        return config
+    name, is_free = config.fine_tuning.init_from, config.fine_tuning.init_from == _AUTO
+    if is_free:
+        name = _DEFAULT_MODEL if is_packaged(_DEFAULT_MODEL) else NO_MODEL
+    if name == NO_MODEL:
+        return replace(config, fine_tuning=replace(config.fine_tuning, init_from=NO_MODEL))
     theirs = MolAttnConfig.from_dict(read_config(find_model(name))).architecture
-    for option in fields(ArchitectureConfig):
-        got, has = getattr(config.architecture, option.name), getattr(theirs, option.name)
-        if option.name not in _OWN_OPTIONS and got not in (option.default, has):
-            raise InputError(
-                f"--{option.name.replace('_', '-')}: got {got}, but the model of --init-from "
-                f"{name} has {has}; expected the same, or to leave it out"
-            )
+    for option, got, has in _differences(config.architecture, theirs, varied):
+        if is_free:
+            return replace(config, fine_tuning=replace(config.fine_tuning, init_from=NO_MODEL))
+        raise InputError(
+            f"--{option.replace('_', '-')}: got {got}, but the model of --init-from {name} has "
+            f"{has}; expected the same, or to leave it out"
+        )
     own = {name: getattr(config.architecture, name) for name in _OWN_OPTIONS}
     is_place = Path(name).exists() and not is_packaged(name)
     return replace(
@@ -128,10 +143,22 @@ def with_pretrained_network(config: TrainConfig) -> TrainConfig:
     )
 
 
+def _differences(
+    ours: ArchitectureConfig, theirs: ArchitectureConfig, varied: Collection[str]
+) -> Iterator[tuple[str, object, object]]:
+    """Yield the options that weights depend on, and that are set to something else than theirs."""
+    for option in fields(ArchitectureConfig):
+        got, has = getattr(ours, option.name), getattr(theirs, option.name)
+        if option.name in varied:
+            got = "several values"
+        if option.name not in _OWN_OPTIONS and got not in (option.default, has):
+            yield option.name, got, has
+
+
 def pretrained_digest(config: TrainConfig) -> str | None:
     """Return the SHA-256 of the model that a run begins with, or None if it begins with none."""
     name = config.fine_tuning.init_from
-    return None if name is None else model_digest(find_model(name))
+    return None if name == NO_MODEL else model_digest(find_model(name))
 
 
 def check_same_model(config: TrainConfig, former: str | None, folder: Path) -> None:

@@ -33,8 +33,12 @@ DEFAULT_SPACE: dict[str, Any] = {
     "batch_size": [16, 32, 64, 128],
     "learning_rate": {"low": 1e-4, "high": 5e-3, "log": True},
     "weight_decay": {"low": 1e-4, "high": 0.1, "log": True},
+    "pretrained_rate": {"low": 0.03, "high": 1.0, "log": True},
+    "descriptors": [False, True],
 }
 """What is varied where nothing else is asked for; an option that is set otherwise is not."""
+_OF_NEW = ("width", "heads", "layers", "readout", "gate")
+_OF_PRETRAINED = ("pretrained_rate",)
 
 _SECTIONS = ("architecture", "optimisation", "fine_tuning")
 _DATA_OPTIONS = ("descriptors", "morgan_counts")
@@ -101,11 +105,11 @@ def default_space(config: TrainConfig) -> Space:
         InputError: If nothing is left to vary.
     """
     plain = TrainConfig.from_options("", {})
-    is_given = config.fine_tuning.init_from is not None  # and with it the network
+    is_given = config.fine_tuning.init_from != "none"  # and with it the network
     space = {}
     for name, value in DEFAULT_SPACE.items():
         section = option_places()[name][0]
-        if is_given and section == "architecture" and name != "dropout":
+        if name in (_OF_PRETRAINED if not is_given else _OF_NEW):
             continue
         if getattr(getattr(config, section), name) == getattr(getattr(plain, section), name):
             space[name] = _read(name, name, value)

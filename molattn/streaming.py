@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Union
 
 from rich.console import Console
 
+from molattn.artefact import is_packaged
 from molattn.chem.bulk import MoleculeReader
 from molattn.config import StreamConfig
 from molattn.errors import InputError, SmilesError, quoted
@@ -190,7 +191,7 @@ def open_with_model(
     """
     table = open_table(source)
     table.column(config.smiles_column, "--smiles-column")  # before a model is read
-    if not Path(model_folder).exists():  # before its name is looked for on a hub
+    if not is_packaged(model_folder) and not Path(model_folder).exists():  # no look at a hub
         raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
     return table, MolAttn.from_pretrained(model_folder)
 

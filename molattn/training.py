@@ -29,6 +29,7 @@ from molattn.leakage import Leakage, find_leakage
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import Beginning, Epoch, History
 from molattn.pretrained import (
+    NO_MODEL,
     Pretrained,
     check_same_model,
     pretrained_digest,
@@ -181,7 +182,8 @@ def train_model(
         "data": table.digest,
         "versions": {package: version(package) for package in _DECIDING_PACKAGES},
     }
-    pretrained = None if config.fine_tuning.init_from is None else Pretrained(config.fine_tuning)
+    name = config.fine_tuning.init_from
+    pretrained = None if name == NO_MODEL else Pretrained(config.fine_tuning)
     members = config.optimisation.members()
     places = [None] if folder is None else member_folders(folder, len(members))
     for place in places:

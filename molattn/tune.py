@@ -165,7 +165,7 @@ def _objective(trial: optuna.Trial, space: Space, chosen: Any, rows: _Rows) -> f
     except MolattnError as error:
         trial.set_user_attr(_ERROR, str(error))
         raise
-    return min(losses)
+    return losses[-1] if config.optimisation.keep == "last" else min(losses)
 
 
 def _chosen(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:

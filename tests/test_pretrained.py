@@ -201,14 +201,14 @@ def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(table, tmp_pat
 
 def test_the_command_takes_a_run_and_its_config_repeats_it(table, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    saved(tmp_path / "base" / "model")
+    saved(tmp_path / "mine" / "model")
     words = f"{table} --target-columns y --split-column part --epochs 1 --no-baselines".split()
-    words += "--bootstrap 0 --init-from base --freeze 1 --ensemble 2 --device cpu".split()
+    words += "--bootstrap 0 --init-from mine --freeze 1 --ensemble 2 --device cpu".split()
     assert main(["train", *words, "--output", "one"]) == 0
     assert "beginning with" in capsys.readouterr().out
     written = TrainConfig.from_dict(read_config_file(Path("one", "config.yaml")))
     assert written.architecture == replace(SMALL, dropout=ArchitectureConfig().dropout)
-    assert written.fine_tuning == FineTuningConfig(str(tmp_path / "base"), 1)
+    assert written.fine_tuning == FineTuningConfig(str(tmp_path / "mine"), 1)
     assert main(["train", "--config", "one/config.yaml", "--output", "two"]) == 0
     one, two = (Path(name, "model", WEIGHTS_FILE).read_bytes() for name in ("one", "two"))
     assert one == two
@@ -277,5 +277,25 @@ def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
 def test_options_that_cannot_be_are_refused(options, words):
     with pytest.raises(InputError, match=words):
         FineTuningConfig("model", **options)
-    with pytest.raises(InputError, match="with --init-from alone"):
-        FineTuningConfig(freeze="encoder")
+    with pytest.raises(InputError, match="got encoder without a model to begin with"):
+        FineTuningConfig("none", freeze="encoder")
+
+
+def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("molattn.artefact.PACKAGED", tmp_path)
+    plain = config_of(table, "auto")
+    assert with_pretrained_network(plain).fine_tuning.init_from == "none"  # there is no base
+    saved(tmp_path / "base")
+    found = with_pretrained_network(plain)
+    assert found.fine_tuning.init_from == "base"
+    assert found.architecture == replace(SMALL, dropout=ArchitectureConfig().dropout)
+    assert with_pretrained_network(found) == found
+    wider = replace(plain, architecture=ArchitectureConfig(width=24))
+    found = with_pretrained_network(wider)
+    assert (found.fine_tuning.init_from, found.architecture.width) == ("none", 24)
+    assert with_pretrained_network(plain, ["width"]).fine_tuning.init_from == "none"
+    assert with_pretrained_network(plain, ["dropout"]).fine_tuning.init_from == "base"
+    new = config_of(table, "none")
+    assert with_pretrained_network(new) == new
+    with pytest.raises(InputError, match="without a model to begin with"):
+        with_pretrained_network(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))

@@ -83,13 +83,11 @@ def train(
     if resume is not None and (output is not None or overwrite):
         raise InputError("--resume: names the folder already, expected no --output or --overwrite")
 
+    from molattn.pretrained import with_pretrained_network
     from molattn.run_folder import CONFIG_FILE, free_folder, run_folder, unfinished_run
 
     console = make_console()
-    if config.fine_tuning.init_from is not None:
-        from molattn.pretrained import with_pretrained_network
-
-        config = with_pretrained_network(config)
+    config = with_pretrained_network(config)
     if resume is not None:
         unfinished = unfinished_run(resume)
         if unfinished is None:

@@ -98,12 +98,8 @@ def tune(
     else:
         config = with_named_dataset(config, dataset, dataset_folder)
 
-    if config.fine_tuning.init_from is not None:
-        from molattn.pretrained import with_pretrained_network
-
-        config = with_pretrained_network(config)
-
     from molattn.config_file import write_config_file
+    from molattn.pretrained import with_pretrained_network
     from molattn.run_folder import CONFIG_FILE, free_folder, locked_folder
     from molattn.space import default_space, read_space, write_space
     from molattn.tune import BEST_FILE, STUDY_FILE, trials_table
@@ -113,7 +109,9 @@ def tune(
     name = f"{dataset.lower() if dataset else folder_name(config.file)}-study"
     folder = resume or output or free_folder(Path("runs") / name)
     given = space if resume is None else resume / _SPACE_FILE
-    searched = default_space(config) if given is None else read_space(given)
+    searched = None if given is None else read_space(given)
+    config = with_pretrained_network(config, searched or ())
+    searched = default_space(config) if searched is None else searched
     is_new = not folder.exists()
     if resume is None:
         _check_free(folder, STUDY_FILE, overwrite)

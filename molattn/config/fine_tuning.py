@@ -16,12 +16,13 @@ class FineTuningConfig:
     """What a training begins with.
 
     Args:
-        init_from: Model to begin with: a name, a run, a folder, or owner/model.
+        init_from: Model to begin with: a name, a run, a folder, owner/model, or none; auto is base,
+            if the network is as its own, else none.
         freeze: What of it stays; or so many blocks.
         pretrained_rate: Part of the learning rate for it.
     """
 
-    init_from: str | None = None
+    init_from: str = "auto"
     freeze: int | Freeze = "none"
     pretrained_rate: float = 1.0
 
@@ -36,6 +37,7 @@ class FineTuningConfig:
             lambda part: 0.0 <= part <= 1.0,
             "a number from 0 to 1",
         )
-        changed = (self.freeze, self.pretrained_rate) != ("none", 1.0)
-        if self.init_from is None and changed:
-            raise InputError("--freeze, --pretrained-rate: expected with --init-from alone")
+        if self.init_from == "none" and self.freeze != "none":
+            raise InputError(
+                f"--freeze: got {self.freeze} without a model to begin with, expected --init-from"
+            )

@@ -12,6 +12,7 @@ __all__ = ["LoopConfig", "OptimisationConfig"]
 Loss = Literal["mse", "mae", "huber"]
 Schedule = Literal["cosine", "linear", "constant"]
 Precision = Literal["fp32", "bf16"]
+Keep = Literal["best", "last"]
 Device = Literal["auto", "cpu", "gpu"]
 
 
@@ -21,7 +22,8 @@ class LoopConfig:
 
     Args:
         epochs: Most passes over the training rows.
-        patience: Epochs without progress that end the training.
+        keep: Weights to keep: of the epoch that validates best, or the last.
+        patience: Epochs without progress that end the training, if the best are kept.
         max_hours: Hours of training that end it.
         batch_size: Molecules in a batch.
         learning_rate: Highest, reached after the warm-up.
@@ -38,6 +40,7 @@ class LoopConfig:
     """
 
     epochs: int = 50
+    keep: Keep = "best"
     patience: int = 20
     max_hours: float | None = None
     batch_size: int = 32
@@ -64,7 +67,7 @@ class LoopConfig:
             check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
         check(self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number below 2**32", int)
         check(self, "checkpoint_steps", lambda n: n >= 0, "a whole number of at least 0", int)
-        choices = {"schedule": Schedule, "precision": Precision, "device": Device}
+        choices = {"keep": Keep, "schedule": Schedule, "precision": Precision, "device": Device}
         for name, kind in choices.items():
             check_choice(self, name, get_args(kind))
 
