@@ -12,6 +12,7 @@ from torch import Tensor
 from molattn.dataset import Molecules
 from molattn.graph import MoleculeBatch
 from molattn.model import MolAttn
+from molattn.molecule_numbers import number_type
 
 __all__ = ["Batches", "LabelledBatch", "LabelledBatches"]
 
@@ -102,9 +103,10 @@ class LabelledBatches(Batches):
     def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> LabelledBatch:
         """Return a batch; see :meth:`Batches.batch`."""
         molecules = self._molecules
+        types = ((molecules.weights, torch.float32), (molecules.features, number_type()))
         weights, features = (
-            None if values is None else torch.tensor(values[rows], dtype=torch.float32)
-            for values in (molecules.weights, molecules.features)
+            None if values is None else torch.tensor(values[rows], dtype=dtype)
+            for values, dtype in types
         )
         return LabelledBatch(
             self._model.collate([molecules.records[row] for row in rows]),

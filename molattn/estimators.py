@@ -301,7 +301,7 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         chances = self._predict(X)
         if len(self.classes_) == 2:
             return np.hstack([1.0 - chances, chances])
-        return chances / chances.sum(axis=1, keepdims=True)  # single precision sums to nearly 1
+        return chances
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the likeliest class of each molecule ``[n]``.

@@ -248,8 +248,8 @@ class MolAttn(
         parts = []
         with self._evaluating():
             for some, batch in self._batches(records, batch_size):
-                extra = None if given is None else given[some].to(self.feature_mean)
-                parts.append(self.unscale(self.member_outputs(batch, extra)).double().cpu())
+                extra = None if given is None else given[some].to(self._device)
+                parts.append(self.unscale(self.member_outputs(batch, extra).cpu().double()))
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
         found = torch.cat([nothing, *parts], dim=1).numpy()
         return found if members else self._calibrated_mean(found)

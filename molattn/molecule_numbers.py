@@ -12,16 +12,24 @@ from torch_geometric.data import Batch, Data
 from .graph import MoleculeBatch
 from .model_config import MolAttnConfig
 
-__all__ = ["CLIP", "given_numbers", "joined_numbers", "scaled_numbers"]
+__all__ = ["CLIP", "given_numbers", "joined_numbers", "number_type", "scaled_numbers"]
 
 CLIP = 5.0
 """Standard deviations from the training mean beyond which a calculated number is cut off."""
 
 
+def number_type() -> torch.dtype:
+    """Return how numbers of a table go to a model, which may be large beside their differences.
+
+    In double precision, until they are scaled; in single where the GPU, Apple's, has no other.
+    """
+    return torch.float32 if torch.backends.mps.is_available() else torch.float64
+
+
 def given_numbers(
     features: Optional[ArrayLike], rows: int, config: MolAttnConfig
 ) -> Optional[Tensor]:
-    """Check further numbers of molecules, and return them as ``float64``; None where none are.
+    """Check further numbers of molecules, and return them; None where none are.
 
     Args:
         features: ``[rows, len(config.features)]``, finite.
@@ -33,7 +41,7 @@ def given_numbers(
     """
     if features is None:
         return None
-    given = torch.as_tensor(np.asarray(features), dtype=torch.float64)
+    given = torch.as_tensor(np.asarray(features), dtype=number_type())
     expected = (rows, len(config.features))
     if given.shape != expected or not bool(given.isfinite().all()):
         raise ValueError(f"features: got {tuple(given.shape)}, expected finite numbers {expected}")
@@ -92,6 +100,9 @@ def _calculated(
 def scaled_numbers(numbers: Tensor, mean: Tensor, scale: Tensor, given: int) -> Tensor:
     """Scale numbers ``[n, F]``; an undefined one becomes the mean, 0.
 
+    It is computed in the wider type of the numbers and their scales, so that numbers which are
+    large beside their differences lose none of these, and returned in the type of the scales.
+
     Args:
         numbers: Of :func:`joined_numbers`.
         mean: Their means ``[F]``.
@@ -101,4 +112,4 @@ def scaled_numbers(numbers: Tensor, mean: Tensor, scale: Tensor, given: int) -> 
     """
     scaled = (numbers - mean) / scale
     calculated = scaled[:, given:].nan_to_num(nan=0.0).clamp(-CLIP, CLIP)
-    return torch.cat([scaled[:, :given], calculated], dim=-1)
+    return torch.cat([scaled[:, :given], calculated], dim=-1).to(mean.dtype)

@@ -41,13 +41,20 @@ def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
 def in_units(outputs: Tensor, tasks: Sequence[Task], mean: Tensor, scale: Tensor) -> Tensor:
     """Return regressions in the targets' own units, and classifications as probabilities.
 
+    Of outputs in double precision a probability near 1 is as fine as one near 0; in single it is 1
+    from logits of 17.
+
     Args:
         outputs: In scaled units and logits ``[..., num_outputs]``.
         tasks: What they predict.
         mean: Of each target ``[num_tasks]``.
         scale: Likewise.
+
+    Returns:
+        The same shape, type and device as the outputs.
     """
     parts = []
+    mean, scale = mean.to(outputs), scale.to(outputs)
     for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         some = outputs[..., part]
         if task.kind == "regression":

@@ -16,6 +16,7 @@ from torch import Tensor
 from molattn.chem import parse_smiles
 from molattn.graph import CompleteGraphs, MoleculeBatch
 from molattn.model import MolAttn
+from molattn.molecule_numbers import number_type
 from molattn.record import MoleculeRecord
 
 from .average import amounts
@@ -166,7 +167,10 @@ class Subject:
         return self.output.value(self.model(batch, self._given(count)))
 
     def _given(self, count: int) -> Optional[Tensor]:
-        return None if self.features is None else self._tensor(self.features).expand(count, -1)
+        if self.features is None:
+            return None
+        given = torch.as_tensor(self.features, dtype=number_type(), device=self.device)
+        return given.expand(count, -1)
 
     def batch(self) -> tuple[MoleculeBatch, Optional[Tensor]]:
         """The molecule as it is, as the model takes it, and its further numbers."""
