@@ -95,6 +95,17 @@ class TrainingMolecules:
             molecules = packed_fingerprints(map(parse_smiles, molecules))
         return self._search.nearest(molecules)
 
+    def have(self, smiles: Sequence[str]) -> list[bool]:
+        """Return for each molecule whether one of these has its fingerprint.
+
+        Chains that differ in length alone may share theirs, as may mirror images.
+
+        Raises:
+            SmilesError: A text that is not a molecule.
+        """
+        known = {row.tobytes() for row in self.fingerprints}
+        return [row.tobytes() in known for row in packed_fingerprints(map(parse_smiles, smiles))]
+
     @cached_property
     def _search(self) -> SimilaritySearch:
         return SimilaritySearch(self.fingerprints)

@@ -11,6 +11,7 @@ from molattn.chem.parse import parse_smiles
 from molattn.chem.similarity import nearest_similarity
 from molattn.chem.split import Split
 from molattn.dataset import TrainingTable
+from molattn.domain import TrainingMolecules
 
 __all__ = ["Leakage", "find_leakage"]
 
@@ -34,6 +35,9 @@ class Leakage:
         near_share: Part of the test molecules with such a similarity of at least 0.9.
         compared: Test and training molecules that were compared: at most 1,000 and 50,000, drawn
             at random.
+        pretrained_test: Test molecules with the fingerprint of a molecule that the model which
+            training begins with was trained on itself; None where it begins with none, or the
+            model does not know its molecules.
     """
 
     duplicates: int
@@ -44,6 +48,7 @@ class Leakage:
     median_similarity: float
     near_share: float
     compared: tuple[int, int]
+    pretrained_test: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types."""
@@ -64,6 +69,11 @@ class Leakage:
                 f"leakage: {self.shared_test} of {self.test_molecules} test molecules are training "
                 "or validation molecules too"
             )
+        if self.pretrained_test:
+            lines.append(
+                f"leakage: {self.pretrained_test} of {self.test_molecules} test molecules have the "
+                "fingerprints of molecules that the model of --init-from was trained on"
+            )
         lines.append(
             f"nearest training molecule of a test molecule: median similarity "
             f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%} of them"
@@ -71,13 +81,19 @@ class Leakage:
         return lines
 
 
-def find_leakage(table: TrainingTable, parts: Split, seed: int = 0) -> Leakage:
+def find_leakage(
+    table: TrainingTable,
+    parts: Split,
+    seed: int = 0,
+    pretrained: TrainingMolecules | None = None,
+) -> Leakage:
     """Compare the parts of a table.
 
     Args:
         table: The rows.
         parts: Their parts, a test among them.
         seed: Seed of what is compared where there is much.
+        pretrained: What the model that training begins with was trained on, where that is known.
     """
     groups = same_molecule(table.smiles)
     repeated = [group for group in groups if len(group) > 1]
@@ -103,6 +119,9 @@ def find_leakage(table: TrainingTable, parts: Split, seed: int = 0) -> Leakage:
         median_similarity=float(np.median(nearest)),
         near_share=float((nearest >= _NEAR).mean()),
         compared=(len(test), len(training)),
+        pretrained_test=None
+        if pretrained is None
+        else sum(pretrained.have([table.smiles[group[0]] for group in tested])),
     )
 
 

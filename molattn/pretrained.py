@@ -4,9 +4,16 @@ from collections.abc import Collection, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
-from molattn.artefact import find_model, is_packaged, model_digest, read_config
+from molattn.artefact import (
+    FINGERPRINTS_FILE,
+    find_model,
+    is_packaged,
+    model_digest,
+    read_config,
+)
 from molattn.chem.features import Featurizer
 from molattn.config import ArchitectureConfig, FineTuningConfig, TrainConfig
+from molattn.domain import TrainingMolecules
 from molattn.errors import InputError, quoted
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import Beginning
@@ -17,6 +24,7 @@ __all__ = [
     "Pretrained",
     "check_same_model",
     "pretrained_digest",
+    "pretrained_molecules",
     "with_pretrained_network",
 ]
 
@@ -159,6 +167,14 @@ def pretrained_digest(config: TrainConfig) -> str | None:
     """Return the SHA-256 of the model that a run begins with, or None if it begins with none."""
     name = config.fine_tuning.init_from
     return None if name == NO_MODEL else model_digest(find_model(name))
+
+
+def pretrained_molecules(config: TrainConfig) -> TrainingMolecules | None:
+    """Return what the model that a run begins with was trained on, or None if it does not know."""
+    if (name := config.fine_tuning.init_from) == NO_MODEL:
+        return None
+    path = find_model(name) / FINGERPRINTS_FILE
+    return TrainingMolecules.load(path) if path.is_file() else None
 
 
 def check_same_model(config: TrainConfig, former: str | None, folder: Path) -> None:

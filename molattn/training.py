@@ -33,6 +33,7 @@ from molattn.pretrained import (
     Pretrained,
     check_same_model,
     pretrained_digest,
+    pretrained_molecules,
     with_pretrained_network,
 )
 from molattn.reproducible import seeded, threads
@@ -102,7 +103,7 @@ def train(
     seed = config.optimisation.seed
     table = table or read_rows(config, console, frame)
     parts = part_rows(table, config.data, seed)
-    leakage = find_leakage(table, parts, seed)
+    leakage = find_leakage(table, parts, seed, pretrained_molecules(config))
     for line in (_sizes(parts), *leakage.lines()):
         _say(console, line)
     reading = time.perf_counter() - start

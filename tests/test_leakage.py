@@ -7,6 +7,7 @@ from molattn import leakage
 from molattn.chem import Featurizer, Split
 from molattn.config import DataConfig
 from molattn.dataset import read_training_table
+from molattn.domain import TrainingMolecules
 from molattn.leakage import find_leakage
 
 
@@ -46,6 +47,20 @@ def test_a_clean_split_has_one_line(tmp_path):
     assert (found.duplicates, found.conflicts, found.shared_test) == (0, 0, 0)
     (line,) = found.lines()
     assert "nearest training molecule" in line
+
+
+def test_what_the_first_model_has_seen_of_the_test_is_told(tmp_path):
+    table = read(tmp_path, ["C,1.5,1", "CCO,2,2", "CCN,3,3", "OCC,2,2", "CCS,4,4"])
+    parts = split([0], [1], [2, 3, 4])
+    seen = TrainingMolecules.from_smiles(["CCO", "SCC", "CCCl"])
+    found = find_leakage(table, parts, pretrained=seen)
+    assert (found.pretrained_test, found.test_molecules) == (2, 3)
+    assert found.to_dict()["pretrained_test"] == 2
+    assert any("2 of 3 test molecules have" in line for line in found.lines())
+    for none, count in ((None, None), (TrainingMolecules.from_smiles(["BrBr"]), 0)):
+        found = find_leakage(table, parts, pretrained=none)
+        assert found.pretrained_test == count
+        assert not any("--init-from" in line for line in found.lines())
 
 
 def test_rounding_is_no_conflict_and_another_class_is(tmp_path):

@@ -1,6 +1,8 @@
 """Trainings that begin with a trained model."""
 
+import copy
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from molattn.config_file import read_config_file
 from molattn.errors import InputError
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.pretrained import Pretrained, with_pretrained_network
+from molattn.run_folder import RESULT_FILE
 from molattn.task import Task
 from molattn.training import train
 
@@ -197,6 +200,22 @@ def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(table, tmp_pat
     saved(tmp_path / "model", seed=10)
     with pytest.raises(InputError, match=r"--init-from: the model .* has changed since"):
         train(config, folder=folder)
+
+
+def test_a_model_that_has_seen_the_test_is_told(table, pretrained, tmp_path, capsys):
+    once = replace(QUICK, epochs=1)
+    assert train(config_of(table, pretrained[1], optimisation=once)).leakage.pretrained_test is None
+    knows = copy.deepcopy(pretrained[0])
+    knows.calibrate(SMILES, np.zeros((3, 1)), ["CCO", "C" * 26 + "O", "BrBr"])
+    knows.save_pretrained(tmp_path / "model")
+    words = f"{table} --target-columns y --split-column part --epochs 1 --no-baselines".split()
+    words += f"--bootstrap 0 --init-from {tmp_path} --device cpu --output {tmp_path}/run".split()
+    assert main(["train", *words]) == 0
+    told = "4 of 4 test molecules have the fingerprints of molecules that the model of --init-from"
+    assert told in capsys.readouterr().out  # of chains all of one fingerprint
+    metrics = json.loads((tmp_path / "run" / RESULT_FILE).read_text())
+    assert metrics["leakage"]["pretrained_test"] == 4
+    assert told in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_the_command_takes_a_run_and_its_config_repeats_it(table, tmp_path, monkeypatch, capsys):
