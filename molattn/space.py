@@ -28,7 +28,7 @@ DEFAULT_SPACE: dict[str, Any] = {
     "heads": [4, 8, 16],
     "layers": {"low": 2, "high": 6},
     "dropout": {"low": 0.0, "high": 0.4},
-    "readout": ["mean", "sum", "attentional", "mean+max"],
+    "readout": ["attentional+variance_preserving", "mean", "attentional", "mean+max"],
     "gate": [False, True],
     "batch_size": [16, 32, 64, 128],
     "learning_rate": {"low": 1e-4, "high": 5e-3, "log": True},

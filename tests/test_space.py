@@ -70,11 +70,14 @@ def test_what_cannot_be_searched_is_named(tmp_path, text, words):
 
 
 def test_the_default_leaves_out_what_is_set():
-    plain = TrainConfig.from_options("", {})
-    assert list(default_space(plain)) == list(DEFAULT_SPACE)
+    def left_out(**options):
+        return {*DEFAULT_SPACE} - {*default_space(TrainConfig.from_options("", options))}
+
     assert DEFAULT_SPACE.keys() <= option_places().keys()
-    fixed = TrainConfig.from_options("", {"width": 32, "dropout": 0.0})
-    assert {*DEFAULT_SPACE} - {*default_space(fixed)} == {"width", "dropout"}
+    assert left_out(init_from="none") == {"pretrained_rate"}
+    assert left_out(init_from="none", dropout=0.0) == {"pretrained_rate", "dropout"}
+    # The network is that of the model that a run begins with.
+    assert left_out(init_from="base") == {"width", "heads", "layers", "readout", "gate"}
 
 
 def test_a_value_that_its_option_cannot_have_is_named():

@@ -81,7 +81,7 @@ def test_the_best_trains_again_to_the_same_loss(config, tmp_path):
     best = TrainConfig.from_dict(read_config_file(tmp_path / "best.yaml"))
     assert best == tuned.config
     (history,) = train(best).histories
-    assert min(epoch.validation_loss for epoch in history.epochs) == tuned.loss
+    assert history.epochs[history.best - 1].validation_loss == tuned.loss
     assert float(min(row["validation_loss"] for row in table(tmp_path))) == pytest.approx(
         tuned.loss, rel=1e-6
     )

@@ -45,7 +45,7 @@ class ArchitectureConfig:
     self_loops: bool = True
     dropout: float = 0.1
     attention_dropout: float = 0.0
-    readout: str = "mean"
+    readout: str = "attentional+variance_preserving"
     partner: Partner = "concat"
 
     def __post_init__(self) -> None:

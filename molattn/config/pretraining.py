@@ -52,7 +52,8 @@ class PretrainLoopConfig(LoopConfig):
     """How the network is pretrained."""
 
     epochs: int = 10
-    batch_size: int = 128
+    batch_size: int = 64
+    learning_rate: float = 2e-3
     warmup: float = 0.02
     checkpoint_steps: int = 1000
 
