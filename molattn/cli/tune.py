@@ -77,8 +77,8 @@ def tune(
             table; more --trials may be asked for.
         overwrite: Begin anew where a study is in --output.
         space: YAML file of the options to vary, each with a list of values, or with low, high and,
-            for steps in proportion, log: true; by default width, heads, layers, dropout, readout,
-            gate, batch size, learning rate and weight decay, but those that are set here.
+            for steps in proportion, log: true; by default the usual ones of the training and,
+            from scratch, of the network (docs/tune.md), but those that are set here.
         dataset: Set of MoleculeNet to download in place of DATA, such as ESOL, Lipo or Tox21.
         dataset_folder: Where such sets are kept, by default in the user's cache folder.
     """
