@@ -33,7 +33,6 @@ process, its start included; the scripts of scripts/peers predict in the same pr
 """
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -138,7 +137,7 @@ def compare(options: argparse.Namespace, results: Results) -> int:
 
 
 def _execute(runs: Sequence[Run], results: Results, options: argparse.Namespace) -> int:
-    commands, failed, left = Commands(), 0, len(runs)
+    failed, left = 0, len(runs)
 
     def once(run: Run) -> list[Result]:
         rows = [] if run.key in results.done() else run.execute(commands, options.keep)
@@ -146,27 +145,25 @@ def _execute(runs: Sequence[Run], results: Results, options: argparse.Namespace)
             results.add(rows)
         return rows
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     pool = ThreadPoolExecutor(options.jobs)
     try:
-        futures = {pool.submit(once, run): run for run in runs}
-        for future in as_completed(futures):
-            left -= 1
-            error = future.exception()
-            if isinstance(error, StoppedError | KeyboardInterrupt):
-                raise KeyboardInterrupt
-            failed += error is not None
-            if error is not None and not isinstance(error, CommandError | OSError):
-                raise error
-            text = _outcome(future.result()) if error is None else f"{error}"
-            print(f"{futures[future].key}: {text}; {left} left", flush=True)
+        with Commands() as commands:
+            futures = {pool.submit(once, run): run for run in runs}
+            for future in as_completed(futures):
+                left -= 1
+                error = future.exception()
+                if isinstance(error, StoppedError | KeyboardInterrupt):
+                    raise KeyboardInterrupt
+                failed += error is not None
+                if error is not None and not isinstance(error, CommandError | OSError):
+                    raise error
+                text = _outcome(future.result()) if error is None else f"{error}"
+                print(f"{futures[future].key}: {text}; {left} left", flush=True)
     except KeyboardInterrupt:
         print("stopped; what has ended is kept, the same command goes on", file=sys.stderr)
         return 130
     finally:
-        commands.stop()
         pool.shutdown(cancel_futures=True)
-        signal.signal(signal.SIGTERM, before)
     return 1 if failed else 0
 
 

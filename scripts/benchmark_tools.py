@@ -13,7 +13,7 @@ import gzip
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +39,8 @@ from molattn.task import Task
 _BINARY = {"bace", "bbbp"}
 _SCORES = {"regression": ("rmse", "RMSE"), "binary": ("roc_auc", "ROC-AUC")}
 _START_ROWS = 64
+
+Runner = Callable[[Sequence[str], Path], Cost]
 
 
 class Problem(NamedTuple):
@@ -146,9 +148,8 @@ def main() -> None:
     else:
         print("Chemprop is left out: no --chemprop\n")
     trained, predicted = [], []
-    run = Commands().run
-    with tempfile.TemporaryDirectory() as scratch:
-        place = Path(scratch)
+    with tempfile.TemporaryDirectory() as scratch, Commands() as commands:
+        place, run = Path(scratch), commands.run
         for name in arguments.data:
             problem = problem_of(name, place)
             for tool in tools:
@@ -159,7 +160,7 @@ def main() -> None:
                 run(tool.predict(folder, test, output), log)
                 trained.append(_training_row(problem, tool, cost, test_score(problem, output)))
                 if name == arguments.data[-1]:
-                    predicted.append(_prediction_row(tool, folder, place, arguments.molecules))
+                    predicted.append(_prediction_row(run, tool, folder, place, arguments.molecules))
     columns = ["data", "rows", "tool", "test score", "wall, s", "CPU, s", "memory, MB"]
     print_table(columns, trained)
     print()
@@ -181,11 +182,11 @@ def _training_row(problem: Problem, tool: Tool, cost: Cost, score: float) -> lis
     ]
 
 
-def _prediction_row(tool: Tool, folder: Path, place: Path, count: int) -> list[str]:
+def _prediction_row(run: Runner, tool: Tool, folder: Path, place: Path, count: int) -> list[str]:
     """Predict few and many, so that the rate is free of the start-up."""
     molecules = unlabelled(count)
     costs = [
-        Commands().run(
+        run(
             tool.predict(
                 folder,
                 write_smiles(place / f"{len(some)}.csv", some),

@@ -38,12 +38,23 @@ class StoppedError(CommandError):
 
 
 class Commands:
-    """Runs commands, from several threads if need be, and stops them all at once."""
+    """Runs commands, from several threads if need be, and stops them all at once.
+
+    They end with the ``with`` block that has them, which SIGTERM leaves as Ctrl-C does.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._live: set[int] = set()
         self._stopped = False
+
+    def __enter__(self) -> "Commands":
+        self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        signal.signal(signal.SIGTERM, self._before)
 
     def run(self, words: Sequence[str], log: Path) -> Cost:
         """Run a command on one thread and return what it took, its children included.
@@ -69,7 +80,7 @@ class Commands:
             self._live.add(process.pid)
         try:
             _, status, usage = os.wait4(process.pid, 0)
-        except BaseException:
+        except BaseException:  # Ctrl-C, with its number still among those to stop
             self.stop()
             raise
         finally:
