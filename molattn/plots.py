@@ -67,7 +67,7 @@ def learning_curve(histories: Sequence[History]) -> Figure:
         ):
             label = None if place else name
             axes.plot(epochs, losses, line, color=COLOURS[colour], label=label, marker=marker)
-        label = None if place else f"best epoch ({best})"
+        label = None if place else f"kept epoch ({best})"
         axes.axvline(history.best, color=COLOURS["grey"], linestyle=":", label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))

@@ -274,7 +274,7 @@ def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
         yield {
             "seed": run.config.optimisation.seed + place,
             "epochs": len(history.epochs),
-            "best_epoch": history.best,
+            "kept_epoch": history.best,
             "seconds": round(history.seconds, 3),
             **({} if own is None else {"test": own.tasks, "test_mean": own.mean}),
         }

@@ -17,7 +17,7 @@ from molattn.table import bundled_dataset
 from molattn.training import train
 
 SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
-QUICK = OptimisationConfig(epochs=2, batch_size=8, device="cpu")
+QUICK = OptimisationConfig(keep="best", epochs=2, batch_size=8, device="cpu")
 DATA = DataConfig(target_columns=("logS",), split_column="split")
 
 

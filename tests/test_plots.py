@@ -49,7 +49,7 @@ def test_the_learning_curve_shows_every_member_under_one_legend():
     legend = axes.get_legend()
     assert legend is not None
     words = [text.get_text() for text in legend.get_texts()]
-    assert words == ["training", "validation", "best epoch (1, 2)"]
+    assert words == ["training", "validation", "kept epoch (1, 2)"]
 
 
 def test_roc_and_pr_curves_are_drawn_for_each_class():

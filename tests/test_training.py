@@ -17,7 +17,9 @@ from molattn.training import train
 
 SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.2, readout="sum")
 # 27 training rows: 7 steps an epoch.
-QUICK = OptimisationConfig(epochs=5, batch_size=4, patience=5, device="cpu", learning_rate=0.01)
+QUICK = OptimisationConfig(
+    keep="best", epochs=5, batch_size=4, patience=5, device="cpu", learning_rate=0.01
+)
 DATA = DataConfig(target_columns=("logS",), split_column="split")
 
 

@@ -130,6 +130,6 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
     say(
         console,
-        f"best epoch {epochs}, {run.seconds:.0f} s"
+        f"weights of epoch {epochs}, {run.seconds:.0f} s"
         f"{f' (the forest: {forest:.0f} s)' if forest else ''}",
     )

@@ -24,7 +24,7 @@ class FineTuningConfig:
 
     init_from: str = "auto"
     freeze: int | Freeze = "none"
-    pretrained_rate: float = 1.0
+    pretrained_rate: float = 0.3
 
     def __post_init__(self) -> None:
         if isinstance(self.freeze, str):

@@ -39,8 +39,8 @@ class LoopConfig:
         tensorboard: Log for TensorBoard as well.
     """
 
-    epochs: int = 50
-    keep: Keep = "best"
+    epochs: int = 30
+    keep: Keep = "last"
     patience: int = 20
     max_hours: float | None = None
     batch_size: int = 32

@@ -5,7 +5,7 @@ from typing import Any
 
 from molattn.config.architecture import ArchitectureConfig
 from molattn.config.checks import check
-from molattn.config.optimisation import LoopConfig
+from molattn.config.optimisation import Keep, LoopConfig
 from molattn.config.sections import RunConfig
 from molattn.errors import InputError, quoted
 
@@ -52,6 +52,7 @@ class PretrainLoopConfig(LoopConfig):
     """How the network is pretrained."""
 
     epochs: int = 10
+    keep: Keep = "best"
     batch_size: int = 64
     learning_rate: float = 2e-3
     warmup: float = 0.02

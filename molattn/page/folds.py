@@ -36,7 +36,7 @@ def write_fold_page(config: TrainConfig, summary: Mapping[str, Any], path: Path)
         rounds=[
             {
                 **{name: fold[name] for name in _ROUND},
-                "best": ", ".join(str(member["best_epoch"]) for member in fold["members"]),
+                "best": ", ".join(str(member["kept_epoch"]) for member in fold["members"]),
                 "cells": [number(fold["test"][task.name].get(key)) for task, key, _ in shown],
             }
             for fold in folds

@@ -165,9 +165,10 @@ def _worst(
 
 def _learned(run: TrainingRun) -> str:
     epochs = [f"{history.best} of {len(history.epochs)}" for history in run.histories]
+    which = "the last" if run.config.optimisation.keep == "last" else "the one that validated best"
     if len(epochs) == 1:
-        return f"The model has the weights of epoch {epochs[0]}, which validated best."
-    return f"The members have the weights that validated best: of epoch {', '.join(epochs)}."
+        return f"The model has the weights of epoch {epochs[0]}, {which}."
+    return f"Each member has the weights of {which}: epoch {', '.join(epochs)}."
 
 
 def _split_words(run: TrainingRun) -> str:

@@ -43,7 +43,7 @@ def pretraining_metrics(run: PretrainingRun) -> dict[str, Any]:
         },
         "held_out": run.scores,
         "epochs": len(run.history.epochs),
-        "best_epoch": run.history.best,
+        "kept_epoch": run.history.best,
         "steps": run.history.steps,
         "training_hours": round(run.history.seconds / 3600.0, 4),
         "hours": round(run.seconds / 3600.0, 4),
@@ -102,8 +102,8 @@ def model_card(run: PretrainingRun) -> str:
         f"SHA-256 of the connectivities in order: {read['sha256']}",
         "",
         "## Training",
-        f"{figures['steps']} steps in {figures['epochs']} epochs (the best: "
-        f"{figures['best_epoch']}), {figures['training_hours']:.2f} hours, seed {figures['seed']}, "
+        f"{figures['steps']} steps in {figures['epochs']} epochs (kept: "
+        f"{figures['kept_epoch']}), {figures['training_hours']:.2f} hours, seed {figures['seed']}, "
         + ", ".join(f"{package} {number}" for package, number in run.versions.items())
         + f", on {run.config.optimisation.device} with {run.config.optimisation.threads} threads.",
         "",

@@ -142,7 +142,7 @@ def test_scores_and_counts_are_those_of_the_metrics(page, run):
     assert f"{low:.3f} to {high:.3f}" in page.text("small")
     assert "61 rows read, 60 used, 1 skipped" in shown
     assert f"test ({metrics['rows_test']} rows)" in page.text("th")
-    best = metrics["members"][0]["best_epoch"]
+    best = metrics["members"][0]["kept_epoch"]
     assert f"epoch {best} of 2" in page.text("figcaption")
     assert metrics["data_sha256"] in shown
     assert metrics["versions"]["rdkit"] in page.text("td")
