@@ -218,7 +218,8 @@ class MolAttn(
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
         """Lay molecules out as one batch."""
-        return collate(records, self_loops=self.config.architecture.self_loops)
+        loops, edge_codes = self.config.architecture.self_loops, self.config.edge_codes
+        return collate(records, self_loops=loops, edge_codes=edge_codes)
 
     @torch.inference_mode()
     def predict_records(

@@ -5,6 +5,9 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Optional, Union
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .chem import Featurizer
 from .chem.descriptors import DescriptorCalculator
 from .config import ArchitectureConfig
@@ -16,6 +19,8 @@ from .version import __version__
 __all__ = ["MolAttnConfig"]
 
 _FORMAT = 3
+# Options that came later: models without them are read with the defaults, which is what they had.
+_LATER = {"layer", "pairs", "distances", "edge_value"}
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,14 @@ class MolAttnConfig:
     def calculator(self) -> DescriptorCalculator:
         """What is calculated of each molecule."""
         return DescriptorCalculator(self.descriptors, self.morgan_counts)
+
+    @cached_property
+    def edge_codes(self) -> Optional[NDArray[np.bool_]]:
+        """Which joint codes make a pair an edge, ``bool [K]``; None = all of them."""
+        if self.architecture.pairs == "all":
+            return None
+        codes, seen = np.arange(self.featurizer.num_pair_codes), self.featurizer
+        return (codes == seen.self_code) | (codes >= seen.first_bond_code)
 
     @property
     def has_partner(self) -> bool:
@@ -147,9 +160,8 @@ class MolAttnConfig:
         expected = {"format", "molattn_version"} | {f.name for f in fields(cls)}
         _check_keys("model config", config, expected)
         options = config["architecture"]
-        _check_keys(
-            "model config, architecture", options, {f.name for f in fields(ArchitectureConfig)}
-        )
+        known = {f.name for f in fields(ArchitectureConfig)}
+        _check_keys("model config, architecture", options, known - (_LATER - set(options)))
         return cls(
             tasks=tuple(Task.from_dict(task) for task in config["tasks"]),
             architecture=ArchitectureConfig(**options),

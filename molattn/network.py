@@ -7,15 +7,16 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_dense_batch
 
+from .chem import Featurizer
 from .config import Freeze
 from .errors import InputError
 from .graph import CodedEdges, MoleculeBatch
 from .model_config import MolAttnConfig
-from .nn import EdgeAttentionConv
 from .nn.cross_attention import CrossAttention
-from .nn.embedding import CodeEmbedding, PairEmbedding
+from .nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from .nn.encoder import Encoder
 from .nn.readout import Readout
+from .nn.registry import find_layer
 
 __all__ = ["Network"]
 
@@ -36,25 +37,28 @@ class Network(nn.Module):
     def __init__(self, config: MolAttnConfig) -> None:
         super().__init__()
         net, seen = config.architecture, config.featurizer
+        layer = find_layer(net.layer)
         self.self_loops = net.self_loops
+        self.bonds_only = net.pairs == "bonds"
         self._frozen: list[nn.Module] = []
         self.atom_embedding = CodeEmbedding(seen.atom_sizes, net.width)
-        self.pair_embedding = PairEmbedding(
-            torch.tensor(seen.pair_table), seen.pair_sizes, net.edge_width
-        )
+        pairs = torch.tensor(seen.pair_table), seen.pair_sizes
+        seen_as = None if net.distances else _without_distances(seen)
+        if layer.edge_columns:
+            fixed = _distance_and_bond(seen)
+            self.pair_embedding = FixedPairEmbedding(*pairs, *fixed, seen_as=seen_as)
+        else:
+            self.pair_embedding = PairEmbedding(*pairs, net.edge_width, seen_as=seen_as)
 
         def make_conv() -> nn.Module:
-            return EdgeAttentionConv(
+            return layer.make(
                 net.width,
                 net.width,
                 net.heads,
-                edge_dim=net.edge_width,
-                score=net.score,
-                combine=net.combine,
-                gate=net.gate,
-                update_edges=net.update_edges,
+                edge_dim=self.pair_width,
                 dropout=net.attention_dropout,
                 root_weight=False,  # the residual branch carries the receiver itself
+                **net.layer_options,
             )
 
         self.encoder = Encoder(make_conv, net.layers, net.width, dropout=net.dropout)
@@ -86,6 +90,11 @@ class Network(nn.Module):
         return self.encoder.norm.normalized_shape[0]
 
     @property
+    def pair_width(self) -> int:
+        """Width of what the encoder reads of a pair."""
+        return self.pair_embedding.vectors.size(1)
+
+    @property
     def molecule_width(self) -> int:
         """Width of what :meth:`encode` gives."""
         return self.readout.out_channels * self.molecules
@@ -111,10 +120,12 @@ class Network(nn.Module):
 
         Args:
             batch: From :meth:`molattn.MolAttn.collate`, or a PyG ``Data`` or ``Batch`` of
-                :func:`molattn.from_smiles` (made with ``self_loops`` as in the config).
+                :func:`molattn.from_smiles` (made with ``self_loops`` as in the config). With
+                ``pairs="bonds"`` its other pairs are left out; they need not be there.
 
         Raises:
-            ValueError: A graph that does not have all pairs of atoms.
+            ValueError: A graph that does not have all pairs of atoms, or a batch with more of them
+                than the config has.
         """
         x, index = self.encode_atoms(batch)
         count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
@@ -146,17 +157,43 @@ class Network(nn.Module):
         x = self.atom_embedding(batch.x)
         if isinstance(batch, MoleculeBatch):
             graph = batch.edge_index
+            if self.bonds_only and graph.kept is None:
+                raise ValueError(
+                    "batch: got edges between all atoms, expected bonds alone, as MolAttn.collate "
+                    "makes with pairs='bonds'"
+                )
             if batch.edge_attr.is_floating_point():
                 edges = self.pair_embedding(batch.edge_attr)
             else:
                 table = self.pair_embedding(batch.pair_codes)
                 edges = CodedEdges(batch.edge_attr.long(), table)
             return graph.rows_to_nodes(self.encoder(x, graph, edges)), graph.batch
-        x = self.encoder(x, batch.edge_index, self.pair_embedding(batch.edge_attr))
+        edge_index, codes = self.edges(batch.edge_index, batch.edge_attr)
+        x = self.encoder(x, edge_index, self.pair_embedding(codes))
         index = x.new_zeros(x.size(0), dtype=torch.long)
         index = index if batch.batch is None else batch.batch
-        self._check_pairs(batch.edge_index, index)
+        self._check_pairs(edge_index, index)
         return x, index
+
+    def edges(
+        self, edge_index: Optional[Tensor], codes: Optional[Tensor]
+    ) -> tuple[Optional[Tensor], Optional[Tensor]]:
+        """Take the edges that the network reads from all those of a PyG graph.
+
+        Args:
+            edge_index: Pairs of atoms, ``int64 [2, E]``.
+            codes: Of each, joint ``[E]`` or of each component ``[E, P]``. Where they are amounts of
+                codes, which may lie between a bond and none, all edges stay.
+
+        Returns:
+            Both, less what is left out.
+        """
+        if not self.bonds_only or edge_index is None or codes is None or codes.is_floating_point():
+            return edge_index, codes
+        bond = (self.pair_embedding.table[codes.long()] if codes.dim() == 1 else codes)[:, 0]
+        kept = (bond > 0) | (edge_index[0] == edge_index[1])
+        # Where nothing is left out, the very tensor: who records weights knows the graph by it.
+        return (edge_index, codes) if kept.all() else (edge_index[:, kept], codes[kept])
 
     def freeze(self, what: Union[int, Freeze]) -> None:
         """Keep some weights as they are; what is frozen leaves out dropout in training too.
@@ -199,9 +236,41 @@ class Network(nn.Module):
             return
         loops = self.self_loops
         sizes = torch.bincount(index)
+        if self.bonds_only:
+            got, expected = int((edge_index[0] == edge_index[1]).sum()), len(index) * loops
+            if got != expected:
+                raise ValueError(
+                    f"edge_index: got {got} self loops, expected {expected}, as "
+                    f"molattn.from_smiles(..., self_loops={loops}) makes"
+                )
+            return
         expected = int((sizes * (sizes if loops else sizes - 1)).sum())
         if edge_index.size(1) != expected:
             raise ValueError(
                 f"edge_index: got {edge_index.size(1)} edges, expected {expected}: all ordered "
                 f"pairs of each molecule, as molattn.from_smiles(..., self_loops={loops}) makes"
             )
+
+
+def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:
+    """What each component code of a pair adds to its distance and bond, and what it is added to.
+
+    The distance is in bonds; in another fragment an atom is one farther than the farthest. The bond
+    is 1 for bonded pairs and an atom with itself.
+
+    Returns:
+        ``[sum(pair_sizes), 2]`` and ``[2]``.
+    """
+    bonds, distances = featurizer.pair_sizes[0], featurizer.pair_sizes[-1]
+    values = torch.zeros(sum(featurizer.pair_sizes), 2)
+    values[1:bonds, 1] = 1.0
+    values[-distances:, 0] = torch.arange(distances) - (distances - 1.0)
+    values[-distances, 1] = 1.0
+    return values, torch.tensor([distances - 1.0, 0.0])
+
+
+def _without_distances(featurizer: Featurizer) -> Tensor:
+    """Read every distance of more than a bond as that of another fragment, the last."""
+    codes = torch.arange(sum(featurizer.pair_sizes))
+    codes[-featurizer.pair_sizes[-1] + min(2, featurizer.max_distance) :] = codes[-1].clone()
+    return codes

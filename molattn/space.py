@@ -99,7 +99,7 @@ Space = Mapping[str, Choice | Range]
 
 
 def default_space(config: TrainConfig) -> Space:
-    """Return the default search space, less the options that a run has set otherwise.
+    """Return the default search space, less options that a run has set or its layer does not take.
 
     Raises:
         InputError: If nothing is left to vary.
@@ -110,6 +110,8 @@ def default_space(config: TrainConfig) -> Space:
     for name, value in DEFAULT_SPACE.items():
         section = option_places()[name][0]
         if name in (_OF_PRETRAINED if not is_given else _OF_NEW):
+            continue
+        if name in config.architecture.unused:
             continue
         if getattr(getattr(config, section), name) == getattr(getattr(plain, section), name):
             space[name] = _read(name, name, value)

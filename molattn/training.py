@@ -263,7 +263,8 @@ def _check_same(
 ) -> None:
     """Refuse to go on with a training of other options or data."""
     former = read_checkpoint(path)[ABOUT]
-    for option, was, now in changed_options(former["config"], about["config"]):
+    begun = TrainConfig.from_dict(former["config"]).to_dict()  # with options that came later
+    for option, was, now in changed_options(begun, about["config"]):
         raise InputError(
             f"{option}: got {quoted(now)}, but the unfinished run in {path.parent} has "
             f"{quoted(was)}; expected the same, or a new run"

@@ -123,6 +123,19 @@ def test_a_folder_that_is_missing_is_named(tmp_path):
         MolAttn.from_pretrained(tmp_path / "nowhere")
 
 
+def test_a_model_that_was_saved_before_an_option_has_its_default(folder):
+    expected = MolAttn.from_pretrained(folder)
+
+    def without_later_ones(config):
+        for name in ("layer", "pairs", "distances", "edge_value"):
+            del config["architecture"][name]
+
+    change_config(folder, without_later_ones)
+    found = MolAttn.from_pretrained(folder)
+    assert found.config == expected.config
+    assert np.array_equal(found.predict(["CCO"]), expected.predict(["CCO"]))
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

@@ -78,6 +78,8 @@ def test_the_default_leaves_out_what_is_set():
     assert left_out(init_from="none", dropout=0.0) == {"pretrained_rate", "dropout"}
     # The network is that of the model that a run begins with.
     assert left_out(init_from="base") == {"width", "heads", "layers", "readout", "gate"}
+    assert left_out(init_from="none", layer="mat") == {"pretrained_rate", "gate"}
+    assert left_out(init_from="none", layer="graph_network") == {"pretrained_rate"}
 
 
 def test_a_value_that_its_option_cannot_have_is_named():

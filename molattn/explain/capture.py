@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from molattn.graph import MoleculeBatch
 from molattn.model import MolAttn
+from molattn.nn.gate import HeadGate
 
 from .output import Output
 
@@ -90,8 +91,9 @@ def _hook(conv: nn.Module, graph: Any, recorded: Recorded) -> Iterator[Any]:
 
     yield conv.register_forward_pre_hook(ask, with_kwargs=True)
     yield conv.register_forward_hook(take, with_kwargs=True)
-    if isinstance(conv.head_gate, nn.Module):
-        yield conv.head_gate.register_forward_hook(take_gate)
+    for part in conv.modules():
+        if isinstance(part, HeadGate):
+            yield part.register_forward_hook(take_gate)
 
 
 @torch.inference_mode()

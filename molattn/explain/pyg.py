@@ -1,6 +1,6 @@
 """A model as PyG's explainers take one."""
 
-from typing import Optional
+from typing import Optional, cast
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,7 @@ from torch_geometric.data import Batch, Data
 
 from molattn.model import MolAttn
 from molattn.molecules import from_smiles
+from molattn.network import Network
 
 from .average import amounts
 from .output import find_output
@@ -87,6 +88,8 @@ def graph_of(model: MolAttn, smiles: str) -> Data:
     featurizer = model.config.featurizer
     loops = model.config.architecture.self_loops
     data = from_smiles(smiles, self_loops=loops, featurizer=featurizer)
+    net = cast(Network, model.nets[0])
+    data.edge_index, data.edge_attr = net.edges(data["edge_index"], data["edge_attr"])
     data.x = torch.from_numpy(amounts(data["x"].numpy(), featurizer.atom_sizes))
     data.edge_attr = torch.from_numpy(amounts(data["edge_attr"].numpy(), featurizer.pair_sizes))
     return data

@@ -150,14 +150,16 @@ class Subject:
             pairs: Amounts of pair codes ``[B, n, n, T]``.
         """
         count = len(atoms)
-        graphs = CompleteGraphs(
-            [self.num_atoms] * count, self_loops=self.model.config.architecture.self_loops
-        )
         whole = self.model.collate([self.record]).to(self.device)
+        one = whole.edge_index
+        graphs = CompleteGraphs([self.num_atoms] * count, self_loops=one.self_loops)
+        graphs = graphs.to(self.device)
+        if one.kept is not None:
+            graphs = graphs.with_edges(one.kept.repeat(count))
         batch = replace(
             whole,
             x=atoms.flatten(0, 1),
-            edge_index=graphs.to(self.device),
+            edge_index=graphs,
             edge_attr=pairs.flatten(0, 2),
             numbers=None if whole.numbers is None else whole.numbers.expand(count, -1),
             partner_index=None

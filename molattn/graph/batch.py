@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..record import MoleculeRecord
@@ -59,13 +60,19 @@ class MoleculeBatch:
         return MoleculeBatch(**{name: move(part) for name, part in parts.items()})
 
 
-def collate(records: Sequence[MoleculeRecord], *, self_loops: bool = True) -> MoleculeBatch:
+def collate(
+    records: Sequence[MoleculeRecord],
+    *,
+    self_loops: bool = True,
+    edge_codes: Optional[NDArray[np.bool_]] = None,
+) -> MoleculeBatch:
     """Lay molecules out as one batch.
 
     Args:
         records: At least one molecule, all made by the same featurizer. A second molecule that is
             the same object in several records is laid out once.
         self_loops: Whether an atom is a neighbour of itself.
+        edge_codes: Which joint codes make a pair an edge, ``bool [K]``; None = all of them.
 
     Raises:
         ValueError: No molecule, records whose atoms have different numbers of columns, or some with
@@ -88,21 +95,25 @@ def collate(records: Sequence[MoleculeRecord], *, self_loops: bool = True) -> Mo
         if not self_loops:
             np.fill_diagonal(block, _NO_EDGE)
     counts = np.bincount(pairs, minlength=_NO_EDGE + 1)
-    present = np.flatnonzero(counts[:_NO_EDGE]).astype(np.uint8)
+    counts = counts[:_NO_EDGE] if edge_codes is None else counts[: len(edge_codes)] * edge_codes
+    present = np.flatnonzero(counts).astype(np.uint8)
     place = np.full(_NO_EDGE + 1, len(present), dtype=np.uint8)
     place[present] = np.arange(len(present))
+    places = torch.from_numpy(place[pairs])
+    if edge_codes is not None:
+        graphs = graphs.with_edges(places < len(present))
     numbers = _of_all(records, "numbers")
     seconds = _of_all(records, "partner")
     partners = partner_index = None
     if seconds:
         distinct = {id(second): second for second in seconds}
         order = {key: place for place, key in enumerate(distinct)}
-        partners = collate(list(distinct.values()), self_loops=self_loops)
+        partners = collate(list(distinct.values()), self_loops=self_loops, edge_codes=edge_codes)
         partner_index = torch.tensor([order[id(second)] for second in seconds])
     return MoleculeBatch(
         torch.from_numpy(x),
         graphs,
-        torch.from_numpy(place[pairs]),
+        places,
         torch.from_numpy(present),
         torch.from_numpy(np.stack(numbers)) if numbers else None,
         partners,

@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.utils import scatter
 
 from .blocks import plan_blocks
 
@@ -62,6 +63,8 @@ class CompleteGraphs:
       the layers take them. What padding holds is of no account as long as it is finite: no real
       node reads it.
 
+    With :meth:`with_edges` only some pairs are edges, in the same layout.
+
     Args:
         sizes: Number of nodes of each graph.
         self_loops: Whether a node is a neighbour of itself.
@@ -85,6 +88,7 @@ class CompleteGraphs:
             raise ValueError(f"sizes: got {min(self.sizes)}, expected numbers of nodes >= 0")
         self.self_loops = self_loops
         self.checked_codes: Optional[Tensor] = None  # the last codes found to fit this layout
+        self.kept: Optional[Tensor] = None  # see with_edges, bool [P]; None = all pairs
         count = np.asarray(self.sizes, dtype=np.int64)
         order = np.argsort(count, kind="stable")
         self._width = np.zeros_like(count)  # padded size of each graph's block
@@ -161,6 +165,24 @@ class CompleteGraphs:
             )
         return graphs, order
 
+    def with_edges(self, kept: Tensor) -> "CompleteGraphs":
+        """The same layout in which only some pairs are edges.
+
+        Args:
+            kept: Which pair rows are, ``bool [num_pairs]``; of padding, and of a node with itself
+                where there are no self loops, it may say anything.
+
+        Raises:
+            ValueError: Another shape or type.
+        """
+        if kept.shape != (self.num_pairs,) or kept.dtype != torch.bool:
+            raise ValueError(
+                f"kept: got {kept.dtype} {list(kept.shape)}, expected torch.bool [{self.num_pairs}]"
+            )
+        fewer = self._map(lambda t: t)
+        fewer.kept = kept
+        return fewer
+
     @property
     def num_graphs(self) -> int:
         """Number of graphs."""
@@ -174,6 +196,8 @@ class CompleteGraphs:
     @property
     def num_edges(self) -> int:
         """Number of edges, without padding."""
+        if self.kept is not None:
+            return self.edge_row.numel()
         return sum(n * n if self.self_loops else n * (n - 1) for n in self.sizes)
 
     @property
@@ -230,7 +254,11 @@ class CompleteGraphs:
             graph, receiver, sender = graph[keep], receiver[keep], sender[keep]
         index = np.stack([first[graph] + sender, first[graph] + receiver])
         row = self._pair_start[graph] + receiver * self._width[graph] + sender
-        return torch.from_numpy(index).to(self.device), torch.from_numpy(row).to(self.device)
+        edges = torch.from_numpy(index).to(self.device), torch.from_numpy(row).to(self.device)
+        if self.kept is None:
+            return edges
+        kept = self.kept[edges[1]]
+        return edges[0][:, kept], edges[1][kept]
 
     @property
     def edge_index(self) -> Tensor:
@@ -268,6 +296,8 @@ class CompleteGraphs:
             mask = node.unsqueeze(-1) & node.unsqueeze(-2)
             if not self.self_loops:
                 mask = mask & ~torch.eye(block.nodes, dtype=torch.bool, device=mask.device)
+            if self.kept is not None:
+                mask = mask & block.pairs(self.kept)
             masks.append(mask)
         return tuple(masks)
 
@@ -282,6 +312,9 @@ class CompleteGraphs:
     @torch.inference_mode(False)
     def lonely_rows(self) -> tuple[Optional[Tensor], ...]:
         """For each block, which nodes have no neighbours: ``bool [B, N]``; None if none has."""
+        if self.kept is not None:
+            rows = zip(self.blocks, self.pair_masks, strict=True)
+            return tuple(~mask.any(dim=-1) & b.rows(self.row_mask) for b, mask in rows)
         if self.self_loops or 1 not in self.sizes:
             return (None,) * len(self.blocks)
         alone = torch.tensor(self.sizes, device=self.device) == 1
@@ -302,6 +335,9 @@ class CompleteGraphs:
 
     def neighbour_max(self, rows: Tensor) -> Tensor:
         """Maximum over each row's neighbours, ``[num_rows, F]``; 0 where there are none."""
+        if self.kept is not None:
+            sender, receiver = self.node_row[self.edge_index]
+            return scatter(rows[sender], receiver, dim_size=len(rows), reduce="max")
         lowest = torch.finfo(rows.dtype).min
         parts = []
         for block in self.blocks:

@@ -17,7 +17,10 @@ from .linear import Linear
 
 
 class EdgeProjection(NamedTuple):
-    """Weights of edge features in keys and values; None where a layer has none."""
+    """Weights of edge features in keys and values; None where a layer has none.
+
+    A layer with those of values has those of keys.
+    """
 
     key: Optional[Linear]
     value: Optional[Linear]
@@ -157,11 +160,12 @@ class AttentionConv(MessagePassing):
         return_messages: bool,
     ) -> Attended:
         terms = None
-        if edges.attr is not None and projection.key is not None and projection.value is not None:
+        if edges.attr is not None and projection.key is not None:
+            value_of = projection.value
             terms = EdgeTerms(
                 edges.attr,
                 self._split(projection.key, self.query_channels),
-                self._split(projection.value, self.head_channels),
+                None if value_of is None else self._split(value_of, self.head_channels),
             )
         return dense_attention(
             edges.index,
@@ -189,10 +193,11 @@ class AttentionConv(MessagePassing):
         return_messages: bool,
     ) -> Attended:
         edge_key = edge_value = None
-        if edges.attr is not None and projection.key is not None and projection.value is not None:
+        if edges.attr is not None and projection.key is not None:
             edge_key = self._split(projection.key, self.query_channels)(edges.features)
             edge_key = self.head_score.key(edge_key)
-            edge_value = self._split(projection.value, self.head_channels)(edges.features)
+            if projection.value is not None:
+                edge_value = self._split(projection.value, self.head_channels)(edges.features)
         query = query * self.head_score.scale
         size = (key.size(0), query.size(0))
         alpha = self.edge_updater(edges.index, query=query, key=key, edge_key=edge_key, size=size)

@@ -60,25 +60,27 @@ class EdgeTerms(NamedTuple):
     Args:
         attr: Features of each pair row, ``[P, D]``, or codes of them.
         key: Their linear map into the keys, ``[M, D]`` to ``[M, H, C]``.
-        value: Their linear map into the values, ``[M, D]`` to ``[M, H, C]``.
+        value: Their linear map into the values, ``[M, D]`` to ``[M, H, C]``; None = they are no
+            part of these.
     """
 
     attr: Union[Tensor, CodedEdges]
     key: Callable[[Tensor], Tensor]
-    value: Callable[[Tensor], Tensor]
+    value: Optional[Callable[[Tensor], Tensor]]
 
     @property
     def features(self) -> Tensor:
         """Features of each pair row, ``[P, D]``."""
         return self.attr.dense() if isinstance(self.attr, CodedEdges) else self.attr
 
-    def basis(self) -> tuple[Tensor, Tensor, Tensor]:
+    def basis(self) -> tuple[Tensor, Tensor, Optional[Tensor]]:
         """Edges, and what each of their codes or features adds to keys and values."""
         if isinstance(self.attr, CodedEdges):
-            table = self.attr.padded_table
-            return self.attr.codes, self.key(table), self.value(table)
-        units = torch.eye(self.attr.size(-1), dtype=self.attr.dtype, device=self.attr.device)
-        return self.attr, self.key(units), self.value(units)
+            edges, units = self.attr.codes, self.attr.padded_table
+        else:
+            edges = self.attr
+            units = torch.eye(edges.size(-1), dtype=edges.dtype, device=edges.device)
+        return edges, self.key(units), None if self.value is None else self.value(units)
 
 
 class Prior(NamedTuple):
@@ -202,7 +204,7 @@ def _plain(
         applied = F.dropout(alpha, dropout) if dropout > 0 else alpha
         outs.append((applied @ v).transpose(1, 2).flatten(0, 1))
         by_receiver = applied.transpose(1, 2)  # [B, N, H, S]
-        if attr is not None:
+        if attr is not None and value_basis is not None:
             pooled.append((by_receiver @ block.pairs(attr)).flatten(0, 1))
         if return_alpha:
             alphas.append(alpha.permute(0, 2, 3, 1).flatten(0, 2))

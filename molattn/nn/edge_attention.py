@@ -51,6 +51,8 @@ class EdgeAttentionConv(AttentionConv):
         combine: How heads come together: ``linear``, ``concat``, ``mean``, ``max`` or
             ``weighted``; see :class:`molattn.nn.heads.HeadCombine`.
         gate: Gate each head by its receiver and the receiver's senders.
+        edge_value: Whether edges are part of the value too; if not (:math:`W_{ve} = 0`), they take
+            part in the score alone, as in GATv2.
         update_edges: Also return :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, ``edge_dim``
             wide (the heads are concatenated where ``combine`` is ``linear``).
         dropout: Probability with which a weight is dropped in training.
@@ -89,6 +91,7 @@ class EdgeAttentionConv(AttentionConv):
         temperature: float = 1.0,
         combine: str = "linear",
         gate: bool = False,
+        edge_value: bool = True,
         update_edges: bool = False,
         dropout: float = 0.0,
         root_weight: bool = True,
@@ -119,7 +122,7 @@ class EdgeAttentionConv(AttentionConv):
         self.lin_key = Linear(source, width, bias=bias)
         self.lin_value = Linear(source, width, bias=bias)
         self.lin_edge_key = optional_linear(edge_dim, width)
-        self.lin_edge_value = optional_linear(edge_dim, width)
+        self.lin_edge_value = optional_linear(edge_dim if edge_value else None, width)
         self.lin_global_query = optional_linear(global_dim, width)
         self.lin_global_key = optional_linear(global_dim, width)
         self.lin_global_value = optional_linear(global_dim, width)

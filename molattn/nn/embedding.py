@@ -1,12 +1,13 @@
 """Integer codes to vectors."""
 
 from collections.abc import Sequence
+from typing import Optional
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["CodeEmbedding", "PairEmbedding"]
+__all__ = ["CodeEmbedding", "FixedPairEmbedding", "PairEmbedding"]
 
 
 class CodeEmbedding(nn.Module):
@@ -48,14 +49,20 @@ class CodeEmbedding(nn.Module):
         """Draw the vectors anew, so that their sum has unit variance."""
         nn.init.normal_(self.weight, std=len(self.sizes) ** -0.5)
 
+    @property
+    def vectors(self) -> Tensor:
+        """The vector of each code, column after column, ``[sum(sizes), channels]``."""
+        return self.weight
+
     def forward(self, codes: Tensor) -> Tensor:
         """Embed rows of codes, or of amounts."""
+        weight = self.vectors
         if codes.is_floating_point():
-            if codes.dim() != 2 or codes.size(1) != len(self.weight):
+            if codes.dim() != 2 or codes.size(1) != len(weight):
                 raise ValueError(
-                    f"amounts: got shape {list(codes.shape)}, expected [*, {len(self.weight)}]"
+                    f"amounts: got shape {list(codes.shape)}, expected [*, {len(weight)}]"
                 )
-            return codes @ self.weight
+            return codes @ weight
         if codes.dim() != 2 or codes.size(1) != len(self.sizes):
             raise ValueError(
                 f"codes: got shape {list(codes.shape)}, expected [*, {len(self.sizes)}]"
@@ -69,7 +76,7 @@ class CodeEmbedding(nn.Module):
                         f"codes: got {most} in column {column}, expected 0 to {size - 1}; were "
                         "they made by another featurizer?"
                     )
-        return F.embedding_bag(codes.long() + self.offsets, self.weight, mode="sum")
+        return F.embedding_bag(codes.long() + self.offsets, weight, mode="sum")
 
 
 class PairEmbedding(CodeEmbedding):
@@ -79,6 +86,8 @@ class PairEmbedding(CodeEmbedding):
         table: Component codes of each joint code, ``[K, P]``.
         sizes: Number of codes of each component.
         channels: Width of the vectors.
+        seen_as: Which code each component code is read as, ``int64 [sum(sizes)]``, places in the
+            order of columns; None = each as itself.
 
     Shapes:
         - **input**: joint codes ``[E]``, component codes ``[E, P]``, or amounts of every component
@@ -87,11 +96,67 @@ class PairEmbedding(CodeEmbedding):
     """
 
     table: Tensor
+    seen_as: Optional[Tensor]
 
-    def __init__(self, table: Tensor, sizes: Sequence[int], channels: int) -> None:
+    def __init__(
+        self,
+        table: Tensor,
+        sizes: Sequence[int],
+        channels: int,
+        *,
+        seen_as: Optional[Tensor] = None,
+    ) -> None:
         super().__init__(sizes, channels)
         self.register_buffer("table", table.long(), persistent=False)
+        self.register_buffer("seen_as", seen_as, persistent=False)
+
+    @property
+    def blank(self) -> Tensor:
+        """What a pair without any code is, ``[channels]``."""
+        return self.weight.new_zeros(self.weight.size(1))
+
+    @property
+    def vectors(self) -> Tensor:
+        """The vector that each code is read as, ``[sum(sizes), channels]``."""
+        return self.weight if self.seen_as is None else self.weight[self.seen_as]
 
     def forward(self, codes: Tensor) -> Tensor:
         """Embed joint codes ``[E]``, or rows of component codes or amounts."""
         return super().forward(self.table[codes.long()] if codes.dim() == 1 else codes)
+
+
+class FixedPairEmbedding(PairEmbedding):
+    """Numbers for each kind of atom pair that are given, not learned.
+
+    Args:
+        table: As for :class:`PairEmbedding`.
+        sizes: Likewise.
+        values: What each component code adds, ``[sum(sizes), channels]``.
+        blank: What it is added to, ``[channels]``.
+        seen_as: As for :class:`PairEmbedding`.
+    """
+
+    base: Tensor
+
+    def __init__(
+        self,
+        table: Tensor,
+        sizes: Sequence[int],
+        values: Tensor,
+        blank: Tensor,
+        *,
+        seen_as: Optional[Tensor] = None,
+    ) -> None:
+        super().__init__(table, sizes, values.size(1), seen_as=seen_as)
+        del self.weight  # no parameter, and no part of a saved model
+        self.register_buffer("weight", values, persistent=False)
+        self.register_buffer("base", blank, persistent=False)
+
+    @property
+    def blank(self) -> Tensor:
+        """What a pair without any code is, ``[channels]``."""
+        return self.base
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Numbers of joint codes ``[E]``, or of rows of component codes or amounts."""
+        return self.base + super().forward(codes)

@@ -45,6 +45,7 @@ class GaANConv(AttentionConv):
             each divided by :math:`\sqrt{d_a}`, :math:`x_i` does not enter the gate, and the gate
             is off unless asked for.
         gate: Whether heads are gated; None = as the variant has it.
+        edge_value: Whether edge features enter the value too; if not, the key alone.
         dropout: Probability with which a weight is dropped in training.
         bias: Give the linear maps of nodes a bias.
 
@@ -76,6 +77,7 @@ class GaANConv(AttentionConv):
         gate_channels: int = 64,
         variant: str = "paper",
         gate: Optional[bool] = None,
+        edge_value: bool = True,
         dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
@@ -105,7 +107,9 @@ class GaANConv(AttentionConv):
         self.lin_key = Linear(source, heads * self.query_channels, bias=bias)
         self.lin_value = Linear(source, heads * head_channels, bias=bias)
         self.lin_edge_key = optional_linear(edge_dim, heads * self.query_channels)
-        self.lin_edge_value = optional_linear(edge_dim, heads * head_channels)
+        self.lin_edge_value = optional_linear(
+            edge_dim if edge_value else None, heads * head_channels
+        )
         self.head_gate = (
             HeadGate((source, target), heads, gate_channels, root=variant == "paper")
             if self.gate

@@ -75,6 +75,7 @@ class GraphNetwork(MessagePassing):
         temperature: See there.
         combine: See there.
         gate: See there.
+        edge_value: See there.
         dropout: See there.
 
     Shapes:
@@ -119,6 +120,7 @@ class GraphNetwork(MessagePassing):
         temperature: float = 1.0,
         combine: str = "linear",
         gate: bool = False,
+        edge_value: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__(node_dim=0)
@@ -172,6 +174,7 @@ class GraphNetwork(MessagePassing):
                 temperature=temperature,
                 combine=combine,
                 gate=gate,
+                edge_value=edge_value,
                 update_edges=update_edges,
                 dropout=dropout,
                 root_weight=False,

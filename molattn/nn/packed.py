@@ -53,18 +53,21 @@ def packed_attention(
         edges: :math:`f`: features of each pair row, ``[P, M]``; or codes ``int64 [P]``, for which
             :math:`f` is 1 at the code and 0 elsewhere, ``M - 1`` where the pair is no edge.
         edge_key: :math:`K`, ``[M, H, C]``; with codes, its last row is zero.
-        edge_value: :math:`V`, ``[M, H, V]``; with codes, its last row is zero.
+        edge_value: :math:`V`, ``[M, H, V]``; with codes, its last row is zero. None = 0.
         scale: :math:`c`.
         dropout: Probability with which a weight is dropped.
 
     Raises:
-        ValueError: Some of ``edges``, ``edge_key`` and ``edge_value`` without the others.
+        ValueError: One of ``edges`` and ``edge_key`` without the other, or ``edge_value`` alone.
 
     Returns:
         ``[R, H, V]``; 0 for nodes without neighbours, anything finite in padding.
     """
-    if len({edges is None, edge_key is None, edge_value is None}) != 1:
-        raise ValueError("edges, edge_key, edge_value: got some, expected all of them or none")
+    if (edges is None) != (edge_key is None) or (edges is None and edge_value is not None):
+        raise ValueError(
+            "edges, edge_key: got one without the other, expected both (with or without "
+            "edge_value) or none of the three"
+        )
     inputs = (query, key, value, edges, edge_key, edge_value)
     return _Packed.apply(graph, *inputs, scale, dropout)  # pyright: ignore[reportReturnType]
 
@@ -146,7 +149,7 @@ class _Packed(torch.autograd.Function):
             (u,) = upstream.heads(block)
             (least,) = shift.heads(block)
             # A pair has one code: shifting the codes, of which there are few, shifts the pairs.
-            shifted = pairs.coded and ctx.dropout == 0
+            shifted = pairs.coded and into_value is not None and ctx.dropout == 0
             slopes = None
             if into_value is None:
                 grad = torch.bmm(u, v.mT)
@@ -165,15 +168,17 @@ class _Packed(torch.autograd.Function):
             torch.baddbmm(nothing, grad, k, beta=0, alpha=scale, out=room[0])
             torch.baddbmm(nothing, grad.mT, q, beta=0, alpha=scale, out=room[1])
             torch.bmm(applied.mT, u, out=room[2])
-            if into_key is not None and grad_key is not None and grad_value is not None:
+            if grad_value is not None:
+                grad_value.baddbmm_(next(saved).mT, pairs.by_node(u))
+            if into_key is not None and grad_key is not None:
                 of_scores = pairs.pool(grad, into_key.size(1))
                 pairs.by_node(room[0]).baddbmm_(of_scores, into_key)
                 grad_key.baddbmm_(of_scores.mT, pairs.by_node(q), alpha=scale)
-                grad_value.baddbmm_(next(saved).mT, pairs.by_node(u))
-                if grad_edges is not None and slopes is not None:
+                if grad_edges is not None:
                     scores = pairs.by_node(q) @ into_key.mT
                     part = pairs.by_pair(grad) @ pairs.by_row(scores)
-                    part += pairs.by_pair(applied) @ pairs.by_row(slopes)
+                    if slopes is not None:
+                        part += pairs.by_pair(applied) @ pairs.by_row(slopes)
                     block.pairs(grad_edges).copy_(part)
             grad_nodes.put(block, room)
         grads = (None if t is None else t.transpose(0, 1) for t in (grad_key, grad_value))

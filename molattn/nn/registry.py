@@ -1,5 +1,6 @@
 """Every attention layer, what it supports, and one way to make any of them by name."""
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
@@ -11,14 +12,6 @@ from .graph_network import GraphNetwork
 from .mat import MATConv
 
 __all__ = ["LAYERS", "Layer", "find_layer", "table"]
-
-# Options that not every layer has, and the field of Layer that says which do.
-_SWITCHES = {
-    "update_edges": "edge_updates",
-    "global_dim": "graph_features",
-    "update_global": "graph_updates",
-    "gate": "gates",
-}
 
 
 @dataclass(frozen=True)
@@ -56,6 +49,10 @@ class Layer:
     bipartite: bool = True
     complete_graphs: bool = True
 
+    def has(self, option: str) -> bool:
+        """Whether :meth:`make` takes an option of this name."""
+        return option in inspect.signature(self.conv).parameters
+
     def make(
         self,
         in_channels: Union[int, tuple[int, int]],
@@ -78,12 +75,12 @@ class Layer:
         Raises:
             ValueError: An option that the layer does not support.
         """
-        for option, support in _SWITCHES.items():
-            if option not in options or getattr(self, support):
+        for option in [name for name in options if not self.has(name)]:
+            able = [other.conv.__name__ for other in LAYERS.values() if other.has(option)]
+            if not able:  # as the class says itself
                 continue
             value = options.pop(option)
             if value is not None and value is not False:
-                able = [o.conv.__name__ for o in LAYERS.values() if getattr(o, support)]
                 raise ValueError(
                     f"{option}: got {value!r} for {self.conv.__name__}, which has no such option; "
                     f"expected one of {', '.join(able)}"

@@ -60,9 +60,12 @@ class PretrainingObjective(Objective):
         super().__init__()
         self.model = model
         net, seen = self.network, model.config.featurizer
-        edge_width = model.config.architecture.edge_width
         self.hidden_atom = nn.Parameter(torch.zeros(net.atom_width))
-        self.hidden_pair = nn.Parameter(torch.zeros(edge_width))
+        pairs = net.pair_embedding
+        # Of a layer that reads fixed quantities, not learned: none are known.
+        self.hidden_pair = nn.Parameter(
+            pairs.blank.clone(), requires_grad=pairs.weight.requires_grad
+        )
         self.counts = _head(net.molecule_width, net.atom_width, NUM_COUNTS)
         last = cast(nn.Linear, self.counts[-1])
         with torch.no_grad():
@@ -95,13 +98,14 @@ class PretrainingObjective(Objective):
         x = net.atom_embedding(molecules.x)
         unknown = self.hidden_atom.to(x.dtype).expand(len(batch.atoms), -1)
         x = x.index_copy(0, batch.atoms, unknown)
+        hidden = batch.pairs.flatten()
+        if graph.kept is not None:  # all hidden pairs are alike: bonded or not, they are edges
+            graph = graph.with_edges(graph.kept.index_fill(0, hidden, True))
         # A last row for hidden pairs; what is no edge has the code behind the last.
         known = net.pair_embedding(molecules.pair_codes)
         table = torch.cat([known, self.hidden_pair.to(known.dtype).unsqueeze(0)])
         codes, last = molecules.edge_attr.long(), len(known)
-        codes = torch.where(codes == last, last + 1, codes).index_fill(
-            0, batch.pairs.flatten(), last
-        )
+        codes = torch.where(codes == last, last + 1, codes).index_fill(0, hidden, last)
         rows = net.encoder(x, graph, CodedEdges(codes, table))
         nodes = graph.rows_to_nodes(rows)
         whole = net.readout(nodes, graph.batch, graph.num_graphs)[batch.whole]

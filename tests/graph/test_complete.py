@@ -61,9 +61,40 @@ def test_pair_rows_hold_their_sender_and_receiver(sizes, self_loops):
     assert torch.equal(by_receiver, graphs.edge_index[1])
 
 
+def some_edges(graphs, seed):
+    """The same layout with a third of the edges."""
+    return graphs.with_edges(
+        torch.from_numpy(np.random.default_rng(seed).random(graphs.num_pairs) < 1 / 3)
+    )
+
+
 @given(sizes=SIZES, self_loops=st.booleans(), seed=st.integers(0, 99))
-def test_neighbour_pools_equal_loops(sizes, self_loops, seed):
+def test_some_edges_are_those_that_were_kept(sizes, self_loops, seed):
+    whole = CompleteGraphs(sizes, self_loops=self_loops)
+    graphs = some_edges(whole, seed)
+    kept = whole.pairs_to_edges(graphs.kept)
+    assert torch.equal(graphs.edge_index, whole.edge_index[:, kept])
+    assert torch.equal(graphs.edge_row, whole.edge_row[kept])
+    assert graphs.num_edges == int(kept.sum())
+    assert torch.equal(graphs.is_edge, whole.is_edge & graphs.kept)
+    degree = torch.zeros(graphs.num_nodes).index_add(
+        0, graphs.edge_index[1], torch.ones(graphs.num_edges)
+    )
+    lonely = torch.cat([part.flatten() for part in graphs.lonely_rows]) if any(sizes) else degree
+    expected = graphs.nodes_to_rows(degree == 0)
+    assert torch.equal(lonely.bool(), expected)
+    assert torch.equal(graphs.to("cpu").is_edge, graphs.is_edge)
+    assert whole.kept is None  # and is what it was
+    assert torch.equal(whole.edge_index, loop_edges(sizes, self_loops))
+    with pytest.raises(ValueError, match=r"kept: got torch\.int64 \[3\], expected torch\.bool"):
+        whole.with_edges(torch.zeros(3, dtype=torch.long))
+
+
+@pytest.mark.parametrize("some", [False, True])
+@given(sizes=SIZES, self_loops=st.booleans(), seed=st.integers(0, 99))
+def test_neighbour_pools_equal_loops(some, sizes, self_loops, seed):
     graphs = CompleteGraphs(sizes, self_loops=self_loops)
+    graphs = some_edges(graphs, seed) if some else graphs
     generator = torch.Generator().manual_seed(seed)
     x = torch.randint(-3, 4, (graphs.num_nodes, 2), generator=generator).double()
     most, mean = torch.zeros_like(x), torch.zeros_like(x)
@@ -78,10 +109,12 @@ def test_neighbour_pools_equal_loops(sizes, self_loops, seed):
     torch.testing.assert_close(graphs.rows_to_nodes(graphs.neighbour_mean(rows)), mean)
 
 
+@pytest.mark.parametrize("some", [False, True])
 @given(sizes=SIZES, self_loops=st.booleans(), seed=st.integers(0, 99))
-def test_gradients_of_neighbour_pools_are_those_of_an_edge_list(sizes, self_loops, seed):
+def test_gradients_of_neighbour_pools_are_those_of_an_edge_list(some, sizes, self_loops, seed):
     """Also where several neighbours share the maximum."""
     graphs = CompleteGraphs([*sizes, 2], self_loops=self_loops)
+    graphs = some_edges(graphs, seed) if some else graphs
     generator = torch.Generator().manual_seed(seed)
     # Never 0, where torch's own gradient of a scattered maximum counts the initial value as a tie.
     x = torch.randint(-1, 2, (graphs.num_nodes, 2), generator=generator).double() + 0.5

@@ -90,14 +90,14 @@ def test_equals_gatv2_conv_with_its_key_as_value():
     x, edge_index, e = random_graph()
     theirs = GATv2Conv(4, 3, heads=2, edge_dim=3, add_self_loops=False).double()
     ours = EdgeAttentionConv(
-        4, 6, 2, edge_dim=3, score="gatv2", combine="concat", root_weight=False
+        4, 6, 2, edge_dim=3, score="gatv2", combine="concat", edge_value=False, root_weight=False
     ).double()
+    assert ours.lin_edge_value is None
     with torch.no_grad():
         ours.lin_query.load_state_dict(theirs.lin_r.state_dict())
         ours.lin_key.load_state_dict(theirs.lin_l.state_dict())
         ours.lin_value.load_state_dict(theirs.lin_l.state_dict())
         ours.lin_edge_key.load_state_dict(theirs.lin_edge.state_dict())
-        ours.lin_edge_value.weight.zero_()
         ours.head_score.vector.copy_(theirs.att.squeeze(0))
         ours.bias.copy_(theirs.bias.normal_())
     expected, (_, their_alpha) = theirs(x, edge_index, e, return_attention_weights=True)
@@ -146,7 +146,9 @@ def numpy_layer(conv, x, edge_index, e, u, batch):
         query = split(linear("lin_query", x[r]) + linear("lin_global_query", u[batch[r]]))
         key = linear("lin_key", x[s]) + linear("lin_edge_key", e[k])
         key = split(key + linear("lin_global_key", u[batch[s]]))
-        value = linear("lin_value", x[s]) + linear("lin_edge_value", e[k])
+        value = linear("lin_value", x[s])
+        if conv.lin_edge_value is not None:
+            value = value + linear("lin_edge_value", e[k])
         values[k] = split(value + linear("lin_global_value", u[batch[s]]))
         logits[k] = [rate(query[h], key[h], h) for h in range(heads)]
     out = np.zeros((nodes, conv.out_channels))
@@ -174,15 +176,15 @@ def numpy_layer(conv, x, edge_index, e, u, batch):
 
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("combine", COMBINES)
-@pytest.mark.parametrize("gate", [False, True])
-def test_is_its_equations(score, combine, gate):
+@pytest.mark.parametrize("gate, edge_value", [(False, True), (True, True), (True, False)])
+def test_is_its_equations(score, combine, gate, edge_value):
     x, edge_index, e = random_graph()
     u, batch = torch.randn(2, 5, dtype=DOUBLE), torch.tensor([0, 0, 0, 1, 1, 1, 1])
     edge_index = edge_index[:, batch[edge_index[0]] == batch[edge_index[1]]]
     e = e[: edge_index.size(1)]
     conv = EdgeAttentionConv(
         4, 6, 2, edge_dim=3, global_dim=5, score=score, combine=combine, gate=gate,
-        update_edges=True, temperature=0.7,
+        edge_value=edge_value, update_edges=True, temperature=0.7,
     ).double()  # fmt: skip
     torch.nn.init.normal_(conv.bias)
     out, new_edges, (_, alpha) = conv(x, edge_index, e, u, batch, return_attention_weights=True)

@@ -26,10 +26,16 @@ def code_edges(graphs, num_codes, table):
     sizes=SIZES,
     self_loops=st.booleans(),
     edges=st.sampled_from(["none", "features", "codes"]),
+    edge_value=st.booleans(),
+    some=st.booleans(),
     temperature=st.sampled_from([0.5, 1.0]),
 )
-def test_equals_the_edge_list_in_values_and_gradients(sizes, self_loops, edges, temperature):
+def test_equals_the_edge_list_in_values_and_gradients(
+    sizes, self_loops, edges, edge_value, some, temperature
+):
     graphs = CompleteGraphs(sizes, self_loops=self_loops)
+    if some:  # and nodes without neighbours
+        graphs = graphs.with_edges(torch.rand(graphs.num_pairs) < 0.4)
     x = torch.randn(graphs.num_nodes, 4, dtype=DOUBLE, requires_grad=True)
     leaf = row_edges = list_edges = None
     if edges == "features":
@@ -39,7 +45,13 @@ def test_equals_the_edge_list_in_values_and_gradients(sizes, self_loops, edges, 
         leaf = torch.randn(5, 3, dtype=DOUBLE, requires_grad=True)
         row_edges, list_edges = code_edges(graphs, 5, leaf)
     conv = EdgeAttentionConv(
-        4, 4, 2, edge_dim=None if leaf is None else 3, temperature=temperature
+        4,
+        4,
+        2,
+        edge_dim=None if leaf is None else 3,
+        edge_value=edge_value,
+        gate=some,
+        temperature=temperature,
     ).double()
     listed = conv(x, graphs.edge_index, list_edges)
     rows = conv(graphs.nodes_to_rows(x), graphs, row_edges)
@@ -56,8 +68,9 @@ def test_equals_the_edge_list_in_values_and_gradients(sizes, self_loops, edges, 
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("edge_value", [True, False])
 @pytest.mark.parametrize("edges", ["none", "features", "codes"])
-def test_gradients_are_right(edges):
+def test_gradients_are_right(edges, edge_value):
     graphs = CompleteGraphs([3, 1, 2], self_loops=False)  # padding and a lonely node
 
     def leaf(*shape):
@@ -77,9 +90,24 @@ def test_gradients_are_right(edges):
         if edges == "codes":  # the row of pairs that are no edges is a constant
             blank = torch.nn.functional.pad
             key, value = (blank(t, (0, 0, 0, 0, 0, 1)) for t in (key, value))
+        if not edge_value and edges != "none":
+            return packed_attention(graphs, *rest, key)[graphs.row_mask]
         return packed_attention(graphs, *rest, key, value)[graphs.row_mask]
 
     assert torch.autograd.gradcheck(run, inputs)
+
+
+def test_edges_of_some_but_not_all_are_refused():
+    graphs = CompleteGraphs([2])
+    x, basis = torch.randn(2, 1, 3), torch.randn(4, 1, 3)
+    for given_edges in (
+        {"edges": torch.randn(4, 4)},
+        {"edge_key": basis},
+        {"edge_value": basis},
+        {"edges": torch.randn(4, 4), "edge_value": basis},
+    ):
+        with pytest.raises(ValueError, match="edges, edge_key: got one without the other"):
+            packed_attention(graphs, x, x, x, **given_edges)
 
 
 def test_padding_neither_reads_nor_is_read():
@@ -110,7 +138,8 @@ def test_dropout_drops_weights_and_keeps_the_mean():
     assert float((applied == 0).float().mean()) == pytest.approx(0.25, abs=0.03)
 
 
-def test_gradients_go_through_the_very_weights_that_dropout_kept():
+@pytest.mark.parametrize("edge_value", [True, False])
+def test_gradients_go_through_the_very_weights_that_dropout_kept(edge_value):
     graphs = CompleteGraphs([3, 4])
     inputs = [torch.randn(graphs.num_rows, 2, 3, dtype=DOUBLE, requires_grad=True) for _ in "qkv"]
     codes = code_edges(graphs, 4, torch.zeros(4, 1))[0].codes
@@ -119,6 +148,7 @@ def test_gradients_go_through_the_very_weights_that_dropout_kept():
     def run(q, k, v, key, value):
         torch.manual_seed(1)
         key, value = (torch.nn.functional.pad(t, (0, 0, 0, 0, 0, 1)) for t in (key, value))
+        value = value if edge_value else None
         return packed_attention(graphs, q, k, v, codes, key, value, dropout=0.4)[graphs.row_mask]
 
     assert torch.autograd.gradcheck(run, (*inputs, *basis))
@@ -162,14 +192,23 @@ def test_keeps_one_tensor_of_pairs_and_heads():
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("temperature", [0.0, 0.7, math.inf])
 @pytest.mark.parametrize("update_edges", [False, True])
-@pytest.mark.parametrize("coded", [False, True])
-def test_every_score_and_temperature_equals_the_edge_list(score, temperature, update_edges, coded):
+@pytest.mark.parametrize("coded, edge_value", [(False, True), (True, True), (True, False)])
+def test_every_score_and_temperature_equals_the_edge_list(
+    score, temperature, update_edges, coded, edge_value
+):
     graphs = CompleteGraphs([2, 1, 4], self_loops=False)
     x = torch.randn(graphs.num_nodes, 4, dtype=DOUBLE, requires_grad=True)
     table = torch.randn(5, 3, dtype=DOUBLE, requires_grad=True)
     codes, e = code_edges(graphs, 5, table)
     conv = EdgeAttentionConv(
-        4, 4, 2, edge_dim=3, score=score, temperature=temperature, update_edges=update_edges
+        4,
+        4,
+        2,
+        edge_dim=3,
+        score=score,
+        temperature=temperature,
+        edge_value=edge_value,
+        update_edges=update_edges,
     ).double()
     listed = conv(x, graphs.edge_index, e)
     pairs = codes if coded else graphs.edges_to_pairs(e)

@@ -45,7 +45,15 @@ def test_what_a_layer_is_said_to_support_is_what_its_signature_has(name):
 def test_switches_that_are_off_may_be_named_for_any_layer():
     for layer in LAYERS.values():
         conv = layer.make(
-            4, 8, 2, edge_dim=2, update_edges=False, global_dim=None, update_global=False
+            4,
+            8,
+            2,
+            edge_dim=2,
+            update_edges=False,
+            global_dim=None,
+            update_global=False,
+            root_weight=False,
+            edge_value=False,
         )
         assert type(conv) is layer.conv
 
@@ -57,6 +65,11 @@ def test_switches_that_are_off_may_be_named_for_any_layer():
         (
             lambda: find_layer("gaan").make(4, 8, update_edges=True),
             "update_edges: got True for GaANConv, which has no such option; expected one of "
+            "EdgeAttentionConv, GraphNetwork",
+        ),
+        (
+            lambda: find_layer("mat").make(4, 8, edge_dim=2, score="gatv2"),
+            "score: got 'gatv2' for MATConv, which has no such option; expected one of "
             "EdgeAttentionConv, GraphNetwork",
         ),
         (

@@ -20,11 +20,15 @@ from molattn.pretraining.scaling import count_scaling, descriptor_scaling
 from .conftest import SMALL
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["loops", "no_loops"])
+@pytest.fixture(
+    scope="module",
+    params=[{}, {"self_loops": False}, {"pairs": "bonds"}],
+    ids=["loops", "no_loops", "bonds"],
+)
 def objective(request, store):
     rows = np.arange(len(store))
     scaling = descriptor_scaling(store, rows)
-    model = MolAttn(MolAttnConfig(scaling.names, replace(SMALL, self_loops=request.param)))
+    model = MolAttn(MolAttnConfig(scaling.names, replace(SMALL, **request.param)))
     means, variances = count_scaling(store, rows)
     batch = batches(model, store, masked=1.0).batch(rows, (0, 0))
     entropies = code_entropies(batch, model.config.featurizer.atom_sizes)
