@@ -14,7 +14,7 @@ from molattn.config import TrainConfig
 from molattn.config_file import write_config_file
 from molattn.dataset import TrainingTable
 from molattn.page import MODELS, write_fold_page
-from molattn.pretrained import check_same_model
+from molattn.pretrained import check_same_model, with_pretrained_network
 from molattn.report import score_run, write_run
 from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, has_checkpoint, run_folder
 from molattn.table import open_table, write_table
@@ -83,7 +83,7 @@ def cross_validate(
         InputError: If the table cannot be used so, or has changed since a round was finished.
         MolattnError: If training diverges.
     """
-    todo = rounds(config)
+    todo = rounds(with_pretrained_network(config))
     rows = read_rows(config, console)
     done = []
     for number, one in enumerate(todo, start=1):

@@ -234,7 +234,8 @@ def _write_trials(path: Path, study: optuna.Study, space: Space) -> None:
 
 
 def _loss(trial: FrozenTrial) -> float:
-    return min(trial.intermediate_values.values())
+    given = trial.value  # none of a trial that was not finished
+    return min(trial.intermediate_values.values()) if given is None else given
 
 
 def _told(trial: FrozenTrial) -> str:
