@@ -1,8 +1,10 @@
 """Every error a user can meet: what was got, what was expected, and where."""
 
+from collections.abc import Iterable
+
 from molattn.reasons import ReasonCode
 
-__all__ = ["InputError", "MolattnError", "SmilesError", "quoted"]
+__all__ = ["InputError", "MolattnError", "SmilesError", "check_one_of", "quoted"]
 
 _QUOTE_LIMIT = 80
 
@@ -32,6 +34,17 @@ class SmilesError(InputError):
 
     def __reduce__(self) -> tuple[type["SmilesError"], tuple[object, ReasonCode, str]]:
         return type(self), (self.smiles, self.code, self.reason)
+
+
+def check_one_of(name: str, value: object, choices: Iterable[str]) -> None:
+    """Refuse a value that is none of the choices.
+
+    Raises:
+        InputError: Says what was got under that name, and the choices.
+    """
+    choices = tuple(choices)
+    if value not in choices:
+        raise InputError(f"{name}: got {quoted(value)}, expected one of {', '.join(choices)}")
 
 
 def quoted(text: object) -> str:

@@ -205,8 +205,8 @@ def _parity(axes: Axes, target: Array, prediction: Array, label: str, scores: Sc
     margin = 0.05 * (values.max() - values.min()) or 1.0
     limits = (values.min() - margin, values.max() + margin)
     axes.set(xlim=limits, ylim=limits, aspect="equal")
-    axes.set_xlabel(f"measured {_plain(label)}")
-    axes.set_ylabel(f"predicted {_plain(label)}")
+    axes.set_xlabel(f"measured {plain(label)}")
+    axes.set_ylabel(f"predicted {plain(label)}")
     rmse, mae, r2 = (_figure(scores, key) for key in ("rmse", "mae", "r2"))
     axes.set_title(f"RMSE {rmse}   MAE {mae}   R² {r2}   n = {scores['count']}", fontsize=10)
 
@@ -217,7 +217,7 @@ def _roc(axes: Axes, task: Task, guess: Array, truth: Array, scores: Scores) -> 
     for (label, chances, is_class), style in zip(curves, _styles(), strict=False):
         wrong, found, _ = roc_curve(is_class, chances)
         axes.plot(wrong, found, label=label, **style)
-    name, score, count = _plain(target_label(task)), _figure(scores, "roc_auc"), scores["count"]
+    name, score, count = plain(target_label(task)), _figure(scores, "roc_auc"), scores["count"]
     axes.set_title(f"{name}   ROC-AUC {score}   n = {count}", fontsize=10)
     _unit_square(axes, "false positive rate", "true positive rate")
     _legend_or_reason(axes, bool(curves))
@@ -229,7 +229,7 @@ def _precision_recall(axes: Axes, task: Task, guess: Array, truth: Array, scores
         precision, recall, _ = precision_recall_curve(is_class, chances)
         axes.plot(recall, precision, label=label, drawstyle="steps-post", **style)
         axes.axhline(is_class.mean(), color=style["color"], linewidth=0.8, linestyle=":")
-    name, score = _plain(target_label(task)), _figure(scores, "pr_auc")
+    name, score = plain(target_label(task)), _figure(scores, "pr_auc")
     axes.set_title(f"{name}   PR-AUC {score}", fontsize=10)
     _unit_square(axes, "recall", "precision (dotted: by chance)")
     _legend_or_reason(axes, bool(curves))
@@ -252,7 +252,7 @@ def _curves(task: Task, guess: Array, truth: Array) -> list[tuple[str, Array, ND
         is_class = truth == label
         if is_class.any() and not is_class.all():
             chances = guess[:, 0 if task.kind == "binary" else label]
-            curves.append((_plain(task.classes[label]), chances, is_class))
+            curves.append((plain(task.classes[label]), chances, is_class))
     return curves[:_MOST_CURVES]
 
 
@@ -282,8 +282,8 @@ def _calibration(
     )
     below.set_ylabel("share")
     title = f"{target_label(task)}   ECE {_figure(scores, 'ece')}   n = {scores['count']}"
-    axes.set_title(_plain(title), fontsize=10)
-    below.set_xlabel(_plain(what))
+    axes.set_title(plain(title), fontsize=10)
+    below.set_xlabel(plain(what))
 
 
 def _legend_or_reason(axes: Axes, has_curves: bool) -> None:
@@ -293,8 +293,9 @@ def _legend_or_reason(axes: Axes, has_curves: bool) -> None:
         axes.text(0.5, 0.5, "one class only", ha="center", va="center", color=COLOURS["grey"])
 
 
-def _plain(text: str) -> str:
-    return text.replace("$", r"\$")  # no mathematics in a column's name
+def plain(text: str) -> str:
+    """Return a text of the table as matplotlib shows it: with no mathematics between dollars."""
+    return text.replace("$", r"\$")
 
 
 def _figure(scores: Scores, key: str) -> str:

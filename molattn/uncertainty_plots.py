@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from molattn.plots import COLOURS, target_label
+from molattn.plots import COLOURS, plain, target_label
 from molattn.task import Task, output_slices
 
 __all__ = ["coverage_plot", "similarity_plot"]
@@ -33,7 +33,7 @@ def coverage_plot(tasks: Sequence[Task], uncertainty: Mapping[str, Mapping[str, 
     for task, colour in zip(numbers, _CURVES, strict=False):
         given = uncertainty[task.name]
         levels = [float(level) for level in given["coverage_at"]]
-        label = f"{_plain(task.name)} (n = {given['count']})"
+        label = f"{plain(task.name)} (n = {given['count']})"
         inside = [*given["coverage_at"].values()]
         axes.plot(levels, inside, color=colour, marker="o", markersize=4, label=label)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
@@ -73,10 +73,6 @@ def similarity_plot(
         if means:
             axes.plot(*zip(*means, strict=True), color=COLOURS["vermillion"], marker="o")
         axes.set(xlim=(-0.02, 1.02), xlabel="similarity to the nearest training molecule")
-        axes.set_ylabel(f"absolute error of {_plain(target_label(task))}")
+        axes.set_ylabel(f"absolute error of {plain(target_label(task))}")
         axes.set_title(f"line: mean of each fifth   n = {len(errors)}", fontsize=10)
     return figure
-
-
-def _plain(text: str) -> str:
-    return text.replace("$", r"\$")  # no mathematics in a column's name

@@ -1,5 +1,6 @@
 """What every test stands on: seeds, threads, example generation and the optional larger data."""
 
+import csv
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -29,6 +30,27 @@ _BROWSER_ARGUMENTS = (
 ).split()
 
 OpenPage = Callable[..., AbstractContextManager[Any]]
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """Read a CSV file."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def saved(folder: Path, text: str) -> Path:
+    """Write a CSV file."""
+    path = folder / "in.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model_folder(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the module's own ``model``."""
+    folder = tmp_path_factory.mktemp("run") / "model"
+    model.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +111,50 @@ def open_page(browser: Any) -> OpenPage:
         assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
 
     return opened
+
+
+# Text whose colour is too near that of its background (WCAG 2: 4.5 to 1), in the page's own light,
+# and letters of atoms too near the fullest colour behind them.
+_CONTRASTS = """() => {
+  const parts = c => c.match(/[\\d.]+/g).map(Number);
+  const light = c => {
+    const [r, g, b] = parts(c).slice(0, 3).map(v => v / 255)
+      .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ratio = (a, b) => {
+    const [low, high] = [light(a), light(b)].sort((x, y) => x - y);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const behind = e => {
+    for (; e; e = e.parentElement) {
+      const c = getComputedStyle(e).backgroundColor;
+      if ((parts(c)[3] ?? 1) === 1) return c;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  const found = [];
+  for (const e of document.querySelectorAll('body *')) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    if (!own || ['STYLE', 'TITLE', 'SCRIPT', 'NOSCRIPT'].includes(e.tagName)) continue;
+    const style = getComputedStyle(e);
+    const colour = e instanceof SVGElement ? style.fill : style.color;
+    if (e.disabled || ratio(colour, behind(e)) >= 4.5) continue;
+    found.push([e.tagName, e.textContent.trim(), colour]);
+  }
+  for (const swatch of document.querySelectorAll('.swatch')) {
+    const ink = getComputedStyle(document.body).color;
+    const colour = getComputedStyle(swatch).backgroundColor;
+    if (ratio(ink, colour) < 4.5) found.push(['letters on', swatch.className, colour]);
+  }
+  return found;
+}"""
+
+
+def assert_fits_and_can_be_read(page: Any, width: int) -> None:
+    """Check that a page is no wider than its window, and that its texts stand out."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(_CONTRASTS) == []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,5 +1,3 @@
-import csv
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +13,8 @@ from molattn.errors import InputError, SmilesError
 from molattn.fingerprint import fingerprint_table
 from molattn.model import MolAttnConfig
 
+from .conftest import rows_of, saved
+
 SMILES = ["CCO", "c1ccccc1Cl", "[Na+].[O-]C=O", "C"]
 
 
@@ -27,24 +27,6 @@ def made(seed, **options):
 @pytest.fixture(scope="module")
 def model():
     return made(0)
-
-
-@pytest.fixture(scope="module")
-def model_folder(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "model"
-    model.save_pretrained(folder)
-    return folder
-
-
-def saved(tmp_path, text):
-    path = tmp_path / "in.csv"
-    path.write_text(text)
-    return path
-
-
-def rows_of(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def embedding(row, width):

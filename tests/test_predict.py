@@ -1,5 +1,4 @@
 import copy
-import csv
 import gzip
 import itertools
 
@@ -21,6 +20,8 @@ from molattn.table import open_table
 from molattn.table.delimited import DelimitedTable
 from molattn.task import Task
 
+from .conftest import rows_of, saved
+
 
 @pytest.fixture(scope="module")
 def model():
@@ -29,24 +30,6 @@ def model():
     model = MolAttn(MolAttnConfig(("y", "z"), small)).eval()
     model.set_target_scaling([1.0, 100.0], [2.0, 30.0])
     return model
-
-
-@pytest.fixture(scope="module")
-def model_folder(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "model"
-    model.save_pretrained(folder)
-    return folder
-
-
-def saved(tmp_path, text):
-    path = tmp_path / "in.csv"
-    path.write_text(text)
-    return path
-
-
-def rows_of(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_every_row_comes_out_in_order_with_its_columns(tmp_path, model, model_folder):

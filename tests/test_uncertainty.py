@@ -1,4 +1,3 @@
-import csv
 import json
 
 import numpy as np
@@ -13,6 +12,8 @@ from molattn.errors import InputError
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.predict import predict_table
 from molattn.task import Task
+
+from .conftest import rows_of
 
 SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
 TASKS = (
@@ -110,11 +111,6 @@ def test_damaged_files_are_named(ensemble, tmp_path, name):
 def test_targets_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"targets: got \(2,\), expected \(2, 3\)"):
         make(0).calibrate(["C", "CC"], [1.0, 2.0], KNOWN)
-
-
-def rows_of(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_predictions_come_with_intervals_spread_and_similarity(ensemble, folder, tmp_path):

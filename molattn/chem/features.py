@@ -117,11 +117,6 @@ class Featurizer:
         return (*(column.size for column in self.bond_columns), self.max_distance + 2)
 
     @property
-    def self_code(self) -> int:
-        """Joint code of an atom with itself."""
-        return 0
-
-    @property
     def first_bond_code(self) -> int:
         """Smallest joint code of a bonded pair; the bonded ones are the last."""
         return self.max_distance + 2

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, check_one_of, quoted
 
 __all__ = ["check", "check_choice", "option"]
 
@@ -38,11 +38,7 @@ def check_choice(config: object, name: str, choices: tuple[str, ...]) -> None:
     Raises:
         InputError: Names the option, what was got and the choices.
     """
-    value = getattr(config, name)
-    if value not in choices:
-        raise InputError(
-            f"{option(name)}: got {quoted(value)}, expected one of {', '.join(choices)}"
-        )
+    check_one_of(option(name), getattr(config, name), choices)
 
 
 def option(name: str) -> str:

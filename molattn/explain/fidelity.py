@@ -8,7 +8,7 @@ from typing import Any, Literal, Optional, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, check_one_of
 from molattn.model import MolAttn
 
 from .bootstrap import Estimate, mean_of_molecules
@@ -204,9 +204,7 @@ def fidelity_of_subjects(
     """
     for name in methods:
         find_method(name)
-    if measure not in get_args(Measure):
-        choices = ", ".join(get_args(Measure))
-        raise InputError(f"measure: got {quoted(measure)}, expected one of {choices}")
+    check_one_of("measure", measure, get_args(Measure))
     if random_orders < 1:
         raise InputError(f"random_orders: got {random_orders}, expected 1 or more")
     tested = [subject for subject in subjects if subject.num_atoms > 1]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from molattn.errors import InputError, quoted
+from molattn.errors import check_one_of
 
 from .attention import gradient_attention, raw_attention, rollout
 from .integrated import integrated_gradients
@@ -83,6 +83,5 @@ def find_method(name: str) -> Method:
     Raises:
         InputError: There is none.
     """
-    if name not in METHODS:
-        raise InputError(f"method: got {quoted(name)}, expected one of {', '.join(METHODS)}")
+    check_one_of("method", name, METHODS)
     return METHODS[name]

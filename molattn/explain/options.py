@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, check_one_of
 
 from .subject import Masking
 
@@ -35,9 +35,7 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.masking not in get_args(Masking):
-            choices = ", ".join(get_args(Masking))
-            raise InputError(f"masking: got {quoted(self.masking)}, expected one of {choices}")
+        check_one_of("masking", self.masking, get_args(Masking))
         if self.orders < 1:
             raise InputError(f"orders: got {self.orders}, expected 1 or more")
         if not self.tolerance > 0:

@@ -6,6 +6,8 @@ from typing import Any, Optional, Union
 
 from torch import nn
 
+from molattn.errors import check_one_of
+
 from .edge_attention import EdgeAttentionConv
 from .gaan import GaANConv
 from .graph_network import GraphNetwork
@@ -133,10 +135,9 @@ def find_layer(name: str) -> Layer:
     """Return the layer of that name.
 
     Raises:
-        ValueError: There is none.
+        InputError: There is none.
     """
-    if name not in LAYERS:
-        raise ValueError(f"layer: got {name!r}, expected one of {', '.join(LAYERS)}")
+    check_one_of("layer", name, LAYERS)
     return LAYERS[name]
 
 

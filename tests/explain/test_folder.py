@@ -1,6 +1,5 @@
 """A table to a folder of explanations: every row, the same numbers everywhere, all or nothing."""
 
-import csv
 import json
 from collections import Counter
 
@@ -15,12 +14,8 @@ from molattn.explain import explain, fidelity
 from molattn.explain.files import CONTENTS
 from molattn.explain.folder import explain_table
 
+from ..conftest import rows_of
 from .conftest import GOOD, METHODS, ROWS, TARGET
-
-
-def rows_of(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_the_folder_holds_what_it_promises(explained):
