@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["random_state", "seeded", "set_random_state", "threads"]
+__all__ = ["no_code_for_shapes", "random_state", "seeded", "set_random_state", "threads"]
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
@@ -51,7 +51,8 @@ def no_code_for_shapes() -> Iterator[None]:
     """Let torch do without oneDNN for a while.
 
     oneDNN compiles code for every number of rows that it meets, and torch keeps the code of the
-    last 1,024 of them: hundreds of megabytes where hardly two batches have as many atoms.
+    last 1,024 of them: hundreds of megabytes where hardly two batches have as many rows, though
+    :mod:`molattn.nn.linear` rounds their numbers.
     """
     before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False

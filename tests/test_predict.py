@@ -105,8 +105,11 @@ def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch)
     assert max(runs) <= 5
 
 
-def test_no_code_is_kept_for_the_shapes_of_batches(tmp_path, model_folder, monkeypatch):
+@pytest.mark.parametrize("updates", [False, True])
+def test_no_code_is_kept_for_numbers_of_pairs(tmp_path, monkeypatch, updates):
     """With oneDNN, memory grows with the number of batches of different sizes."""
+    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, update_edges=updates)
+    MolAttn(MolAttnConfig(("y",), small)).save_pretrained(tmp_path / "model")
     seen, predict_records = [], MolAttn.predict_records
 
     def predicting(self, *args, **options):
@@ -114,10 +117,10 @@ def test_no_code_is_kept_for_the_shapes_of_batches(tmp_path, model_folder, monke
         return predict_records(self, *args, **options)
 
     monkeypatch.setattr(MolAttn, "predict_records", predicting)
-    before = torch.backends.mkldnn.enabled
-    predict_table(model_folder, saved(tmp_path, "smiles\nCC\n"), tmp_path / "out.csv")
-    assert seen == [False]
-    assert torch.backends.mkldnn.enabled == before
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", True)
+    predict_table(tmp_path / "model", saved(tmp_path, "smiles\nCC\n"), tmp_path / "out.csv")
+    assert seen == [not updates]
+    assert torch.backends.mkldnn.enabled
 
 
 @pytest.fixture(scope="module")
