@@ -53,7 +53,7 @@ class DataConfig:
     weight_column: str | None = None
     partner_column: str | None = None
     feature_columns: tuple[str, ...] = ()
-    descriptors: bool = False
+    descriptors: bool = True
     morgan_counts: int = 0
     split_column: str | None = None
     split: SplitMethod | None = None

@@ -1,0 +1,50 @@
+"""The models that come with the package."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from molattn.artefact import PACKAGED, WEIGHTS_FILE, find_model
+from molattn.config import ArchitectureConfig, TrainConfig
+from molattn.model import MolAttn
+from molattn.molecules import default_featurizer
+from molattn.pretrained import with_pretrained_network
+
+MOST_BYTES = 10_000_000
+SMILES = ["CCO", "CC(=O)Oc1ccccc1C(=O)O", "C[N+](C)(C)CC(=O)[O-]"]
+RECORDED = {
+    "MolLogP": [0.2244, 1.1448, -1.2267],
+    "TPSA": [21.8486, 65.236, 26.2853],
+    "HeavyAtomCount": [4.4901, 12.7983, 7.3356],
+}
+
+
+@pytest.fixture(scope="module")
+def base():
+    return MolAttn.from_pretrained("base")
+
+
+def test_base_predicts_what_was_recorded(base):
+    predicted = base.predict(SMILES)
+    columns = [base.config.targets.index(name) for name in RECORDED]
+    expected = np.transpose([*RECORDED.values()])
+    np.testing.assert_allclose(predicted[:, columns], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_base_is_the_default_network_and_the_default_beginning(base):
+    dropout = ArchitectureConfig().dropout
+    assert replace(base.config.architecture, dropout=dropout) == ArchitectureConfig()
+    assert base.config.featurizer == default_featurizer()
+    begins = with_pretrained_network(TrainConfig.from_options("", {}))
+    assert begins.fine_tuning.init_from == "base"
+
+
+def test_base_is_small_and_its_card_says_how_to_make_it_again():
+    folder = find_model("base")
+    assert folder == PACKAGED / "base"
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= MOST_BYTES
+    assert (folder / WEIGHTS_FILE).is_file()
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for said in ("SHA-256", "CC BY-SA 3.0", "seed 0", "molattn pretrain ", "R²", "hours"):
+        assert said in card
