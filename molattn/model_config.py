@@ -81,8 +81,8 @@ class MolAttnConfig:
         """Which joint codes make a pair an edge, ``bool [K]``; None = all of them."""
         if self.architecture.pairs == "all":
             return None
-        codes, seen = np.arange(self.featurizer.num_pair_codes), self.featurizer
-        return (codes == seen.self_code) | (codes >= seen.first_bond_code)
+        table = self.featurizer.pair_table  # a bond, or an atom with itself
+        return (table[:, 0] > 0) | (table[:, -1] == 0)
 
     @property
     def has_partner(self) -> bool:

@@ -161,6 +161,18 @@ def test_the_pretrained_part_may_learn_more_slowly(table, pretrained):
     assert run.histories[0].epochs[0].learning_rate == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "edge_value": False}])
+def test_a_network_of_another_kind_is_taken_over_whole(table, tmp_path, options):
+    network = replace(SMALL, edge_width=16, **options)
+    model = MolAttn(MolAttnConfig((Task("y"),), network))
+    model.save_pretrained(tmp_path)
+    steps = replace(QUICK, epochs=1)
+    run = train(config_of(table, tmp_path, ("z",), steps, pretrained_rate=0.0))
+    assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
+    for option, value in options.items():
+        assert getattr(run.model.config.architecture, option) == value
+
+
 def test_members_begin_with_one_model_or_each_with_its_own(table, pretrained, tmp_path):
     model, folder = pretrained
     two = replace(QUICK, epochs=1, ensemble=2)

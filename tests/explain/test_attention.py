@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from molattn.config import ArchitectureConfig
-from molattn.explain import Options
+from molattn.explain import METHODS, Options, explain
 from molattn.explain.attention import (
     gradient_attention,
     raw_attention,
@@ -102,6 +102,43 @@ def test_weights_that_are_shown_are_those_applied(subject):
         with record_weights(subject.model, batch.edge_index):
             recorded = subject.model(batch, features)
     torch.testing.assert_close(recorded, packed, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layer": "gaan"},
+        {"layer": "mat"},
+        {"layer": "graph_network", "gate": True},
+        {"pairs": "bonds", "gate": True},
+        {"pairs": "bonds", "layer": "gaan", "self_loops": False},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_other_networks_show_what_they_apply(options):
+    """The weights are also those of the other path, over a list of edges."""
+    model = make(architecture=ArchitectureConfig(width=16, heads=2, layers=2, **options)).double()
+    subject = subject_of(model)
+    found = subject.attention
+    assert found.weights.shape == (1, 2, 2, 7, 7)
+    assert found.gated is (options.get("gate", options.get("layer") == "gaan"))
+    assert bool((found.gates == 1).all()) is not found.gated
+    np.testing.assert_allclose(found.weights.sum(axis=-1), 1, rtol=1e-5)
+    edges = np.ones((7, 7), dtype=bool)
+    if "pairs" in options:
+        edges = np.eye(7, dtype=bool) & options.get("self_loops", True)
+        for i, j in subject.bonds:
+            edges[i, j] = edges[j, i] = True
+    assert ((found.weights > 0) == edges).all()
+    weights, gradients = attention_gradients(model, *subject.batch(), subject.output)
+    np.testing.assert_allclose(weights, found.weights, atol=1e-6)
+    assert np.abs(gradients).max() > 0
+    assert (gradients[..., ~edges] == 0).all()
+    for method in METHODS:
+        scores = explain(model, SMILES, method)
+        assert np.isfinite(scores.atom_scores).all()
+        assert scores.adds_up in (True, None)
+        assert scores.prediction == pytest.approx(model.predict([SMILES])[0, 0], abs=1e-5)
 
 
 def test_gradients_are_slopes_of_the_output(subject):

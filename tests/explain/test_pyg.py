@@ -1,6 +1,7 @@
 """PyG's own explainers on a model, against what they should find."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,14 +11,15 @@ from torch_geometric.explain import CaptumExplainer, Explainer, GNNExplainer
 
 from molattn.explain.pyg import GraphModel, graph_of
 
-from .conftest import make
+from .conftest import SMALL, make
 
 SMILES = "CC(=O)NCCO"
 
 
 @pytest.fixture(scope="module")
 def graph_model():
-    return GraphModel(make()).eval()
+    # A mean of atoms, which messages change by more than a readout that learns.
+    return GraphModel(make(architecture=replace(SMALL, readout="mean"))).eval()
 
 
 def explained(graph_model, algorithm, **masks):
@@ -39,6 +41,19 @@ def test_a_graph_of_amounts_predicts_what_the_smiles_does(graph_model):
         found = graph_model(batch.x, batch.edge_index, batch.edge_attr, batch.batch)
     expected = graph_model.model.predict([SMILES, "O"])[:, :1]
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("self_loops", [True, False])
+def test_a_graph_of_bonds_has_no_other_edges(self_loops):
+    architecture = replace(SMALL, pairs="bonds", self_loops=self_loops)
+    model = GraphModel(make(architecture=architecture)).eval()
+    data, found = explained(
+        model, GNNExplainer(epochs=1), node_mask_type="object", edge_mask_type="object"
+    )
+    assert data.edge_index.size(1) == found.edge_mask.numel() == 2 * 6 + 7 * self_loops
+    with torch.no_grad():
+        got = model(data.x, data.edge_index, data.edge_attr)
+    np.testing.assert_allclose(got.numpy(), model.model.predict([SMILES])[:, :1], rtol=1e-5)
 
 
 def test_integrated_gradients_of_messages_add_up_to_what_messages_do(graph_model):

@@ -39,7 +39,8 @@ def numpy_gaan(p, z, x, edge_index, e, *, heads, width, query_width, authors=Fal
                 value = np.where(value > 0, value, 0.1 * value)
                 if e is not None:
                     key = key + p["lin_edge_key.weight"] @ e[k]
-                    value = value + p["lin_edge_value.weight"] @ e[k]
+                    if "lin_edge_value.weight" in p:
+                        value = value + p["lin_edge_value.weight"] @ e[k]
                 key = key.reshape(heads, query_width)[h]
                 if authors:
                     logits.append(
@@ -83,8 +84,9 @@ def example(edge_dim=None, num_senders=6, num_receivers=5):
         ({"gate": False}, False, False),
         ({"variant": "authors"}, True, False),
         ({"variant": "authors", "gate": True}, True, True),
+        ({"edge_value": False}, False, True),
     ],
-    ids=["paper", "paper-ungated", "authors", "authors-gated"],
+    ids=["paper", "paper-ungated", "authors", "authors-gated", "edges-in-key"],
 )
 def test_is_its_equations(options, authors, gated, edge_dim):
     z, x, edge_index, e = example(edge_dim)
@@ -156,7 +158,9 @@ def test_gradients_are_right(variant):
 
 
 @pytest.mark.parametrize("self_loops", [True, False])
-@pytest.mark.parametrize("options", [{"variant": "authors", "gate": True}, {"gate": False}])
+@pytest.mark.parametrize(
+    "options", [{"variant": "authors", "gate": True}, {"gate": False, "edge_value": False}]
+)
 def test_options_agree_on_complete_graphs(options, self_loops):
     graph = CompleteGraphs([2, 4, 1], self_loops=self_loops)
     conv = GaANConv(4, 6, heads=2, edge_dim=3, query_channels=5, **options).double()

@@ -53,6 +53,25 @@ def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_pa
         pretrain(replace(config, files=(str(other),)), tmp_path / "parted", None)
 
 
+@pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "distances": False}])
+def test_other_networks_learn_and_others_begin_with_them(config, options, tmp_path):
+    network = replace(config.architecture, edge_width=16, **options)
+    once = replace(config.optimisation, epochs=1)
+    run = pretrain(replace(config, architecture=network, optimisation=once), tmp_path, None)
+    assert all(bool(value.isfinite().all()) for value in weights(run).values())
+    run.model.save_pretrained(tmp_path / "model")
+    chosen = TrainConfig.from_options(
+        "", {"target_columns": "logS", "init_from": str(tmp_path / "model")}
+    )
+    found = with_pretrained_network(chosen).architecture
+    assert replace(found, dropout=network.dropout) == network
+    given = TrainConfig.from_options(
+        "", {"target_columns": "logS", "init_from": str(tmp_path / "model"), "layer": "gaan"}
+    )
+    with pytest.raises(InputError, match="--layer: got gaan, but the model of --init-from"):
+        with_pretrained_network(given)
+
+
 def test_time_ends_a_run_and_longer_ones_learn(config, tmp_path):
     hurried = replace(config.optimisation, max_hours=1e-9, epochs=9)
     (tmp_path / "short").mkdir()
