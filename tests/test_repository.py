@@ -108,7 +108,9 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     expected |= {"molattn/py.typed", "molattn/solubility.csv"}
     templates = [*(ROOT / "molattn").glob("*/templates/*")]
     assert templates
-    expected |= {str(path.relative_to(ROOT)) for path in templates}
+    weights = [*(ROOT / "molattn" / "weights").glob("base/*")]
+    assert len(weights) == 3
+    expected |= {str(path.relative_to(ROOT)) for path in [*templates, *weights]}
     assert {name for name in names if ".dist-info/" not in name} == expected
 
 

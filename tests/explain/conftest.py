@@ -13,7 +13,7 @@ from molattn.graph import CodedEdges
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
-SMALL = ArchitectureConfig(width=16, heads=2, layers=2, edge_width=8)
+SMALL = ArchitectureConfig(width=16, heads=2, layers=2, edge_width=8, readout="mean")
 TASKS = (
     Task("logS", unit="log mol/L"),
     Task("toxic", "binary", ("no", "yes")),
