@@ -158,24 +158,7 @@ def train_model(
         MolattnError: If training diverges.
     """
     train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
-    for rows, what in ((train_rows, "training"), (validation_rows, "validation")):
-        if rows.weights is not None and not rows.weights.any():
-            raise InputError(
-                f"{table.path}, column {quoted(config.data.weight_column)}: every {what} row has "
-                "the weight 0, expected some above"
-            )
-        counting = np.array(config.data.task_weights or [1.0] * len(table.tasks)) > 0.0
-        of_rows = slice(None) if rows.weights is None else rows.weights > 0.0
-        if np.isnan(rows.targets[of_rows][:, counting]).all():
-            raise InputError(
-                f"{table.path}: no {what} row has a label that weighs anything in the loss, "
-                "expected some"
-            )
-    for task, name in enumerate(config.data.target_columns):
-        if np.isnan(train_rows.targets[:, task]).all():
-            raise InputError(
-                f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
-            )
+    _check_labels(config, table, train_rows, validation_rows)
     config = with_pretrained_network(config)
     about = {
         "config": config.to_dict(),
@@ -225,6 +208,30 @@ def train_model(
     for line in joined.uncertainty.calibration.lines():
         _say(console, line)
     return joined, histories
+
+
+def _check_labels(
+    config: TrainConfig, table: TrainingTable, train_rows: Molecules, validation_rows: Molecules
+) -> None:
+    """Refuse parts without a label that counts, and targets without one to learn from."""
+    for rows, what in ((train_rows, "training"), (validation_rows, "validation")):
+        if rows.weights is not None and not rows.weights.any():
+            raise InputError(
+                f"{table.path}, column {quoted(config.data.weight_column)}: every {what} row has "
+                "the weight 0, expected some above"
+            )
+        counting = np.array(config.data.task_weights or [1.0] * len(table.tasks)) > 0.0
+        of_rows = slice(None) if rows.weights is None else rows.weights > 0.0
+        if np.isnan(rows.targets[of_rows][:, counting]).all():
+            raise InputError(
+                f"{table.path}: no {what} row has a label that weighs anything in the loss, "
+                "expected some"
+            )
+    for task, name in enumerate(config.data.target_columns):
+        if np.isnan(train_rows.targets[:, task]).all():
+            raise InputError(
+                f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
+            )
 
 
 def _uncertainty(

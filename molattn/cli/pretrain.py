@@ -1,8 +1,9 @@
 """``molattn pretrain``."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -16,7 +17,7 @@ from molattn.cli.shared import (
     say,
     section,
 )
-from molattn.cli.source import check_unchanged
+from molattn.cli.source import is_finished
 from molattn.config import (
     ArchitectureConfig,
     MoleculesConfig,
@@ -70,21 +71,16 @@ def pretrain(
     )
     config = PretrainConfig(tuple(map(str, inputs)), molecules, architecture, optimisation)
 
-    from molattn.run_folder import CONFIG_FILE, run_folder, unfinished_run
-
     console = make_console()
-    if resume is not None:
-        unfinished = unfinished_run(resume)
-        if unfinished is None:
-            say(console, f"{resume} is finished: there is nothing to resume")
-            return
-        check_unchanged(config, unfinished)
+    if is_finished(config, resume, console):
+        return
     if not config.files:
         raise InputError("INPUT: got no file, expected one or more tables of molecules")
 
     from molattn.config_file import write_config_file
     from molattn.pretraining import pretrain as run_pretraining
     from molattn.pretraining import write_pretraining
+    from molattn.run_folder import CONFIG_FILE, run_folder
 
     with (
         resumable(name, "pretrain"),
@@ -93,15 +89,17 @@ def pretrain(
         write_config_file(folder / CONFIG_FILE, config)
         run = run_pretraining(config, folder, console)
         write_pretraining(run, folder)
-    scores = run.scores
-    say(
-        console,
+    say(console, _told(run.scores))
+    say(console, f"{run.history.steps} steps, {run.seconds:.0f} s; written to {name}")
+
+
+def _told(scores: Mapping[str, Any]) -> str:
+    return (
         f"R2 of molecules set aside: descriptors {scores['descriptors']['mean_r2']}, Morgan counts "
         f"{scores['morgan']['r2']}, atom pairs {scores['atom_pairs']['r2']}; right of hidden: "
         f"elements {scores['atoms'].get('element', {}).get('accuracy')}, bonds "
-        f"{scores['bonds']['accuracy']}",
+        f"{scores['bonds']['accuracy']}"
     )
-    say(console, f"{run.history.steps} steps, {run.seconds:.0f} s; written to {name}")
 
 
 def _absolute(path: str) -> str:

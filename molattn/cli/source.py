@@ -3,19 +3,37 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from molattn.cli.shared import say
 from molattn.config import RunConfig, TrainConfig, changed_options
 from molattn.errors import InputError, quoted
 
-__all__ = ["check_unchanged", "folder_name", "with_bundled_data", "with_named_dataset"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["check_unchanged", "folder_name", "is_finished", "with_source"]
 
 _LONGEST_NAME = 60
 
 
-def with_bundled_data(config: TrainConfig) -> TrainConfig:
-    """Take the bundled solubilities where no table is named."""
-    if config.file:
-        return config
+def with_source(config: TrainConfig, dataset: str | None, folder: Path | None) -> TrainConfig:
+    """Take a set with a name, or the bundled solubilities where no table is named either.
+
+    Args:
+        config: Names the table, if any.
+        dataset: Name of a set of MoleculeNet.
+        folder: Where such sets are kept.
+
+    Raises:
+        InputError: Both are named, or there is no such set.
+    """
+    if dataset is not None:
+        return _with_named_dataset(config, dataset, folder)
+    return config if config.file else _with_bundled_data(config)
+
+
+def _with_bundled_data(config: TrainConfig) -> TrainConfig:
 
     from molattn.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset
 
@@ -31,8 +49,7 @@ def with_bundled_data(config: TrainConfig) -> TrainConfig:
     return replace(config, file=str(bundled_dataset()), data=data)
 
 
-def with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> TrainConfig:
-    """Take a set of MoleculeNet, downloaded into a folder if it is not there."""
+def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> TrainConfig:
     if config.file:
         raise InputError(f"--dataset: got {quoted(name)} and a table too, expected one of them")
 
@@ -43,6 +60,30 @@ def with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> T
     if not data.target_columns:
         data = replace(data, target_columns=found.target_columns, target_units=found.target_units)
     return replace(config, file=str(found.path), data=data)
+
+
+def is_finished(config: RunConfig, resume: Path | None, console: "Console") -> bool:
+    """Return whether the run to go on with is finished, and say so if it is.
+
+    Args:
+        config: The options now.
+        resume: Its folder, if there is one to go on with.
+        console: Where to say it.
+
+    Raises:
+        InputError: It began with other options.
+    """
+    if resume is None:
+        return False
+
+    from molattn.run_folder import unfinished_run
+
+    unfinished = unfinished_run(resume)
+    if unfinished is None:
+        say(console, f"{resume} is finished: there is nothing to resume")
+        return True
+    check_unchanged(config, unfinished)
+    return False
 
 
 def check_unchanged(config: RunConfig, unfinished: Path) -> None:

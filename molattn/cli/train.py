@@ -17,12 +17,7 @@ from molattn.cli.shared import (
     say,
     section,
 )
-from molattn.cli.source import (
-    check_unchanged,
-    folder_name,
-    with_bundled_data,
-    with_named_dataset,
-)
+from molattn.cli.source import folder_name, is_finished, with_source
 from molattn.config import (
     ArchitectureConfig,
     DataConfig,
@@ -76,24 +71,17 @@ def train(
         dataset_folder: Where such sets are kept, by default a cache.
     """
     config = TrainConfig(str(table or ""), data, architecture, optimisation, report, fine_tuning)
-    if dataset is None:
-        config = with_bundled_data(config)
-    else:
-        config = with_named_dataset(config, dataset, dataset_folder)
+    config = with_source(config, dataset, dataset_folder)
     if resume is not None and (output is not None or overwrite):
         raise InputError("--resume: names the folder already, expected no --output or --overwrite")
 
     from molattn.pretrained import with_pretrained_network
-    from molattn.run_folder import CONFIG_FILE, free_folder, run_folder, unfinished_run
+    from molattn.run_folder import CONFIG_FILE, free_folder, run_folder
 
     console = make_console()
     config = with_pretrained_network(config)
-    if resume is not None:
-        unfinished = unfinished_run(resume)
-        if unfinished is None:
-            say(console, f"{resume} is finished: there is nothing to resume")
-            return
-        check_unchanged(config, unfinished)
+    if is_finished(config, resume, console):
+        return
     name = dataset.lower() if dataset else folder_name(config.file)
     output = resume or output or free_folder(Path("runs") / name)
 

@@ -1,6 +1,7 @@
 """``molattn tune``."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -19,12 +20,7 @@ from molattn.cli.shared import (
     say,
     section,
 )
-from molattn.cli.source import (
-    check_unchanged,
-    folder_name,
-    with_bundled_data,
-    with_named_dataset,
-)
+from molattn.cli.source import check_unchanged, folder_name, with_source
 from molattn.config import (
     ArchitectureConfig,
     DataConfig,
@@ -93,14 +89,11 @@ def tune(
             "or --space"
         )
     config = TrainConfig(str(table or ""), data, architecture, optimisation, report, fine_tuning)
-    if dataset is None:
-        config = with_bundled_data(config)
-    else:
-        config = with_named_dataset(config, dataset, dataset_folder)
+    config = with_source(config, dataset, dataset_folder)
 
     from molattn.config_file import write_config_file
     from molattn.pretrained import with_pretrained_network
-    from molattn.run_folder import CONFIG_FILE, free_folder, locked_folder
+    from molattn.run_folder import CONFIG_FILE, free_folder
     from molattn.space import default_space, read_space, write_space
     from molattn.tune import BEST_FILE, STUDY_FILE, trials_table
     from molattn.tune import tune as search
@@ -112,19 +105,30 @@ def tune(
     searched = None if given is None else read_space(given)
     config = with_pretrained_network(config, searched or ())
     searched = default_space(config) if searched is None else searched
-    is_new = not folder.exists()
     if resume is None:
         _check_free(folder, STUDY_FILE, overwrite)
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked_folder(folder):
+    with _study_folder(folder):
         if resume is not None:
             check_unchanged(config, folder)
         else:
             (folder / STUDY_FILE).unlink(missing_ok=True)
             write_config_file(folder / CONFIG_FILE, config)
             write_space(folder / _SPACE_FILE, searched)
+        tuned = search(config, tuning, searched, folder, console)
+    console.print(trials_table(tuned), markup=False)
+    say(console, f"written to {folder}; molattn train --config {folder / BEST_FILE}")
+
+
+@contextmanager
+def _study_folder(folder: Path) -> Iterator[None]:
+    """Keep a folder for a study to this process; say how to go on, and leave no empty one."""
+    from molattn.run_folder import locked_folder
+
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked_folder(folder):
         try:
-            tuned = search(config, tuning, searched, folder, console)
+            yield
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(
                 f"interrupted; molattn tune --resume {folder} goes on"
@@ -133,8 +137,6 @@ def tune(
             if is_new and not (folder / "trials.csv").exists():
                 _remove(folder)
             raise
-    console.print(trials_table(tuned), markup=False)
-    say(console, f"written to {folder}; molattn train --config {folder / BEST_FILE}")
 
 
 def _check_free(folder: Path, study: str, overwrite: bool) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Optional, get_args
 
 import numpy as np
@@ -215,18 +215,10 @@ def fidelity_of_subjects(
     names = [*methods, "uniform", "random"]
     curves = np.zeros((len(tested), len(names), 2, len(FRACTIONS)))
     areas = np.zeros((len(tested), len(names), 2))
-    for place, subject in enumerate(tested):
+    for place, subject in enumerate(map(replace, tested)):  # copies, whose caches go with them
         draw = np.random.default_rng([options.seed, place])
-        everything = np.ones((1, subject.num_atoms), dtype=bool)
-        ends = subject.keep(np.concatenate([everything, ~everything]), options.masking)
-        support = 1.0 if ends[0] >= ends[1] else -1.0
-        orders = [_order(subject, name, options, measure, support) for name in methods]
-        orders.append(np.arange(subject.num_atoms))
-        orders += [draw.permutation(subject.num_atoms) for _ in range(random_orders)]
-        losses = support * _losses(subject, np.array(orders), options.masking)
-        losses = np.abs(losses) if measure == "distance" else losses
-        at_random = losses[len(names) - 1 :].mean(axis=0, keepdims=True)
-        losses = np.concatenate([losses[: len(names) - 1], at_random])
+        random = [draw.permutation(subject.num_atoms) for _ in range(random_orders)]
+        losses = _losses_by_order(subject, methods, random, options, measure)
         steps = np.linspace(0.0, 1.0, subject.num_atoms + 1)
         for row, both in enumerate(losses):
             curves[place, row] = [np.interp(FRACTIONS, steps, curve) for curve in both]
@@ -256,6 +248,25 @@ def fidelity_of_subjects(
         rows,
         dict(outputs),
     )
+
+
+def _losses_by_order(
+    subject: Subject,
+    methods: Sequence[str],
+    random: Sequence[NDArray[np.int64]],
+    options: Options,
+    measure: Measure,
+) -> NDArray[np.float64]:
+    """Return :func:`_losses` by each method, uniformly, and the mean by random orders."""
+    everything = np.ones((1, subject.num_atoms), dtype=bool)
+    ends = subject.keep(np.concatenate([everything, ~everything]), options.masking)
+    support = 1.0 if ends[0] >= ends[1] else -1.0
+    orders = [_order(subject, name, options, measure, support) for name in methods]
+    orders = np.array([*orders, np.arange(subject.num_atoms), *random])
+    losses = support * _losses(subject, orders, options.masking)
+    losses = np.abs(losses) if measure == "distance" else losses
+    at_random = losses[-len(random) :].mean(axis=0, keepdims=True)
+    return np.concatenate([losses[: -len(random)], at_random])
 
 
 def _order(

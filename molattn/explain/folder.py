@@ -1,5 +1,6 @@
 """A saved model and a table of molecules to a folder of explanations."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -15,6 +16,7 @@ from molattn.progress import RowProgress
 from molattn.reasons import REASONS, ReasonCode
 from molattn.reproducible import threads
 from molattn.streaming import Molecule, RowCounts, molecule_batches, open_with_model, say_remarks
+from molattn.table import Table
 from molattn.version import __version__
 
 from .explainer import explain_subject, find_average
@@ -74,11 +76,7 @@ def explain_table(
         "target": config.target or model.config.tasks[0].name,
         "methods": list(config.method),
     }
-    refused: list[Refused] = []
-    done = 0
-    is_known = model.uncertainty is not None
-    batches = molecule_batches(table, model, config, reads_similarity=is_known)
-    molecules = islice(chain.from_iterable(batches), config.limit)
+    subjects = _subjects(table, model, config)
     with (
         threads(config.threads),
         whole_folder(output, CONTENTS) as folder,
@@ -86,12 +84,11 @@ def explain_table(
         explanation_files(folder, config.method, facts) as files,
     ):
         page = ExplanationPage(blobs, f"{100 * config.interval:g} % interval")
-        average = find_average(model, None)
+        refused: list[Refused] = []
         sample = _Sample(_MOST_CHECKED if config.check else 0)
         with RowProgress(console, "explain") as progress:
-            for molecule in molecules:
+            for molecule, subject in subjects:
                 progress.advance(1)
-                subject = _subject(model, molecule, config, average)
                 if isinstance(subject, str):
                     files.refuse(molecule.number, molecule.smiles, subject)
                     meaning = _MEANINGS.get(subject.removeprefix("partner_"), "")
@@ -101,7 +98,6 @@ def explain_table(
                 files.add(molecule.number, explanations)
                 page.add(molecule.number, explanations)
                 sample.add(subject)
-                done += 1
         check = _check(sample.kept, config, console) if config.check else None
         facts["check"] = None if check is None else check.to_dict()
         page.write(
@@ -114,7 +110,17 @@ def explain_table(
             check=None if check is None else verdicts(check),
         )
         (folder / ".page").unlink()
-    return RowCounts(done, len(refused))
+    return RowCounts(sample.seen, len(refused))
+
+
+def _subjects(
+    table: Table, model: MolAttn, config: ExplainConfig
+) -> Iterator[tuple[Molecule, Subject | ReasonCode]]:
+    is_known = model.uncertainty is not None
+    batches = molecule_batches(table, model, config, reads_similarity=is_known)
+    average = find_average(model, None)
+    molecules = islice(chain.from_iterable(batches), config.limit)
+    return ((molecule, _subject(model, molecule, config, average)) for molecule in molecules)
 
 
 def _subject(
@@ -143,15 +149,15 @@ class _Sample:
     """So many subjects of a stream, each with the same chance, without what they computed."""
 
     def __init__(self, size: int) -> None:
-        self._size, self._seen = size, 0
+        self._size, self.seen = size, 0
         self._draw = np.random.default_rng(0)
         self.kept: list[Subject] = []
 
     def add(self, subject: Subject) -> None:
-        self._seen += 1
-        place = self._seen - 1
+        self.seen += 1
+        place = self.seen - 1
         if place >= self._size:
-            place = int(self._draw.integers(self._seen))
+            place = int(self._draw.integers(self.seen))
         if place < self._size:
             self.kept[place : place + 1] = [replace(subject)]
 

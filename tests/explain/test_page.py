@@ -14,7 +14,7 @@ from molattn.explain.folder import explain_table
 from molattn.explain.pack import pack
 
 from ..conftest import assert_fits_and_can_be_read
-from .conftest import EVIL, GOOD, METHODS, PHASES, TARGET
+from .conftest import EVIL, GOOD, METHODS, TARGET
 
 ASPIRIN = GOOD[1]
 
@@ -212,13 +212,14 @@ def test_a_class_is_shown_with_its_probability(open_page, model, tmp_path, targe
 
 @pytest.mark.browser
 def test_each_molecule_shows_the_class_that_is_explained(open_page, of_phases, tmp_path):
-    of_phases.save_pretrained(tmp_path / "model")
-    (tmp_path / "table.csv").write_text("\n".join(["smiles", *PHASES]) + "\n")
+    model, likeliest = of_phases
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "table.csv").write_text("\n".join(["smiles", *likeliest]) + "\n")
     config = ExplainConfig(method=("rollout", "integrated_gradients"), target="phase", check=True)
     explain_table(tmp_path / "model", tmp_path / "table.csv", tmp_path / "out", config)
-    names = [f"phase_probability_{name}" for name in PHASES.values()]
+    names = [*likeliest.values()]
     with open_page(tmp_path / "out" / "index.html") as page:
-        page.locator("#molecules svg").nth(3).wait_for(state="attached")
+        page.locator("#molecules svg").nth(5).wait_for(state="attached")
         head = page.locator("header").inner_text()
         assert "predictions of phase (of each molecule its likeliest class) by" in head
         listed = page.locator("#molecules small").all_inner_texts()
@@ -228,4 +229,4 @@ def test_each_molecule_shows_the_class_that_is_explained(open_page, of_phases, t
             page.locator("#molecules button").nth(place).click()
             page.locator("#facts dt").filter(has_text=name).first.wait_for()
             assert name in page.locator("#parts-legend").inner_text()
-        assert "phase_probability_liquid (2)" in page.locator(".verdict").inner_html()
+        assert f"{names[0]} ({names.count(names[0])})" in page.locator(".verdict").inner_html()
