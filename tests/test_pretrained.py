@@ -59,7 +59,7 @@ def pretrained(tmp_path_factory):
 
 
 def config_of(table, init_from, targets=("y",), optimisation=QUICK, **fine_tuning):
-    data = DataConfig(target_columns=targets, split_column="part")
+    data = DataConfig(target_columns=targets, split_column="part", descriptors=False)
     options = FineTuningConfig(init_from=str(init_from), **fine_tuning)
     return TrainConfig(str(table), data, ArchitectureConfig(), optimisation, fine_tuning=options)
 
