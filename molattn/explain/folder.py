@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.config import ExplainConfig
-from molattn.model import MolAttn
+from molattn.model import MolAttn, MolAttnConfig
 from molattn.progress import RowProgress
 from molattn.reasons import REASONS, ReasonCode
 from molattn.reproducible import threads
@@ -69,12 +69,16 @@ def explain_table(
     target = described(model, config.target)  # refuses a name before anything is computed
     console = console or Console(quiet=True)
     say_remarks(table, console)
+    if held := held_inputs(model.config):
+        remark = f"the model also reads {held}, which no atom's score speaks of"
+        console.print(remark, highlight=False, markup=False, soft_wrap=True)
     facts: dict[str, Any] = {
         "molattn": __version__,
         "model": str(model_folder),
         "table": str(source),
         "target": config.target or model.config.tasks[0].name,
         "methods": list(config.method),
+        "held": held,
     }
     subjects = _subjects(table, model, config)
     with (
@@ -106,6 +110,7 @@ def explain_table(
             model=str(model_folder),
             target=target,
             methods={name: METHODS[name].meaning for name in config.method},
+            held=held,
             refused=refused,
             check=None if check is None else verdicts(check),
         )
@@ -121,6 +126,17 @@ def _subjects(
     average = find_average(model, None)
     molecules = islice(chain.from_iterable(batches), config.limit)
     return ((molecule, _subject(model, molecule, config, average)) for molecule in molecules)
+
+
+def held_inputs(config: MolAttnConfig) -> str:
+    """Say what a model reads besides the atoms and pairs of the molecule; "" = nothing."""
+    counts = {
+        "columns of the table": len(config.features),
+        "descriptors": len(config.descriptors),
+        "Morgan counts": config.morgan_counts,
+    }
+    parts = [f"{count:,} {what}" for what, count in counts.items() if count]
+    return ", ".join([*parts, *(["a second molecule"] if config.has_partner else [])])
 
 
 def _subject(

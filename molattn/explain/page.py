@@ -90,6 +90,7 @@ class ExplanationPage:
         model: str,
         target: str,
         methods: Mapping[str, str],
+        held: str = "",
         refused: Sequence[Refused] = (),
         check: Verdicts | None = None,
     ) -> None:
@@ -101,6 +102,7 @@ class ExplanationPage:
             model: Of the model.
             target: What is explained.
             methods: What each method is, in a sentence or two.
+            held: What the model reads besides atoms and pairs, if anything.
             refused: Rows without an explanation.
             check: Whether the methods can be trusted, if it was measured.
         """
@@ -116,6 +118,7 @@ class ExplanationPage:
                 target=target,
                 version=__version__,
                 methods=[(method.replace("_", " "), text) for method, text in methods.items()],
+                held=held,
                 total=self._total,
                 shown=len(self._molecules),
                 refused=refused,

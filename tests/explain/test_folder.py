@@ -15,7 +15,7 @@ from molattn.explain.files import CONTENTS
 from molattn.explain.folder import explain_table
 
 from ..conftest import rows_of
-from .conftest import GOOD, METHODS, ROWS, TARGET
+from .conftest import GOOD, METHODS, ROWS, TARGET, make
 
 
 def test_the_folder_holds_what_it_promises(explained):
@@ -170,3 +170,23 @@ def test_without_a_pair_of_atoms_there_is_nothing_to_check(explained, tmp_path, 
     assert main(["explain", model, str(table), "--output", out, "--check"]) == 0
     assert "nothing could be measured" in capsys.readouterr().out
     assert json.loads((tmp_path / "out" / "explanations.json").read_text())["check"] is None
+
+
+def test_what_a_model_reads_besides_atoms_is_told(tmp_path, capsys):
+    make(descriptors=("MolWt", "TPSA"), morgan_counts=8).save_pretrained(tmp_path / "model")
+    (tmp_path / "table.csv").write_text("smiles\nCCO\n")
+    words = [
+        str(tmp_path / "model"),
+        str(tmp_path / "table.csv"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert main(["explain", *words]) == 0
+    held = "2 descriptors, 8 Morgan counts"
+    assert (
+        f"the model also reads {held}, which no atom's score speaks of" in capsys.readouterr().out
+    )
+    given = json.loads((tmp_path / "out" / "explanations.json").read_text())
+    assert given["held"] == held
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert f"also reads {held}. They stay as they are" in page
