@@ -182,8 +182,8 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
     ``width``, ``learning_rate``, ``loss``, ...: see :class:`molattn.config.ArchitectureConfig` and
     :class:`molattn.config.OptimisationConfig`), but ``random_state`` for ``seed`` and
     ``attention_score`` for ``score``. ``fit`` sets
-    ``validation_size`` of the rows aside, at random but with rows of one molecule together, and
-    keeps the weights of the epoch that is best on them.
+    ``validation_size`` of the rows aside, at random but with rows of one molecule together: they
+    calibrate, and with ``keep="best"`` choose the epoch.
 
     Args:
         random_state: Seed of the rows set aside, the initial weights and the order of rows; None

@@ -68,7 +68,7 @@ def fit(
     Args:
         objective: The loss, and the weights.
         batches: What to learn from.
-        validation: What to choose the epoch by.
+        validation: What to validate each epoch on.
         config: How to train.
         console: Where to report progress; silent without one.
         folder: Where to keep checkpoint and logs; if there is a checkpoint already, training goes

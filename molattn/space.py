@@ -101,6 +101,9 @@ Space = Mapping[str, Choice | Range]
 def default_space(config: TrainConfig) -> Space:
     """Return the default search space, less options that a run has set or its layer does not take.
 
+    Args:
+        config: The run, as :func:`molattn.pretrained.with_pretrained_network` gives it.
+
     Raises:
         InputError: If nothing is left to vary.
     """

@@ -189,7 +189,8 @@ def open_with_model(
 
     Args:
         source: The table.
-        model_folder: A run folder, or the folder of a saved model.
+        model_folder: A run folder, the folder of a saved model, or a model of the package by its
+            name; a path is a name where there is no such folder.
         config: How to read the table.
 
     Raises:
@@ -197,8 +198,10 @@ def open_with_model(
     """
     table = open_table(source)
     table.column(config.smiles_column, "--smiles-column")  # before a model is read
-    if not is_packaged(model_folder) and not Path(model_folder).exists():  # no look at a hub
-        raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
+    if not Path(model_folder).exists():
+        model_folder = str(model_folder)
+        if not is_packaged(model_folder):  # no look at a hub
+            raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
     return table, MolAttn.from_pretrained(model_folder)
 
 

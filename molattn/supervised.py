@@ -39,7 +39,7 @@ def fit_model(
     Args:
         model: The model, of one member; its scaling is set to that of the training rows.
         train: Molecules to learn from, some label for every target.
-        validation: Molecules to choose the epoch by, some of them labelled.
+        validation: Molecules to validate each epoch on, some of them labelled.
         config: How to train.
         console: Where to report progress; silent without one.
         task_weights: Weight of each task in the loss; by default 1.

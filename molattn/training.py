@@ -57,7 +57,7 @@ class TrainingRun:
     Args:
         config: What was asked for.
         table: The usable rows.
-        parts: Which of them trained, chose the epoch, and are for the final score.
+        parts: Which of them trained, validated, and are for the final score.
         leakage: What they have in common.
         model: The model, in evaluation mode on the CPU.
         histories: How training went, one for each member.
@@ -81,7 +81,7 @@ def train(
     frame: "pd.DataFrame | None" = None,
     table: TrainingTable | None = None,
 ) -> TrainingRun:
-    """Read a table, train a model on a part of it, and keep the weights that validate best.
+    """Read a table and train a model on a part of it.
 
     The members of an ensemble are trained one after another on the same rows, each from the next
     seed. On a CPU the same configuration gives the same weights, bit for bit.
@@ -147,7 +147,7 @@ def train_model(
     Args:
         config: The network and how to train it.
         table: The rows, read as ``config.data`` says.
-        parts: Which of them train and which choose the epoch.
+        parts: Which of them train and which validate.
         console: Where to report; silent without one.
         folder: Where an unfinished training is kept; if it holds one, that one goes on.
         on_epoch: Called with each finished epoch, of one member after another; what it raises ends
@@ -184,10 +184,10 @@ def train_model(
                 _say(console, f"going on after epoch {done}")
         with seeded(member.seed):
             model = _new_model(config, table, Featurizer.default())
-            beginning = Beginning()
+            beginning, told = Beginning(), "beginning from scratch"
             if pretrained is not None:
                 beginning, told = pretrained.begin(model, number - 1)
-                _say(console, told)
+            _say(console, told)
             history = fit_model(
                 model,
                 train_rows,

@@ -22,6 +22,7 @@ from molattn.config_file import write_config_file
 from molattn.dataset import TrainingTable
 from molattn.errors import InputError, MolattnError
 from molattn.optimise import Epoch
+from molattn.pretrained import with_pretrained_network
 from molattn.space import Space, check_space
 from molattn.splits import part_rows
 from molattn.study_plot import study_plot
@@ -67,10 +68,11 @@ def tune(
 ) -> Tuned:
     """Search for the options whose training validates best.
 
-    Each trial trains one model on the training rows, and its loss is the lowest on the validation
-    rows; the test rows are never looked at. Options are suggested by the tree-structured Parzen
-    estimator (Bergstra et al. 2011), after 10 trials at random. A trial begins from the seed and
-    the number of trials before it, so that an interrupted study goes on as if it had not been.
+    Each trial trains one model on the training rows, and its loss is that of the validation rows
+    with the weights that it keeps; the test rows are never looked at. Options are suggested by the
+    tree-structured Parzen estimator (Bergstra et al. 2011), after 10 trials at random. A trial
+    begins from the seed and the number of trials before it, so that an interrupted study goes on as
+    if it had not been.
 
     Args:
         config: The table, and the options that are not varied.
@@ -89,6 +91,7 @@ def tune(
             "--folds: got it for a search, which validates on one split; expected none"
         )
     start = time.perf_counter()
+    config = with_pretrained_network(config, space)  # the same beginning for every trial
     chosen = partial(_chosen, config)
     check_space(space, chosen)
     rows = _Rows(config, console)
@@ -150,7 +153,7 @@ class _Rows:
 
 
 def _objective(trial: optuna.Trial, space: Space, chosen: Any, rows: _Rows) -> float:
-    config = chosen({name: of.suggest(trial, name) for name, of in space.items()})
+    options = {name: of.suggest(trial, name) for name, of in space.items()}
     losses: list[float] = []
 
     def report(epoch: Epoch) -> None:
@@ -159,8 +162,9 @@ def _objective(trial: optuna.Trial, space: Space, chosen: Any, rows: _Rows) -> f
         if trial.should_prune():
             raise optuna.TrialPruned
 
-    one = replace(config, optimisation=replace(config.optimisation, ensemble=1))
     try:
+        config = chosen(options)  # values that can each be, but perhaps not together
+        one = replace(config, optimisation=replace(config.optimisation, ensemble=1))
         train_model(one, *rows(one.data), on_epoch=report)
     except MolattnError as error:
         trial.set_user_attr(_ERROR, str(error))

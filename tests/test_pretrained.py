@@ -310,6 +310,8 @@ def test_options_that_cannot_be_are_refused(options, words):
         FineTuningConfig("model", **options)
     with pytest.raises(InputError, match="got encoder without a model to begin with"):
         FineTuningConfig("none", freeze="encoder")
+    with pytest.raises(InputError, match=r"--pretrained-rate: got 0\.1 without a model"):
+        FineTuningConfig("none", pretrained_rate=0.1)
 
 
 def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monkeypatch):
@@ -328,5 +330,13 @@ def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monk
     assert with_pretrained_network(plain, ["dropout"]).fine_tuning.init_from == "base"
     new = config_of(table, "none")
     assert with_pretrained_network(new) == new
+
+
+def test_a_run_without_a_model_to_begin_with_says_so(table):
+    shown = io.StringIO()
+    wider = replace(config_of(table, "auto"), architecture=SMALL)
+    run = train(wider, Console(file=shown, width=200))
+    assert run.config.fine_tuning.init_from == "none"
+    assert "beginning from scratch" in shown.getvalue()
     with pytest.raises(InputError, match="without a model to begin with"):
         with_pretrained_network(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))

@@ -4,12 +4,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from molattn import tune as module
 from molattn.cli import main
-from molattn.config import TrainConfig, TuneConfig
+from molattn.config import ArchitectureConfig, TrainConfig, TuneConfig
 from molattn.config_file import read_config_file
 from molattn.errors import InputError, MolattnError
 from molattn.space import Choice, Range
@@ -124,6 +125,37 @@ def test_failed_trials_are_told_and_count(config, tmp_path, monkeypatch):
 def test_a_study_of_failures_says_why(config, tmp_path):
     with pytest.raises(InputError, match=r"no trial of 2 .*heads=3.*a resumed study goes on"):
         searched(config, tmp_path, 2, {"heads": Choice((3,))})
+
+
+def test_values_that_do_not_go_together_fail_as_trials(config, tmp_path, monkeypatch):
+    def fit(config, *args, on_epoch):
+        on_epoch(module.Epoch(1, 1.0, 1.0, 0.0, 0.0))
+
+    monkeypatch.setattr(module, "train_model", fit)
+    space = {"layer": Choice(("gaan", "edge_attention")), "gate": Choice((True, False))}
+    tuned = searched(config, tmp_path, 8, space)
+    assert len(tuned.trials) == 8
+    for trial, row in zip(tuned.trials, table(tmp_path), strict=True):
+        fails = trial.params == {"layer": "gaan", "gate": True}
+        assert ("--layer gaan does not take" in row["error"]) == fails
+    assert 0 < sum(bool(row["error"]) for row in table(tmp_path)) < 8
+
+
+def test_all_trials_begin_alike(config, tmp_path, monkeypatch):
+    begun = []
+
+    def fit(config, *args, on_epoch):
+        begun.append((config.architecture.width, config.fine_tuning.init_from))
+        on_epoch(module.Epoch(1, 1.0, 1.0, 0.0, 0.0))
+
+    monkeypatch.setattr(module, "train_model", fit)
+    whole = replace(config, architecture=ArchitectureConfig())
+    for space, begins in (("width", "none"), ("dropout", "base")):
+        values = {"width": Choice((64, 128)), "dropout": Choice((0.0, 0.1))}[space]
+        begun.clear()
+        tuned = searched(whole, tmp_path / space, 6, {space: values})
+        assert {beginning for _, beginning in begun} == {begins}
+        assert tuned.config.fine_tuning.init_from == begins
 
 
 def test_hopeless_trials_are_pruned(config, tmp_path, monkeypatch):

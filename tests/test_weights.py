@@ -1,11 +1,13 @@
 """The models that come with the package."""
 
+import csv
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from molattn.artefact import PACKAGED, WEIGHTS_FILE, find_model
+from molattn.cli import main
 from molattn.config import ArchitectureConfig, TrainConfig
 from molattn.model import MolAttn
 from molattn.molecules import default_featurizer
@@ -48,3 +50,16 @@ def test_base_is_small_and_its_card_says_how_to_make_it_again():
     card = (folder / "README.md").read_text(encoding="utf-8")
     for said in ("SHA-256", "CC BY-SA 3.0", "seed 0", "molattn pretrain ", "R²", "hours"):
         assert said in card
+
+
+def test_commands_find_base_by_its_name_unless_a_folder_has_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_text("smiles\nCCO\n")
+    words = ["predict", "base", "in.csv", "--output", "out.csv"]
+    assert main(words) == 0
+    with open("out.csv", encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["MolLogP_predicted"]) == pytest.approx(RECORDED["MolLogP"][0], abs=1e-3)
+    (tmp_path / "base").mkdir()
+    assert main(words) == 2
+    assert "base: no config.json in it" in capsys.readouterr().err

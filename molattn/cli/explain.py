@@ -26,7 +26,7 @@ def explain(
     """Show what the predictions of a table's molecules rest on.
 
     Args:
-        model: Folder of a run, or of a saved model.
+        model: Folder of a run or of a saved model, or base, which comes with the package.
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: Folder to write: index.html (a page to look at, which needs nothing beside it),
             molecules/ (a picture of each as SVG and PNG), and the numbers in atoms.csv, bonds.csv,

@@ -26,7 +26,7 @@ def fingerprint(
     """Write the embedding that a model learned of every molecule of a table.
 
     Args:
-        model: Folder of a run, or of a saved model.
+        model: Folder of a run or of a saved model, or base, which comes with the package.
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: CSV, TSV or Parquet file to write: every row of the input in order, with its
             columns, embedding_0, embedding_1 and so on (what the network's head reads; of an

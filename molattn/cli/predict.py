@@ -26,7 +26,7 @@ def predict(
     """Predict every molecule of a table.
 
     Args:
-        model: Folder of a run, or of a saved model.
+        model: Folder of a run or of a saved model, or base, which comes with the package.
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: CSV, TSV or Parquet file to write: every row of the input in order, with its
             columns, the predictions (of classes the likeliest, and probabilities), and the column

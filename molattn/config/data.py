@@ -41,7 +41,7 @@ class DataConfig:
         folds: Cross-validate in so many rounds.
         repeats: How often, each time with the next seed.
         fold: Train only this round, counted from 1.
-        validation_size: Part of the rows to choose the epoch by.
+        validation_size: Part of the rows to validate and calibrate by.
         test_size: Part of the rows for the final score.
     """
 

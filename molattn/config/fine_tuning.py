@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from molattn.config.checks import check, check_choice
+from molattn.config.checks import check, check_choice, option
 from molattn.errors import InputError
 
 __all__ = ["FineTuningConfig", "Freeze"]
@@ -37,7 +37,11 @@ class FineTuningConfig:
             lambda part: 0.0 <= part <= 1.0,
             "a number from 0 to 1",
         )
-        if self.init_from == "none" and self.freeze != "none":
-            raise InputError(
-                f"--freeze: got {self.freeze} without a model to begin with, expected --init-from"
-            )
+        if self.init_from != "none":
+            return
+        for name, default in (("freeze", "none"), ("pretrained_rate", type(self).pretrained_rate)):
+            if (got := getattr(self, name)) != default:
+                raise InputError(
+                    f"{option(name)}: got {got} without a model to begin with, expected "
+                    "--init-from with one"
+                )
