@@ -362,7 +362,7 @@ def _complete(table: TrainingTable) -> TrainingTable:
 
 
 def _parts(table: TrainingTable, config: TrainConfig) -> Split:
-    """Set the rows for the choice of the epoch aside; none is for a test."""
+    """Set the rows to validate by aside; none is for a test."""
     rows = [[row] for row in range(len(table.rows))]
     groups = rows if config.data.split_duplicates else same_molecule(table.smiles)
     if len(groups) < 2:

@@ -50,6 +50,7 @@ _FIXED = (
     "ensemble",
     "huber_delta",
     "init_from",
+    "keep",
     "label_smoothing",
     "loss",
     "positive_weight",

@@ -22,7 +22,7 @@ from molattn.config_file import write_config_file
 from molattn.dataset import TrainingTable
 from molattn.errors import InputError, MolattnError
 from molattn.optimise import Epoch
-from molattn.pretrained import with_pretrained_network
+from molattn.pretrained import check_same_model, pretrained_digest, with_pretrained_network
 from molattn.space import Space, check_space
 from molattn.splits import part_rows
 from molattn.study_plot import study_plot
@@ -36,7 +36,7 @@ BEST_FILE = "best.yaml"
 _NAME = "molattn"
 _TRIALS = 50
 _SHOWN = 5
-_ERROR, _DATA, _WANTED = "error", "data", "trials"
+_ERROR, _DATA, _BEGINNING, _WANTED = "error", "data", "init_from", "trials"
 _RANDOM_TRIALS = 10
 _MEDIAN_OF = 5
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -83,8 +83,8 @@ def tune(
         console: Where to report; silent without one.
 
     Raises:
-        InputError: If the table cannot be used so, is not the one that the study was begun with, an
-            option cannot be, or every trial has failed.
+        InputError: If the table cannot be used so, it or the model that trials begin with is not
+            the one that the study was begun with, an option cannot be, or every trial has failed.
     """
     if config.data.folds is not None:
         raise InputError(
@@ -101,7 +101,10 @@ def tune(
         if former != table.digest:
             raise changed_data(table, folder, former)
         wanted = tuning.trials or study.user_attrs.get(_WANTED, _TRIALS)
+        beginning = pretrained_digest(config)
+        check_same_model(config, study.user_attrs.get(_BEGINNING, beginning), folder)
         study.set_user_attr(_DATA, table.digest)
+        study.set_user_attr(_BEGINNING, beginning)
         study.set_user_attr(_WANTED, wanted)
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study.tell(trial.number, state=TrialState.FAIL)  # of a killed process

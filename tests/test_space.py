@@ -47,6 +47,7 @@ descriptors: [true, false]
     [
         ("widht: [1]", r"widht: is no option, did you mean 'width'\?"),
         ("seed: [1, 2]", "seed: is not to be searched for"),
+        ("keep: [best, last]", "keep: is not to be searched for"),
         ("loss: [mse, mae]", "loss: is not to be searched for"),
         ("target_columns: [y]", "target_columns: is not to be searched for"),
         ("width: 64", "width: got 64, expected a list, or low and high"),

@@ -10,9 +10,10 @@ import pytest
 
 from molattn import tune as module
 from molattn.cli import main
-from molattn.config import ArchitectureConfig, TrainConfig, TuneConfig
+from molattn.config import ArchitectureConfig, FineTuningConfig, TrainConfig, TuneConfig
 from molattn.config_file import read_config_file
 from molattn.errors import InputError, MolattnError
+from molattn.model import MolAttn, MolAttnConfig
 from molattn.space import Choice, Range
 from molattn.training import train
 from molattn.tune import tune
@@ -190,6 +191,23 @@ def test_another_table_is_refused(config, tmp_path):
     )
     with pytest.raises(InputError, match=r"table\.csv: the file has changed since"):
         searched(config, tmp_path, 2)
+
+
+def test_another_model_to_begin_with_is_refused(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        module, "train_model", lambda *_, on_epoch: on_epoch(module.Epoch(1, 1.0, 1.0, 0.0, 0.0))
+    )
+    begun = MolAttn(MolAttnConfig("y", config.architecture))
+    begun.save_pretrained(tmp_path / "model")
+    fine_tuning = FineTuningConfig(str(tmp_path / "model"))
+    begins = replace(config, fine_tuning=fine_tuning)
+    space = {"dropout": Choice((0.0, 0.1))}
+    searched(begins, tmp_path / "study", 1, space)
+    searched(begins, tmp_path / "study", 2, space)
+    begun.set_target_scaling([1.0], [2.0])
+    begun.save_pretrained(tmp_path / "model")
+    with pytest.raises(InputError, match=r"--init-from: the model .* has changed since the run in"):
+        searched(begins, tmp_path / "study", 3, space)
 
 
 # The command.
