@@ -300,6 +300,8 @@ def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
     "options, words",
     [
         ({"freeze": "head"}, "--freeze: got 'head', expected one of none, embeddings, encoder"),
+        ({"init_from": None}, "--init-from: got None, expected the name or folder of a model"),
+        ({"init_from": ""}, "--init-from: got ''"),
         ({"freeze": -1}, "--freeze: got -1, expected a number of blocks"),
         ({"freeze": True}, "--freeze: got True"),
         ({"pretrained_rate": 2.0}, "got 2.0, expected a number from 0 to 1"),
@@ -307,7 +309,7 @@ def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
 )
 def test_options_that_cannot_be_are_refused(options, words):
     with pytest.raises(InputError, match=words):
-        FineTuningConfig("model", **options)
+        FineTuningConfig(**{"init_from": "model", **options})
     with pytest.raises(InputError, match="got encoder without a model to begin with"):
         FineTuningConfig("none", freeze="encoder")
     with pytest.raises(InputError, match=r"--pretrained-rate: got 0\.1 without a model"):

@@ -27,6 +27,7 @@ class FineTuningConfig:
     pretrained_rate: float = 0.3
 
     def __post_init__(self) -> None:
+        check(self, "init_from", bool, "the name or folder of a model, auto or none", str)
         if isinstance(self.freeze, str):
             check_choice(self, "freeze", (*get_args(Freeze), "a number of blocks"))
         else:
