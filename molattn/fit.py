@@ -233,32 +233,34 @@ class _Training(pl.LightningModule):
 
 
 class _Kept(Callback):
-    """Remembers the best weights, or the last, and stops when the best have long been the same."""
+    """Remembers the best weights, or the last, and stops when none were better for long."""
 
-    def __init__(self, keep: str, patience: int) -> None:
+    def __init__(self, keep: str, patience: int | None) -> None:
         self.keeps_last = keep == "last"
-        self.patience = patience
-        self.loss, self.epoch = math.inf, 0
+        self.patience = math.inf if patience is None else patience
+        self.loss, self.best, self.epoch = math.inf, 0, 0
         self.state: dict[str, Tensor] = {}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         latest = _training(pl_module).epochs[-1]
-        if self.keeps_last or latest.validation_loss < self.loss:
-            self.loss, self.epoch = latest.validation_loss, latest.epoch
+        if latest.validation_loss < self.loss:
+            self.loss, self.best = latest.validation_loss, latest.epoch
+        if self.keeps_last or self.best == latest.epoch:
+            self.epoch = latest.epoch
             weights = _training(pl_module).objective.learned.state_dict()
             self.state = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
-        elif self.is_exhausted(latest.epoch):
+        if self.is_exhausted(latest.epoch):
             trainer.should_stop = True
 
     def is_exhausted(self, epoch: int) -> bool:
-        return epoch - self.epoch >= self.patience
+        return epoch - self.best >= self.patience
 
     def state_dict(self) -> dict[str, Any]:
-        return {"loss": self.loss, "epoch": self.epoch, "state": self.state}
+        return {name: getattr(self, name) for name in ("loss", "best", "epoch", "state")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.loss, self.epoch = state_dict["loss"], state_dict["epoch"]
-        self.state = state_dict["state"]
+        for name, value in state_dict.items():
+            setattr(self, name, value)
 
 
 class _StopInTime(Callback):

@@ -31,6 +31,7 @@ __all__ = [
 NO_MODEL = "none"
 """What a run begins with that begins with nothing."""
 _AUTO = "auto"
+_MOST_NAMED = 3
 _DEFAULT_MODEL = "base"
 _SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
 _WITH_HEAD = ("head", "cross")
@@ -138,7 +139,7 @@ def with_pretrained_network(config: TrainConfig, varied: Collection[str] = ()) -
             return replace(config, fine_tuning=replace(config.fine_tuning, init_from=NO_MODEL))
         raise InputError(
             f"--{option.replace('_', '-')}: got {got}, but the model of --init-from {name} has "
-            f"{has}; expected the same, or to leave it out"
+            f"{has}; expected the same, to leave it out, or --init-from none"
         )
     own = {name: getattr(config.architecture, name) for name in _OWN_OPTIONS}
     is_place = Path(name).exists() and not is_packaged(name)
@@ -211,8 +212,10 @@ def _inputs(config: MolAttnConfig) -> tuple[object, ...]:
 
 
 def _described(config: MolAttnConfig) -> str:
-    tasks = ", ".join(f"{quoted(task.name)} ({task.kind})" for task in config.tasks[:3])
-    more = f" and {len(config.tasks) - 3} more" if len(config.tasks) > 3 else ""
+    if (count := len(config.tasks)) > _MOST_NAMED:
+        tasks = f"{count} other tasks"
+    else:
+        tasks = ", ".join(f"{quoted(task.name)} ({task.kind})" for task in config.tasks)
     numbers = f", with {config.num_numbers} numbers beside the atoms" if config.num_numbers else ""
     partner = " and a second molecule" if config.has_partner else ""
-    return f"{tasks}{more}{numbers}{partner}"
+    return f"{tasks}{numbers}{partner}"

@@ -99,7 +99,7 @@ def test_the_last_weights_are_kept_where_they_are_asked_for():
     model = one_target()
     train_rows = molecules(model, [[float(n)] for n in range(12)])
     contrary = Molecules(train_rows.records, train_rows.targets[::-1].copy())
-    config = replace(QUICK, epochs=8, patience=3, learning_rate=0.01, keep="last")
+    config = replace(QUICK, epochs=8, learning_rate=0.01, keep="last")
     history = fit_model(model, train_rows, contrary, config)
     assert history.best == len(history.epochs) == 8
     error = model.predict_records(contrary.records) - contrary.targets
@@ -107,6 +107,8 @@ def test_the_last_weights_are_kept_where_they_are_asked_for():
     last = history.epochs[-1].validation_loss
     assert np.mean((error / scale) ** 2) == pytest.approx(last, rel=1e-4)
     assert last > min(epoch.validation_loss for epoch in history.epochs)
+    again = fit_model(one_target(), train_rows, contrary, replace(config, patience=3))
+    assert again.best == len(again.epochs) < 8
 
 
 def test_missing_labels_stay_out_of_scaling_and_loss():

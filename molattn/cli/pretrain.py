@@ -94,11 +94,15 @@ def pretrain(
 
 
 def _told(scores: Mapping[str, Any]) -> str:
-    return (
-        f"R2 of molecules set aside: descriptors {scores['descriptors']['mean_r2']}, Morgan counts "
-        f"{scores['morgan']['r2']}, atom pairs {scores['atom_pairs']['r2']}; right of hidden: "
-        f"elements {scores['atoms'].get('element', {}).get('accuracy')}, bonds "
-        f"{scores['bonds']['accuracy']}"
+    figures = {
+        "R2 of molecules set aside: descriptors": scores["descriptors"]["mean_r2"],
+        "Morgan counts": scores["morgan"]["r2"],
+        "atom pairs": scores["atom_pairs"]["r2"],
+        "right of hidden: elements": scores["atoms"].get("element", {}).get("accuracy"),
+        "bonds": scores["bonds"]["accuracy"],
+    }
+    return ", ".join(
+        f"{name} {'none' if value is None else f'{value:.3f}'}" for name, value in figures.items()
     )
 
 

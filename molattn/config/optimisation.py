@@ -23,7 +23,7 @@ class LoopConfig:
     Args:
         epochs: Most passes over the training rows.
         keep: Weights to keep: of the epoch that validates best, or the last.
-        patience: Epochs without progress that end the training, if the best are kept.
+        patience: Epochs without progress that end the training; by default none do.
         max_hours: Hours of training that end it.
         batch_size: Molecules in a batch.
         learning_rate: Highest, reached after the warm-up.
@@ -41,7 +41,7 @@ class LoopConfig:
 
     epochs: int = 30
     keep: Keep = "last"
-    patience: int = 20
+    patience: int | None = None
     max_hours: float | None = None
     batch_size: int = 32
     learning_rate: float = 1e-3
@@ -57,9 +57,11 @@ class LoopConfig:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "batch_size", "threads"):
+        for name in ("epochs", "batch_size", "threads"):
             check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
         check(self, "learning_rate", lambda value: 0.0 < value < inf, "a positive number")
+        if self.patience is not None:
+            check(self, "patience", lambda n: n >= 1, "a whole number of at least 1", int)
         if self.max_hours is not None:
             check(self, "max_hours", lambda hours: 0.0 < hours < inf, "a positive number")
         check(self, "warmup", lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")

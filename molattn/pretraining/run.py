@@ -83,8 +83,13 @@ def pretrain(
     options, loop = config.molecules, config.optimisation
     place = Path(options.molecules_folder or folder / MOLECULES_FOLDER)
     store = prepare_molecules(config.files, options, place, console)
-    read = {key: value for key, value in store.about.items() if key not in ("files", "excluded")}
-    _say(console, f"{len(store)} molecules, {store.num_bytes / len(store):.0f} bytes each: {read}")
+    read = store.about
+    refused = ", ".join(f"{count} {code}" for code, count in read["refused"].items()) or "none"
+    _say(
+        console,
+        f"{len(store)} molecules of {store.num_bytes / len(store):.0f} bytes; left out: "
+        f"{read['duplicates']} duplicates, {read['left_out']} excluded, refused: {refused}",
+    )
     if len(store) < _FEWEST:
         raise InputError(f"got {len(store)} molecules, expected at least {_FEWEST}")
     order = np.random.default_rng(loop.seed).permutation(len(store))
