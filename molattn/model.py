@@ -332,7 +332,7 @@ class MolAttn(
         Example:
             >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
             >>> model.embed(["CCO", "C"]).shape, model.embed(["CCO", "C"], atoms=True).shape
-            ((2, 128), (4, 128))
+            ((2, 256), (4, 128))
         """
         self._check_partners(partners)
         records = self._reader().all(smiles, partners)

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,8 @@ if deed == "fail":
 if deed == "interrupt":
     os.kill(os.getppid(), signal.SIGINT)
     time.sleep(60)
+    with open(trace, "a") as file:
+        print("was not stopped", file=file)
 with open(table) as file, open(output, "w") as out:
     rows = [row["smiles"].count("C") + float(deed) for row in csv.DictReader(file)]
     csv.writer(out).writerows([["y_predicted"], *([row] for row in rows)])
@@ -116,10 +117,8 @@ def test_a_run_that_fails_stops_no_other_and_is_run_again(compare, capsys):
 
 
 def test_control_c_keeps_what_has_ended(compare, capsys):
-    begin = time.monotonic()
     models = {"exact": 0, "interrupted": "interrupt", "later": 1}
     assert compare(models, "--seeds", "0") == (130, ["0 0", "interrupt 0"])
-    assert time.monotonic() - begin < 30
     assert capsys.readouterr().err.startswith("stopped; ")
     assert {row["model"] for row in read("results.csv")} == {"exact"}
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
