@@ -34,8 +34,8 @@ process, its start included; the scripts of scripts/peers predict in the same pr
 
 import argparse
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from accuracy.cases import PARTS, SPLITS, load_dataset
@@ -50,6 +50,7 @@ from molattn.errors import InputError
 _EXPERIMENTS = Path(__file__).resolve().parent / "experiments"
 _DATA = ("esol", "freesolv", "lipo", "bace", "bbbp")
 _SEEDS = (0, 1, 2)
+_SECONDS_OF_DEAFNESS = 0.5
 
 
 def parser() -> argparse.ArgumentParser:
@@ -149,7 +150,7 @@ def _execute(runs: Sequence[Run], results: Results, options: argparse.Namespace)
     try:
         with Commands() as commands:
             futures = {pool.submit(once, run): run for run in runs}
-            for future in as_completed(futures):
+            for future in _ended(futures):
                 left -= 1
                 error = future.exception()
                 if isinstance(error, StoppedError | KeyboardInterrupt):
@@ -165,6 +166,14 @@ def _execute(runs: Sequence[Run], results: Results, options: argparse.Namespace)
     finally:
         pool.shutdown(cancel_futures=True)
     return 1 if failed else 0
+
+
+def _ended(futures: Iterable[Future[list[Result]]]) -> Iterator[Future[list[Result]]]:
+    """Yield what has ended; Ctrl-C is heard even where another thread took the signal."""
+    left = set(futures)
+    while left:
+        done, left = wait(left, timeout=_SECONDS_OF_DEAFNESS, return_when=FIRST_COMPLETED)
+        yield from done
 
 
 def _outcome(rows: Sequence[Result]) -> str:
