@@ -44,10 +44,13 @@ class Beginning:
         learning_rate_factors: Part of the learning rate for a weight, by its name; by default 1. A
             lower one for what has been trained before keeps more of it (Howard and Ruder 2018).
         keeps_scaling: Whether the scaling of features and targets stays as it is.
+        wait: Part of the steps in which the weights with a factor wait for the others, so that
+            what is new does not undo them while it knows nothing (Kumar et al. 2022).
     """
 
     learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
     keeps_scaling: bool = False
+    wait: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,12 @@ def new_optimiser(
         # Decay would only shift biases and the gains of normalisation layers.
         groups.append({"params": [p for p in some if p.ndim >= 2], "lr": rate})
         groups.append({"params": [p for p in some if p.ndim < 2], "lr": rate, "weight_decay": 0.0})
-    return torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay)
+    return torch.optim.AdamW(
+        groups,
+        lr=config.learning_rate,
+        weight_decay=config.weight_decay,
+        fused=config.precision == "fp32",  # in mixed precision it would not have gradients clipped
+    )
 
 
 def learning_rate_factor(config: LoopConfig, steps: int) -> Callable[[int], float]:

@@ -102,7 +102,8 @@ class Pretrained:
         factor = self._config.pretrained_rate
         taken = tuple(f"nets.0.{name}." for name in names)
         learned = (name for name, _ in model.named_parameters() if name.startswith(taken))
-        return Beginning(dict.fromkeys(learned, factor), keeps), told
+        wait = 0.0 if keeps else self._config.head_first
+        return Beginning(dict.fromkeys(learned, factor), keeps, wait), told
 
     def _fits_head(self, model: MolAttn) -> bool:
         ours, theirs = model.config, self._model.config

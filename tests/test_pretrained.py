@@ -143,22 +143,48 @@ def test_what_is_frozen_leaves_out_dropout_in_every_step(table, pretrained, monk
     assert set(modes) == {(False, True, False, True)}
 
 
+def largest_step(before, after, name):
+    old, new = (m.nets[0].get_submodule(name).state_dict() for m in (before, after))
+    return max(float((new[key] - old[key]).abs().max()) for key in old)
+
+
+EVEN = replace(QUICK, epochs=1, warmup=0.0, weight_decay=0.0, schedule="constant")
+
+
 def test_the_pretrained_part_may_learn_more_slowly(table, pretrained):
     """The first step of Adam is the learning rate, whatever the gradient."""
     model, folder = pretrained
-    steps = replace(
-        QUICK, epochs=1, batch_size=18, warmup=0.0, weight_decay=0.0, schedule="constant"
-    )
-    run = train(config_of(table, folder, ("z",), steps, pretrained_rate=0.1))
-
-    def largest_step(name):
-        old, new = (m.nets[0].get_submodule(name).state_dict() for m in (model, run.model))
-        return max(float((new[key] - old[key]).abs().max()) for key in old)
-
+    steps = replace(EVEN, batch_size=18)
+    run = train(config_of(table, folder, ("z",), steps, pretrained_rate=0.1, head_first=0.0))
     for name in ("atom_embedding", "encoder"):
-        assert largest_step(name) == pytest.approx(0.001, rel=0.01)
-    torch.manual_seed(0)
+        assert largest_step(model, run.model, name) == pytest.approx(0.001, rel=0.01)
     assert run.histories[0].epochs[0].learning_rate == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("head_first, steps", [(0.0, 3), (0.4, 1), (0.7, 0), (1.0, 0)])
+def test_a_new_head_learns_alone_at_first(table, pretrained, head_first, steps):
+    """Of three steps the pretrained part makes those that the head leaves it."""
+    model, folder = pretrained
+    options = {"pretrained_rate": 0.1, "head_first": head_first}
+    run = train(config_of(table, folder, ("z",), EVEN, **options))
+    moved = largest_step(model, run.model, "encoder")
+    if steps == 1:
+        assert moved == pytest.approx(0.001, rel=0.01)
+    else:
+        assert (moved > 0.0011) == (steps > 1)
+        assert (moved == 0.0) == (steps == 0)
+    assert all(weight.requires_grad for weight in run.model.parameters())
+
+
+def test_a_head_that_is_taken_over_does_not_learn_alone(table, pretrained):
+    model, folder = pretrained
+    steps = replace(EVEN, batch_size=18)
+    run = train(config_of(table, folder, optimisation=steps, pretrained_rate=0.1, head_first=1.0))
+    assert largest_step(model, run.model, "encoder") == pytest.approx(0.001, rel=0.01)
+
+
+def test_how_much_of_a_training_is_the_heads_and_how_slow_the_rest():
+    assert FineTuningConfig() == FineTuningConfig("auto", "none", 0.3, 0.5)
 
 
 @pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "edge_value": False}])
