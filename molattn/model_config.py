@@ -19,8 +19,9 @@ from .version import __version__
 __all__ = ["MolAttnConfig"]
 
 _FORMAT = 3
-# Options that came later: models without them are read with the defaults, which is what they had.
-_LATER = {"layer", "pairs", "distances", "edge_value"}
+# Options that came later: models without them are read with the defaults, which is what they had,
+# but for the head's dropout, which trained models have no more use for.
+_LATER = {"layer", "pairs", "distances", "edge_value", "head_dropout"}
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Network(nn.Module):
         self.head = nn.Sequential(
             nn.Linear(self.molecule_width + config.num_numbers, net.width),
             nn.SiLU(),
-            nn.Dropout(net.dropout),
+            nn.Dropout(net.head_dropout),
             nn.Linear(net.width, len(config.output_names)),
         )
 

@@ -36,7 +36,7 @@ _DEFAULT_MODEL = "base"
 _SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
 _WITH_HEAD = ("head", "cross")
 # Weights fit any dropout; how a second molecule joins is the part that comes after the encoder.
-_OWN_OPTIONS = ("dropout", "attention_dropout", "partner")
+_OWN_OPTIONS = ("dropout", "head_dropout", "attention_dropout", "partner")
 
 
 class Pretrained:

@@ -21,6 +21,7 @@ from molattn.config import (
     MoleculesConfig,
     OptimisationConfig,
     PredictConfig,
+    PretrainArchitectureConfig,
     PretrainLoopConfig,
     ReportConfig,
 )
@@ -218,7 +219,7 @@ def test_what_a_user_typed_is_escaped_and_cut(capsys):
         ),
         (
             "pretrain",
-            [MoleculesConfig, ArchitectureConfig, PretrainLoopConfig],
+            [MoleculesConfig, PretrainArchitectureConfig, PretrainLoopConfig],
             "molattn pretrain --resume",
         ),
         ("predict", [PredictConfig], "molattn predict runs/solubility"),

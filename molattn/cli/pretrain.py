@@ -19,8 +19,8 @@ from molattn.cli.shared import (
 )
 from molattn.cli.source import is_finished
 from molattn.config import (
-    ArchitectureConfig,
     MoleculesConfig,
+    PretrainArchitectureConfig,
     PretrainConfig,
     PretrainLoopConfig,
 )
@@ -43,7 +43,9 @@ def pretrain(
     resume: Annotated[Path | None, Parameter(group=RUN)] = None,
     overwrite: Annotated[bool, Parameter(group=RUN, negative=(), show_default=False)] = False,
     molecules: Annotated[MoleculesConfig, section(DATA)] = MoleculesConfig(),
-    architecture: Annotated[ArchitectureConfig, section(NETWORK)] = ArchitectureConfig(),
+    architecture: Annotated[
+        PretrainArchitectureConfig, section(NETWORK)
+    ] = PretrainArchitectureConfig(),
     optimisation: Annotated[PretrainLoopConfig, section(TRAINING)] = PretrainLoopConfig(),
 ) -> None:
     """Pretrain a network on molecules without labels, for molattn train --init-from.

@@ -64,8 +64,7 @@ def train(
         table: CSV, TSV, Parquet, SDF or SMILES file; by default 1,282 solubilities.
         output: Folder of the run, replaced if there; by default runs/NAME.
         config_file: YAML file of options; config.yaml of a run repeats it.
-        resume: Go on with an interrupted run, by the name of its --output, with the same options
-            and table, to the very weights it would have had.
+        resume: Go on with an interrupted run, with the same options and table.
         overwrite: Begin anew where an unfinished run has that name.
         dataset: Set of MoleculeNet to download, such as ESOL.
         dataset_folder: Where such sets are kept, by default a cache.

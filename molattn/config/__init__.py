@@ -12,6 +12,7 @@ from molattn.config.predict import FingerprintConfig as FingerprintConfig
 from molattn.config.predict import PredictConfig as PredictConfig
 from molattn.config.predict import StreamConfig as StreamConfig
 from molattn.config.pretraining import MoleculesConfig as MoleculesConfig
+from molattn.config.pretraining import PretrainArchitectureConfig as PretrainArchitectureConfig
 from molattn.config.pretraining import PretrainConfig as PretrainConfig
 from molattn.config.pretraining import PretrainLoopConfig as PretrainLoopConfig
 from molattn.config.report import ReportConfig as ReportConfig

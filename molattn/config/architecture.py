@@ -41,7 +41,8 @@ class ArchitectureConfig:
         edge_value: Put pairs into values too.
         update_edges: Let blocks update the atom pairs too.
         self_loops: Let an atom attend to itself.
-        dropout: Dropout in blocks and head.
+        dropout: Dropout in blocks.
+        head_dropout: Dropout in the head.
         attention_dropout: Dropout of attention weights.
         readout: Pools of atoms, joined by +: mean, sum, max, min, std, median, softmax,
             variance_preserving, attentional, deep_sets, set2set, set_transformer.
@@ -62,6 +63,7 @@ class ArchitectureConfig:
     update_edges: bool = False
     self_loops: bool = True
     dropout: float = 0.1
+    head_dropout: float = 0.5
     attention_dropout: float = 0.0
     readout: str = "attentional+variance_preserving"
     partner: Partner = "concat"

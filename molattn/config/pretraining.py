@@ -9,7 +9,12 @@ from molattn.config.optimisation import Keep, LoopConfig
 from molattn.config.sections import RunConfig
 from molattn.errors import InputError, quoted
 
-__all__ = ["MoleculesConfig", "PretrainConfig", "PretrainLoopConfig"]
+__all__ = [
+    "MoleculesConfig",
+    "PretrainArchitectureConfig",
+    "PretrainConfig",
+    "PretrainLoopConfig",
+]
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,14 @@ class MoleculesConfig:
 
 
 @dataclass(frozen=True)
+class PretrainArchitectureConfig(ArchitectureConfig):
+    """The network that is pretrained, on more molecules than it can learn by heart."""
+
+    dropout: float = 0.0
+    head_dropout: float = 0.0
+
+
+@dataclass(frozen=True)
 class PretrainLoopConfig(LoopConfig):
     """How the network is pretrained."""
 
@@ -72,7 +85,7 @@ class PretrainConfig(RunConfig):
 
     files: tuple[str, ...]
     molecules: MoleculesConfig = field(default_factory=MoleculesConfig)
-    architecture: ArchitectureConfig = field(default_factory=ArchitectureConfig)
+    architecture: PretrainArchitectureConfig = field(default_factory=PretrainArchitectureConfig)
     optimisation: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
 
     def changes(self) -> dict[str, Any]:

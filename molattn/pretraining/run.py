@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.config import PretrainConfig
+from molattn.config import ArchitectureConfig, PretrainConfig
 from molattn.errors import InputError
 from molattn.fit import ABOUT, epochs_done, fit
 from molattn.model import MolAttn, MolAttnConfig
@@ -108,7 +108,8 @@ def pretrain(
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
         try:
-            model = MolAttn(MolAttnConfig(tuple(map(Task, scaling.names)), config.architecture))
+            network = ArchitectureConfig(**vars(config.architecture))
+            model = MolAttn(MolAttnConfig(tuple(map(Task, scaling.names)), network))
         except ValueError as error:  # the layers' own complaint about an option
             raise InputError(f"the network cannot be built so: {error}") from error
         model.set_target_scaling(scaling.mean, scaling.scale)

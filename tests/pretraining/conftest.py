@@ -3,11 +3,16 @@ from itertools import islice
 
 import pytest
 
-from molattn.config import ArchitectureConfig, MoleculesConfig, PretrainConfig, PretrainLoopConfig
+from molattn.config import (
+    MoleculesConfig,
+    PretrainArchitectureConfig,
+    PretrainConfig,
+    PretrainLoopConfig,
+)
 from molattn.pretraining.prepare import prepare_molecules
 from molattn.table import bundled_dataset
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
+SMALL = PretrainArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
 
 
 @pytest.fixture(scope="session")
