@@ -44,13 +44,13 @@ class Beginning:
         learning_rate_factors: Part of the learning rate for a weight, by its name; by default 1. A
             lower one for what has been trained before keeps more of it (Howard and Ruder 2018).
         keeps_scaling: Whether the scaling of features and targets stays as it is.
-        wait: Part of the steps in which the weights with a factor wait for the others, so that
-            what is new does not undo them while it knows nothing (Kumar et al. 2022).
+        wait: Steps in which the weights with a factor wait for the others, at most half of all, so
+            that what is new does not undo them while it knows nothing (Kumar et al. 2022).
     """
 
     learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
     keeps_scaling: bool = False
-    wait: float = 0.0
+    wait: int = 0
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class Pretrained:
         factor = self._config.pretrained_rate
         taken = tuple(f"nets.0.{name}." for name in names)
         learned = (name for name, _ in model.named_parameters() if name.startswith(taken))
-        wait = 0.0 if keeps else self._config.head_first
+        wait = 0 if keeps else self._config.head_steps
         return Beginning(dict.fromkeys(learned, factor), keeps, wait), told
 
     def _fits_head(self, model: MolAttn) -> bool:

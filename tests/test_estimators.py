@@ -21,7 +21,7 @@ from molattn.errors import InputError, SmilesError
 from molattn.estimators import MolAttnClassifier, MolAttnRegressor
 
 TINY = {"width": 4, "heads": 1, "layers": 1, "edge_width": 4, "device": "cpu"}
-TINY |= {"epochs": 1, "batch_size": 256}
+TINY |= {"epochs": 1, "batch_size": 256, "head_dropout": 0.1}
 SMILES = ["C" * n + end for n in range(1, 9) for end in ("O", "N", "c1ccccc1")]
 CARBONS = np.array([text.upper().count("C") for text in SMILES], dtype=float)
 RING = np.array(["ring" if "c" in text else "chain" for text in SMILES])

@@ -74,7 +74,7 @@ def test_the_default_leaves_out_what_is_set():
     def left_out(**options):
         return {*DEFAULT_SPACE} - {*default_space(TrainConfig.from_options("", options))}
 
-    of_pretrained = {"pretrained_rate", "head_first"}
+    of_pretrained = {"pretrained_rate", "head_steps"}
     assert DEFAULT_SPACE.keys() <= option_places().keys()
     assert left_out(init_from="none") == of_pretrained
     assert left_out(init_from="none", dropout=0.0) == {*of_pretrained, "dropout"}

@@ -20,13 +20,13 @@ class FineTuningConfig:
             if the network is as its own, else none.
         freeze: What of it stays; or so many blocks.
         pretrained_rate: Part of the learning rate for it.
-        head_first: Part of the training in which a new head learns alone.
+        head_steps: Steps in which a new head learns alone, at most half of all.
     """
 
     init_from: str = "auto"
     freeze: int | Freeze = "none"
     pretrained_rate: float = 0.3
-    head_first: float = 0.5
+    head_steps: int = 500
 
     def __post_init__(self) -> None:
         check(self, "init_from", bool, "the name or folder of a model, auto or none", str)
@@ -34,11 +34,16 @@ class FineTuningConfig:
             check_choice(self, "freeze", (*get_args(Freeze), "a number of blocks"))
         else:
             check(self, "freeze", lambda n: n >= 0, "a number of blocks, from 0", int)
-        for name in ("pretrained_rate", "head_first"):
-            check(self, name, lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
+        check(
+            self,
+            "pretrained_rate",
+            lambda part: 0.0 <= part <= 1.0,
+            "a number from 0 to 1",
+        )
+        check(self, "head_steps", lambda n: n >= 0, "a whole number of at least 0", int)
         if self.init_from != "none":
             return
-        for name in ("freeze", "pretrained_rate", "head_first"):
+        for name in ("freeze", "pretrained_rate", "head_steps"):
             if (got := getattr(self, name)) != getattr(type(self), name):
                 raise InputError(
                     f"{option(name)}: got {got} without a model to begin with, expected "

@@ -84,7 +84,7 @@ class Training(pl.LightningModule):
         self._epoch_start = self.seconds
 
     def on_train_batch_start(self, batch: Any, index: int) -> None:
-        self.waits(self.trainer.global_step < self.beginning.wait * self.steps)
+        self.waits(self.trainer.global_step < min(self.beginning.wait, self.steps / 2))
 
     def waits(self, now: bool) -> None:
         """Let what has been trained before wait for the rest, or learn with it."""
