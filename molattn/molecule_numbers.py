@@ -14,7 +14,7 @@ from .model_config import MolAttnConfig
 
 __all__ = ["CLIP", "given_numbers", "joined_numbers", "number_type", "scaled_numbers"]
 
-CLIP = 5.0
+CLIP = 3.0
 """Standard deviations from the training mean beyond which a calculated number is cut off."""
 
 

@@ -181,7 +181,7 @@ def test_a_head_that_is_taken_over_does_not_learn_alone(table, pretrained):
 
 
 def test_how_much_of_a_training_is_the_heads_and_how_slow_the_rest():
-    assert FineTuningConfig() == FineTuningConfig("auto", "none", 0.3, 500)
+    assert FineTuningConfig() == FineTuningConfig("auto", "none", 0.5, 500)
 
 
 @pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "edge_value": False}])

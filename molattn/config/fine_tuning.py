@@ -25,7 +25,7 @@ class FineTuningConfig:
 
     init_from: str = "auto"
     freeze: int | Freeze = "none"
-    pretrained_rate: float = 0.3
+    pretrained_rate: float = 0.5
     head_steps: int = 500
 
     def __post_init__(self) -> None:
