@@ -211,17 +211,20 @@ def test_members_begin_with_one_model_or_each_with_its_own(table, pretrained, tm
         assert not changed(old, net)
 
 
-def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(table, tmp_path, monkeypatch):
+@pytest.mark.parametrize("target", ["y", "z"])  # the head is taken over, or first learns alone
+def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(
+    table, tmp_path, monkeypatch, target
+):
     saved(tmp_path / "model")
-    optimisation = replace(QUICK, ensemble=2)
-    config = config_of(table, tmp_path, optimisation=optimisation, freeze=1, pretrained_rate=0.5)
+    optimisation = replace(QUICK, ensemble=2, epochs=3)
+    config = config_of(table, tmp_path, (target,), optimisation, freeze=1, pretrained_rate=0.5)
     whole = train(config)
     forward, steps = MolAttn.forward, 0
 
     def killed(self, *rest):
         nonlocal steps
         steps += self.training
-        if steps == 11:  # of 6 for each member
+        if steps == 14:  # of 9 for each member
             raise KeyboardInterrupt
         return forward(self, *rest)
 
