@@ -124,7 +124,8 @@ def new_optimiser(
         groups,
         lr=config.learning_rate,
         weight_decay=config.weight_decay,
-        fused=config.precision == "fp32",  # in mixed precision it would not have gradients clipped
+        # Of mixed precision Lightning refuses to clip the gradients with a fused optimiser.
+        fused=True if config.precision == "fp32" else None,
     )
 
 

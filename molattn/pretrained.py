@@ -94,6 +94,8 @@ class Pretrained:
             told += ", its head too"
         else:
             told += f", with a new head (its own is of {_described(self._model.config)})"
+            if self._config.head_steps:
+                told += " that learns alone at first (--head-steps)"
         model.freeze(self._config.freeze)
         weights = [weight for weight in model.parameters() if not weight.requires_grad]
         frozen, count = (sum(w.numel() for w in some) for some in (weights, [*model.parameters()]))

@@ -34,12 +34,11 @@ DEFAULT_SPACE: dict[str, Any] = {
     "learning_rate": {"low": 1e-4, "high": 5e-3, "log": True},
     "weight_decay": {"low": 1e-4, "high": 0.1, "log": True},
     "pretrained_rate": {"low": 0.03, "high": 1.0, "log": True},
-    "head_steps": [0, 500, 2000],
     "descriptors": [True, False],
 }
 """What is varied where nothing else is asked for; an option that is set otherwise is not."""
 _OF_NEW = ("width", "heads", "layers", "readout", "gate")
-_OF_PRETRAINED = ("pretrained_rate", "head_steps")
+_OF_PRETRAINED = ("pretrained_rate",)
 
 _SECTIONS = ("architecture", "optimisation", "fine_tuning")
 _DATA_OPTIONS = ("descriptors", "morgan_counts")

@@ -127,7 +127,7 @@ def test_a_model_that_was_saved_before_an_option_has_its_default(folder):
     expected = MolAttn.from_pretrained(folder)
 
     def without_later_ones(config):
-        for name in ("layer", "pairs", "distances", "edge_value"):
+        for name in ("layer", "pairs", "distances", "edge_value", "head_dropout"):
             del config["architecture"][name]
 
     change_config(folder, without_later_ones)

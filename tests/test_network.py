@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 
 import molattn
 from molattn.cli import main
-from molattn.config import ArchitectureConfig
+from molattn.config import ArchitectureConfig, PretrainConfig
 from molattn.errors import InputError
 from molattn.graph import collate
 from molattn.model import MolAttn, MolAttnConfig
@@ -44,6 +44,17 @@ every_option = pytest.mark.parametrize("options", OPTIONS, ids=options_of)
 def make(**options):
     torch.manual_seed(0)
     return MolAttn(MolAttnConfig(("y",), replace(SMALL, **options))).eval().double()
+
+
+def test_blocks_and_head_have_a_dropout_each():
+    (net,) = make(dropout=0.2, head_dropout=0.7).nets
+
+    def dropouts(part):
+        return {module.p for module in part.modules() if isinstance(module, torch.nn.Dropout)}
+
+    assert (dropouts(net.encoder), dropouts(net.head)) == ({0.2}, {0.7})
+    pretraining = PretrainConfig(("molecules.smi",)).architecture
+    assert (pretraining.dropout, pretraining.head_dropout) == (0.0, 0.0)
 
 
 def as_batch(model):

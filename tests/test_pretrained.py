@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from molattn.artefact import CONFIG_FILE, WEIGHTS_FILE
+from molattn.chem import Featurizer
 from molattn.cli import main
 from molattn.config import (
     ArchitectureConfig,
@@ -21,10 +22,14 @@ from molattn.config import (
     TrainConfig,
 )
 from molattn.config_file import read_config_file
+from molattn.dataset import read_training_table
 from molattn.errors import InputError
+from molattn.losses import TaskLoss
 from molattn.model import MolAttn, MolAttnConfig
+from molattn.optimise import Beginning, new_optimiser
 from molattn.pretrained import Pretrained, with_pretrained_network
 from molattn.run_folder import RESULT_FILE
+from molattn.supervised import fit_model
 from molattn.task import Task
 from molattn.training import train
 
@@ -161,16 +166,65 @@ def test_the_pretrained_part_may_learn_more_slowly(table, pretrained):
     assert run.histories[0].epochs[0].learning_rate == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize("head_steps, is_one", [(0, False), (1, False), (2, True), (9, True)])
-def test_a_new_head_learns_alone_at_first(table, pretrained, head_steps, is_one):
-    """Of three steps the last is the pretrained part's at least, and Adam's first is its rate."""
+def learns(monkeypatch):
+    """Whether the encoder learns, at each step of the trainings to come."""
+    steps, forward = [], MolAttn.forward
+
+    def watched(self, *rest):
+        if self.training:
+            steps.append(next(self.nets[0].encoder.parameters()).requires_grad)
+        return forward(self, *rest)
+
+    monkeypatch.setattr(MolAttn, "forward", watched)
+    return steps
+
+
+@pytest.mark.parametrize(
+    "epochs, head_steps, alone", [(2, 0, 0), (2, 1, 1), (2, 2, 2), (2, 9, 3), (1, 9, 1)]
+)
+def test_a_new_head_learns_alone_at_first(
+    table, pretrained, monkeypatch, epochs, head_steps, alone
+):
+    """For so many of three steps an epoch, at most half of all."""
     model, folder = pretrained
+    steps, shown = learns(monkeypatch), io.StringIO()
     options = {"pretrained_rate": 0.1, "head_steps": head_steps}
-    run = train(config_of(table, folder, ("z",), EVEN, **options))
-    moved = largest_step(model, run.model, "encoder")
-    assert (moved == pytest.approx(0.001, rel=0.01)) == is_one
-    assert moved >= 0.00099
-    assert all(weight.requires_grad for weight in run.model.parameters())
+    config = config_of(table, folder, ("z",), replace(EVEN, epochs=epochs), **options)
+    run = train(config, Console(file=shown, width=200))
+    assert steps == [False] * alone + [True] * (3 * epochs - alone)
+    assert ("learns alone at first" in shown.getvalue().replace("\n", "")) == (alone > 0)
+    assert largest_step(model, run.model, "encoder") >= 0.00099
+
+
+def test_patience_waits_for_the_pretrained_part(table, pretrained, monkeypatch):
+    """Of 30 steps, 3 an epoch, the head has 15; without progress one more epoch is the last."""
+    steps = learns(monkeypatch)
+    still = replace(EVEN, epochs=10, learning_rate=1e-30, patience=1)
+    run = train(config_of(table, pretrained[1], ("z",), still))
+    assert len(run.histories[0].epochs) == 6
+    assert steps == [False] * 15 + [True] * 3
+
+
+def test_a_training_that_is_stopped_while_the_head_learns_says_so(table, pretrained):
+    shown = io.StringIO()
+    config = config_of(table, pretrained[1], ("z",), replace(QUICK, max_hours=1e-9))
+    train(config, Console(file=shown, width=200))
+    assert "ended before what was pretrained could learn" in shown.getvalue()
+
+
+def test_weights_wait_no_longer_than_their_training(table, pretrained, monkeypatch):
+    def fails(self, *batch):
+        raise KeyboardInterrupt
+
+    model = MolAttn(MolAttnConfig((Task("y"),), SMALL))
+    rows = read_training_table(str(table), config_of(table, "none").data, Featurizer.default())
+    molecules = rows.molecules(np.arange(6))
+    names = [name for name, _ in model.named_parameters() if "encoder" in name]
+    beginning = Beginning(dict.fromkeys(names, 1.0), wait=9)
+    monkeypatch.setattr(TaskLoss, "forward", fails)
+    with pytest.raises(KeyboardInterrupt):
+        fit_model(model, molecules, molecules, QUICK, beginning=beginning)
+    assert all(weight.requires_grad for weight in model.parameters())
 
 
 def test_a_head_that_is_taken_over_does_not_learn_alone(table, pretrained):
@@ -178,6 +232,13 @@ def test_a_head_that_is_taken_over_does_not_learn_alone(table, pretrained):
     steps = replace(EVEN, batch_size=18)
     run = train(config_of(table, folder, optimisation=steps, pretrained_rate=0.1, head_steps=9))
     assert largest_step(model, run.model, "encoder") == pytest.approx(0.001, rel=0.01)
+
+
+def test_optimisers_are_fused_where_gradients_can_be_clipped():
+    model = MolAttn(MolAttnConfig("y", SMALL))
+    for precision, fused in (("fp32", True), ("bf16", None)):
+        optimiser = new_optimiser(model, replace(QUICK, precision=precision))
+        assert optimiser.defaults["fused"] is fused
 
 
 def test_how_much_of_a_training_is_the_heads_and_how_slow_the_rest():

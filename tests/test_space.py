@@ -74,14 +74,13 @@ def test_the_default_leaves_out_what_is_set():
     def left_out(**options):
         return {*DEFAULT_SPACE} - {*default_space(TrainConfig.from_options("", options))}
 
-    of_pretrained = {"pretrained_rate", "head_steps"}
     assert DEFAULT_SPACE.keys() <= option_places().keys()
-    assert left_out(init_from="none") == of_pretrained
-    assert left_out(init_from="none", dropout=0.0) == {*of_pretrained, "dropout"}
+    assert left_out(init_from="none") == {"pretrained_rate"}
+    assert left_out(init_from="none", dropout=0.0) == {"pretrained_rate", "dropout"}
     # The network is that of the model that a run begins with.
     assert left_out(init_from="base") == {"width", "heads", "layers", "readout", "gate"}
-    assert left_out(init_from="none", layer="mat") == {*of_pretrained, "gate"}
-    assert left_out(init_from="none", layer="graph_network") == of_pretrained
+    assert left_out(init_from="none", layer="mat") == {"pretrained_rate", "gate"}
+    assert left_out(init_from="none", layer="graph_network") == {"pretrained_rate"}
 
 
 def test_a_value_that_its_option_cannot_have_is_named():

@@ -22,7 +22,7 @@ from molattn.config import LoopConfig
 from molattn.device import check_device
 from molattn.errors import InputError
 from molattn.fit.callbacks import Kept, Save, StopInTime, Watch, training
-from molattn.fit.module import ABOUT, Training, epochs_done
+from molattn.fit.module import ABOUT, STATE, Training, epochs_done, is_over
 from molattn.objective import Objective
 from molattn.optimise import Beginning, Epoch, History
 from molattn.progress import TrainingProgress
@@ -70,7 +70,8 @@ def fit(
     """
     check_device(config.device)
     objective.train()
-    kept = Kept(config.keep, config.patience)
+    module = Training(objective, batches, config, beginning, about or {})
+    kept = Kept(config.keep, config.patience, module.wait // len(batches))
     callbacks: list[Callback] = [kept, StopInTime()]
     if console is not None:
         callbacks.append(Watch(TrainingProgress(console)))
@@ -82,29 +83,44 @@ def fit(
         path = folder / CHECKPOINT_FILE
         former = read_checkpoint(path) if path.exists() else None
         callbacks.append(Save(path, config.checkpoint_steps))
-    module = Training(objective, batches, config, beginning, about or {})
     with _quiet_lightning(), seeded(config.seed), threads(config.threads):
-        if former is None or not module.load_if_finished(former, kept):
-            trainer = pl.Trainer(
-                accelerator=config.device,
-                devices=1,
-                max_epochs=config.epochs,
-                precision=_PRECISIONS[config.precision],  # pyright: ignore[reportArgumentType]
-                gradient_clip_val=config.gradient_clip or None,
-                callbacks=callbacks,
-                plugins=[_PlainCheckpoints(former)],
-                logger=_tensorboard(config, folder, former),
-                enable_checkpointing=False,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-                num_sanity_val_steps=0,
-            )
-            _run(trainer, module, (batches, validation), None if former is None else path)
-            module.steps_done = trainer.global_step
-    module.waits(False)
+        try:
+            if former is None or not _load_if_finished(former, module, kept):
+                trainer = pl.Trainer(
+                    accelerator=config.device,
+                    devices=1,
+                    max_epochs=config.epochs,
+                    precision=_PRECISIONS[config.precision],  # pyright: ignore[reportArgumentType]
+                    gradient_clip_val=config.gradient_clip or None,
+                    callbacks=callbacks,
+                    plugins=[_PlainCheckpoints(former)],
+                    logger=_tensorboard(config, folder, former),
+                    enable_checkpointing=False,
+                    enable_progress_bar=False,
+                    enable_model_summary=False,
+                    num_sanity_val_steps=0,
+                )
+                _run(trainer, module, (batches, validation), None if former is None else path)
+                module.steps_done = trainer.global_step
+        finally:
+            module.set_waiting(False)
+    if console is not None and module.steps_done <= module.wait > 0:
+        console.print("ended before what was pretrained could learn: --head-steps 0 does not wait")
     objective.learned.load_state_dict(kept.state)
     objective.cpu().eval()
     return History(module.epochs, kept.epoch, module.seconds, module.steps_done)
+
+
+def _load_if_finished(checkpoint: dict[str, Any], module: Training, kept: Kept) -> bool:
+    """Take over a training that needs no further epoch; return whether it was one."""
+    kept.load_state_dict(checkpoint["callbacks"][kept.state_key])
+    count = epochs_done(checkpoint)
+    in_time = not is_over(module.config, checkpoint[STATE]["seconds"])
+    if count < module.config.epochs and not kept.is_exhausted(count) and (in_time or not count):
+        return False
+    module.on_load_checkpoint(checkpoint)
+    module.steps_done = checkpoint["global_step"]
+    return True
 
 
 class _PlainCheckpoints(CheckpointIO):

@@ -23,10 +23,16 @@ def training(module: pl.LightningModule) -> Training:
 
 
 class Kept(Callback):
-    """Remembers the best weights, or the last, and stops when none were better for long."""
+    """Remembers the best weights, or the last, and stops when none were better for long.
 
-    def __init__(self, keep: str, patience: int | None) -> None:
-        self.keeps_last = keep == "last"
+    Args:
+        keep: Which weights.
+        patience: Epochs without progress that end the training; None = none do.
+        start: The epoch from which they count.
+    """
+
+    def __init__(self, keep: str, patience: int | None, start: int = 0) -> None:
+        self.keeps_last, self.start = keep == "last", start
         self.patience = math.inf if patience is None else patience
         self.loss, self.best, self.epoch = math.inf, 0, 0
         self.state: dict[str, Tensor] = {}
@@ -43,7 +49,8 @@ class Kept(Callback):
             trainer.should_stop = True
 
     def is_exhausted(self, epoch: int) -> bool:
-        return epoch - self.best >= self.patience
+        """Return whether there has been no progress for too long."""
+        return epoch - max(self.best, self.start) >= self.patience
 
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("loss", "best", "epoch", "state")}

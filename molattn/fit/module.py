@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -16,19 +16,17 @@ from molattn.objective import Objective
 from molattn.optimise import Beginning, Epoch, RunningMean, learning_rate_factor, new_optimiser
 from molattn.reproducible import random_state, set_random_state
 
-if TYPE_CHECKING:
-    from molattn.fit.callbacks import Kept
-
-__all__ = ["ABOUT", "Training", "epochs_done", "is_over"]
+__all__ = ["ABOUT", "STATE", "Training", "epochs_done", "is_over"]
 
 ABOUT = "molattn_about"
 """Key of a checkpoint under which ``about`` of :func:`molattn.fit.fit` is kept."""
-_STATE = "molattn_state"
+STATE = "molattn_state"
+"""Key under which a checkpoint has what Lightning does not keep."""
 
 
 def epochs_done(checkpoint: Mapping[str, Any]) -> int:
     """Return how many epochs the training of a checkpoint has finished."""
-    return len(checkpoint[_STATE]["epochs"])
+    return len(checkpoint[STATE]["epochs"])
 
 
 class Training(pl.LightningModule):
@@ -48,6 +46,7 @@ class Training(pl.LightningModule):
         self.beginning = beginning
         self.about = dict(about)
         self.steps, self.steps_done = config.epochs * len(batches), 0
+        self.wait = min(beginning.wait, self.steps // 2)
         self.epochs: list[Epoch] = []
         self._train, self._validation = RunningMean(), RunningMean()
         self._clock = time.perf_counter()
@@ -84,12 +83,12 @@ class Training(pl.LightningModule):
         self._epoch_start = self.seconds
 
     def on_train_batch_start(self, batch: Any, index: int) -> None:
-        self.waits(self.trainer.global_step < min(self.beginning.wait, self.steps / 2))
+        self.set_waiting(self.trainer.global_step < self.wait)
 
-    def waits(self, now: bool) -> None:
+    def set_waiting(self, waits: bool) -> None:
         """Let what has been trained before wait for the rest, or learn with it."""
         for weight in self._waiting:
-            weight.requires_grad_(not now)
+            weight.requires_grad_(not waits)
 
     def training_step(self, batch: Any, index: int) -> Tensor:
         total, weight = self.objective(batch)
@@ -124,7 +123,7 @@ class Training(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[ABOUT] = self.about
-        checkpoint[_STATE] = {
+        checkpoint[STATE] = {
             "epochs": [tuple(epoch) for epoch in self.epochs],
             "running": (self._train.total, self._train.weight),
             "seconds": self.seconds,
@@ -133,23 +132,12 @@ class Training(pl.LightningModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        state = checkpoint[_STATE]
+        state = checkpoint[STATE]
         self.epochs = [Epoch(*epoch) for epoch in state["epochs"]]
         self._train = RunningMean(*state["running"])
         self._seconds, self._clock = state["seconds"], time.perf_counter()
         self._epoch_start = state["epoch_start"]
         self._random_state = state["random_state"]
-
-    def load_if_finished(self, checkpoint: dict[str, Any], kept: "Kept") -> bool:
-        """Take over a training that needs no further epoch; return whether it was one."""
-        kept.load_state_dict(checkpoint["callbacks"][kept.state_key])
-        count = epochs_done(checkpoint)
-        in_time = not is_over(self.config, checkpoint[_STATE]["seconds"])
-        if count < self.config.epochs and not kept.is_exhausted(count) and (in_time or not count):
-            return False
-        self.on_load_checkpoint(checkpoint)
-        self.steps_done = checkpoint["global_step"]
-        return True
 
 
 def is_over(config: LoopConfig, seconds: float) -> bool:
