@@ -159,13 +159,13 @@ def train(config, *rest, original=cross_validation.train, **options):
     fold = config.data.fold
     return original(config, *rest, **options)
 
-def on_train_batch_end(self, trainer, *rest, original=fit._Save.on_train_batch_end):
+def on_train_batch_end(self, trainer, *rest, original=fit.Save.on_train_batch_end):
     original(self, trainer, *rest)
     if fold == 2 and trainer.global_step == {at_step}:
         os._exit(9)
 
 cross_validation.train = train
-fit._Save.on_train_batch_end = on_train_batch_end
+fit.Save.on_train_batch_end = on_train_batch_end
 sys.exit(main({command!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
