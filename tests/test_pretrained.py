@@ -200,8 +200,11 @@ def test_patience_waits_for_the_pretrained_part(table, pretrained, monkeypatch):
     """Of 30 steps, 3 an epoch, the head has 15; without progress one more epoch is the last."""
     steps = learns(monkeypatch)
     still = replace(EVEN, epochs=10, learning_rate=1e-30, patience=1)
-    run = train(config_of(table, pretrained[1], ("z",), still))
+    shown = io.StringIO()
+    config = config_of(table, pretrained[1], ("z",), still)
+    run = train(config, Console(file=shown, width=200))
     assert len(run.histories[0].epochs) == 6
+    assert "ended after epoch 6 of 10: no progress for 1 epochs" in shown.getvalue()
     assert steps == [False] * 15 + [True] * 3
 
 
@@ -209,6 +212,7 @@ def test_a_training_that_is_stopped_while_the_head_learns_says_so(table, pretrai
     shown = io.StringIO()
     config = config_of(table, pretrained[1], ("z",), replace(QUICK, max_hours=1e-9))
     train(config, Console(file=shown, width=200))
+    assert "ended after epoch 1 of 2: time is over" in shown.getvalue()
     assert "ended before what was pretrained could learn" in shown.getvalue()
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from molattn.config.checks import check_choice, option
+from molattn.config.checks import check, check_choice, option
 from molattn.errors import InputError, quoted
 
 __all__ = ["ArchitectureConfig"]
@@ -71,6 +71,8 @@ class ArchitectureConfig:
     def __post_init__(self) -> None:
         for name, choices in (("layer", LayerName), ("pairs", Pairs), ("partner", Partner)):
             check_choice(self, name, get_args(choices))
+        for name in ("dropout", "head_dropout", "attention_dropout"):
+            check(self, name, lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
         for name in self.unused:
             value, default = getattr(self, name), _default(name)
             if value != default:

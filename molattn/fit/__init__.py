@@ -104,6 +104,10 @@ def fit(
                 module.steps_done = trainer.global_step
         finally:
             module.set_waiting(False)
+    if console is not None and len(module.epochs) < config.epochs:
+        in_time = not is_over(config, module.seconds)
+        cause = f"no progress for {config.patience} epochs" if in_time else "time is over"
+        console.print(f"ended after epoch {len(module.epochs)} of {config.epochs}: {cause}")
     if console is not None and module.steps_done <= module.wait > 0:
         console.print("ended before what was pretrained could learn: --head-steps 0 does not wait")
     objective.learned.load_state_dict(kept.state)
