@@ -6,6 +6,7 @@ import pytest
 from molattn.config import (
     ArchitectureConfig,
     DataConfig,
+    FineTuningConfig,
     OptimisationConfig,
     PredictConfig,
     ReportConfig,
@@ -92,3 +93,36 @@ def test_changed_options_are_found_by_name():
     two = replace(one, file="b.csv", optimisation=OptimisationConfig(batch_size=7))
     assert list(changed_options(one.to_dict(), two.to_dict())) == [("--batch-size", 32, 7)]
     assert list(changed_options(one.to_dict(), one.to_dict())) == []
+
+
+def test_how_much_of_a_training_is_the_heads_and_how_slow_the_rest():
+    assert FineTuningConfig() == FineTuningConfig("auto", "none", 0.5, 500)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"freeze": "head"}, "--freeze: got 'head', expected one of none, embeddings, encoder"),
+        ({"init_from": None}, "--init-from: got None, expected the name or folder of a model"),
+        ({"init_from": ""}, "--init-from: got ''"),
+        ({"freeze": -1}, "--freeze: got -1, expected a number of blocks"),
+        ({"freeze": True}, "--freeze: got True"),
+        ({"pretrained_rate": 2.0}, "got 2.0, expected a number from 0 to 1"),
+        ({"head_steps": -1}, "--head-steps: got -1, expected a whole number of at least 0"),
+    ],
+)
+def test_a_beginning_that_cannot_be_is_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        FineTuningConfig(**{"init_from": "model", **options})
+    with pytest.raises(InputError, match="got encoder without a model to begin with"):
+        FineTuningConfig("none", freeze="encoder")
+    with pytest.raises(InputError, match=r"--pretrained-rate: got 0\.1 without a model"):
+        FineTuningConfig("none", pretrained_rate=0.1)
+    with pytest.raises(InputError, match=r"--head-steps: got 10 without a model"):
+        FineTuningConfig("none", head_steps=10)
+
+
+@pytest.mark.parametrize("name", ["dropout", "head_dropout", "attention_dropout"])
+def test_a_dropout_that_cannot_be_is_refused_by_name(name):
+    with pytest.raises(InputError, match=f"--{name.replace('_', '-')}: got 2.0, expected a number"):
+        ArchitectureConfig(**{name: 2.0})

@@ -11,7 +11,9 @@ from rich.console import Console
 from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
 from molattn.dataset import Molecules
 from molattn.errors import InputError, MolattnError
+from molattn.losses import TaskLoss
 from molattn.model import MolAttn, MolAttnConfig
+from molattn.optimise import Beginning
 from molattn.supervised import fit_model
 from molattn.table import bundled_dataset
 from molattn.training import train
@@ -196,3 +198,16 @@ def test_an_interrupt_stays_an_interrupt(small_table, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train(small_config(small_table))
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_weights_wait_no_longer_than_their_training(monkeypatch):
+    def fails(self, *batch):
+        raise KeyboardInterrupt
+
+    model = one_target()
+    rows = molecules(model, [[0.0], [1.0]])
+    names = [name for name, _ in model.named_parameters() if "encoder" in name]
+    monkeypatch.setattr(TaskLoss, "forward", fails)
+    with pytest.raises(KeyboardInterrupt):
+        fit_model(model, rows, rows, QUICK, beginning=Beginning(dict.fromkeys(names, 1.0), wait=9))
+    assert all(weight.requires_grad for weight in model.parameters())

@@ -61,3 +61,9 @@ def test_the_history_is_a_table(tmp_path):
     with open(tmp_path / "history.csv", newline="") as file:
         rows = [Epoch(*map(float, row.values())) for row in csv.DictReader(file)]
     assert rows == epochs
+
+
+@pytest.mark.parametrize("precision, fused", [("fp32", True), ("bf16", None)])
+def test_optimisers_are_fused_where_gradients_can_be_clipped(precision, fused):
+    optimiser = new_optimiser(torch.nn.Linear(2, 2), OptimisationConfig(precision=precision))
+    assert optimiser.defaults["fused"] is fused

@@ -12,7 +12,6 @@ import torch
 from rich.console import Console
 
 from molattn.artefact import CONFIG_FILE, WEIGHTS_FILE
-from molattn.chem import Featurizer
 from molattn.cli import main
 from molattn.config import (
     ArchitectureConfig,
@@ -22,14 +21,10 @@ from molattn.config import (
     TrainConfig,
 )
 from molattn.config_file import read_config_file
-from molattn.dataset import read_training_table
 from molattn.errors import InputError
-from molattn.losses import TaskLoss
 from molattn.model import MolAttn, MolAttnConfig
-from molattn.optimise import Beginning, new_optimiser
 from molattn.pretrained import Pretrained, with_pretrained_network
 from molattn.run_folder import RESULT_FILE
-from molattn.supervised import fit_model
 from molattn.task import Task
 from molattn.training import train
 
@@ -216,37 +211,11 @@ def test_a_training_that_is_stopped_while_the_head_learns_says_so(table, pretrai
     assert "ended before what was pretrained could learn" in shown.getvalue()
 
 
-def test_weights_wait_no_longer_than_their_training(table, pretrained, monkeypatch):
-    def fails(self, *batch):
-        raise KeyboardInterrupt
-
-    model = MolAttn(MolAttnConfig((Task("y"),), SMALL))
-    rows = read_training_table(str(table), config_of(table, "none").data, Featurizer.default())
-    molecules = rows.molecules(np.arange(6))
-    names = [name for name, _ in model.named_parameters() if "encoder" in name]
-    beginning = Beginning(dict.fromkeys(names, 1.0), wait=9)
-    monkeypatch.setattr(TaskLoss, "forward", fails)
-    with pytest.raises(KeyboardInterrupt):
-        fit_model(model, molecules, molecules, QUICK, beginning=beginning)
-    assert all(weight.requires_grad for weight in model.parameters())
-
-
 def test_a_head_that_is_taken_over_does_not_learn_alone(table, pretrained):
     model, folder = pretrained
     steps = replace(EVEN, batch_size=18)
     run = train(config_of(table, folder, optimisation=steps, pretrained_rate=0.1, head_steps=9))
     assert largest_step(model, run.model, "encoder") == pytest.approx(0.001, rel=0.01)
-
-
-def test_optimisers_are_fused_where_gradients_can_be_clipped():
-    model = MolAttn(MolAttnConfig("y", SMALL))
-    for precision, fused in (("fp32", True), ("bf16", None)):
-        optimiser = new_optimiser(model, replace(QUICK, precision=precision))
-        assert optimiser.defaults["fused"] is fused
-
-
-def test_how_much_of_a_training_is_the_heads_and_how_slow_the_rest():
-    assert FineTuningConfig() == FineTuningConfig("auto", "none", 0.5, 500)
 
 
 @pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "edge_value": False}])
@@ -385,26 +354,6 @@ def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
         train(config_of(table, tmp_path))
     with pytest.raises(InputError, match="nowhere: no such folder"):
         train(config_of(table, tmp_path / "nowhere"))
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ({"freeze": "head"}, "--freeze: got 'head', expected one of none, embeddings, encoder"),
-        ({"init_from": None}, "--init-from: got None, expected the name or folder of a model"),
-        ({"init_from": ""}, "--init-from: got ''"),
-        ({"freeze": -1}, "--freeze: got -1, expected a number of blocks"),
-        ({"freeze": True}, "--freeze: got True"),
-        ({"pretrained_rate": 2.0}, "got 2.0, expected a number from 0 to 1"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(options, words):
-    with pytest.raises(InputError, match=words):
-        FineTuningConfig(**{"init_from": "model", **options})
-    with pytest.raises(InputError, match="got encoder without a model to begin with"):
-        FineTuningConfig("none", freeze="encoder")
-    with pytest.raises(InputError, match=r"--pretrained-rate: got 0\.1 without a model"):
-        FineTuningConfig("none", pretrained_rate=0.1)
 
 
 def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monkeypatch):
