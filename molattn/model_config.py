@@ -1,7 +1,7 @@
 """All that a model is besides its weights."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Optional, Union
 
@@ -30,7 +30,7 @@ class MolAttnConfig:
 
     Args:
         tasks: The predicted properties; a text is a regression of that name.
-        architecture: The network.
+        architecture: The network; its head is ``fourier`` or ``mlp`` afterwards, never ``auto``.
         featurizer: What it sees of a molecule.
         features: Names of further numbers of a molecule, which join the readout.
         descriptors: Names of RDKit's descriptors that join it too.
@@ -70,6 +70,9 @@ class MolAttnConfig:
         if type(self.members) is not int or self.members < 1:
             raise InputError(f"members: got {self.members!r}, expected a whole number from 1")
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
+        if self.architecture.head == "auto":
+            head = "mlp" if any(task.kind == "regression" for task in tasks) else "fourier"
+            object.__setattr__(self, "architecture", replace(self.architecture, head=head))
         _ = self.calculator  # names that RDKit lacks are told at once
 
     @cached_property
@@ -160,7 +163,7 @@ class MolAttnConfig:
             )
         expected = {"format", "molattn_version"} | {f.name for f in fields(cls)}
         _check_keys("model config", config, expected)
-        options = config["architecture"]
+        options = {"head": "mlp", **config["architecture"]}  # there was no other at first
         known = {f.name for f in fields(ArchitectureConfig)}
         _check_keys("model config, architecture", options, known - (_LATER - set(options)))
         return cls(

@@ -15,6 +15,7 @@ from .model_config import MolAttnConfig
 from .nn.cross_attention import CrossAttention
 from .nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from .nn.encoder import Encoder
+from .nn.head import FourierHead, MLPHead
 from .nn.readout import Readout
 from .nn.registry import find_layer
 
@@ -77,11 +78,13 @@ class Network(nn.Module):
                 for _ in range(2)
             )
         self.molecules = 2 if config.has_partner else 1
-        self.head = nn.Sequential(
-            nn.Linear(self.molecule_width + config.num_numbers, net.width),
-            nn.SiLU(),
-            nn.Dropout(net.head_dropout),
-            nn.Linear(net.width, len(config.output_names)),
+        kind, wider = (FourierHead, 4) if net.head == "fourier" else (MLPHead, 1)
+        self.head = kind(
+            self.molecule_width,
+            config.num_numbers,
+            wider * net.width,
+            len(config.output_names),
+            net.head_dropout,
         )
 
     @property
@@ -108,10 +111,7 @@ class Network(nn.Module):
             batch: As :meth:`encode` takes it.
             features: Further numbers of each molecule ``[num_graphs, config.num_numbers]``, scaled.
         """
-        molecules = self.encode(batch)
-        if features is not None:
-            molecules = torch.cat([molecules, features.to(molecules.dtype)], dim=-1)
-        return self.head(molecules)
+        return self.head(self.encode(batch), features)
 
     def encode(self, batch: Union[MoleculeBatch, Data]) -> Tensor:
         """Represent each molecule, ``[num_graphs, molecule_width]``: what the head reads.

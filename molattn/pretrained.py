@@ -35,8 +35,8 @@ _MOST_NAMED = 3
 _DEFAULT_MODEL = "base"
 _SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
 _WITH_HEAD = ("head", "cross")
-# Weights fit any dropout; how a second molecule joins is the part that comes after the encoder.
-_OWN_OPTIONS = ("dropout", "head_dropout", "attention_dropout", "partner")
+# Weights fit any dropout; how a second molecule joins, and the head, come after the encoder.
+_OWN_OPTIONS = ("dropout", "head", "head_dropout", "attention_dropout", "partner")
 
 
 class Pretrained:
@@ -209,9 +209,10 @@ def _same(one: Task, other: Task) -> bool:
 
 
 def _inputs(config: MolAttnConfig) -> tuple[object, ...]:
-    """Return what the head reads besides the readout of one molecule."""
-    partner = config.architecture.partner if config.has_partner else None
-    return config.features, config.descriptors, config.morgan_counts, partner
+    """Return which head it is, and what it reads besides the readout of one molecule."""
+    net = config.architecture
+    partner = net.partner if config.has_partner else None
+    return net.head, config.features, config.descriptors, config.morgan_counts, partner
 
 
 def _described(config: MolAttnConfig) -> str:

@@ -14,6 +14,7 @@ Score = Literal["dot", "scaled_dot", "general", "additive", "gatv2"]
 Combine = Literal["linear", "concat", "mean", "max", "weighted"]
 Pairs = Literal["all", "bonds"]
 Partner = Literal["concat", "cross_attention"]
+Head = Literal["auto", "mlp", "fourier"]
 
 _LAYER_OPTIONS = ("score", "combine", "gate", "edge_value", "update_edges")
 # What a layer has not, or has without being asked: GaAN's heads always have their gates.
@@ -42,6 +43,7 @@ class ArchitectureConfig:
         update_edges: Let blocks update the atom pairs too.
         self_loops: Let an atom attend to itself.
         dropout: Dropout in blocks.
+        head: Reads a molecule's vector; auto is fourier where all targets are classes, else mlp.
         head_dropout: Dropout in the head.
         attention_dropout: Dropout of attention weights.
         readout: Pools of atoms, joined by +: mean, sum, max, min, std, median, softmax,
@@ -63,13 +65,19 @@ class ArchitectureConfig:
     update_edges: bool = False
     self_loops: bool = True
     dropout: float = 0.1
+    head: Head = "auto"
     head_dropout: float = 0.5
     attention_dropout: float = 0.0
     readout: str = "attentional+variance_preserving"
     partner: Partner = "concat"
 
     def __post_init__(self) -> None:
-        for name, choices in (("layer", LayerName), ("pairs", Pairs), ("partner", Partner)):
+        for name, choices in (
+            ("layer", LayerName),
+            ("pairs", Pairs),
+            ("partner", Partner),
+            ("head", Head),
+        ):
             check_choice(self, name, get_args(choices))
         for name in ("dropout", "head_dropout", "attention_dropout"):
             check(self, name, lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")

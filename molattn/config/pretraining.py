@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from molattn.config.architecture import ArchitectureConfig
+from molattn.config.architecture import ArchitectureConfig, Head
 from molattn.config.checks import check
 from molattn.config.optimisation import Keep, LoopConfig
 from molattn.config.sections import RunConfig
@@ -57,6 +57,7 @@ class PretrainArchitectureConfig(ArchitectureConfig):
     """The network that is pretrained, on more molecules than it can learn by heart."""
 
     dropout: float = 0.0
+    head: Head = "mlp"
     head_dropout: float = 0.0
 
 
