@@ -122,6 +122,11 @@ def test_a_beginning_that_cannot_be_is_refused(options, words):
         FineTuningConfig("none", head_steps=10)
 
 
+def test_a_head_that_there_is_not_is_refused():
+    with pytest.raises(InputError, match=r"--head: got 'tree', expected one of auto, mlp, fourier"):
+        ArchitectureConfig(head="tree")
+
+
 @pytest.mark.parametrize("name", ["dropout", "head_dropout", "attention_dropout"])
 def test_a_dropout_that_cannot_be_is_refused_by_name(name):
     with pytest.raises(InputError, match=f"--{name.replace('_', '-')}: got 2.0, expected a number"):

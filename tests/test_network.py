@@ -15,7 +15,9 @@ from molattn.config import ArchitectureConfig, PretrainConfig
 from molattn.errors import InputError
 from molattn.graph import collate
 from molattn.model import MolAttn, MolAttnConfig
+from molattn.nn.head import FourierHead, MLPHead
 from molattn.nn.registry import LAYERS
+from molattn.task import Task
 from molattn.testing import assert_permutation_invariant
 
 SMALL = ArchitectureConfig(width=8, heads=2, layers=2)
@@ -55,6 +57,33 @@ def test_blocks_and_head_have_a_dropout_each():
     assert (dropouts(net.encoder), dropouts(net.head)) == ({0.2}, {0.7})
     pretraining = PretrainConfig(("molecules.smi",)).architecture
     assert (pretraining.dropout, pretraining.head_dropout) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "kinds, chosen, expected",
+    [
+        (["binary"], "auto", FourierHead),
+        (["binary", "multiclass"], "auto", FourierHead),
+        (["binary", "regression"], "auto", MLPHead),
+        (["regression"], "auto", MLPHead),
+        (["regression"], "fourier", FourierHead),
+        (["binary"], "mlp", MLPHead),
+    ],
+)
+def test_the_head_follows_from_the_targets_unless_it_is_chosen(kinds, chosen, expected):
+    classes = {"regression": (), "binary": ("0", "1"), "multiclass": ("a", "b", "c")}
+    tasks = tuple(Task(kind, kind, classes[kind]) for kind in kinds)
+    config = MolAttnConfig(tasks, replace(SMALL, head=chosen))
+    (net,) = MolAttn(config).nets
+    assert type(net.head) is expected
+    assert config.architecture.head == {MLPHead: "mlp", FourierHead: "fourier"}[expected]
+    assert MolAttnConfig.from_dict(config.to_dict()) == config
+
+
+def test_a_model_that_names_no_head_has_the_first_there_was():
+    config = MolAttnConfig((Task("toxic", "binary", ("0", "1")),), SMALL).to_dict()
+    assert config["architecture"].pop("head") == "fourier"
+    assert MolAttnConfig.from_dict(config).architecture.head == "mlp"
 
 
 def as_batch(model):

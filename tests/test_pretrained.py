@@ -311,15 +311,16 @@ def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
     old = MolAttn(both)
     old.save_pretrained(tmp_path)
     beginning = Pretrained(FineTuningConfig(str(tmp_path)))
-    same, alone, counted = (
+    same, alone, counted, other = (
         MolAttn(config)
         for config in (
             replace(both, partner_column="other"),
             replace(both, partner_column=None),
             replace(both, morgan_counts=16),
+            replace(both, architecture=replace(both.architecture, head="fourier")),
         )
     )
-    for model, taken in ((same, True), (alone, False), (counted, False)):
+    for model, taken in ((same, True), (alone, False), (counted, False), (other, False)):
         found, told = beginning.begin(model, 0)
         assert found.keeps_scaling == taken
         assert ("its head too" in told) == taken

@@ -35,8 +35,9 @@ def test_base_predicts_what_was_recorded(base):
 
 
 def test_base_is_the_default_network_and_the_default_beginning(base):
-    dropout = ArchitectureConfig().dropout
-    assert replace(base.config.architecture, dropout=dropout) == ArchitectureConfig()
+    default = ArchitectureConfig()
+    own = {"dropout": default.dropout, "head": default.head}
+    assert replace(base.config.architecture, **own) == default
     assert base.config.featurizer == default_featurizer()
     begins = with_pretrained_network(TrainConfig.from_options("", {}))
     assert begins.fine_tuning.init_from == "base"

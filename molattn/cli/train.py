@@ -38,7 +38,6 @@ EXAMPLES = """Examples:
   molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
   molattn train --config runs/assay/config.yaml --seed 1
   molattn train small.csv --init-from runs/assay --freeze encoder --ensemble 5
-  molattn train --resume runs/assay
 """
 
 

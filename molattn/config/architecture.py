@@ -28,6 +28,9 @@ _WITHOUT = {
 class ArchitectureConfig:
     """The network.
 
+    A head of Fourier features is the default where all targets are classes; where one is a number
+    it is an MLP.
+
     Args:
         width: Channels of an atom.
         heads: Attention heads; must divide the width.
@@ -43,7 +46,7 @@ class ArchitectureConfig:
         update_edges: Let blocks update the atom pairs too.
         self_loops: Let an atom attend to itself.
         dropout: Dropout in blocks.
-        head: Reads a molecule's vector; auto is fourier where all targets are classes, else mlp.
+        head: auto is fourier for classes.
         head_dropout: Dropout in the head.
         attention_dropout: Dropout of attention weights.
         readout: Pools of atoms, joined by +: mean, sum, max, min, std, median, softmax,

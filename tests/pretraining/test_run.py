@@ -64,7 +64,7 @@ def test_other_networks_learn_and_others_begin_with_them(config, options, tmp_pa
         "", {"target_columns": "logS", "init_from": str(tmp_path / "model")}
     )
     found = with_pretrained_network(chosen).architecture
-    own = ("dropout", "head_dropout")
+    own = ("dropout", "head", "head_dropout")
     assert {**vars(network), **{name: getattr(found, name) for name in own}} == vars(found)
     given = TrainConfig.from_options(
         "", {"target_columns": "logS", "init_from": str(tmp_path / "model"), "layer": "gaan"}
