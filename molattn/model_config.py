@@ -30,7 +30,7 @@ class MolAttnConfig:
 
     Args:
         tasks: The predicted properties; a text is a regression of that name.
-        architecture: The network; its head is ``fourier`` or ``mlp`` afterwards, never ``auto``.
+        architecture: The network; the head ``auto`` becomes the one of these tasks, for good.
         featurizer: What it sees of a molecule.
         features: Names of further numbers of a molecule, which join the readout.
         descriptors: Names of RDKit's descriptors that join it too.
@@ -71,7 +71,7 @@ class MolAttnConfig:
             raise InputError(f"members: got {self.members!r}, expected a whole number from 1")
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         if self.architecture.head == "auto":
-            head = "mlp" if any(task.kind == "regression" for task in tasks) else "fourier"
+            head = "both" if any(task.kind == "regression" for task in tasks) else "fourier"
             object.__setattr__(self, "architecture", replace(self.architecture, head=head))
         _ = self.calculator  # names that RDKit lacks are told at once
 

@@ -15,7 +15,7 @@ from .model_config import MolAttnConfig
 from .nn.cross_attention import CrossAttention
 from .nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 from .nn.encoder import Encoder
-from .nn.head import FourierHead, MLPHead
+from .nn.head import HEADS
 from .nn.readout import Readout
 from .nn.registry import find_layer
 
@@ -78,11 +78,10 @@ class Network(nn.Module):
                 for _ in range(2)
             )
         self.molecules = 2 if config.has_partner else 1
-        kind, wider = (FourierHead, 4) if net.head == "fourier" else (MLPHead, 1)
-        self.head = kind(
+        self.head = HEADS[net.head](
             self.molecule_width,
             config.num_numbers,
-            wider * net.width,
+            net.width,
             len(config.output_names),
             net.head_dropout,
         )
@@ -111,7 +110,9 @@ class Network(nn.Module):
             batch: As :meth:`encode` takes it.
             features: Further numbers of each molecule ``[num_graphs, config.num_numbers]``, scaled.
         """
-        return self.head(self.encode(batch), features)
+        molecules = self.encode(batch)
+        # A head of one's own need not know of numbers where there are none.
+        return self.head(molecules) if features is None else self.head(molecules, features)
 
     def encode(self, batch: Union[MoleculeBatch, Data]) -> Tensor:
         """Represent each molecule, ``[num_graphs, molecule_width]``: what the head reads.

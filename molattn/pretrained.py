@@ -93,7 +93,7 @@ class Pretrained:
                 buffer.copy_(self._model.get_buffer(name))
             told += ", its head too"
         else:
-            told += f", with a new head (its own is of {_described(self._model.config)})"
+            told += f", with a new head (its own is {_described(self._model.config)})"
             if self._config.head_steps:
                 told += " that learns alone at first (--head-steps)"
         model.freeze(self._config.freeze)
@@ -119,8 +119,8 @@ class Pretrained:
 def with_pretrained_network(config: TrainConfig, varied: Collection[str] = ()) -> TrainConfig:
     """Return a run with the network of the model that it begins with, if it begins with one.
 
-    An option of the network is taken from the model where the run has its default; the dropouts and
-    ``partner`` are always the run's. A folder gets its whole path, and ``auto`` becomes the name of
+    An option of the network is taken from the model where the run has its default; the dropouts, the
+    head and ``partner`` are always the run's. A folder gets its whole path, and ``auto`` becomes the name of
     a model or ``none``.
 
     Args:
@@ -222,4 +222,4 @@ def _described(config: MolAttnConfig) -> str:
         tasks = ", ".join(f"{quoted(task.name)} ({task.kind})" for task in config.tasks)
     numbers = f", with {config.num_numbers} numbers beside the atoms" if config.num_numbers else ""
     partner = " and a second molecule" if config.has_partner else ""
-    return f"{tasks}{numbers}{partner}"
+    return f"{config.architecture.head} for {tasks}{numbers}{partner}"

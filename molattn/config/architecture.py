@@ -14,7 +14,7 @@ Score = Literal["dot", "scaled_dot", "general", "additive", "gatv2"]
 Combine = Literal["linear", "concat", "mean", "max", "weighted"]
 Pairs = Literal["all", "bonds"]
 Partner = Literal["concat", "cross_attention"]
-Head = Literal["auto", "mlp", "fourier"]
+Head = Literal["auto", "mlp", "fourier", "both"]
 
 _LAYER_OPTIONS = ("score", "combine", "gate", "edge_value", "update_edges")
 # What a layer has not, or has without being asked: GaAN's heads always have their gates.
@@ -28,8 +28,8 @@ _WITHOUT = {
 class ArchitectureConfig:
     """The network.
 
-    A head of Fourier features is the default where all targets are classes; where one is a number
-    it is an MLP.
+    The head is by default one of Fourier features where all targets are classes, and that and an
+    MLP, added, where any is a number.
 
     Args:
         width: Channels of an atom.
@@ -46,7 +46,7 @@ class ArchitectureConfig:
         update_edges: Let blocks update the atom pairs too.
         self_loops: Let an atom attend to itself.
         dropout: Dropout in blocks.
-        head: auto is fourier for classes.
+        head: auto goes by targets.
         head_dropout: Dropout in the head.
         attention_dropout: Dropout of attention weights.
         readout: Pools of atoms, joined by +: mean, sum, max, min, std, median, softmax,

@@ -23,7 +23,7 @@ class LoopConfig:
     Args:
         epochs: Most passes over the training rows.
         keep: Weights to keep: the best by validation, or the last.
-        patience: Epochs without progress that end it; by default none do.
+        patience: Stop after so many epochs without progress.
         max_hours: Hours of training that end it.
         batch_size: Molecules in a batch.
         learning_rate: Highest, reached after the warm-up.

@@ -1,34 +1,35 @@
 """From the vector of a molecule, and numbers that join it, to outputs."""
 
 import math
+from collections.abc import Callable
 from typing import Optional
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["FourierHead", "MLPHead"]
+__all__ = ["HEADS", "BothHeads", "FourierHead", "MLPHead"]
 
 
 class MLPHead(nn.Sequential):
-    r"""One hidden layer, :math:`V\,\mathrm{dropout}(\mathrm{SiLU}(W [h, z] + b)) + c`.
+    r"""One hidden layer, :math:`y = V\,\mathrm{dropout}(\mathrm{SiLU}(W [h, z] + b)) + c`.
 
-    Where molecules are unlike those of training it goes on in straight lines.
+    Far from the molecules of training it goes on in straight lines.
 
     Args:
         channels: Width of a molecule's vector :math:`h`.
         numbers: How many numbers :math:`z` join it.
-        hidden: Width of the hidden layer.
+        width: Width of the hidden layer.
         out: Number of outputs.
         dropout: Dropout of the hidden layer.
     """
 
-    def __init__(self, channels: int, numbers: int, hidden: int, out: int, dropout: float) -> None:
+    def __init__(self, channels: int, numbers: int, width: int, out: int, dropout: float) -> None:
         super().__init__(
-            nn.Linear(channels + numbers, hidden),
+            nn.Linear(channels + numbers, width),
             nn.SiLU(),
             nn.Dropout(dropout),
-            nn.Linear(hidden, out),
+            nn.Linear(width, out),
         )
 
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
@@ -50,31 +51,63 @@ class FourierHead(nn.Module):
         y = V\,\mathrm{dropout}(\phi(x)) + c
 
     At first :math:`W_{ij} \sim N(0, 1 / F)` and :math:`b_i \sim U(0, 2 \pi)`, so that
-    :math:`\phi(x) \cdot \phi(x') \approx \exp(-\|x - x'\|^2 / 2F)` (Rahimi and Recht 2007): what
-    counts is how near molecules are to those of training, and far from all of them it has no strong
-    opinion (Liu et al. 2020). Then :math:`W` and :math:`b` are learned like all other weights.
+    :math:`\phi(x) \cdot \phi(x') \approx \exp(-\|x - x'\|^2 / 2F)` (Rahimi and Recht 2007): molecules
+    that are near get near answers. Then :math:`W` and :math:`b` are learned like all other weights.
+    Answers are bounded, :math:`|y - c| \le \sqrt{2 / D}\, \|V\|_1`, which suits classes (SNGP, of
+    Liu et al. 2020, has such a head for them).
 
     Args:
         channels: Width of a molecule's vector :math:`h`.
         numbers: How many numbers :math:`z` join it.
-        hidden: Number of features :math:`D`.
+        width: A quarter of the number of features :math:`D`.
         out: Number of outputs.
         dropout: Dropout of the features.
     """
 
-    def __init__(self, channels: int, numbers: int, hidden: int, out: int, dropout: float) -> None:
+    def __init__(self, channels: int, numbers: int, width: int, out: int, dropout: float) -> None:
         super().__init__()
-        self.features = nn.Linear(channels + numbers, hidden)
+        self.features = nn.Linear(channels + numbers, 4 * width)
         self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(hidden, out)
+        self.out = nn.Linear(4 * width, out)
         nn.init.normal_(self.features.weight, std=(channels + numbers) ** -0.5)
         nn.init.uniform_(self.features.bias, 0.0, 2 * math.pi)
 
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
         """Predict as :meth:`MLPHead.forward` does."""
-        x = _joined(functional.layer_norm(molecules, molecules.shape[-1:]), numbers)
+        x = _joined(_normalised(molecules), numbers)
         features = math.sqrt(2 / self.features.out_features) * self.features(x).cos()
         return self.out(self.dropout(features))
+
+
+class BothHeads(nn.Module):
+    r"""The sum of an MLP and of Fourier features, both of :math:`[\mathrm{LayerNorm}(h), z]`.
+
+    The one can go on where targets are numbers that grow beyond those of training, the other bends
+    where molecules are near.
+
+    Args: As those of :class:`MLPHead` and :class:`FourierHead`.
+    """
+
+    def __init__(self, channels: int, numbers: int, width: int, out: int, dropout: float) -> None:
+        super().__init__()
+        self.mlp = MLPHead(channels, numbers, width, out, dropout)
+        self.fourier = FourierHead(channels, numbers, width, out, dropout)
+
+    def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
+        """Predict as :meth:`MLPHead.forward` does."""
+        return self.mlp(_normalised(molecules), numbers) + self.fourier(molecules, numbers)
+
+
+HEADS: dict[str, Callable[[int, int, int, int, float], nn.Module]] = {
+    "mlp": MLPHead,
+    "fourier": FourierHead,
+    "both": BothHeads,
+}
+"""Every head by its name; all take the same arguments."""
+
+
+def _normalised(molecules: Tensor) -> Tensor:
+    return functional.layer_norm(molecules, molecules.shape[-1:])
 
 
 def _joined(molecules: Tensor, numbers: Optional[Tensor]) -> Tensor:
