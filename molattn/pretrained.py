@@ -119,9 +119,9 @@ class Pretrained:
 def with_pretrained_network(config: TrainConfig, varied: Collection[str] = ()) -> TrainConfig:
     """Return a run with the network of the model that it begins with, if it begins with one.
 
-    An option of the network is taken from the model where the run has its default; the dropouts, the
-    head and ``partner`` are always the run's. A folder gets its whole path, and ``auto`` becomes the name of
-    a model or ``none``.
+    An option of the network is taken from the model where the run has its default; the dropouts,
+    the head and ``partner`` are always the run's. A folder gets its whole path, and ``auto``
+    becomes the name of a model or ``none``.
 
     Args:
         config: The run.

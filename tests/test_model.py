@@ -122,10 +122,12 @@ def test_large_features_keep_their_digits_on_every_way(model):
 def test_probabilities_near_1_are_as_fine_as_near_0(model):
     """Beyond logits of 17 single precision knows no probability but 1."""
     with torch.no_grad():
-        model.nets[0].head[-1].weight.zero_()
+        head = model.nets[0].head
+        for weight in head.parameters():
+            weight.zero_()
         found = []
         for logit in (20.0, -20.0):
-            model.nets[0].head[-1].bias[:] = torch.tensor([0.0, logit, logit, 0.0, 0.0])
+            head.mlp[-1].bias[:] = torch.tensor([0.0, logit, logit, 0.0, 0.0])
             found.append(model.predict(["C"], features=FEATURES[:1])[0])
     high, low = found
     assert low[1] == pytest.approx(np.exp(-20.0), rel=1e-6)

@@ -15,7 +15,7 @@ from molattn.config import ArchitectureConfig, PretrainConfig
 from molattn.errors import InputError
 from molattn.graph import collate
 from molattn.model import MolAttn, MolAttnConfig
-from molattn.nn.head import FourierHead, MLPHead
+from molattn.nn.head import HEADS, BothHeads, FourierHead, MLPHead
 from molattn.nn.registry import LAYERS
 from molattn.task import Task
 from molattn.testing import assert_permutation_invariant
@@ -64,8 +64,8 @@ def test_blocks_and_head_have_a_dropout_each():
     [
         (["binary"], "auto", FourierHead),
         (["binary", "multiclass"], "auto", FourierHead),
-        (["binary", "regression"], "auto", MLPHead),
-        (["regression"], "auto", MLPHead),
+        (["binary", "regression"], "auto", BothHeads),
+        (["regression"], "auto", BothHeads),
         (["regression"], "fourier", FourierHead),
         (["binary"], "mlp", MLPHead),
     ],
@@ -76,7 +76,7 @@ def test_the_head_follows_from_the_targets_unless_it_is_chosen(kinds, chosen, ex
     config = MolAttnConfig(tasks, replace(SMALL, head=chosen))
     (net,) = MolAttn(config).nets
     assert type(net.head) is expected
-    assert config.architecture.head == {MLPHead: "mlp", FourierHead: "fourier"}[expected]
+    assert config.architecture.head == next(n for n, h in HEADS.items() if h is expected)
     assert MolAttnConfig.from_dict(config.to_dict()) == config
 
 

@@ -95,7 +95,9 @@ def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
     shown = io.StringIO()
     config = config_of(table, folder, ("z",), pretrained_rate=0.0)
     run = train(config, Console(file=shown, width=200))
-    assert "with a new head (its own is of 'y' (regression))" in shown.getvalue().replace("\n", "")
+    assert "with a new head (its own is both for 'y' (regression))" in shown.getvalue().replace(
+        "\n", ""
+    )
     assert run.model.config.tasks[0].kind == "binary"
     assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
     units = config_of(table, folder, pretrained_rate=0.0)

@@ -51,10 +51,10 @@ class FourierHead(nn.Module):
         y = V\,\mathrm{dropout}(\phi(x)) + c
 
     At first :math:`W_{ij} \sim N(0, 1 / F)` and :math:`b_i \sim U(0, 2 \pi)`, so that
-    :math:`\phi(x) \cdot \phi(x') \approx \exp(-\|x - x'\|^2 / 2F)` (Rahimi and Recht 2007): molecules
-    that are near get near answers. Then :math:`W` and :math:`b` are learned like all other weights.
-    Answers are bounded, :math:`|y - c| \le \sqrt{2 / D}\, \|V\|_1`, which suits classes (SNGP, of
-    Liu et al. 2020, has such a head for them).
+    :math:`\phi(x) \cdot \phi(x') \approx \exp(-\|x - x'\|^2 / 2F)` (Rahimi and Recht 2007):
+    molecules that are near get near answers. Then :math:`W` and :math:`b` are learned like all
+    other weights. Answers are bounded, :math:`|y - c| \le \sqrt{2 / D}\, \|V\|_1`, which suits
+    classes (SNGP, of Liu et al. 2020, has such a head for them).
 
     Args:
         channels: Width of a molecule's vector :math:`h`.

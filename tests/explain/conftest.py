@@ -45,7 +45,8 @@ def of_phases():
     model = make()
     smiles = ["CC(=O)Nc1ccccc1", "F/C=C/[C@H](O)N", "CCO", "CC(=O)N", "c1ccccc1", "C(Cl)(Cl)Cl"]
     with torch.no_grad():
-        model.nets[0].head[-1].bias[2:] -= torch.tensor(model.predict(smiles)[:, 2:]).log().mean(0)
+        bias = model.nets[0].head.mlp[-1].bias
+        bias[2:] -= torch.tensor(model.predict(smiles)[:, 2:]).log().mean(0)
     places = model.predict(smiles)[:, 2:].argmax(axis=1)
     assert {*places.tolist()} == {0, 1, 2}
     names = TASKS[2].output_names

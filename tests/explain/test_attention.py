@@ -171,5 +171,6 @@ def test_gradient_attention_is_large_where_the_output_depends_on_it(subject):
     assert scores.atoms.min() >= 0
     model = make()
     with torch.no_grad():
-        model.nets[0].head[-1].weight.zero_()
+        for weight in model.nets[0].head.parameters():
+            weight.zero_()
     np.testing.assert_array_equal(gradient_attention(subject_of(model), OPTIONS).atoms, 0)
