@@ -151,8 +151,11 @@ def killed_within_fold_2(command, at_step):
     """Run a command in another process that dies at an optimisation step of the second fold."""
     code = f"""
 import os, sys
+import torch
 from molattn import cross_validation, fit
 from molattn.cli import main
+
+torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another order
 
 def train(config, *rest, original=cross_validation.train, **options):
     global fold
