@@ -222,4 +222,4 @@ def _described(config: MolAttnConfig) -> str:
         tasks = ", ".join(f"{quoted(task.name)} ({task.kind})" for task in config.tasks)
     numbers = f", with {config.num_numbers} numbers beside the atoms" if config.num_numbers else ""
     partner = " and a second molecule" if config.has_partner else ""
-    return f"{config.architecture.head} for {tasks}{numbers}{partner}"
+    return f"{quoted(config.architecture.head)} for {tasks}{numbers}{partner}"

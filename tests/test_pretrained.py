@@ -95,9 +95,8 @@ def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
     shown = io.StringIO()
     config = config_of(table, folder, ("z",), pretrained_rate=0.0)
     run = train(config, Console(file=shown, width=200))
-    assert "with a new head (its own is both for 'y' (regression))" in shown.getvalue().replace(
-        "\n", ""
-    )
+    words = "with a new head (its own is 'both' for 'y' (regression))"
+    assert words in shown.getvalue().replace("\n", "")
     assert run.model.config.tasks[0].kind == "binary"
     assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
     units = config_of(table, folder, pretrained_rate=0.0)
@@ -338,6 +337,8 @@ def test_options_of_another_network_are_refused_and_dropout_is_the_runs_own(tabl
     found = with_pretrained_network(own)
     assert found.architecture == replace(SMALL, dropout=0.5)
     assert with_pretrained_network(found) == found
+    headed = replace(config, architecture=replace(config.architecture, head="fourier"))
+    assert with_pretrained_network(headed).architecture.head == "fourier"
     other = replace(config, architecture=ArchitectureConfig(edge_width=8))
     with pytest.raises(InputError, match=r"--edge-width: got 8, but the model .* has 4"):
         with_pretrained_network(other)
