@@ -47,14 +47,17 @@ class FourierHead(nn.Module):
 
     .. math::
         x = [\mathrm{LayerNorm}(h), z] \in \mathbb{R}^F, \qquad
-        \phi(x) = \sqrt{2 / D}\, \cos(W x + b), \qquad
+        \phi_i(x) = \sqrt{2 / D}\, \cos(w_i \cdot x / \|w_i\| + b_i), \qquad
         y = V\,\mathrm{dropout}(\phi(x)) + c
 
-    At first :math:`W_{ij} \sim N(0, 1 / F)` and :math:`b_i \sim U(0, 2 \pi)`, so that
-    :math:`\phi(x) \cdot \phi(x') \approx \exp(-\|x - x'\|^2 / 2F)` (Rahimi and Recht 2007):
-    molecules that are near get near answers. Then :math:`W` and :math:`b` are learned like all
-    other weights. Answers are bounded, :math:`|y - c| \le \sqrt{2 / D}\, \|V\|_1`, which suits
-    classes (SNGP, of Liu et al. 2020, has such a head for them).
+    At first the directions :math:`w_i / \|w_i\|` are uniform on the sphere and
+    :math:`b_i \sim U(0, 2 \pi)`, so that :math:`\phi(x) \cdot \phi(x') \approx
+    \exp(-\|x - x'\|^2 / 2F)` for large :math:`F` (Rahimi and Recht 2007): molecules that are near
+    get near answers. Then directions and :math:`b` are learned like all other weights, lengths are
+    not (weight normalisation, Salimans and Kingma 2016, with :math:`g = 1`): free, they grow with
+    every step of the optimiser, and more steps would make answers bend over shorter distances.
+    Answers are bounded, :math:`|y - c| \le \sqrt{2 / D}\, \|V\|_1`, which suits classes (SNGP, of
+    Liu et al. 2020, has such a head for them).
 
     Args:
         channels: Width of a molecule's vector :math:`h`.
@@ -69,13 +72,16 @@ class FourierHead(nn.Module):
         self.features = nn.Linear(channels + numbers, 4 * width)
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(4 * width, out)
+        # Of a length near one, or the rate of learning would turn directions more or less.
         nn.init.normal_(self.features.weight, std=(channels + numbers) ** -0.5)
         nn.init.uniform_(self.features.bias, 0.0, 2 * math.pi)
 
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
         """Predict as :meth:`MLPHead.forward` does."""
         x = _joined(_normalised(molecules), numbers)
-        features = math.sqrt(2 / self.features.out_features) * self.features(x).cos()
+        directions = functional.normalize(self.features.weight, dim=-1)
+        phases = functional.linear(x, directions, self.features.bias)
+        features = math.sqrt(2 / self.features.out_features) * phases.cos()
         return self.out(self.dropout(features))
 
 

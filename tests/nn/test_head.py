@@ -34,6 +34,7 @@ def test_fourier_is_its_formula():
     (w, b), (v, c) = weights(head.features), weights(head.out)
     x = h.numpy()
     x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    w = w / np.linalg.norm(w, axis=1, keepdims=True)
     features = np.sqrt(2 / 32) * np.cos(np.hstack([x, z]) @ w.T + b)
     expected = features @ v.T + c
     np.testing.assert_allclose(head(h, z).detach().numpy(), expected, rtol=1e-12)
@@ -41,18 +42,30 @@ def test_fourier_is_its_formula():
 
 def test_fourier_features_begin_as_a_gaussian_kernel():
     torch.manual_seed(0)
-    head = FourierHead(CHANNELS, NUMBERS, 10_000, OUT, dropout=0.0).double()
+    channels, numbers = 200, 100
+    head = FourierHead(channels, numbers, 10_000, OUT, dropout=0.0).double()
     kept = []
     head.dropout.register_forward_hook(lambda *values: kept.append(values[-1].detach()))
-    h, z = inputs()
+    h, z = torch.randn(6, channels).double(), torch.randn(6, numbers).double()
+    h[1], z[1] = h[0] + 0.5 * h[1], z[0] + 0.5 * z[1]  # a near pair
+    z[2] *= 3.0  # and a molecule that is far from all
     head(h, z)
-    x = torch.cat([torch.nn.functional.layer_norm(h, (CHANNELS,)), z], dim=-1)
-    expected = torch.exp(-(torch.cdist(x, x) ** 2) / (2 * (CHANNELS + NUMBERS)))
-    assert int((expected < 0.1).sum()) > 2  # some are far, and of others the kernel sees something
-    assert int((expected > 0.3).sum()) > 5
+    x = torch.cat([torch.nn.functional.layer_norm(h, (channels,)), z], dim=-1)
+    expected = torch.exp(-(torch.cdist(x, x) ** 2) / (2 * (channels + numbers)))
+    assert float(expected[0, 1]) > 0.8
+    assert float(expected[0, 2]) < 0.2
     found = kept[0] @ kept[0].T
-    # Its standard deviation is at most that of a feature over the root of their number.
-    assert float((found - expected).abs().max()) < 5 / kept[0].size(1) ** 0.5
+    # The standard deviation is at most that of a feature over the root of their number; directions
+    # of one length rather than Gaussian ones are worth at most some 2 / F.
+    assert float((found - expected).abs().max()) < 5 / kept[0].size(1) ** 0.5 + 2 / x.size(1)
+
+
+def test_lengths_of_fourier_weights_say_nothing():
+    head = FourierHead(CHANNELS, NUMBERS, 8, OUT, dropout=0.0).double()
+    before = head(*inputs())
+    with torch.no_grad():
+        head.features.weight *= torch.arange(1.0, 33.0)[:, None]
+    torch.testing.assert_close(head(*inputs()), before)
 
 
 def test_fourier_answers_are_bounded_and_those_of_an_mlp_are_not():
