@@ -10,6 +10,10 @@ from torch.nn import functional
 
 __all__ = ["HEADS", "BothHeads", "FourierHead", "MLPHead"]
 
+# Of Fourier weights at first. Answers do not know of it: it sets how far a step of the optimiser
+# turns a direction. At 1 larger sets of numbers lose, and where directions stay small ones do.
+_LENGTH = 4.0
+
 
 class MLPHead(nn.Sequential):
     r"""One hidden layer, :math:`y = V\,\mathrm{dropout}(\mathrm{SiLU}(W [h, z] + b)) + c`.
@@ -53,9 +57,9 @@ class FourierHead(nn.Module):
     At first the directions :math:`w_i / \|w_i\|` are uniform on the sphere and
     :math:`b_i \sim U(0, 2 \pi)`, so that :math:`\phi(x) \cdot \phi(x') \approx
     \exp(-\|x - x'\|^2 / 2F)` for large :math:`F` (Rahimi and Recht 2007): molecules that are near
-    get near answers. Then directions and :math:`b` are learned like all other weights, lengths are
-    not (weight normalisation, Salimans and Kingma 2016, with :math:`g = 1`): free, they grow with
-    every step of the optimiser, and more steps would make answers bend over shorter distances.
+    get near answers. Then directions and :math:`b` are learned, lengths are not (weight
+    normalisation, Salimans and Kingma 2016, with :math:`g = 1`): free, they grow with every step of
+    the optimiser, and more steps would make answers bend over shorter distances.
     Answers are bounded, :math:`|y - c| \le \sqrt{2 / D}\, \|V\|_1`, which suits classes (SNGP, of
     Liu et al. 2020, has such a head for them).
 
@@ -72,8 +76,7 @@ class FourierHead(nn.Module):
         self.features = nn.Linear(channels + numbers, 4 * width)
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(4 * width, out)
-        # Of a length near one, or the rate of learning would turn directions more or less.
-        nn.init.normal_(self.features.weight, std=(channels + numbers) ** -0.5)
+        nn.init.normal_(self.features.weight, std=_LENGTH * (channels + numbers) ** -0.5)
         nn.init.uniform_(self.features.bias, 0.0, 2 * math.pi)
 
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
