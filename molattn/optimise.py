@@ -113,13 +113,16 @@ def new_optimiser(
     learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
     factors = beginning.learning_rate_factors
     groups = []
+    # Decay would only shift biases and the gains of normalisation layers, and shorten directions,
+    # whose length says nothing but how fast they turn.
+    decay = {p for name, p in learned.items() if p.ndim >= 2 and not name.endswith(".directions")}
     # The whole learning rate comes first: it is the one that is told.
     for factor in sorted({1.0, *(factors.get(name, 1.0) for name in learned)}, reverse=True):
         some = [p for name, p in learned.items() if factors.get(name, 1.0) == factor]
         rate = factor * config.learning_rate
-        # Decay would only shift biases and the gains of normalisation layers.
-        groups.append({"params": [p for p in some if p.ndim >= 2], "lr": rate})
-        groups.append({"params": [p for p in some if p.ndim < 2], "lr": rate, "weight_decay": 0.0})
+        rest = [p for p in some if p not in decay]
+        groups.append({"params": [p for p in some if p in decay], "lr": rate})
+        groups.append({"params": rest, "lr": rate, "weight_decay": 0.0})
     return torch.optim.AdamW(
         groups,
         lr=config.learning_rate,

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molattn.config import OptimisationConfig
+from molattn.nn.head import BothHeads
 from molattn.optimise import (
     Epoch,
     RunningMean,
@@ -43,6 +44,14 @@ def test_biases_and_gains_do_not_decay():
     decayed, plain = new_optimiser(model, OptimisationConfig(weight_decay=0.3)).param_groups
     assert (len(decayed["params"]), decayed["weight_decay"]) == (0, 0.3)
     assert (len(plain["params"]), plain["weight_decay"]) == (3, 0.0)
+
+
+def test_directions_of_fourier_features_do_not_decay():
+    head = BothHeads(5, 3, 2, 1, dropout=0.0)
+    decayed, plain = new_optimiser(head, OptimisationConfig(weight_decay=0.3)).param_groups
+    matrices = {head.mlp[0].weight, head.mlp[3].weight, head.fourier.out.weight}
+    assert set(decayed["params"]) == matrices
+    assert set(plain["params"]) == set(head.parameters()) - matrices
 
 
 def test_a_running_mean_weighs_its_parts():
