@@ -1,7 +1,7 @@
 """What training knows of the test: shared molecules, near ones, and labels that contradict."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +97,8 @@ def find_leakage(
     """
     groups = same_molecule(table.smiles)
     repeated = [group for group in groups if len(group) > 1]
-    conflicts = [group for group in _same_input(table, repeated) if _differ(table.targets[group])]
+    pairs = (_conflict(table.targets, group) for group in _same_input(table, repeated))
+    conflicts = [pair for pair in pairs if pair]
     in_test = np.zeros(len(table.rows), dtype=bool)
     in_test[parts.test] = True
     tested = [group for group in groups if in_test[group].any()]
@@ -137,16 +138,19 @@ def _same_input(table: TrainingTable, groups: list[list[int]]) -> list[list[int]
     ]
 
 
-def _differ(targets: NDArray[np.float64]) -> bool:
-    for labels in targets.T:
-        known = labels[~np.isnan(labels)]
-        if len(known) > 1 and not np.allclose(known, known[0], rtol=1e-6, atol=1e-9):
-            return True
-    return False
+def _conflict(targets: NDArray[np.float64], group: list[int]) -> Optional[tuple[int, int]]:
+    """Return the first two rows of a molecule whose labels of one target differ."""
+    for labels in targets[group].T:
+        known = np.flatnonzero(~np.isnan(labels))
+        first = labels[known[:1]]
+        other = known[~np.isclose(labels[known], first, rtol=1e-6, atol=1e-9)]
+        if len(other):
+            return group[known[0]], group[other[0]]
+    return None
 
 
-def _places(table: TrainingTable, group: list[int]) -> str:
-    first, second = (table.rows[row].line for row in group[:2])
+def _places(table: TrainingTable, rows: tuple[int, int]) -> str:
+    first, second = (table.rows[row].line for row in rows)
     return f"{table.unit}s {first} and {second}"
 
 

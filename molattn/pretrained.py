@@ -93,7 +93,8 @@ class Pretrained:
                 buffer.copy_(self._model.get_buffer(name))
             told += ", its head too"
         else:
-            told += f", with a new head (its own is {_described(self._model.config)})"
+            head = quoted(model.config.architecture.head)
+            told += f", with a new head {head} (its own is {_described(self._model.config)})"
             if self._config.head_steps:
                 told += " that learns alone at first (--head-steps)"
         model.freeze(self._config.freeze)

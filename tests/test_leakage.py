@@ -42,6 +42,12 @@ def test_duplicates_conflicts_and_shared_molecules_are_counted(tmp_path):
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_the_rows_that_contradict_are_named(tmp_path):
+    rows = ["CCO,1.0,", "OCC,1.0,2", "CC,3.5,", "C(O)C,4.0,2"]
+    found = find_leakage(read(tmp_path, rows), split([0, 1], [2], [3]))
+    assert (found.conflicts, found.first_conflict) == (1, "lines 2 and 5")
+
+
 def test_a_clean_split_has_one_line(tmp_path):
     found = find_leakage(read(tmp_path, ["C,1.5,1", "CCO,2,2", "CCN,3,3"]), split([0], [1], [2]))
     assert (found.duplicates, found.conflicts, found.shared_test) == (0, 0, 0)

@@ -95,7 +95,7 @@ def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
     shown = io.StringIO()
     config = config_of(table, folder, ("z",), pretrained_rate=0.0)
     run = train(config, Console(file=shown, width=200))
-    words = "with a new head (its own is 'both' for 'y' (regression))"
+    words = "with a new head 'fourier' (its own is 'both' for 'y' (regression))"
     assert words in shown.getvalue().replace("\n", "")
     assert run.model.config.tasks[0].kind == "binary"
     assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
