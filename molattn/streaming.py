@@ -1,5 +1,6 @@
 """A table of molecules to a table of what a model makes of them: in order, in constant memory."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ ROW_COLUMN = "row"
 _PAIRS_IN_BATCH = 2**20  # a molecule of 1,000 atoms has nearly as many
 _ROWS_AT_ONCE = 64
 _PARTNERS_KEPT = 256
+_MOST_TOLD = 3
 
 Cells = Sequence[Union[float, int, str, None]]
 
@@ -144,7 +146,7 @@ def stream_table(
                 "would overwrite it; rename or remove it"
             )
     schema = output_schema(output, kept, columns)
-    done = refused = 0
+    done, refused = 0, Counter[str]()
     console = console or Console(quiet=True)
     say_remarks(table, console)
     for remark in how.remarks:
@@ -177,9 +179,12 @@ def stream_table(
                     new = cells if schema is not None else map(_text, cells)
                     write([*own, *new, code])
                 done += not code
-                refused += bool(code)
+                refused.update([code] if code else [])
             progress.advance(len(batch))
-    return RowCounts(done, refused)
+    if refused:
+        some = ", ".join(f"{count} {code}" for code, count in refused.most_common(_MOST_TOLD))
+        console.print(f"refused: {some}", highlight=False, soft_wrap=True)
+    return RowCounts(done, refused.total())
 
 
 def open_with_model(

@@ -92,7 +92,7 @@ def test_train_then_predict(run_folder, small_table, tmp_path, capsys):
     }
     assert main(["predict", str(run_folder), str(small_table), "--output", "out.csv"]) == 0
     printed = capsys.readouterr()
-    assert "40 predicted, 1 refused; written to out.csv" in printed.out
+    assert "refused: 1 name\n40 predicted, 1 refused; written" in printed.out
     assert printed.err == ""
     with open("out.csv", newline="") as out, open(small_table, newline="") as given:
         rows, wanted = list(csv.DictReader(out)), list(csv.DictReader(given))
