@@ -61,8 +61,9 @@ class Leakage:
             conflicts = f", {self.conflicts} of them with labels that differ" + (
                 f" (the first: {self.first_conflict})" if self.conflicts else ""
             )
+            plural = "s" * (self.duplicates != 1)
             lines.append(
-                f"duplicates: {self.duplicates} molecules stand in several rows{conflicts}"
+                f"duplicates: {self.duplicates} molecule{plural} in more than one row{conflicts}"
             )
         if self.shared_test:
             lines.append(

@@ -38,6 +38,7 @@ __all__ = [
     "RowCounts",
     "molecule_batches",
     "open_with_model",
+    "say_refused",
     "say_remarks",
     "stream_table",
 ]
@@ -181,9 +182,7 @@ def stream_table(
                 done += not code
                 refused.update([code] if code else [])
             progress.advance(len(batch))
-    if refused:
-        some = ", ".join(f"{count} {code}" for code, count in refused.most_common(_MOST_TOLD))
-        console.print(f"refused: {some}", highlight=False, soft_wrap=True)
+    say_refused(refused, console)
     return RowCounts(done, refused.total())
 
 
@@ -208,6 +207,18 @@ def open_with_model(
         if not is_packaged(model_folder):  # no look at a hub
             raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
     return table, MolAttn.from_pretrained(model_folder)
+
+
+def say_refused(refused: Counter[str], console: Console) -> None:
+    """Tell what most rows were refused for, if any were.
+
+    Args:
+        refused: How many rows there are of each reason code.
+        console: Where to tell it.
+    """
+    if refused:
+        some = ", ".join(f"{count} {code}" for code, count in refused.most_common(_MOST_TOLD))
+        console.print(f"refused: {some}", highlight=False, soft_wrap=True)
 
 
 def say_remarks(table: Table, console: Console) -> None:

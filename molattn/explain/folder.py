@@ -1,5 +1,6 @@
 """A saved model and a table of molecules to a folder of explanations."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice
@@ -15,7 +16,14 @@ from molattn.model import MolAttn, MolAttnConfig
 from molattn.progress import RowProgress
 from molattn.reasons import REASONS, ReasonCode
 from molattn.reproducible import threads
-from molattn.streaming import Molecule, RowCounts, molecule_batches, open_with_model, say_remarks
+from molattn.streaming import (
+    Molecule,
+    RowCounts,
+    molecule_batches,
+    open_with_model,
+    say_refused,
+    say_remarks,
+)
 from molattn.table import Table
 from molattn.version import __version__
 
@@ -102,7 +110,11 @@ def explain_table(
                 files.add(molecule.number, explanations)
                 page.add(molecule.number, explanations)
                 sample.add(subject)
+        say_refused(Counter(row.code for row in refused), console)
         check = _check(sample.kept, config, console) if config.check else None
+        found = None if check is None else verdicts(check)
+        if found is not None:
+            console.print(found.sentence, highlight=False, markup=False, soft_wrap=True)
         facts["check"] = None if check is None else check.to_dict()
         page.write(
             folder / PAGE_FILE,
@@ -112,7 +124,7 @@ def explain_table(
             methods={name: METHODS[name].meaning for name in config.method},
             held=held,
             refused=refused,
-            check=None if check is None else verdicts(check),
+            check=found,
         )
         (folder / ".page").unlink()
     return RowCounts(sample.seen, len(refused))

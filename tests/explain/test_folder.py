@@ -1,10 +1,12 @@
 """A table to a folder of explanations: every row, the same numbers everywhere, all or nothing."""
 
+import io
 import json
 from collections import Counter
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from molattn.cli import main
 from molattn.config import ExplainConfig
@@ -13,6 +15,7 @@ from molattn.explain import METHODS as KNOWN
 from molattn.explain import explain, fidelity
 from molattn.explain.files import CONTENTS
 from molattn.explain.folder import explain_table
+from molattn.explain.verdicts import verdicts
 
 from ..conftest import rows_of
 from .conftest import GOOD, METHODS, ROWS, TARGET, make
@@ -151,7 +154,12 @@ def test_check_is_the_fidelity_of_the_molecules_and_the_page_says_so(
     explained, table, small_model, tmp_path
 ):
     config = ExplainConfig(method=METHODS, check=True)
-    explain_table(explained.parent / "model", table, tmp_path / "out", config)
+    told = io.StringIO()
+    console = Console(file=told, width=80)
+    explain_table(explained.parent / "model", table, tmp_path / "out", config, console)
+    lines = told.getvalue().splitlines()
+    assert "refused: 1 syntax, 1 valence" in lines
+    assert verdicts(fidelity(small_model, [*GOOD.values()], METHODS)).sentence in lines
     given = json.loads((tmp_path / "out" / "explanations.json").read_text())["check"]
     own = fidelity(small_model, [*GOOD.values()], METHODS)
     assert given == json.loads(json.dumps(own.to_dict()))
