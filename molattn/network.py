@@ -115,7 +115,7 @@ class Network(nn.Module):
         return self.head(molecules) if features is None else self.head(molecules, features)
 
     def encode(self, batch: Union[MoleculeBatch, Data]) -> Tensor:
-        """Represent each molecule, ``[num_graphs, molecule_width]``: what the head reads.
+        """Represent each molecule, ``[num_graphs, molecule_width]``: what the readout gives.
 
         Where there is a second molecule, both follow one another.
 

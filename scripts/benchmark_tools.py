@@ -1,8 +1,8 @@
 """Time the two commands, train and predict, beside those of Chemprop on the same rows.
 
-Both tools get the same table with the same column of parts, their own defaults, one thread and at
-most as many epochs, and each command is a process of its own, start-up included. Chemprop is
-optional: give the Python of an environment that has it.
+Both tools get the same table with the same column of parts, their own defaults (Chemprop's but for
+the number of epochs) and one thread, and each command is a process of its own, start-up included.
+Chemprop is optional: give the Python of an environment that has it.
 
     python scripts/benchmark_tools.py --chemprop /path/to/environment/bin/python
 """
@@ -60,11 +60,11 @@ class Tool(NamedTuple):
     predict: Callable[[Path, Path, Path], list[str]]
 
 
-def molattn(epochs: int) -> Tool:
+def molattn() -> Tool:
     """This package, as its command; without the random forest that other tools do not train."""
     return Tool(
         "molattn",
-        lambda problem, folder: molattn_train(problem.table, folder, {"epochs": epochs}),
+        lambda problem, folder: molattn_train(problem.table, folder, {}),
         molattn_predict,
     )
 
@@ -137,14 +137,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--chemprop", metavar="PYTHON", help="Python of an environment with it")
     parser.add_argument("--data", nargs="+", default=["esol", "lipo", "bbbp"])
-    parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--chemprop-epochs", type=int, default=50)
     parser.add_argument("--molecules", type=int, default=5000, help="how many to predict")
     arguments = parser.parse_args()
     if arguments.molecules <= _START_ROWS:
         parser.error(f"--molecules: got {arguments.molecules}, expected more than {_START_ROWS}")
-    tools = [molattn(arguments.epochs)]
+    tools = [molattn()]
     if arguments.chemprop:
-        tools.append(chemprop(arguments.chemprop, arguments.epochs))
+        tools.append(chemprop(arguments.chemprop, arguments.chemprop_epochs))
     else:
         print("Chemprop is left out: no --chemprop\n")
     trained, predicted = [], []

@@ -29,7 +29,7 @@ def fingerprint(
         model: Folder of a run or of a saved model, or base, which comes with the package.
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: CSV, TSV or Parquet file to write: every row of the input in order, with its
-            columns, embedding_0, embedding_1 and so on (what the network's head reads; of an
+            columns, embedding_0, embedding_1 and so on (what the readout makes of the atoms; of an
             ensemble those of each member in turn), and the column error, a reason code where there
             is none (docs/reasons.md lists them).
     """

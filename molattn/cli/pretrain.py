@@ -32,7 +32,7 @@ EXAMPLES = """Examples:
   molattn pretrain molecules.smi.gz --output runs/pretrained
   molattn pretrain a.csv b.parquet --exclude assay.csv --output runs/pretrained --max-hours 8
   molattn pretrain --resume runs/pretrained
-  molattn train assay.csv --init-from runs/pretrained
+  molattn train assay.csv --target-columns pIC50 --init-from runs/pretrained
 """
 
 

@@ -37,7 +37,7 @@ EXAMPLES = """Examples:
   molattn train
   molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
   molattn train --config runs/assay/config.yaml --seed 1
-  molattn train small.csv --init-from runs/assay --freeze encoder --ensemble 5
+  molattn train small.csv --target-columns logS --init-from runs/assay --freeze encoder
 """
 
 

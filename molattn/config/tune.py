@@ -16,7 +16,7 @@ class TuneConfig:
         trials: Trials in all, those of a resumed study included; by default 50, or as many as the
             study was begun with.
         timeout: Seconds after which no further trial begins.
-        prune: End a trial whose validation loss is worse than the median of the others at its
+        prune: End a trial whose lowest validation loss is above the median of the others at its
             epoch.
     """
 
