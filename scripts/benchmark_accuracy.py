@@ -45,7 +45,7 @@ from accuracy.runs import Run, runs_to_do, without_done
 from accuracy.tables import MAIN, NAMES, report, select
 from commands import CommandError, Commands, StoppedError
 
-from molattn.errors import InputError
+from molattn.errors import InputError, quoted
 
 _EXPERIMENTS = Path(__file__).resolve().parent / "experiments"
 _DATA = ("esol", "freesolv", "lipo", "bace", "bbbp")
@@ -121,12 +121,14 @@ def compare(options: argparse.Namespace, results: Results) -> int:
         raise InputError(f"--jobs: got {options.jobs}, expected at least 1")
     if options.seeds and min(options.seeds) < 0:
         raise InputError(f"--seeds: got {min(options.seeds)}, expected numbers from 0")
+    sources = options.data or _DATA
+    _check_names(sources)
     models = read_models(options.models, options.only)
     ready, missing = find_ready(models, pythons_of(options.python))
     for model, why in missing:
         print(f"{model.name} is left out: {why} (--python {model.kind}=PATH names another)")
     columns = options.smiles_column, options.target_column, options.splits_file
-    data = [load_dataset(source, *columns) for source in options.data or _DATA]
+    data = [load_dataset(source, *columns) for source in sources]
     for dataset in data:
         if left_out := len(dataset.smiles) - len(dataset.usable):
             print(f"{dataset.name}: {left_out} rows without a molecule or a label are left out")
@@ -137,11 +139,25 @@ def compare(options: argparse.Namespace, results: Results) -> int:
     return _execute(left, results, options)
 
 
+def _check_names(sources: Iterable[str]) -> None:
+    known: dict[str, str] = {}
+    for source in sources:
+        name = Path(source).stem
+        if name in known:
+            raise InputError(
+                f"--data: got {known[name]} and {source}, expected one of them, as both are called "
+                f"{quoted(name)} in the results; rename the other"
+            )
+        known[name] = source
+
+
 def _execute(runs: Sequence[Run], results: Results, options: argparse.Namespace) -> int:
     failed, left = 0, len(runs)
 
     def once(run: Run) -> list[Result]:
-        rows = [] if run.key in results.done() else run.execute(commands, options.keep)
+        if not without_done([run], results):
+            return []
+        rows = run.execute(commands, options.keep)
         if rows:
             results.add(rows)
         return rows

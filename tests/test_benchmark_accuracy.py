@@ -1,4 +1,5 @@
 import csv
+import hashlib
 import importlib
 import json
 import os
@@ -83,6 +84,12 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+def kept(run):
+    """Return the only folder that --keep has of a run."""
+    (folder,) = Path("kept").glob(f"{run}_*")
+    return folder
+
+
 def test_what_has_rows_is_not_run_again(compare):
     models = {"exact": 0, "high": 1}
     assert compare(models, "--seeds", "0") == (0, ["0 0", "1 0"])
@@ -130,6 +137,100 @@ def test_other_options_under_the_same_name_are_refused(compare, capsys):
     assert "carbon random 0 model has the options" in capsys.readouterr().err
 
 
+@pytest.fixture
+def tables(compare):
+    """Write two targets of the same molecules, in two folders, and two files of splits."""
+    rows = [("C" * n + end, n, n + 1) for n in range(1, 9) for end in "ON"]
+    edited = [("CCCl", 1, 2), *rows[1:]]
+    for folder, table in {".": rows, "edited": edited}.items():
+        Path(folder).mkdir(exist_ok=True)
+        with Path(folder, "assay.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("smiles", "a", "b"), *table])
+    for name, order in {"up": range(16), "down": range(15, -1, -1)}.items():
+        rows = list(order)
+        split = {"train": rows[:12], "val": rows[12:14], "test": rows[14:]}
+        Path(f"{name}.json").write_text(json.dumps({"random": [split]}))
+
+
+@pytest.mark.parametrize("model", ["model", "new"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--data assay.csv --target-column b --splits-file up.json",
+        "--data assay.csv --target-column a --splits-file down.json",
+        "--data assay.csv --target-column a",
+        "--data edited/assay.csv --target-column a --splits-file up.json",
+    ],
+)
+def test_other_data_of_the_same_name_are_refused(compare, tables, capsys, model, words):
+    first = "--data assay.csv --target-column a --splits-file up.json --seeds 0 --keep kept".split()
+    assert compare({"model": 0}, *first) == (0, ["0 0"])
+    before = Path("results.csv").read_bytes()
+    (digest,) = {row["digest"] for row in read("results.csv")}
+    capsys.readouterr()
+    assert compare({model: 0}, *words.split(), "--seeds", "0", "--keep", "kept") == (2, [])
+    captured = capsys.readouterr()
+    assert f"expected {digest} as its rows have" in captured.err
+    assert "results.csv: got assay random 0 of the digest " in captured.err
+    assert captured.err.count("\n") == 1
+    assert "RMSE" not in captured.out
+    assert Path("results.csv").read_bytes() == before
+    Path("results.csv").rename("first.csv")  # another file takes them, and takes no folder
+    assert compare({model: 0}, *words.split(), "--seeds", "0", "--keep", "kept") == (0, ["0 0"])
+    assert len(list(Path("kept").glob("assay_random_0_*/table.csv"))) == 2
+    Path("first.csv").rename("results.csv")
+    assert compare({"model": 0}, *first) == (0, [])
+
+
+def test_other_data_that_another_process_added_meanwhile_are_refused(compare, accuracy):
+    compare({"model": 0}, "--seeds", "0")
+    file = accuracy("results").Results(Path("results.csv"))
+    rows = file.read()
+    other = [row._replace(model="other", digest="0" * 12) for row in rows]
+    with pytest.raises(InputError, match=r"got carbon random 0 of the digest 000000000000, exp"):
+        file.add(other)
+    assert file.read() == rows
+    searched = [row._replace(part="validation") for row in other]
+    file.add(searched)
+    assert file.read() == rows + searched
+
+
+def test_two_tables_of_one_name_are_refused(compare, tables, capsys):
+    words = "--data assay.csv edited/assay.csv --target-column a --seeds 0".split()
+    assert compare({"model": 0}, *words) == (2, [])
+    assert "got assay.csv and edited/assay.csv, expected one of them" in capsys.readouterr().err
+    assert not Path("results.csv").exists()
+
+
+def test_digest_is_of_the_table_that_is_run(accuracy, tmp_path):
+    cases, path = accuracy("cases"), tmp_path / "own.csv"
+
+    def digest(rows, **split):
+        write_table(path, rows)
+        (tmp_path / "splits.json").write_text(json.dumps({"random": [split]}))
+        data = cases.load_dataset(str(path), "smiles", None, tmp_path / "splits.json")
+        return cases.case_of(data, "random", 0).digest()
+
+    rows = [("C", 1.5), ("CC", -2), ("CO", 0), ("CN", 1)]
+    text = "smiles,y,split\r\nC,1.5,train\r\nCC,-2.0,val\r\nCO,0.0,test\r\nCN,1.0,train\r\n"
+    expected = hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert digest(rows, train=[0, 3], val=[1], test=[2]) == expected
+    assert digest(rows, train=[3, 0], val=[1], test=[2]) == expected
+    assert digest([("C(", 1), *rows], train=[0, 1, 4], val=[2], test=[3]) == expected
+    assert digest(rows, train=[0, 3], val=[2], test=[1]) != expected
+
+
+@pytest.mark.parametrize("name", ["accuracy.csv", "ablations_mlp.csv"])
+def test_results_of_the_repository_are_of_the_shared_data(accuracy, shared_data, name):
+    cases = accuracy("cases")
+    rows = accuracy("results").Results(SCRIPTS / "experiments" / name).read()
+    data = {key: cases.load_dataset(key, "smiles", None, None) for key in {r.data for r in rows}}
+    digests = {row.case: row.digest for row in rows}
+    for key, digest in digests.items():
+        assert cases.case_of(data[key.data], *key[1:]).digest() == digest
+    assert all(digests[row.case] == row.digest for row in rows)
+
+
 def test_validation_never_sees_a_test_row(compare):
     words = "--seeds 0 --keep kept".split()
     compare({"model": 0}, *words)
@@ -140,76 +241,19 @@ def test_validation_never_sees_a_test_row(compare):
             for part in ("train", "val", "test")
         }
         for rows in (
-            read(f"kept/carbon_random_0_model_{part}/table.csv") for part in ("test", "validation")
+            read(kept(f"carbon_random_0_model_{part}") / "table.csv")
+            for part in ("test", "validation")
         )
     )
     assert searched["test"] == whole["val"]
     assert searched["train"] | searched["val"] == whole["train"]
     assert len(searched["val"]) == round(len(whole["train"]) / 9)
     assert not whole["test"] & set().union(*searched.values())
-    found = Path("kept/carbon_random_0_model_validation")
+    found = kept("carbon_random_0_model_validation")
     assert {row["smiles"] for row in read(found / "scored.csv")} == whole["val"]
     whole_texts = [path.read_text() for path in found.iterdir()]
     assert not [s for s in whole["test"] for text in whole_texts if f"\n{s}," in text]
     assert {row["part"] for row in read("results.csv")} == {"test", "validation"}
-
-
-# Reference "a", seeds 0 to 2; "b" is of its kind, "p" and "q" are peers, and "q" lacks seed 0.
-SCORES = {
-    "rmse": {"a": [1.0, 2.0, 3.0], "b": [0.5, 0.5, 0.5], "p": [1.5, 2.5, 2.6], "q": [None, 3, 4]},
-    "roc_auc": {"a": [0.9, 0.7, 0.8], "b": [0.5, 0.5, 0.5], "p": [0.8, 0.8, 0.8], "q": [None] * 3},
-}
-KIND = {"a": "molattn", "b": "molattn", "p": "chemprop", "q": "lightgbm"}
-
-
-@pytest.fixture
-def hand_made(accuracy, tmp_path):
-    results = accuracy("results")
-    file = results.Results(tmp_path / "results.csv")
-    for metric, models in SCORES.items():
-        for model, values in models.items():
-            for seed, value in enumerate(values):
-                if value is not None:
-                    key = (metric, "random", seed, model, KIND[model], "test", metric, value)
-                    file.add([results.Result(*key, 80, 10.0 * seed, 1.0, "1", "{}")])
-    return file
-
-
-def test_tables_by_hand(accuracy, hand_made):
-    tables = accuracy("tables")
-    error, auc = tables.case_tables(hand_made.read())
-    assert (error.data, error.metric, auc.metric) == ("rmse", "rmse", "roc_auc")
-    p, q = (one for one in error.compare("a") if one.model in "pq")
-    # 1 - 1.5, 2 - 2.5, 3 - 2.6: mean -0.2; squares about it 0.09, 0.09, 0.36: variance 0.27.
-    assert p.difference == pytest.approx((-0.2, 0.27**0.5, 3))
-    assert (p.better, p.ahead) == (2, pytest.approx(100 * 0.2 / 2.2))
-    assert q.difference == pytest.approx((-1.0, 0.0, 2))
-    assert (q.better, q.ahead) == (2, pytest.approx(100 / 3.5))
-    best = error.best_peer("a")
-    assert best == p
-    # 0.9 - 0.8, 0.7 - 0.8, 0.8 - 0.8; no peer q here.
-    best = auc.best_peer("a")
-    assert best.model == "p"
-    assert best.difference == pytest.approx((0.0, 0.1, 3), abs=1e-12)
-    assert best.better == 1
-    assert auc.best_peer("p").ahead == pytest.approx(0.0, abs=1e-9)
-
-
-def test_tables_as_text(script, hand_made, capsys, tmp_path):
-    words = ["--results", str(hand_made.path), "--table", "--markdown", str(tmp_path / "out.md")]
-    assert script.main([*words, "--reference", "a", "--data", "rmse"]) == 0
-    out = capsys.readouterr().out
-    assert (tmp_path / "out.md").read_text() in out
-    cells = [[c.strip() for c in line.strip("|").split("|")] for line in out.splitlines()]
-    case = ["rmse, random", "RMSE"]
-    assert [*case, "a", "2.000 ± 1.000", "10"] in cells
-    assert [*case, "b", "**0.500 ± 0.000**", "10"] in cells
-    assert [*case, "q", "3.500 ± 0.707 (n=2)", "15"] in cells
-    assert [*case, "p", "-0.200 ± 0.520", "2 of 3"] in cells
-    assert [*case, "p", "yes", "+9.1 %", "2 of 3"] in cells
-    assert "ROC-AUC" not in out
-    assert script.main([*words, "--data", "roc_auc", "--reference", "a", "--seeds", "1"]) == 0
-    assert "| p         | no      | -12.5 % | 0 of 1" in capsys.readouterr().out
 
 
 def test_threads_and_processes_add_whole_runs(accuracy, tmp_path):
@@ -219,7 +263,8 @@ def test_threads_and_processes_add_whole_runs(accuracy, tmp_path):
     def add(model):
         for seed in range(5):
             key = ("data", "random", seed, model, "kind", "test")
-            rows = [results.Result(*key, m, 0.5, 9, 1.0, 1.0, "1", "{}") for m in ("rmse", "mae")]
+            rest = (0.5, 9, 1.0, 1.0, "1", "{}", "0")
+            rows = [results.Result(*key, metric, *rest) for metric in ("rmse", "mae")]
             results.Results(path).add(rows)  # a file of its own, as another process has
 
     threads = [threading.Thread(target=add, args=(name,)) for name in "abc"]
@@ -315,9 +360,9 @@ def test_real_models(script, tmp_path, monkeypatch):
     assert script.main(words) == 0
     found = read("runs/accuracy.csv")
     assert {"ours", "attentivefp"} <= {row["model"] for row in found}
-    scored = read("kept/few_random_0_ours_test/scored.csv")
+    scored = read(kept("few_random_0_ours_test") / "scored.csv")
     truth = {row["smiles"]: float(row["logS"]) for row in rows}
-    predicted = read("kept/few_random_0_ours_test/predictions.csv")
+    predicted = read(kept("few_random_0_ours_test") / "predictions.csv")
     pairs = zip(predicted, scored, strict=True)
     errors = [float(p["y_predicted"]) - truth[s["smiles"]] for p, s in pairs]
     (value,) = (r["value"] for r in found if (r["model"], r["metric"]) == ("ours", "rmse"))

@@ -1,6 +1,8 @@
 """Cases to compare models on: a data set in one of its splits, and what is scored of it."""
 
 import csv
+import hashlib
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +18,8 @@ from molattn.chem.split import group_split
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.labels import infer_task, is_missing, label_values
 from molattn.task import Task
+
+from .results import CaseKey
 
 SPLITS = ("random", "scaffold")
 PARTS = ("test", "validation")
@@ -89,17 +93,30 @@ class Case(NamedTuple):
     labels: NDArray[np.float64]
     rows: Split
 
+    @property
+    def key(self) -> CaseKey:
+        """What it is called among results."""
+        return CaseKey(self.data, self.split, self.seed, self.part)
+
     def write(self, path: Path) -> Path:
         """Write a table of ``smiles``, ``y`` and ``split``, in the order of the file."""
+        path.write_text(self._text(), encoding="utf-8", newline="")
+        return path
+
+    def digest(self) -> str:
+        """Return what tells its molecules, labels and parts from others, in 12 hex digits."""
+        return hashlib.sha256(self._text().encode()).hexdigest()[:12]
+
+    def _text(self) -> str:
         part_of = sorted((row, part) for part, rows in self.rows.items() for row in rows)
         kind = int if self.task.kind == "binary" else float
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["smiles", "y", "split"])
-            writer.writerows(
-                [self.smiles[row], repr(kind(self.labels[row])), part] for row, part in part_of
-            )
-        return path
+        table = io.StringIO()
+        writer = csv.writer(table)
+        writer.writerow(["smiles", "y", "split"])
+        writer.writerows(
+            [self.smiles[row], repr(kind(self.labels[row])), part] for row, part in part_of
+        )
+        return table.getvalue()
 
     def scored(self) -> list[int]:
         """Return the rows that are scored, in the order of the file."""

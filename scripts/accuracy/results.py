@@ -4,7 +4,7 @@ import csv
 import fcntl
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,8 @@ class Result(NamedTuple):
     """One score of one run.
 
     ``train_rows`` are the rows trained on; ``cpu_seconds`` and ``wall_seconds`` are those of the
-    training process, its start included; ``options`` are those of the model, as JSON.
+    training process, its start included; ``options`` are those of the model, as JSON; ``digest`` is
+    of the molecules, labels and parts that the run is of.
     """
 
     data: str
@@ -32,11 +33,29 @@ class Result(NamedTuple):
     wall_seconds: float
     version: str
     options: str
+    digest: str
+
+    @property
+    def case(self) -> "CaseKey":
+        """The case that it is of."""
+        return CaseKey(self.data, self.split, self.seed, self.part)
 
     @property
     def run(self) -> "RunKey":
         """The run that it is of."""
         return RunKey(self.data, self.split, self.seed, self.model, self.part)
+
+
+class CaseKey(NamedTuple):
+    """What tells one case from another; whether it is still the same one, its digest says."""
+
+    data: str
+    split: str
+    seed: int
+    part: str
+
+    def __str__(self) -> str:
+        return f"{self.data} {self.split} {self.seed}{_of(self.part)}"
 
 
 class RunKey(NamedTuple):
@@ -49,8 +68,11 @@ class RunKey(NamedTuple):
     part: str
 
     def __str__(self) -> str:
-        part = "" if self.part == "test" else f" ({self.part})"
-        return f"{self.data} {self.split} {self.seed} {self.model}{part}"
+        return f"{self.data} {self.split} {self.seed} {self.model}{_of(self.part)}"
+
+
+def _of(part: str) -> str:
+    return "" if part == "test" else f" ({part})"
 
 
 class Results:
@@ -91,14 +113,30 @@ class Results:
         except ValueError as error:
             raise InputError(f"{self.path}: a row cannot be read: {error}") from error
 
-    def done(self) -> set[RunKey]:
-        """Return the runs that are there."""
-        return {result.run for result in self.read()}
+    def check(self, digests: Mapping[CaseKey, str]) -> None:
+        """Check that the rows of cases are of the digests given, so that scores can be compared.
+
+        Raises:
+            InputError: A row is of another digest.
+        """
+        for result in self.read():
+            now = digests.get(result.case, result.digest)
+            if result.digest != now:
+                raise InputError(
+                    f"{self.path}: got {result.case} of the digest {now}, expected "
+                    f"{result.digest} as its rows have: other molecules, labels or splits; "
+                    "give what they were made of, or write into another file"
+                )
 
     def add(self, rows: Sequence[Result]) -> None:
-        """Add the rows of a run: a reader, or a crash, finds all of them or none."""
+        """Add the rows of a run: a reader, or a crash, finds all of them or none.
+
+        Raises:
+            InputError: The file has rows of the same case, but of other data.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock, _locked(self.path.parent):
+            self.check({row.case: row.digest for row in rows})
             everything = [*self.read(), *rows]
             part = self.path.with_name(self.path.name + ".part")
             with part.open("w", newline="", encoding="utf-8") as file:

@@ -28,8 +28,7 @@ class Run(NamedTuple):
     @property
     def key(self) -> RunKey:
         """What tells it from others."""
-        case = self.case
-        return RunKey(case.data, case.split, case.seed, self.ready.model.name, case.part)
+        return RunKey(model=self.ready.model.name, **self.case.key._asdict())
 
     def execute(self, commands: Commands, keep: Path | None = None) -> list[Result]:
         """Train, predict and score.
@@ -45,7 +44,7 @@ class Run(NamedTuple):
             if keep is None:
                 place = Path(stack.enter_context(TemporaryDirectory()))
             else:
-                place = keep / "_".join(map(str, self.key))
+                place = keep / "_".join(map(str, (*self.key, self.case.digest())))
                 shutil.rmtree(place, ignore_errors=True)  # what an interrupted run left
                 place.mkdir(parents=True)
             return self._execute(commands, place)
@@ -73,7 +72,7 @@ class Run(NamedTuple):
             raise CommandError(
                 f"{self.key}: {int(known.sum())} rows are predicted, expected {len(scored)}"
             )
-        truth = case.labels[scored]
+        truth, digest = case.labels[scored], case.digest()
         scores = score_tasks(predicted[:, None], truth[:, None], [case.task]).tasks["y"]
         return [
             Result(
@@ -86,6 +85,7 @@ class Run(NamedTuple):
                 wall_seconds=round(costs[0].wall, 2),
                 version=version,
                 options=model.options_text,
+                digest=digest,
             )
             for metric in SCORES[case.task.kind]
             if scores[metric] is not None
@@ -111,8 +111,10 @@ def without_done(runs: Sequence[Run], results: Results) -> list[Run]:
     """Return the runs that have no row yet.
 
     Raises:
-        InputError: A run that has one was made with other options.
+        InputError: A run that has one was made with other options, or its case of other data.
     """
+    cases = {run.case.key: run.case for run in runs}
+    results.check({key: case.digest() for key, case in cases.items()})
     options = {result.run: result.options for result in results.read()}
     for run in runs:
         was, now = options.get(run.key), run.ready.model.options_text
