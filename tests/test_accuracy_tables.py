@@ -60,6 +60,32 @@ def test_tables_by_hand(accuracy, hand_made):
     assert auc.best_peer("p").ahead == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    "metric,ours,peers,expected",
+    [
+        ("r2", 0.31, {"good": 0.20, "bad": -0.49}, ["good", "yes", "+55.0 %", "1 of 1"]),
+        ("mcc", -0.3, {"good": -0.2, "bad": -0.4}, ["good", "no", "-50.0 %", "0 of 1"]),
+        ("r2", -0.1, {"good": -0.2, "bad": -0.4}, ["good", "yes", "+50.0 %", "1 of 1"]),
+        ("mcc", 0.1, {"zero": 0.0, "bad": -0.4}, ["zero", "yes", "-", "1 of 1"]),
+        ("mcc", -0.1, {"zero": 0.0, "bad": -0.4}, ["zero", "no", "-", "0 of 1"]),
+        ("rmse", 2.0, {"good": 2.5, "bad": 4.0}, ["good", "yes", "+20.0 %", "1 of 1"]),
+        ("rmse", 2.0, {"zero": 0.0, "bad": 4.0}, ["zero", "no", "-", "0 of 1"]),
+    ],
+)
+def test_best_peer_of_any_sign(accuracy, metric, ours, peers, expected):
+    result = accuracy("results").Result
+    rows = [
+        result(
+            *("data", "random", 0, model, "molattn" if model == "ours" else "peer", "test"),
+            *(metric, value, 80, 1.0, 1.0, "1", "{}", "0"),
+        )
+        for model, value in {"ours": ours, **peers}.items()
+    ]
+    tables = accuracy("tables")
+    *_, row = tables.verdicts_text(tables.case_tables(rows, [metric]), "ours").splitlines()
+    assert [cell.strip() for cell in row.strip("|").split("|")][2:] == expected
+
+
 def test_tables_as_text(script, hand_made, capsys, tmp_path):
     words = ["--results", str(hand_made.path), "--table", "--markdown", str(tmp_path / "out.md")]
     assert script.main([*words, "--reference", "a", "--data", "rmse"]) == 0

@@ -43,14 +43,20 @@ class Cell(NamedTuple):
 class Comparison(NamedTuple):
     """The reference minus another model over the seeds that both have.
 
-    ``better`` counts the seeds in which the reference is better, and ``ahead`` is by how many
-    percent of the other's mean its own mean is better; negative where it is worse.
+    ``mean`` is the other's, ``better`` counts the seeds in which the reference is better, and
+    ``gain`` is by how much its own mean is better; negative where it is worse.
     """
 
     model: str
+    mean: float
     difference: Summary
     better: int
-    ahead: float
+    gain: float
+
+    @property
+    def ahead(self) -> float | None:
+        """``gain`` in percent of the size of the other's mean; None where that is 0."""
+        return 100.0 * self.gain / abs(self.mean) if self.mean else None
 
 
 class CaseTable(NamedTuple):
@@ -62,6 +68,11 @@ class CaseTable(NamedTuple):
     cells: list[Cell]
 
     @property
+    def sign(self) -> float:
+        """1 where a higher score is better, -1 where a lower one is."""
+        return -1.0 if self.metric in _LOWER_IS_BETTER else 1.0
+
+    @property
     def seeds(self) -> set[int]:
         """All seeds that any model has."""
         return {seed for cell in self.cells for seed in cell.values}
@@ -69,7 +80,6 @@ class CaseTable(NamedTuple):
     def compare(self, reference: str, others: Iterable[Cell] | None = None) -> list[Comparison]:
         """Compare a model with others, of which those without a seed in common are left out."""
         own = next((cell for cell in self.cells if cell.model == reference), None)
-        sign = -1.0 if self.metric in _LOWER_IS_BETTER else 1.0
         found = []
         for cell in self.cells if others is None else others:
             seeds = sorted(set(cell.values) & set(own.values)) if own else []
@@ -78,16 +88,17 @@ class CaseTable(NamedTuple):
             differences = [own.values[seed] - cell.values[seed] for seed in seeds]
             difference = Summary.of(differences)
             mean = statistics.fmean(cell.values[seed] for seed in seeds)
-            better = sum(sign * value > 0 for value in differences)
-            ahead = 100.0 * sign * difference.mean / mean
-            found.append(Comparison(cell.model, difference, better, ahead))
+            better = sum(self.sign * value > 0 for value in differences)
+            gain = self.sign * difference.mean
+            found.append(Comparison(cell.model, mean, difference, better, gain))
         return found
 
     def best_peer(self, reference: str) -> Comparison | None:
-        """Compare a model with the best one of another kind, the hardest to be ahead of."""
+        """Compare a model with the best one of another kind, by its mean."""
         kinds = {cell.model: cell.kind for cell in self.cells}
         peers = [cell for cell in self.cells if cell.kind != kinds.get(reference)]
-        return min(self.compare(reference, peers), key=lambda one: one.ahead, default=None)
+        found = self.compare(reference, peers)
+        return max(found, key=lambda one: self.sign * one.mean, default=None)
 
 
 def case_tables(results: Sequence[Result], metrics: Sequence[str] = MAIN) -> list[CaseTable]:
@@ -145,9 +156,9 @@ def verdicts_text(tables: Sequence[CaseTable], reference: str) -> str:
         if peer is None:
             rows.append([*case, "none", "-", "-", "-"])
             continue
-        ahead = "yes" if peer.ahead > 0 else "no"
-        count = peer.difference.count
-        rows.append([*case, peer.model, ahead, f"{peer.ahead:+.1f} %", f"{peer.better} of {count}"])
+        ahead = "yes" if peer.gain > 0 else "no"
+        by = "-" if peer.ahead is None else f"{peer.ahead:+.1f} %"
+        rows.append([*case, peer.model, ahead, by, f"{peer.better} of {peer.difference.count}"])
     header = ["case", "score", "best peer", f"{reference} ahead", "by", "better seeds"]
     return markdown_table(header, rows)
 
@@ -183,8 +194,7 @@ def _versions(results: Iterable[Result]) -> str:
 
 def _best(table: CaseTable) -> Cell:
     """The best mean, whatever seeds are behind it."""
-    sign = 1.0 if table.metric in _LOWER_IS_BETTER else -1.0
-    return min(table.cells, key=lambda cell: sign * statistics.fmean(cell.values.values()))
+    return max(table.cells, key=lambda cell: table.sign * statistics.fmean(cell.values.values()))
 
 
 def _score(table: CaseTable, cell: Cell) -> str:
