@@ -89,6 +89,13 @@ class PretrainConfig(RunConfig):
     architecture: PretrainArchitectureConfig = field(default_factory=PretrainArchitectureConfig)
     optimisation: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
 
+    def __post_init__(self) -> None:
+        if (got := self.architecture.partner) != ArchitectureConfig.partner:
+            raise InputError(
+                f"--partner: got {got}, but a pretraining has no second molecule; expected the "
+                f"default, {quoted(ArchitectureConfig.partner)}"
+            )
+
     def changes(self) -> dict[str, Any]:
         """Return the options that are not the default, by name."""
         return {

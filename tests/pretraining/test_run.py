@@ -176,3 +176,4 @@ def test_what_cannot_be_is_refused_in_one_line(words, said, tmp_path, monkeypatc
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "o").exists()
+        (["a.smi", "--output", "o", "--partner", "cross_attention"], "no second molecule"),
