@@ -12,8 +12,8 @@ import torch
 from rich.console import Console
 
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.config import ArchitectureConfig, PretrainConfig
-from molattn.errors import InputError
+from molattn.config import ArchitectureConfig, PretrainConfig, changed_options
+from molattn.errors import InputError, quoted
 from molattn.fit import ABOUT, epochs_done, fit
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import History
@@ -76,7 +76,8 @@ def pretrain(
         console: Where to report; silent without one.
 
     Raises:
-        InputError: If the tables cannot be used so, or the folder's training is of others.
+        InputError: If the tables cannot be used so, or the folder's training is of others or of
+            other options.
         MolattnError: If training diverges.
     """
     start = time.perf_counter()
@@ -170,6 +171,12 @@ def _check_same(folder: Path, about: Mapping[str, Any], console: Console | None)
             f"{about['data'][:12]}..., was {former['data'][:12]}...); expected the same"
         )
     for package, was in former["versions"].items():
+    begun = PretrainConfig.from_dict(former["config"]).to_dict()  # with options that came later
+    for option, was, now in changed_options(begun, about["config"]):
+        raise InputError(
+            f"{option}: got {quoted(now)}, but the unfinished run in {folder} has "
+            f"{quoted(was)}; expected the same, or a new run"
+        )
         if was != (now := about["versions"][package]):
             _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")
     _say(

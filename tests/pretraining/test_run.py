@@ -54,6 +54,23 @@ def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_pa
 
 
 @pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "distances": False}])
+@pytest.mark.parametrize(
+    "section,options,said",
+    [
+        ("optimisation", {"seed": 1}, "--seed: got 1, but the unfinished run in .* has 0"),
+        ("optimisation", {"learning_rate": 0.1}, "--learning-rate: got 0.1"),
+        ("molecules", {"held_out": 5}, "--held-out: got 5"),
+        ("molecules", {"masked_atoms": 0.5}, "--masked-atoms: got 0.5"),
+    ],
+)
+def test_a_run_goes_on_with_its_own_options_alone(section, options, said, config, tmp_path):
+    config = replace(config, optimisation=replace(config.optimisation, epochs=1))
+    pretrain(config, tmp_path, None)
+    other = replace(config, **{section: replace(getattr(config, section), **options)})
+    with pytest.raises(InputError, match=said):
+        pretrain(other, tmp_path, None)
+
+
 def test_other_networks_learn_and_others_begin_with_them(config, options, tmp_path):
     network = replace(config.architecture, edge_width=16, **options)
     once = replace(config.optimisation, epochs=1)
