@@ -31,6 +31,8 @@ def connectivity(mol: Chem.Mol) -> str:
 def connectivity_keys(mol: Chem.Mol) -> tuple[str, ...]:
     """Return :func:`connectivity` of a molecule and then, if it has several parts, of the largest.
 
+    Of several largest parts each has its key, in an order that is not that of writing.
+
     Args:
         mol: A sanitised molecule.
 
@@ -44,7 +46,9 @@ def connectivity_keys(mol: Chem.Mol) -> tuple[str, ...]:
     if len(parts) > 1:
         with quiet:
             fragments = Chem.GetMolFrags(mol, asMols=True, sanitizeFrags=False)
-        keys += (connectivity(max(fragments, key=Chem.Mol.GetNumAtoms)),)
+        most = max(map(Chem.Mol.GetNumAtoms, fragments))
+        largest = (part for part in fragments if part.GetNumAtoms() == most)
+        keys += tuple(sorted({*map(connectivity, largest)}))
     return keys
 
 

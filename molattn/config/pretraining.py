@@ -24,7 +24,7 @@ class MoleculesConfig:
     Args:
         smiles_column: Column that holds the SMILES; upper and lower case are the same.
         exclude: Tables whose molecules are kept out, such as those of a test: by connectivity
-            (first block of the InChIKey), salts by their largest part too.
+            (first block of the InChIKey), salts by their largest parts too.
         max_atoms: Most heavy atoms of a molecule; larger ones are left out.
         held_out: Molecules set aside for the scores, at most a tenth of all.
         masked_molecules: Part of the molecules of a batch that have something hidden.

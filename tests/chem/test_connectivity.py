@@ -28,6 +28,12 @@ def test_a_salt_is_known_by_its_largest_part_too():
     assert keys("CCO") != keys("COC")
 
 
+def test_of_parts_of_one_size_each_counts_however_the_salt_is_written():
+    assert keys("CC(=O)O.CCCN") == keys("CCCN.CC(=O)O")
+    assert {*keys("CCCN.CC(=O)O")[1:]} == {*keys("CC(=O)O"), *keys("CCCN")}
+    assert len(keys("CCCN.CCCN.O")) == 2
+
+
 def test_the_key_is_the_first_block_of_the_inchikey():
     assert connectivity(Chem.MolFromSmiles("CCO")) == "LFQSCWFLJHTTHZ"  # ethanol's
 
