@@ -2,10 +2,10 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rdkit import Chem, rdBase
@@ -17,12 +17,13 @@ from molattn.chem.features import Featurizer
 from molattn.chem.parse import parse_smiles
 from molattn.chem.substructures import SubstructureCounter
 from molattn.config import MoleculesConfig
-from molattn.errors import InputError, SmilesError
+from molattn.errors import InputError, SmilesError, quoted
 from molattn.pretraining.store import MoleculeStore, open_store, writing_store
 from molattn.progress import RowProgress
+from molattn.run_folder import locked_folder
 from molattn.table import Table, open_table
 
-__all__ = ["LEARNED_DESCRIPTORS", "prepare_molecules"]
+__all__ = ["LEARNED_DESCRIPTORS", "prepare_molecules", "refusals"]
 
 # What takes long, alone or as the first of its kind, and says little that the others do not.
 _SLOW = {
@@ -44,7 +45,8 @@ def prepare_molecules(
     """Read molecules and write what is learned of them, or take what was written before.
 
     A molecule stands once: later ones of the same connectivity are left out, and so are those of
-    ``config.exclude``. Texts that are no molecules are counted by reason.
+    ``config.exclude``. Texts that are no molecules are counted by reason. The folder is locked
+    while they are written; any number of processes may take them from there.
 
     Args:
         files: Tables of any kind that :func:`molattn.table.open_table` reads.
@@ -54,7 +56,7 @@ def prepare_molecules(
 
     Raises:
         InputError: If a table cannot be used so, no molecule is left, or the folder holds a store
-            of other files or options.
+            of other files or options, or is being filled by another process.
     """
     tables = [open_table(file) for file in files]
     excluded = [open_table(file) for file in config.exclude]
@@ -62,27 +64,48 @@ def prepare_molecules(
     asked = {
         "files": [_described(table) for table in tables],
         "excluded": [_described(table) for table in excluded],
+        "smiles_column": config.smiles_column,
         "max_atoms": config.max_atoms,
         "rdkit": rdBase.rdkitVersion,
     }
-    former = open_store(folder)
-    if former is not None:
-        for name, value in asked.items():
-            if former.about[name] != value:
-                raise InputError(
-                    f"{folder}: holds molecules prepared with other {name}: "
-                    f"{_short(former.about[name])}, not {_short(value)}; expected the same, or "
-                    "another folder"
-                )
-        return former
+    if open_store(folder) is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked_folder(folder):
+            if open_store(folder) is None:  # nor has another process written it meanwhile
+                _write_store(tables, excluded, columns, asked, folder, console)
+    store = open_store(folder)
+    if store is None:
+        raise InputError(f"{folder}: the prepared molecules are gone, expected them to stay")
+    for name, value in asked.items():
+        if store.about[name] != value:
+            raise InputError(
+                f"{folder}: holds molecules prepared with other {name}: "
+                f"{_short(store.about[name])}, not {_short(value)}; expected the same, or "
+                "another folder"
+            )
+    return store
+
+
+def refusals(refused: Mapping[str, int]) -> str:
+    """Return how many texts were refused for which reasons, for a sentence."""
+    return ", ".join(f"{count} {code}" for code, count in refused.items()) or "none"
+
+
+def _write_store(
+    tables: Sequence[Table],
+    excluded: Sequence[Table],
+    columns: Mapping[int, int],
+    asked: Mapping[str, Any],
+    folder: Path,
+    console: Console | None,
+) -> None:
     featurizer = Featurizer.default()
     about: dict[str, Any] = dict(asked)
     progress = RowProgress(console or Console(quiet=True), "preparing molecules")
     with progress, writing_store(folder, featurizer, LEARNED_DESCRIPTORS, about) as store:
-        chosen = _Chosen(config.max_atoms)
+        chosen = _Chosen(asked["max_atoms"])
         for table in excluded:
-            for texts in _texts(table, columns[id(table)], Counter()):
-                chosen.exclude(texts)
+            chosen.exclude(table, columns[id(table)])
         calculate = DescriptorCalculator(LEARNED_DESCRIPTORS)
         count = SubstructureCounter()
         for table in tables:
@@ -94,22 +117,13 @@ def prepare_molecules(
                         [count(mol) for mol in mols],
                     )
                 progress.advance(len(texts))
+        if store.count == 0:
+            files = ", ".join(str(table.path) for table in tables)
+            raise InputError(
+                f"{files}: no molecule is left ({chosen.duplicates} duplicates, "
+                f"{chosen.left_out} excluded, refused: {_commonest(chosen.refused)}), expected some"
+            )
         about |= chosen.about()
-    if store.count == 0:
-        refused = ", ".join(f"{count} {code}" for code, count in chosen.refused.most_common(3))
-        raise InputError(
-            f"{', '.join(files)}: no molecule is left ({chosen.duplicates} duplicates, "
-            f"{chosen.left_out} excluded, refused: {refused or 'none'}), expected some"
-        )
-    written = open_store(folder)
-    if written is None:
-        raise InputError(f"{folder}: the prepared molecules are gone, expected them to stay")
-    return written
-
-
-class _Read(NamedTuple):
-    mol: Chem.Mol
-    keys: tuple[str, ...]
 
 
 class _Chosen:
@@ -121,18 +135,40 @@ class _Chosen:
         self._seen = KeySet()
         self._digest = hashlib.sha256()
         self.refused: Counter[str] = Counter()
+        self.excluded_refused: Counter[str] = Counter()
         self.kept = self.duplicates = self.left_out = 0
 
-    def exclude(self, texts: Sequence[str]) -> None:
-        """Let no molecule of these texts in."""
-        for read in self._molecules(texts, Counter(), 2000):
-            for key in read.keys:
-                self._excluded.add(key)
+    def exclude(self, table: Table, column: int) -> None:
+        """Let no molecule of a table in, not even that of a row with a fault, if it can be read."""
+        refused: Counter[str] = Counter()
+        has_molecule = False
+        for row in table:
+            try:
+                keys = connectivity_keys(parse_smiles(row.cells[column]))
+            except SmilesError as error:
+                refused[row.code or error.code] += 1
+            else:
+                has_molecule = True
+                for key in keys:
+                    self._excluded.add(key)
+        if not has_molecule:
+            raise InputError(
+                f"--exclude: {table.path} has no molecule in column "
+                f"{quoted(table.header[column])} ({refused.total()} rows, refused: "
+                f"{_commonest(refused)}), expected some"
+            )
+        self.excluded_refused += refused
 
     def new(self, texts: Sequence[str]) -> list[Chem.Mol]:
         """Return the molecules that are new and not excluded."""
         mols = []
-        for mol, keys in self._molecules(texts, self.refused, self._max_atoms):
+        for text in texts:
+            try:
+                mol = parse_smiles(text, max_atoms=self._max_atoms)
+            except SmilesError as error:
+                self.refused[error.code] += 1
+                continue
+            keys = connectivity_keys(mol)
             if any(key in self._excluded for key in keys):
                 self.left_out += 1
             elif not self._seen.add(keys[0]):
@@ -150,18 +186,9 @@ class _Chosen:
             "duplicates": self.duplicates,
             "left_out": self.left_out,
             "refused": dict(self.refused.most_common()),
+            "excluded_refused": dict(self.excluded_refused.most_common()),
             "sha256": self._digest.hexdigest(),
         }
-
-    @staticmethod
-    def _molecules(texts: Sequence[str], refused: Counter[str], max_atoms: int) -> Iterator[_Read]:
-        for text in texts:
-            try:
-                mol = parse_smiles(text, max_atoms=max_atoms)
-            except SmilesError as error:
-                refused[error.code] += 1
-            else:
-                yield _Read(mol, connectivity_keys(mol))
 
 
 def _texts(table: Table, column: int, refused: Counter[str]) -> Iterator[list[str]]:
@@ -187,3 +214,7 @@ def _short(value: Any) -> str:
     if not isinstance(value, list):
         return str(value)
     return ", ".join(f"{one['name']} ({one['sha256'][:12]})" for one in value) or "none"
+
+
+def _commonest(refused: Counter[str]) -> str:
+    return refusals(dict(refused.most_common(3)))

@@ -19,7 +19,7 @@ from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import History
 from molattn.pretraining.batches import HiddenBatches, Source
 from molattn.pretraining.objective import PretrainingObjective, code_entropies
-from molattn.pretraining.prepare import prepare_molecules
+from molattn.pretraining.prepare import prepare_molecules, refusals
 from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sample
 from molattn.pretraining.scores import pretraining_scores
 from molattn.reproducible import seeded, threads
@@ -85,12 +85,18 @@ def pretrain(
     place = Path(options.molecules_folder or folder / MOLECULES_FOLDER)
     store = prepare_molecules(config.files, options, place, console)
     read = store.about
-    refused = ", ".join(f"{count} {code}" for code, count in read["refused"].items()) or "none"
     _say(
         console,
         f"{len(store)} molecules of {store.num_bytes / len(store):.0f} bytes; left out: "
-        f"{read['duplicates']} duplicates, {read['left_out']} excluded, refused: {refused}",
+        f"{read['duplicates']} duplicates, {read['left_out']} excluded, "
+        f"refused: {refusals(read['refused'])}",
     )
+    if read["excluded_refused"]:
+        _say(
+            console,
+            "--exclude: rows that are no molecules, and keep nothing out: "
+            f"{refusals(read['excluded_refused'])}",
+        )
     if len(store) < _FEWEST:
         raise InputError(f"got {len(store)} molecules, expected at least {_FEWEST}")
     order = np.random.default_rng(loop.seed).permutation(len(store))
@@ -165,18 +171,18 @@ def _check_same(folder: Path, about: Mapping[str, Any], console: Console | None)
         return
     checkpoint = read_checkpoint(path)
     former = checkpoint[ABOUT]
-    if former["data"] != about["data"]:
-        raise InputError(
-            f"{folder}: the molecules have changed since the run began (SHA-256 "
-            f"{about['data'][:12]}..., was {former['data'][:12]}...); expected the same"
-        )
-    for package, was in former["versions"].items():
     begun = PretrainConfig.from_dict(former["config"]).to_dict()  # with options that came later
     for option, was, now in changed_options(begun, about["config"]):
         raise InputError(
             f"{option}: got {quoted(now)}, but the unfinished run in {folder} has "
             f"{quoted(was)}; expected the same, or a new run"
         )
+    if former["data"] != about["data"]:
+        raise InputError(
+            f"{folder}: the molecules have changed since the run began (SHA-256 "
+            f"{about['data'][:12]}..., was {former['data'][:12]}...); expected the same"
+        )
+    for package, was in former["versions"].items():
         if was != (now := about["versions"][package]):
             _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")
     _say(

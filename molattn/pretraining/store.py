@@ -23,7 +23,7 @@ from molattn.record import MoleculeRecord
 __all__ = ["INDEX_FILE", "MoleculeStore", "StoreWriter", "open_store", "writing_store"]
 
 INDEX_FILE = "index.json"
-_VERSION = 1
+_VERSION = 2
 _KINDS = {
     "atom_starts": "<i8",
     "bond_starts": "<i8",

@@ -69,6 +69,7 @@ def pretrain_command(run: PretrainingRun) -> str:
 def model_card(run: PretrainingRun) -> str:
     """Return the model's README."""
     figures, read = pretraining_metrics(run), run.molecules
+    unread = sum(read["excluded_refused"].values())
     scores = run.scores
     rows = [
         ("descriptors, R² (mean of each)", scores["descriptors"]["mean_r2"]),
@@ -100,6 +101,7 @@ def model_card(run: PretrainingRun) -> str:
         f"{run.training} molecules trained, {run.held_out} were set aside; {read['duplicates']} "
         f"duplicates, {read['left_out']} kept out and {sum(read['refused'].values())} refused. "
         f"SHA-256 of the connectivities in order: {read['sha256']}",
+        *([f"{unread} rows of what is kept out are no molecules."] if unread else []),
         "",
         "## Training",
         f"{figures['steps']} steps in {figures['epochs']} epochs (kept: "

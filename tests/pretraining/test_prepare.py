@@ -8,6 +8,7 @@ from molattn.config import MoleculesConfig
 from molattn.errors import InputError
 from molattn.pretraining.prepare import LEARNED_DESCRIPTORS, prepare_molecules
 from molattn.pretraining.store import INDEX_FILE, open_store, writing_store
+from molattn.run_folder import locked_folder
 
 
 def prepared(tmp_path, text, name="m.smi", **options):
@@ -57,6 +58,30 @@ def test_each_molecule_is_taken_once_and_the_rest_is_counted(tmp_path):
     assert [record.num_atoms for record in store.molecules.unpack(range(2))] == [3, 6]
 
 
+def test_rows_of_an_excluded_table_that_keep_nothing_out_are_counted(tmp_path):
+    (tmp_path / "test.csv").write_text("smiles,y\nCCCCN,1,2\nCCC,1\nethanol,2\nOCC(,1,2\n")
+    exclude = (str(tmp_path / "test.csv"),)
+    store = prepared(tmp_path, "NCCCC\nCCC\nCCO\n", exclude=exclude)
+    assert (store.about["kept"], store.about["left_out"]) == (1, 2)
+    assert store.about["excluded_refused"] == {"name": 1, "ragged": 1}
+
+
+@pytest.mark.parametrize("text", ["smiles\nethanol\npropane\n", "smiles\n"])
+def test_an_excluded_table_without_a_molecule_is_refused(tmp_path, text):
+    (tmp_path / "good.csv").write_text("smiles\nCCC\n")
+    (tmp_path / "test.csv").write_text(text)
+    exclude = (str(tmp_path / "good.csv"), str(tmp_path / "test.csv"))
+    with pytest.raises(InputError, match=r"--exclude: .*test\.csv has no molecule"):
+        prepared(tmp_path, "CCO\n", exclude=exclude)
+
+
+@pytest.mark.parametrize("salt", ["CC(=O)O.CCCN", "CCCN.CC(=O)O"])
+def test_a_salt_is_excluded_by_either_of_two_equal_parts(tmp_path, salt):
+    (tmp_path / "test.smi").write_text("CC(=O)O\n")
+    exclude = (str(tmp_path / "test.smi"),)
+    assert prepared(tmp_path, f"{salt}\nCCO\n", exclude=exclude).about["left_out"] == 1
+
+
 def test_prepared_molecules_are_used_again_for_the_same_files_alone(tmp_path, monkeypatch):
     first = prepared(tmp_path, "CCO\nCCC\n")
     monkeypatch.setattr("molattn.pretraining.prepare.writing_store", None)
@@ -64,6 +89,25 @@ def test_prepared_molecules_are_used_again_for_the_same_files_alone(tmp_path, mo
     for text, options in (("CCO\nCCN\n", {}), ("CCO\nCCC\n", {"max_atoms": 9})):
         with pytest.raises(InputError, match=r"prepared with other (files|max_atoms)"):
             prepared(tmp_path, text, **options)
+
+
+def test_another_column_of_the_same_file_is_other_molecules(tmp_path):
+    text = "smiles,parent\nCCO.Cl,CCO\n"
+    prepared(tmp_path, text, "m.csv")
+    with pytest.raises(InputError, match="prepared with other smiles_column: smiles, not parent"):
+        prepared(tmp_path, text, "m.csv", smiles_column="parent")
+
+
+def test_one_process_prepares_and_any_number_read(tmp_path):
+    (tmp_path / "store").mkdir()
+    with (
+        locked_folder(tmp_path / "store"),
+        pytest.raises(InputError, match="store: another process is filling this folder"),
+    ):
+        prepared(tmp_path, "CCO\n")
+    prepared(tmp_path, "CCO\n")
+    with locked_folder(tmp_path / "store"):
+        assert len(prepared(tmp_path, "CCO\n")) == 1
 
 
 def test_a_store_is_there_whole_or_not_at_all(tmp_path):
@@ -89,7 +133,8 @@ def test_molecules_without_a_bond_can_be_stored(tmp_path):
 
 
 def test_nothing_left_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"no molecule is left .*1 parenthesis"):
-        prepared(tmp_path, "C(=\n")
+    for _ in range(2):  # the first leaves nothing that the second could take
+        with pytest.raises(InputError, match=r"no molecule is left .*1 parenthesis"):
+            prepared(tmp_path, "C(=\n")
     with pytest.raises(InputError, match="no column 'smiles'"):
         prepared(tmp_path, "a,b\n1,2\n", "m.csv")

@@ -53,7 +53,6 @@ def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_pa
         pretrain(replace(config, files=(str(other),)), tmp_path / "parted", None)
 
 
-@pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "distances": False}])
 @pytest.mark.parametrize(
     "section,options,said",
     [
@@ -71,6 +70,7 @@ def test_a_run_goes_on_with_its_own_options_alone(section, options, said, config
         pretrain(other, tmp_path, None)
 
 
+@pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "distances": False}])
 def test_other_networks_learn_and_others_begin_with_them(config, options, tmp_path):
     network = replace(config.architecture, edge_width=16, **options)
     once = replace(config.optimisation, epochs=1)
@@ -104,13 +104,15 @@ def test_time_ends_a_run_and_longer_ones_learn(config, tmp_path):
     assert run.scores["descriptors"]["mean_r2"] > short.scores["descriptors"]["mean_r2"]
 
 
+_SMALL = "--width 8 --heads 2 --layers 1 --edge-width 4 --epochs 1 --batch-size 32 --device cpu"
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory, smiles_file):
     """A run of the command."""
     output = tmp_path_factory.mktemp("command") / "run"
-    words = f"pretrain {smiles_file} --output {output} --epochs 1 --batch-size 32 --device cpu"
-    small = "--width 8 --heads 2 --layers 1 --edge-width 4"
-    assert main([*words.split(), *small.split(), "--data-note", "Public domain."]) == 0
+    words = f"pretrain {smiles_file} --output {output} {_SMALL}"
+    assert main([*words.split(), "--data-note", "Public domain."]) == 0
     return output
 
 
@@ -135,6 +137,20 @@ def test_the_command_writes_a_model_that_predicts_descriptors(written, capsys):
         assert said in card
     assert main(["pretrain", "--resume", str(written)]) == 0
     assert "nothing to resume" in capsys.readouterr().out
+
+
+def test_what_an_excluded_table_does_not_keep_out_is_told(smiles_file, tmp_path, capsys):
+    (tmp_path / "test.csv").write_text("smiles,y\nCCO,1\nethanol,2\n")
+    output = tmp_path / "run"
+    words = f"pretrain {smiles_file} --output {output} --exclude {tmp_path / 'test.csv'} {_SMALL}"
+    assert main(words.split()) == 0
+    said = "no molecules, and keep nothing out: 1 name"
+    assert said in capsys.readouterr().out
+    figures = json.loads((output / "metrics.json").read_text())
+    assert figures["molecules"]["excluded_refused"] == {"name": 1}
+    assert "1 rows of what is kept out are no molecules" in (
+        (output / "model" / "README.md").read_text()
+    )
 
 
 def test_a_training_begins_with_a_model_of_the_package_by_its_name(written, tmp_path, monkeypatch):
@@ -181,6 +197,7 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
         (["a.smi"], "--output: got none"),
         (["absent.smi", "--output", "o"], "absent.smi"),
         (["a.smi", "--output", "o", "--masked-atoms", "1"], "--masked-atoms"),
+        (["a.smi", "--output", "o", "--partner", "cross_attention"], "no second molecule"),
         (["--resume", "r"], "no unfinished run"),
         (["few.smi", "--output", "o"], "expected at least 20"),
     ],
@@ -193,4 +210,3 @@ def test_what_cannot_be_is_refused_in_one_line(words, said, tmp_path, monkeypatc
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "o").exists()
-        (["a.smi", "--output", "o", "--partner", "cross_attention"], "no second molecule"),
