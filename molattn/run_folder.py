@@ -38,6 +38,7 @@ __all__ = [
 UNFINISHED = ".unfinished"
 CONFIG_FILE = "config.yaml"
 _LOCK_FILE = ".lock"
+_PREPARED = "molecules/index.json"  # there when all molecules of a pretraining are prepared
 PAGE_FILE = "report.html"
 RESULT_FILE = "metrics.json"
 _FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a run of a cross-validation
@@ -150,13 +151,15 @@ def has_checkpoint(path: str | Path) -> bool:
     """Return whether there is an unfinished run of that name which has come to a checkpoint.
 
     Of an ensemble, whether one of its members has; of a cross-validation, whether one of its runs
-    has, or is finished.
+    has, or is finished; of a pretraining, whether its molecules are prepared, which takes as long.
     """
     partial = _partial(_final(path))
     folds = [entry for entry in partial.glob("*fold_*") if _FOLD.fullmatch(entry.name)]
     checkpoints = (place for run in (partial, *folds) for place in (run, *_members(run)))
-    return any((place / CHECKPOINT_FILE).exists() for place in checkpoints) or any(
-        (fold / RESULT_FILE).exists() for fold in folds
+    return (
+        any((place / CHECKPOINT_FILE).exists() for place in checkpoints)
+        or any((fold / RESULT_FILE).exists() for fold in folds)
+        or (partial / _PREPARED).exists()
     )
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from molattn.artefact import PACKAGED
+from molattn.artefact import PACKAGED, WEIGHTS_FILE
+from molattn.checkpoint import CHECKPOINT_FILE
 from molattn.cli import main
 from molattn.config import DataConfig, FineTuningConfig, OptimisationConfig, TrainConfig
 from molattn.config_file import read_config_file, write_config_file
@@ -137,6 +138,30 @@ def test_the_command_writes_a_model_that_predicts_descriptors(written, capsys):
         assert said in card
     assert main(["pretrain", "--resume", str(written)]) == 0
     assert "nothing to resume" in capsys.readouterr().out
+
+
+def test_a_run_goes_on_from_its_prepared_molecules(
+    written, smiles_file, tmp_path, monkeypatch, capsys
+):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    output = tmp_path / "run"
+    words = f"pretrain {smiles_file} --output {output} {_SMALL}".split()
+    words += ["--data-note", "Public domain."]
+    with monkeypatch.context() as patch:
+        patch.setattr("molattn.pretraining.run.fit", interrupted)
+        assert main(words) == 130
+    assert f"molattn pretrain --resume {output} goes on" in capsys.readouterr().err
+    assert not (tmp_path / "run.unfinished" / CHECKPOINT_FILE).exists()
+    assert main(words) == 2  # it does not begin anew unasked
+    assert "an unfinished run is there; --resume" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr("molattn.pretraining.prepare.writing_store", None)
+        assert main(["pretrain", "--resume", str(output)]) == 0
+    assert {path.name for path in output.iterdir()} == {path.name for path in written.iterdir()}
+    weights = [(run / "model" / WEIGHTS_FILE).read_bytes() for run in (output, written)]
+    assert weights[0] == weights[1]
 
 
 def test_what_an_excluded_table_does_not_keep_out_is_told(smiles_file, tmp_path, capsys):
