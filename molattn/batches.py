@@ -110,7 +110,7 @@ class LabelledBatches(Batches):
         )
         return LabelledBatch(
             self._model.collate([molecules.records[row] for row in rows]),
-            torch.tensor(molecules.targets[rows], dtype=torch.float32),
+            torch.tensor(molecules.targets[rows], dtype=number_type()),
             weights,
             features,
         )

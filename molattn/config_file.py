@@ -8,10 +8,10 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from molattn.config import RunConfig, TrainConfig
+from molattn.config import RunConfig, TrainConfig, changed_options
 from molattn.errors import InputError, quoted
 
-__all__ = ["read_config_file", "write_config_file"]
+__all__ = ["check_unchanged", "read_config_file", "write_config_file"]
 
 
 def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> dict[str, Any]:
@@ -63,6 +63,24 @@ def write_config_file(path: Path, config: RunConfig) -> None:
     part = path.with_name(path.name + ".part")  # so that a killed process leaves no half a file
     part.write_text(text, encoding="utf-8", errors="surrogateescape")
     part.replace(path)
+
+
+def check_unchanged(path: Path, config: RunConfig) -> None:
+    """Refuse options other than those that a run began with.
+
+    Args:
+        path: The file of its options.
+        config: The options now.
+
+    Raises:
+        InputError: Names the first that differs.
+    """
+    former = type(config).from_dict(read_config_file(path, type(config)))
+    for option, was, now in changed_options(former.to_dict(), config.to_dict()):
+        raise InputError(
+            f"{option}: got {quoted(now)}, but what is in {path.parent} has "
+            f"{quoted(was)}; expected the same, or a new run"
+        )
 
 
 def _absolute(file: str) -> str:

@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Table as TextTable
 
 from molattn.config import TrainConfig
-from molattn.config_file import write_config_file
+from molattn.config_file import check_unchanged, write_config_file
 from molattn.dataset import TrainingTable
 from molattn.page import MODELS, write_fold_page
 from molattn.pretrained import check_same_model, with_pretrained_network
 from molattn.report import score_run, write_run
 from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, has_checkpoint, run_folder
-from molattn.table import open_table, write_table
+from molattn.splits import part_rows
+from molattn.table import free_name, open_table, write_table
 from molattn.training import changed_data, read_rows, train
 
 __all__ = ["Round", "cross_validate", "rounds", "summary_table"]
@@ -80,20 +81,23 @@ def cross_validate(
         The content of ``metrics.json``.
 
     Raises:
-        InputError: If the table cannot be used so, or has changed since a round was finished.
+        InputError: If the table cannot be used so, or it or an option has changed since a round was
+            finished.
         MolattnError: If training diverges.
     """
     todo = rounds(with_pretrained_network(config))
     rows = read_rows(config, console)
+    # All at first: what is wrong with the last round should not be found out after days.
+    parts = [part_rows(rows, one.config.data, one.config.optimisation.seed) for one in todo]
     done = []
-    for number, one in enumerate(todo, start=1):
+    for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
         if console is not None:
             console.print(f"{one.name} ({number} of {len(todo)})", highlight=False)
         place = folder / one.name
         if not (place / RESULT_FILE).exists():
             with run_folder(place, resume=has_checkpoint(place)) as partial:
                 write_config_file(partial / CONFIG_FILE, one.config)
-                run = train(one.config, console, partial, table=rows)
+                run = train(one.config, console, partial, table=rows, parts=parted)
                 write_run(run, score_run(run, console), partial)
         done.append(_scores(place, one.config, rows))
     summary = _summary(todo, done)
@@ -122,6 +126,7 @@ def summary_table(summary: dict[str, Any]) -> TextTable:
 
 def _scores(place: Path, config: TrainConfig, rows: TrainingTable) -> dict[str, Any]:
     metrics = json.loads((place / RESULT_FILE).read_text(encoding="utf-8"))
+    check_unchanged(place / CONFIG_FILE, config)
     if metrics["data_sha256"] != rows.digest:
         raise changed_data(rows, place, metrics["data_sha256"])
     check_same_model(config, metrics["init_from_sha256"], place)
@@ -169,7 +174,8 @@ def _means(scores: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, fl
 
 def _write_predictions(todo: Sequence[Round], folder: Path) -> None:
     tables = [open_table(folder / one.name / "predictions.csv") for one in todo]
-    with write_table(folder / "predictions.csv", [*tables[0].header, "round"]) as write:
+    header = tables[0].header
+    with write_table(folder / "predictions.csv", [*header, free_name("round", header)]) as write:
         for one, table in zip(todo, tables, strict=True):
             for row in table:
                 write([*row.cells, one.name])

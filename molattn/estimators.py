@@ -31,6 +31,8 @@ from molattn.dataset import TrainingTable, read_training_table
 from molattn.domain import TrainingMolecules
 from molattn.errors import InputError, quoted
 from molattn.model import MolAttn, MolAttnConfig
+from molattn.splits import check_labels
+from molattn.table import free_name
 from molattn.table.frame import FrameTable
 from molattn.task import Task
 from molattn.training import train_model
@@ -134,7 +136,7 @@ class _MolAttnEstimator(BaseEstimator):
     ) -> None:
         smiles, column = _read_smiles(X)
         check_consistent_length(smiles, targets)
-        text, weight = (_free(name, names) for name in (_SMILES, _WEIGHT))
+        text, weight = (free_name(name, names) for name in (_SMILES, _WEIGHT))
         frame = pd.DataFrame({text: smiles, **dict(zip(names, targets.T, strict=True))})
         options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
         options |= {"smiles_column": text, "target_columns": names, "seed": self._seed()}
@@ -154,6 +156,7 @@ class _MolAttnEstimator(BaseEstimator):
             named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
             table = replace(table, tasks=named)
         parts = _parts(table, config)
+        check_labels(table, parts, config.data)
         self.model_, self.histories_ = train_model(config, table, parts)
         self.n_iter_ = max(len(history.epochs) for history in self.histories_)
         self.n_features_in_ = 1
@@ -341,13 +344,6 @@ def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
     if values.ndim != 1:
         raise InputError(f"X: got an array {list(values.shape)}, expected SMILES [n]")
     return values.tolist(), None
-
-
-def _free(name: str, taken: Sequence[str]) -> str:
-    """A column's name that no target has."""
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _complete(table: TrainingTable) -> TrainingTable:

@@ -22,7 +22,7 @@ from .config import Freeze
 from .errors import InputError, SmilesError
 from .graph import MoleculeBatch, collate
 from .model_config import MolAttnConfig
-from .molecule_numbers import given_numbers, joined_numbers, scaled_numbers
+from .molecule_numbers import given_numbers, joined_numbers, number_type, scaled_numbers
 from .network import Network
 from .outputs import in_units, mean_of_members, set_scaling
 from .record import MoleculeRecord
@@ -63,8 +63,8 @@ class MolAttn(
         self.config = config
         self.nets = nn.ModuleList(Network(config) for _ in range(config.members))
         for name, size in (("target", len(config.tasks)), ("feature", config.num_numbers)):
-            self.register_buffer(f"{name}_mean", torch.zeros(size))
-            self.register_buffer(f"{name}_scale", torch.ones(size))
+            self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=number_type()))
+            self.register_buffer(f"{name}_scale", torch.ones(size, dtype=number_type()))
 
     @classmethod
     def ensemble(cls, models: Sequence["MolAttn"]) -> "MolAttn":
@@ -95,7 +95,7 @@ class MolAttn(
         joined = copy.deepcopy(models[0])
         joined.config = replace(joined.config, members=len(nets))
         joined.uncertainty = None  # another model's errors
-        joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined._device) for net in nets)
+        joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined._weight.device) for net in nets)
         return joined.eval()
 
     def _difference(self, other: "MolAttn") -> str:
@@ -139,8 +139,8 @@ class MolAttn(
         """
         numbers = joined_numbers(batch, features, self.config)
         if numbers is not None:
-            given = len(self.config.features)
-            numbers = scaled_numbers(numbers, self.feature_mean, self.feature_scale, given)
+            scales, given = (self.feature_mean, self.feature_scale), len(self.config.features)
+            numbers = scaled_numbers(numbers, *scales, given).to(self._weight.dtype)
         return torch.stack([net(batch, numbers) for net in self.nets])
 
     def freeze(self, what: Union[int, Freeze]) -> None:
@@ -182,7 +182,7 @@ class MolAttn(
 
     def scale(self, targets: Tensor) -> Tensor:
         """Labels ``[n, num_tasks]`` in scaled units; places of classes and NaN stay as they are."""
-        return (targets - self.target_mean) / self.target_scale
+        return ((targets - self.target_mean) / self.target_scale).to(self._weight.dtype)
 
     def unscale(self, prediction: Tensor) -> Tensor:
         """What :meth:`forward` gives, in the targets' own units and as probabilities."""
@@ -249,7 +249,7 @@ class MolAttn(
         parts = []
         with self._evaluating():
             for some, batch in self._batches(records, batch_size):
-                extra = None if given is None else given[some].to(self._device)
+                extra = None if given is None else given[some].to(self._weight.device)
                 parts.append(self.unscale(self.member_outputs(batch, extra).cpu().double()))
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
         found = torch.cat([nothing, *parts], dim=1).numpy()
@@ -343,7 +343,7 @@ class MolAttn(
     ) -> Iterator[tuple[slice, MoleculeBatch]]:
         for start in range(0, len(records), size):
             some = slice(start, start + size)
-            yield some, self.collate(records[some]).to(self._device)
+            yield some, self.collate(records[some]).to(self._weight.device)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -359,8 +359,8 @@ class MolAttn(
         return [net for net in self.nets if isinstance(net, Network)]
 
     @property
-    def _device(self) -> torch.device:
-        return self.target_mean.device
+    def _weight(self) -> Tensor:
+        return next(self.parameters())
 
     # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
 

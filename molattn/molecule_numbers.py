@@ -19,7 +19,7 @@ CLIP = 3.0
 
 
 def number_type() -> torch.dtype:
-    """Return how numbers of a table go to a model, which may be large beside their differences.
+    """Return how numbers and labels go to a model, which may be large beside their differences.
 
     In double precision, until they are scaled; in single where the GPU, Apple's, has no other.
     """
@@ -101,7 +101,7 @@ def scaled_numbers(numbers: Tensor, mean: Tensor, scale: Tensor, given: int) -> 
     """Scale numbers ``[n, F]``; an undefined one becomes the mean, 0.
 
     It is computed in the wider type of the numbers and their scales, so that numbers which are
-    large beside their differences lose none of these, and returned in the type of the scales.
+    large beside their differences lose none of these.
 
     Args:
         numbers: Of :func:`joined_numbers`.
@@ -112,4 +112,4 @@ def scaled_numbers(numbers: Tensor, mean: Tensor, scale: Tensor, given: int) -> 
     """
     scaled = (numbers - mean) / scale
     calculated = scaled[:, given:].nan_to_num(nan=0.0).clamp(-CLIP, CLIP)
-    return torch.cat([scaled[:, :given], calculated], dim=-1).to(mean.dtype)
+    return torch.cat([scaled[:, :given], calculated], dim=-1)

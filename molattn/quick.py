@@ -46,12 +46,13 @@ class Trained:
     def save(self, folder: str | Path) -> None:
         """Write the whole run into a folder, as ``molattn train`` does.
 
-        A former run of that name is replaced.
+        A finished run of that name is replaced.
 
         Raises:
-            InputError: If the folder holds something else or cannot be written.
+            InputError: If the folder holds something else or cannot be written, or an unfinished
+                run has that name.
         """
-        with run_folder(folder, overwrite=True) as place:
+        with run_folder(folder) as place:
             write_run(self.run, self.judged, place)
 
     def __str__(self) -> str:

@@ -30,8 +30,9 @@ from molattn.plots import (
     target_label,
 )
 from molattn.pretrained import pretrained_digest
+from molattn.reproducible import threads
 from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
-from molattn.table import no_formula, write_table
+from molattn.table import free_name, no_formula, write_table
 from molattn.task import Task
 from molattn.training import TrainingRun
 from molattn.uncertainty import Answer
@@ -77,9 +78,12 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     members, said = [], []
     for rows in (run.parts.val, run.parts.test):
         molecules = run.table.molecules(rows)
-        members.append(
-            run.model.predict_records(molecules.records, features=molecules.features, members=True)
-        )
+        with threads(run.config.optimisation.threads):
+            members.append(
+                run.model.predict_records(
+                    molecules.records, features=molecules.features, members=True
+                )
+            )
         said.append(answers.of(members[-1], [run.table.smiles[row] for row in rows]))
     validation, test = said
     baselines: dict[str, TaskScores] = {}
@@ -283,12 +287,9 @@ def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
 def _write_predictions(run: TrainingRun, said: Answer, path: Path) -> None:
     table, answers = run.table, Answers(run.model, run.config.report.interval)
     columns = [*answers.columns, "split"]
-    with write_table(path, [*table.header, *(_free(name, table.header) for name in columns)]) as w:
+    header = [*table.header, *(free_name(name, table.header) for name in columns)]
+    with write_table(path, header) as w:
         for place, row in enumerate(run.parts.test):
             cells = answers.cells(said, place)
             texts = (f"{cell:.7g}" if isinstance(cell, float) else cell for cell in cells)
             w([*table.rows[row].cells, *texts, "test"])
-
-
-def _free(name: str, taken: Sequence[str]) -> str:
-    return _free(f"{name}_", taken) if name in taken else name

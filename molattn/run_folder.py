@@ -27,6 +27,7 @@ __all__ = [
     "PAGE_FILE",
     "RESULT_FILE",
     "UNFINISHED",
+    "final_folder",
     "free_folder",
     "has_checkpoint",
     "locked_folder",
@@ -88,7 +89,7 @@ def run_folder(
             by another process, or holds an unfinished run that is to be neither resumed nor
             overwritten.
     """
-    path = _final(path)
+    path = final_folder(path)
     partial = _partial(path)
     _check_replaceable(path)
     _check_replaceable(partial)
@@ -105,7 +106,7 @@ def run_folder(
             yield partial
             _finish(partial, path)
     except BaseException as error:
-        is_wrong = isinstance(error, MolattnError) and not resume
+        is_wrong = isinstance(error, MolattnError) and not (resume or _has_round(partial))
         if partial.exists() and not (resume or has_checkpoint(path)):
             is_wrong = True
         if is_wrong and not isinstance(error, _KeptError):
@@ -125,17 +126,25 @@ def unfinished_run(path: str | Path) -> Path | None:
     Raises:
         InputError: If there is no run of that name.
     """
-    path = _final(path)
+    path = final_folder(path)
     partial = _partial(path)
     if (partial / CONFIG_FILE).is_file():
         return partial
     if (path / RESULT_FILE).is_file() and (path / CONFIG_FILE).is_file():
         return None
     others = path.parent.glob(f"*{UNFINISHED}") if path.parent.is_dir() else ()
-    names = {str(_final(other)): other for other in others}
+    names = {str(final_folder(other)) for other in others} - {str(path)}
     close = get_close_matches(str(path), names, n=1)
     hint = f"; did you mean {close[0]}?" if close else f", expected a folder {partial}"
     raise InputError(f"{path}: there is no unfinished run of that name{hint}")
+
+
+def final_folder(path: str | Path) -> Path:
+    """Return the folder that a run will have in the end, of that or of its unfinished one."""
+    path = Path(path)
+    if path.name in ("", ".."):
+        path = Path(os.path.abspath(path))
+    return path.with_name(path.name.removesuffix(UNFINISHED) or path.name)
 
 
 def free_folder(path: Path) -> Path:
@@ -153,12 +162,12 @@ def has_checkpoint(path: str | Path) -> bool:
     Of an ensemble, whether one of its members has; of a cross-validation, whether one of its runs
     has, or is finished; of a pretraining, whether its molecules are prepared, which takes as long.
     """
-    partial = _partial(_final(path))
-    folds = [entry for entry in partial.glob("*fold_*") if _FOLD.fullmatch(entry.name)]
+    partial = _partial(final_folder(path))
+    folds = _rounds(partial)
     checkpoints = (place for run in (partial, *folds) for place in (run, *_members(run)))
     return (
         any((place / CHECKPOINT_FILE).exists() for place in checkpoints)
-        or any((fold / RESULT_FILE).exists() for fold in folds)
+        or _has_round(partial)
         or (partial / _PREPARED).exists()
     )
 
@@ -172,11 +181,13 @@ class _KeptError(InputError):
     """What is there was not touched, and stays."""
 
 
-def _final(path: str | Path) -> Path:
-    path = Path(path)
-    if path.name in ("", ".."):
-        path = Path(os.path.abspath(path))
-    return path.with_name(path.name.removesuffix(UNFINISHED) or path.name)
+def _rounds(run: Path) -> list[Path]:
+    return [entry for entry in run.glob("*fold_*") if _FOLD.fullmatch(entry.name)]
+
+
+def _has_round(run: Path) -> bool:
+    """Return whether a round of a cross-validation is finished, which no other's fault undoes."""
+    return any((fold / RESULT_FILE).exists() for fold in _rounds(run))
 
 
 def _members(run: Path) -> list[Path]:

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
 from molattn.chem.split import Split, fold_split, group_split, order_split
@@ -12,7 +13,7 @@ from molattn.dataset import TrainingTable
 from molattn.errors import InputError, quoted
 from molattn.labels import LabelError, is_missing, number
 
-__all__ = ["part_rows"]
+__all__ = ["check_labels", "part_rows"]
 
 _PARTS = {
     "train": "train",
@@ -30,7 +31,8 @@ def part_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
 
     The split column decides where there is one; if it marks no validation rows, some of the
     training rows are set aside. Otherwise the rows are split as the configuration says. Rows of one
-    molecule stay together unless it allows otherwise, or the split column says so.
+    molecule stay together unless it allows otherwise, or the split column says so. A training row
+    of weight 0 is in no part: nothing is learned of it, be it a scale or a baseline.
 
     Args:
         table: The rows.
@@ -38,9 +40,51 @@ def part_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
         seed: Seed of the split.
 
     Raises:
-        InputError: If a part would be empty, a row's part is none of train, validation, test, or
-            its place in the order is no number and no date.
+        InputError: If a part would be empty, a row's part is none of train, validation, test, its
+            place in the order is no number and no date, or nothing can be learned of the parts.
     """
+    parts = _parted(table, config, seed)
+    check_labels(table, parts, config)
+    return parts._replace(train=_weighing(table, parts.train))
+
+
+def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None:
+    """Refuse parts without a label that counts, and targets without one to learn from.
+
+    Args:
+        table: The rows.
+        parts: Which of them train and which validate.
+        config: What counts.
+
+    Raises:
+        InputError: Says which part or target.
+    """
+    counts = np.array(config.task_weights or [1.0] * len(table.tasks)) > 0.0
+    for part, what in ((parts.train, "training"), (parts.val, "validation")):
+        rows = _weighing(table, part)
+        if not len(rows):
+            raise InputError(
+                f"{table.path}, column {quoted(config.weight_column)}: every {what} row has "
+                "the weight 0, expected some above"
+            )
+        if np.isnan(table.targets[rows][:, counts]).all():
+            raise InputError(
+                f"{table.path}: no {what} row has a label that weighs anything in the loss, "
+                "expected some"
+            )
+    learned = table.targets[_weighing(table, parts.train)]
+    for task, name in enumerate(config.target_columns):
+        if np.isnan(learned[:, task]).all():
+            raise InputError(
+                f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
+            )
+
+
+def _weighing(table: TrainingTable, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    return rows if table.weights is None else rows[table.weights[rows] > 0.0]
+
+
+def _parted(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     try:
         if table.parts is not None:
             return _by_column(table, config, seed)

@@ -80,6 +80,7 @@ def train(
     *,
     frame: "pd.DataFrame | None" = None,
     table: TrainingTable | None = None,
+    parts: Split | None = None,
 ) -> TrainingRun:
     """Read a table and train a model on a part of it.
 
@@ -92,6 +93,7 @@ def train(
         folder: Where an unfinished training is kept; if it holds one, that one goes on.
         frame: The table, in place of the configuration's file.
         table: The same as :func:`read_rows` gave it, to be read once for several runs.
+        parts: Its parts, as :func:`molattn.splits.part_rows` gave them.
 
     Raises:
         InputError: If the table cannot be used so, or the folder's training is of other options or
@@ -102,7 +104,7 @@ def train(
     config = with_pretrained_network(config)
     seed = config.optimisation.seed
     table = table or read_rows(config, console, frame)
-    parts = part_rows(table, config.data, seed)
+    parts = parts or part_rows(table, config.data, seed)
     leakage = find_leakage(table, parts, seed, pretrained_molecules(config))
     for line in (_sizes(parts), *leakage.lines()):
         _say(console, line)
@@ -158,7 +160,6 @@ def train_model(
         MolattnError: If training diverges.
     """
     train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
-    _check_labels(config, table, train_rows, validation_rows)
     config = with_pretrained_network(config)
     about = {
         "config": config.to_dict(),
@@ -208,30 +209,6 @@ def train_model(
     for line in joined.uncertainty.calibration.lines():
         _say(console, line)
     return joined, histories
-
-
-def _check_labels(
-    config: TrainConfig, table: TrainingTable, train_rows: Molecules, validation_rows: Molecules
-) -> None:
-    """Refuse parts without a label that counts, and targets without one to learn from."""
-    for rows, what in ((train_rows, "training"), (validation_rows, "validation")):
-        if rows.weights is not None and not rows.weights.any():
-            raise InputError(
-                f"{table.path}, column {quoted(config.data.weight_column)}: every {what} row has "
-                "the weight 0, expected some above"
-            )
-        counting = np.array(config.data.task_weights or [1.0] * len(table.tasks)) > 0.0
-        of_rows = slice(None) if rows.weights is None else rows.weights > 0.0
-        if np.isnan(rows.targets[of_rows][:, counting]).all():
-            raise InputError(
-                f"{table.path}: no {what} row has a label that weighs anything in the loss, "
-                "expected some"
-            )
-    for task, name in enumerate(config.data.target_columns):
-        if np.isnan(train_rows.targets[:, task]).all():
-            raise InputError(
-                f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
-            )
 
 
 def _uncertainty(

@@ -18,9 +18,10 @@ from molattn.config import (
     TrainConfig,
 )
 from molattn.cross_validation import cross_validate, rounds, summary_table
-from molattn.errors import InputError
+from molattn.errors import InputError, MolattnError
 from molattn.model import MolAttn
 from molattn.predict import predict_table
+from molattn.splits import part_rows
 from molattn.table import open_table
 from molattn.training import read_rows, train
 
@@ -112,11 +113,11 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
     words += " --width 8 --heads 2 --layers 1 --no-baselines --bootstrap 0"
     trained = []
 
-    def interrupted(config, *rest, table):
+    def interrupted(config, *rest, **options):
         trained.append(config.data.fold)
         if len(trained) == 2:
             raise KeyboardInterrupt
-        return train(config, *rest, table=table)
+        return train(config, *rest, **options)
 
     monkeypatch.setattr("molattn.cross_validation.train", interrupted)
     assert main(["train", *words.split()]) == 130
@@ -199,10 +200,10 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_pa
         read.append(config.file)
         return read_rows(config, *rest)
 
-    def failing(config, *rest, table):
+    def failing(config, *rest, **options):
         if config.data.fold == 2:
             raise KeyboardInterrupt
-        return train(config, *rest, table=table)
+        return train(config, *rest, **options)
 
     table = tmp_path / "own.csv"
     table.write_text(Path(config.file).read_text())
@@ -217,6 +218,55 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_pa
         InputError, match=r"own\.csv: the file has changed since the run in .*fold_1"
     ):
         cross_validate(own, tmp_path)
+
+
+def test_finished_rounds_are_of_the_same_options(config, folder):
+    other = replace(config, optimisation=replace(QUICK, epochs=2))
+    with pytest.raises(InputError, match=r"--epochs: got 2, but what is in .*fold_1 has 1"):
+        cross_validate(other, folder)
+
+
+def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monkeypatch):
+    rows = part_rows(read_rows(config), replace(config.data, fold=3), QUICK.seed)
+    lines = Path(config.file).read_text().splitlines()
+    own = tmp_path / "own.csv"
+    labelled = int(rows.test[0])  # the one label of z, which nothing of round 3 can learn
+    cells = [f"{line},{'1' if row == labelled else ''}" for row, line in enumerate(lines[1:])]
+    own.write_text("\n".join([f"{lines[0]},z", *cells]) + "\n")
+    monkeypatch.setattr("molattn.cross_validation.train", None)
+    data = replace(config.data, target_columns=("y", "z"), task=("regression",))
+    with pytest.raises(InputError, match="'z': no training row has a label"):
+        cross_validate(replace(config, file=str(own), data=data), tmp_path)
+
+
+def test_finished_rounds_outlive_one_that_fails(config, tmp_path, monkeypatch, capsys):
+    words = f"{config.file} --target-columns y --folds 2 --output cv --epochs 1 --no-baselines"
+    words += " --width 8 --heads 2 --layers 1 --bootstrap 0"
+
+    def failing(config, *rest, **options):
+        if config.data.fold == 2:
+            raise MolattnError("training diverged")
+        return train(config, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("molattn.cross_validation.train", failing)
+        assert main(["train", *words.split()]) != 0
+    kept = tmp_path / "cv.unfinished" / "fold_1" / "metrics.json"
+    before = kept.read_bytes()
+    assert main(["train", *words.split()]) == 2
+    assert "--resume cv goes on" in capsys.readouterr().err
+    assert main(["train", "--resume", "cv.unfinished"]) == 0
+    assert "written to cv\n" in capsys.readouterr().out
+    assert (tmp_path / "cv" / "fold_1" / "metrics.json").read_bytes() == before
+
+
+def test_a_column_named_round_stays(config, tmp_path):
+    own = tmp_path / "own.csv"
+    own.write_text(Path(config.file).read_text().replace("smiles,y", "smiles,round"))
+    data = replace(config.data, target_columns=("round",))
+    cross_validate(replace(config, file=str(own), data=data), tmp_path)
+    header = open_table(tmp_path / "predictions.csv").header
+    assert (header[1], header[-1]) == ("round", "round_")
 
 
 def test_folds_of_ensembles_go_on_within_a_member(config, tmp_path, monkeypatch):

@@ -133,6 +133,9 @@ def test_the_command_trains_on_a_set(server, tmp_path, monkeypatch):
     assert task["name"] == "measured log solubility in mols per litre"
     assert task["unit"] == "log mol/L"
     assert main(["train", "t.csv", "--dataset", "esol"]) == 2
+    again = ["train", "--dataset", "esol", "--dataset-folder", "sets", "--output", "again"]
+    assert main([*again, "--config", "runs/esol/config.yaml"]) == 0
+    assert main([*again, "--smiles-column", "Compound ID"]) == 2
 
 
 def test_the_default_folder_is_in_the_cache(monkeypatch, tmp_path):

@@ -41,6 +41,16 @@ def test_the_folder_is_that_of_a_run(trained, tmp_path):
     assert "file" not in (tmp_path / "run" / "config.yaml").read_text().splitlines()[0]
 
 
+def test_an_unfinished_run_of_that_name_is_not_lost(trained, tmp_path):
+    unfinished = tmp_path / "run.unfinished"
+    unfinished.mkdir()
+    for name in ("config.yaml", "checkpoint.safetensors"):
+        (unfinished / name).touch()
+    with pytest.raises(InputError, match="an unfinished run is there"):
+        trained.save(tmp_path / "run")
+    assert (unfinished / "checkpoint.safetensors").exists()
+
+
 @pytest.mark.parametrize(
     "options,words",
     [

@@ -186,7 +186,9 @@ def test_what_is_no_run_is_told_with_the_nearest(tmp_path):
     interrupt(tmp_path / "lipo")
     with pytest.raises(InputError, match=r"lipp: there is no unfinished run.*mean .*lipo\?"):
         unfinished_run(tmp_path / "lipp")
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "alone.unfinished").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"alone: there is no unfinished run of that name, exp"):
+        unfinished_run(tmp_path / "folder" / "alone")
     with pytest.raises(InputError, match=r"expected a folder .*quite_other\.unfinished"):
         unfinished_run(tmp_path / "nowhere" / "quite_other")
 

@@ -2,16 +2,19 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
 from molattn import training
+from molattn.batches import LabelledBatches
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
 from molattn.errors import InputError
 from molattn.fit import epochs_done
 from molattn.model import MolAttn
+from molattn.report import score_run
 from molattn.table import bundled_dataset
 from molattn.training import train
 
@@ -211,6 +214,42 @@ def test_row_and_task_weights_enter_the_loss_alone(tmp_path):
     assert torch.equal(plain.model.target_mean, other.model.target_mean)
     ours, others = (run.model.nets[0].head.mlp[-1].weight for run in (plain, other))
     assert not torch.equal(ours, others)
+
+
+def test_a_training_row_of_weight_zero_is_as_if_it_were_not_there(tmp_path):
+    rows = [f"{'C' * n},{n}.5,{3.0 if n % 2 else 1.5}" for n in range(1, 25)]
+    parts = ["train"] * 20 + ["val"] * 2 + ["test"] * 2
+    lines = [f"{row},{part}" for row, part in zip(rows, parts, strict=True)]
+    (tmp_path / "less.csv").write_text("\n".join(["smiles,y,w,split", *lines]) + "\n")
+    lines.insert(7, "c1ccccc1,100000,0,train")
+    (tmp_path / "more.csv").write_text("\n".join(["smiles,y,w,split", *lines]) + "\n")
+    data = DataConfig(target_columns=("y",), weight_column="w", split_column="split")
+    less, more = (
+        train(TrainConfig(str(tmp_path / name), data, SMALL, QUICK))
+        for name in ("less.csv", "more.csv")
+    )
+    assert_same(less, more)
+    scores = [score_run(run).baselines["random_forest"].tasks for run in (less, more)]
+    assert scores[0] == scores[1]
+
+
+def test_small_differences_of_large_numbers_are_learned(tmp_path):
+    parts = ["train"] * 18 + ["test"] * 2
+    lines = [f"{'C' * n},{1e8 + n},{1.7e9 + n},{part}" for n, part in enumerate(parts, start=1)]
+    (tmp_path / "t.csv").write_text("\n".join(["smiles,y,time,split", *lines]) + "\n")
+    data = DataConfig(target_columns=("y",), feature_columns=("time",), split_column="split")
+    run = train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))
+    model, rows = run.model, run.table.molecules(run.parts.train)
+    batch = LabelledBatches(model, rows, 64).batch(np.arange(len(rows.records)), (0, 0))
+    scaled = model.scale(batch.targets)[:, 0]
+    assert scaled.dtype == torch.float32
+    expected = (rows.targets[:, 0] - rows.targets.mean()) / rows.targets.std()
+    np.testing.assert_allclose(scaled, expected, atol=1e-5)
+    torch.testing.assert_close(
+        ((batch.features - model.feature_mean[:1]) / model.feature_scale[:1]).float()[:, 0], scaled
+    )
+    predicted = model.predict_records(rows.records, features=rows.features)
+    assert np.ptp(predicted) < 40  # near the labels, whose range is 17, and not of steps of 8
 
 
 @pytest.mark.parametrize("weights", [{"task_weights": (0.0, 1.0)}, {"weight_column": "w"}])

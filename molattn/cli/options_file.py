@@ -38,7 +38,8 @@ def options_from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCo
     (key,) = run.file_keys()
     files = content.pop(key, None) or []
     (table,) = (argument for argument in arguments if argument.field_info.name in _TABLES)
-    if not table.tokens:
+    is_named = "--dataset" in given and given["--dataset"].tokens
+    if not (table.tokens or is_named):
         for index, file in enumerate([files] if isinstance(files, str) else files):
             table.append(Token(value=str(file), source=str(path), index=index))
     options = {name: value for section in content.values() for name, value in section.items()}

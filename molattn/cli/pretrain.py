@@ -82,7 +82,7 @@ def pretrain(
     from molattn.config_file import write_config_file
     from molattn.pretraining import pretrain as run_pretraining
     from molattn.pretraining import write_pretraining
-    from molattn.run_folder import CONFIG_FILE, run_folder
+    from molattn.run_folder import CONFIG_FILE, final_folder, run_folder
 
     with (
         resumable(name, "pretrain"),
@@ -92,7 +92,7 @@ def pretrain(
         run = run_pretraining(config, folder, console)
         write_pretraining(run, folder)
     say(console, _told(run.scores))
-    say(console, f"{run.history.steps} steps, {run.seconds:.0f} s; written to {name}")
+    say(console, f"{run.history.steps} steps, {run.seconds:.0f} s; written to {final_folder(name)}")
 
 
 def _told(scores: Mapping[str, Any]) -> str:

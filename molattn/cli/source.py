@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from molattn.cli.shared import say
-from molattn.config import RunConfig, TrainConfig, changed_options
+from molattn.config import DataConfig, RunConfig, TrainConfig
 from molattn.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["check_unchanged", "folder_name", "is_finished", "with_source"]
+__all__ = ["folder_name", "is_finished", "with_source"]
 
 _LONGEST_NAME = 60
 
@@ -56,6 +56,11 @@ def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> 
     from molattn.moleculenet import named_dataset
 
     found = named_dataset(name, folder)
+    if (column := config.data.smiles_column) not in (DataConfig.smiles_column, found.smiles_column):
+        raise InputError(
+            f"--smiles-column: got {quoted(column)}, but that of {name} is "
+            f"{quoted(found.smiles_column)}; expected the same, or to leave it out"
+        )
     data = replace(config.data, smiles_column=found.smiles_column)
     if not data.target_columns:
         data = replace(data, target_columns=found.target_columns, target_units=found.target_units)
@@ -76,36 +81,15 @@ def is_finished(config: RunConfig, resume: Path | None, console: "Console") -> b
     if resume is None:
         return False
 
-    from molattn.run_folder import unfinished_run
+    from molattn.config_file import check_unchanged
+    from molattn.run_folder import CONFIG_FILE, unfinished_run
 
     unfinished = unfinished_run(resume)
     if unfinished is None:
         say(console, f"{resume} is finished: there is nothing to resume")
         return True
-    check_unchanged(config, unfinished)
+    check_unchanged(unfinished / CONFIG_FILE, config)
     return False
-
-
-def check_unchanged(config: RunConfig, unfinished: Path) -> None:
-    """Refuse options other than those that an unfinished run began with.
-
-    Args:
-        config: The options now.
-        unfinished: Its folder.
-
-    Raises:
-        InputError: Names the first that differs.
-    """
-    from molattn.config_file import read_config_file
-    from molattn.run_folder import CONFIG_FILE
-
-    content = read_config_file(unfinished / CONFIG_FILE, type(config))
-    former = type(config).from_dict(content)
-    for option, was, now in changed_options(former.to_dict(), config.to_dict()):
-        raise InputError(
-            f"{option}: got {quoted(now)}, but what is in {unfinished} has "
-            f"{quoted(was)}; expected the same, or a new run"
-        )
 
 
 def folder_name(file: str) -> str:

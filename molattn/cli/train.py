@@ -74,14 +74,14 @@ def train(
         raise InputError("--resume: names the folder already, expected no --output or --overwrite")
 
     from molattn.pretrained import with_pretrained_network
-    from molattn.run_folder import CONFIG_FILE, free_folder, run_folder
+    from molattn.run_folder import CONFIG_FILE, final_folder, free_folder, run_folder
 
     console = make_console()
     config = with_pretrained_network(config)
     if is_finished(config, resume, console):
         return
     name = dataset.lower() if dataset else folder_name(config.file)
-    output = resume or output or free_folder(Path("runs") / name)
+    output = final_folder(resume) if resume else output or free_folder(Path("runs") / name)
 
     from molattn.config_file import write_config_file
 

@@ -20,7 +20,7 @@ from molattn.cli.shared import (
     say,
     section,
 )
-from molattn.cli.source import check_unchanged, folder_name, with_source
+from molattn.cli.source import folder_name, with_source
 from molattn.config import (
     ArchitectureConfig,
     DataConfig,
@@ -91,7 +91,7 @@ def tune(
     config = TrainConfig(str(table or ""), data, architecture, optimisation, report, fine_tuning)
     config = with_source(config, dataset, dataset_folder)
 
-    from molattn.config_file import write_config_file
+    from molattn.config_file import check_unchanged, write_config_file
     from molattn.pretrained import with_pretrained_network
     from molattn.run_folder import CONFIG_FILE, free_folder
     from molattn.space import default_space, read_space, write_space
@@ -109,7 +109,7 @@ def tune(
         _check_free(folder, STUDY_FILE, overwrite)
     with _study_folder(folder):
         if resume is not None:
-            check_unchanged(config, folder)
+            check_unchanged(folder / CONFIG_FILE, config)
         else:
             (folder / STUDY_FILE).unlink(missing_ok=True)
             write_config_file(folder / CONFIG_FILE, config)

@@ -138,7 +138,9 @@ class Subject:
         return self.pairs.where(same.unsqueeze(-1), 0.0)
 
     def _tensor(self, numbers: NDArray[np.floating]) -> Tensor:
-        return torch.as_tensor(numbers, dtype=self.model.target_mean.dtype, device=self.device)
+        return torch.as_tensor(
+            numbers, dtype=next(self.model.parameters()).dtype, device=self.device
+        )
 
     # Predictions.
 

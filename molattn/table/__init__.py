@@ -10,6 +10,7 @@ from .bundled import bundled_dataset as bundled_dataset
 from .read import open_table as open_table
 from .rows import Row as Row
 from .rows import Table as Table
+from .rows import free_name as free_name
 from .rows import listed as listed
 from .write import check_output as check_output
 from .write import no_formula as no_formula

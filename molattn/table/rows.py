@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from molattn.errors import InputError, quoted
 from molattn.reasons import ReasonCode
 
-__all__ = ["MOST_CHARACTERS", "MOST_COLUMNS", "Row", "Table", "cell_text", "listed"]
+__all__ = ["MOST_CHARACTERS", "MOST_COLUMNS", "Row", "Table", "cell_text", "free_name", "listed"]
 
 MOST_COLUMNS = 20_000
 MOST_CHARACTERS = 2**25
@@ -112,6 +112,13 @@ def cell_text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")
     return str(value)
+
+
+def free_name(name: str, taken: Sequence[str]) -> str:
+    """Return the name for another column, with as many underscores as make it a new one."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def listed(names: Sequence[str]) -> str:
