@@ -136,6 +136,7 @@ def test_the_command_trains_on_a_set(server, tmp_path, monkeypatch):
     again = ["train", "--dataset", "esol", "--dataset-folder", "sets", "--output", "again"]
     assert main([*again, "--config", "runs/esol/config.yaml"]) == 0
     assert main([*again, "--smiles-column", "Compound ID"]) == 2
+    assert main(["train", "t.csv", "--dataset-folder", "sets"]) == 2
 
 
 def test_the_default_folder_is_in_the_cache(monkeypatch, tmp_path):

@@ -26,10 +26,14 @@ def with_source(config: TrainConfig, dataset: str | None, folder: Path | None) -
         folder: Where such sets are kept.
 
     Raises:
-        InputError: Both are named, or there is no such set.
+        InputError: Both are named, there is no such set, or a folder of none.
     """
     if dataset is not None:
         return _with_named_dataset(config, dataset, folder)
+    if folder is not None:
+        raise InputError(
+            f"--dataset-folder: got {quoted(folder)}, expected it with --dataset alone"
+        )
     return config if config.file else _with_bundled_data(config)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from molattn.errors import InputError, check_one_of, quoted
 
-__all__ = ["check", "check_choice", "option"]
+__all__ = ["check", "check_choice", "check_idle", "option"]
 
 
 def check(
@@ -39,6 +39,21 @@ def check_choice(config: object, name: str, choices: tuple[str, ...]) -> None:
         InputError: Names the option, what was got and the choices.
     """
     check_one_of(option(name), getattr(config, name), choices)
+
+
+def check_idle(config: object, name: str, place: str) -> None:
+    """Refuse a value other than the default of an option that nothing would read.
+
+    Args:
+        config: The section.
+        name: Its option.
+        place: Where it would be read, in words.
+
+    Raises:
+        InputError: Names the option and where it would be read.
+    """
+    if (value := getattr(config, name)) != getattr(type(config), name):
+        raise InputError(f"{option(name)}: got {quoted(value)}, expected it {place}")
 
 
 def option(name: str) -> str:

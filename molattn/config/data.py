@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal, get_args
 
-from molattn.config.checks import check, check_choice, option
+from molattn.config.checks import check, check_choice, check_idle, option
 from molattn.errors import InputError, quoted
 
 __all__ = ["DataConfig", "TaskChoice"]
@@ -79,6 +79,8 @@ class DataConfig:
         size = f"a whole number from 0 to {MOST_MORGAN_COUNTS}"
         check(self, "morgan_counts", lambda n: 0 <= n <= MOST_MORGAN_COUNTS, size, int)
         check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, "a number from 0 below 1")
+        if self.split != "cluster":
+            check_idle(self, "cluster_cutoff", "with --split cluster alone")
         if (self.order_column is not None) != (self.split == "order"):
             raise InputError(
                 f"--split: got {self.split or 'random'} "
@@ -100,8 +102,10 @@ class DataConfig:
                 raise InputError("--fold, --repeats: expected with --folds alone")
             return
         check(self, "folds", lambda count: count >= 2, "a whole number of at least 2", int)
+        check_idle(self, "test_size", "without --folds, which share out all rows")
         if self.fold is not None:
             check(self, "fold", lambda n: 1 <= n <= self.folds, f"1 to {self.folds}", int)
+            check_idle(self, "repeats", "without --fold, which is one round")
         if self.split_column is not None or self.split == "order":
             raise InputError(
                 "--folds: got it with --split-column or --split order, which part the rows once; "
