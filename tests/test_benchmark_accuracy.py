@@ -220,7 +220,7 @@ def test_digest_is_of_the_table_that_is_run(accuracy, tmp_path):
     assert digest(rows, train=[0, 3], val=[2], test=[1]) != expected
 
 
-@pytest.mark.parametrize("name", ["accuracy.csv", "ablations_mlp.csv"])
+@pytest.mark.parametrize("name", ["accuracy.csv", "ablations.csv"])
 def test_results_of_the_repository_are_of_the_shared_data(accuracy, shared_data, name):
     cases = accuracy("cases")
     rows = accuracy("results").Results(SCRIPTS / "experiments" / name).read()

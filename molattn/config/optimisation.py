@@ -24,7 +24,7 @@ class LoopConfig:
         epochs: Most passes over the training rows.
         keep: Weights to keep: the best by validation, or the last.
         patience: Stop after so many epochs without progress.
-        max_hours: Hours after which a training ends; each member and round has as many.
+        max_hours: Hours of training of each network that end it.
         batch_size: Molecules in a batch.
         learning_rate: Highest, reached after the warm-up.
         warmup: Part of the training in which it rises.

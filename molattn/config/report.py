@@ -12,7 +12,7 @@ class ReportConfig:
     """How a run is judged.
 
     Args:
-        baselines: Score a constant too, and a random forest up to 20,000 training and test rows.
+        baselines: Score a constant and a random forest too.
         interval: Probability of the intervals of the test rows.
         bootstrap: Resamplings for 95 % intervals; 0 for none.
     """
