@@ -1,6 +1,6 @@
 r"""Test methods of explanation: by masking atoms, and on data whose rule is known.
 
-Both tables of docs/explain.md, the molecules tested being those that were held out of training:
+The tables of docs/explain.md, the molecules tested being those that were held out of training:
 
     molattn train --output runs/solubility
     python scripts/measure_explanations.py fidelity runs/solubility
