@@ -103,7 +103,7 @@ class MolAttn(
         if difference := self.config.difference(other.config):
             return difference
         for name, mine in self.named_buffers(recurse=False):
-            if not torch.equal(mine.cpu(), other.get_buffer(name).cpu()):
+            if not torch.equal(mine.cpu().float(), other.get_buffer(name).cpu().float()):
                 return f"the scaling ({name})"
         return ""
 

@@ -106,7 +106,7 @@ def train(
     table = table or read_rows(config, console, frame)
     parts = parts or part_rows(table, config.data, seed)
     leakage = find_leakage(table, parts, seed, pretrained_molecules(config))
-    for line in (_sizes(parts), *leakage.lines()):
+    for line in (_sizes(parts, len(table.rows)), *leakage.lines()):
         _say(console, line)
     reading = time.perf_counter() - start
     model, histories = train_model(config, table, parts, console, folder=folder)
@@ -279,8 +279,10 @@ def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer
         raise InputError(f"the network cannot be built so: {error}") from error
 
 
-def _sizes(parts: Split) -> str:
-    return f"{len(parts.train)} rows train, {len(parts.val)} validate, {len(parts.test)} test"
+def _sizes(parts: Split, rows: int) -> str:
+    told = f"{len(parts.train)} rows train, {len(parts.val)} validate, {len(parts.test)} test"
+    left = rows - sum(map(len, parts))
+    return f"{told}, {left} of weight 0 left out" if left else told
 
 
 def _counts(table: TrainingTable) -> str:

@@ -52,7 +52,7 @@ from molattn.errors import InputError
         (DataConfig, {"test_size": 0.5, "folds": 3}, ["--test-size", "0.5", "--folds"]),
         (DataConfig, {"fold": 1, "folds": 3, "repeats": 2}, ["--repeats", "2", "--fold"]),
         (DataConfig, {"cluster_cutoff": 0.5}, ["--cluster-cutoff", "0.5", "--split cluster"]),
-        (OptimisationConfig, {"huber_delta": 3.0}, ["--huber-delta", "3.0", "--loss huber"]),
+        (DataConfig, {"test_size": 0.5, "split_column": "s"}, ["--test-size", "--split-column"]),
         (DataConfig, {"validation_size": 0.5, "test_size": 0.5}, ["0.5 + 0.5", "below 1"]),
         (DataConfig, {"target_columns": "logS"}, ["--target-columns", "'logS'", "tuple"]),
         (DataConfig, {"target_columns": ("a", "a")}, ["--target-columns", "once"]),

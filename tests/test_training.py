@@ -224,10 +224,13 @@ def test_a_training_row_of_weight_zero_is_as_if_it_were_not_there(tmp_path):
     lines.insert(7, "c1ccccc1,100000,0,train")
     (tmp_path / "more.csv").write_text("\n".join(["smiles,y,w,split", *lines]) + "\n")
     data = DataConfig(target_columns=("y",), weight_column="w", split_column="split")
+    told = io.StringIO()
     less, more = (
-        train(TrainConfig(str(tmp_path / name), data, SMALL, QUICK))
+        train(TrainConfig(str(tmp_path / name), data, SMALL, QUICK), Console(file=told))
         for name in ("less.csv", "more.csv")
     )
+    assert told.getvalue().count("20 rows train, 2 validate, 2 test") == 2
+    assert told.getvalue().count("1 of weight 0 left out") == 1
     assert_same(less, more)
     scores = [score_run(run).baselines["random_forest"].tasks for run in (less, more)]
     assert scores[0] == scores[1]

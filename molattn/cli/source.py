@@ -32,7 +32,7 @@ def with_source(config: TrainConfig, dataset: str | None, folder: Path | None) -
         return _with_named_dataset(config, dataset, folder)
     if folder is not None:
         raise InputError(
-            f"--dataset-folder: got {quoted(folder)}, expected it with --dataset alone"
+            f"--dataset-folder: got {quoted(str(folder))}, expected it with --dataset alone"
         )
     return config if config.file else _with_bundled_data(config)
 
@@ -48,7 +48,8 @@ def _with_bundled_data(config: TrainConfig) -> TrainConfig:
             target_columns=(BUNDLED_TARGET,),
             target_units=data.target_units or (BUNDLED_UNIT,),
         )
-    if data.split is None and data.split_column is None and data.folds is None:
+    given = (data.split, data.split_column, data.folds)
+    if given == (None, None, None) and data.test_size == DataConfig.test_size:
         data = replace(data, split_column="split")
     return replace(config, file=str(bundled_dataset()), data=data)
 

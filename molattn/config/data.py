@@ -79,6 +79,8 @@ class DataConfig:
         size = f"a whole number from 0 to {MOST_MORGAN_COUNTS}"
         check(self, "morgan_counts", lambda n: 0 <= n <= MOST_MORGAN_COUNTS, size, int)
         check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, "a number from 0 below 1")
+        if self.split_column is not None:
+            check_idle(self, "test_size", "without --split-column, which says what tests")
         if self.split != "cluster":
             check_idle(self, "cluster_cutoff", "with --split cluster alone")
         if (self.order_column is not None) != (self.split == "order"):

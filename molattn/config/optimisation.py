@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal, get_args
 
-from molattn.config.checks import check, check_choice, check_idle
+from molattn.config.checks import check, check_choice
 from molattn.errors import InputError
 
 __all__ = ["LoopConfig", "OptimisationConfig"]
@@ -106,8 +106,6 @@ class OptimisationConfig(LoopConfig):
                 "next ones; expected them below 2**32"
             )
         check_choice(self, "loss", get_args(Loss))
-        if self.loss != "huber":
-            check_idle(self, "huber_delta", "with --loss huber alone")
         if self.balance_classes and self.positive_weight != 1.0:
             raise InputError(
                 f"--positive-weight: got {self.positive_weight} with --balance-classes, expected "

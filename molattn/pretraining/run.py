@@ -1,7 +1,7 @@
 """A pretraining, from tables of molecules to a model."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -82,6 +82,7 @@ def pretrain(
     """
     start = time.perf_counter()
     options, loop = config.molecules, config.optimisation
+    _new_model(config, ["any"])  # a fault of the options shows before molecules are prepared
     place = Path(options.molecules_folder or folder / MOLECULES_FOLDER)
     store = prepare_molecules(config.files, options, place, console)
     read = store.about
@@ -114,11 +115,7 @@ def pretrain(
     _check_same(folder, about, console)
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
-        try:
-            network = ArchitectureConfig(**vars(config.architecture))
-            model = MolAttn(MolAttnConfig(tuple(map(Task, scaling.names)), network))
-        except ValueError as error:  # the layers' own complaint about an option
-            raise InputError(f"the network cannot be built so: {error}") from error
+        model = _new_model(config, scaling.names)
         model.set_target_scaling(scaling.mean, scaling.scale)
         whole, masked = (
             HiddenBatches(
@@ -163,6 +160,14 @@ def pretrain(
         preparing + history.seconds,
         about["versions"],
     )
+
+
+def _new_model(config: PretrainConfig, descriptors: Sequence[str]) -> MolAttn:
+    try:
+        network = ArchitectureConfig(**vars(config.architecture))
+        return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network))
+    except ValueError as error:  # the layers' own complaint about an option
+        raise InputError(f"the network cannot be built so: {error}") from error
 
 
 def _check_same(folder: Path, about: Mapping[str, Any], console: Console | None) -> None:

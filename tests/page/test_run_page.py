@@ -44,7 +44,10 @@ def write_table(path, targets):
 def configured(folder, targets, **data):
     path = folder / "x <script>alert(4)<|script>.csv"
     write_table(path, targets)
-    data = DataConfig(target_columns=tuple(targets), validation_size=0.2, test_size=0.3, **data)
+    sizes = (
+        {"validation_size": 0.2} if "folds" in data else {"validation_size": 0.2, "test_size": 0.3}
+    )
+    data = DataConfig(target_columns=tuple(targets), **sizes, **data)
     return TrainConfig(str(path), data, SMALL, QUICK, ReportConfig(bootstrap=100))
 
 

@@ -225,6 +225,7 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
         (["a.smi", "--output", "o", "--partner", "cross_attention"], "no second molecule"),
         (["--resume", "r"], "no unfinished run"),
         (["few.smi", "--output", "o"], "expected at least 20"),
+        (["few.smi", "--output", "o", "--width", "16", "--heads", "3"], "cannot be built so"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words, said, tmp_path, monkeypatch, capsys):
