@@ -1,6 +1,7 @@
 """What every test stands on: seeds, threads, example generation and the optional larger data."""
 
 import csv
+import importlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -163,3 +164,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def benchmark_accuracy() -> Iterator[Any]:
+    """The script that compares models, and the path to what it imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[1] / "scripts")
+        yield importlib.import_module("benchmark_accuracy")
+
+
+@pytest.fixture(scope="session")
+def accuracy(benchmark_accuracy: Any) -> Callable[[str], Any]:
+    """A module of that script by its name."""
+    return lambda name: importlib.import_module(f"accuracy.{name}")

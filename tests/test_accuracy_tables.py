@@ -1,30 +1,11 @@
-import importlib
-from pathlib import Path
-
 import pytest
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
 # Reference "a", seeds 0 to 2; "b" is of its kind, "p" and "q" are peers, and "q" lacks seed 0.
 SCORES = {
     "rmse": {"a": [1.0, 2.0, 3.0], "b": [0.5, 0.5, 0.5], "p": [1.5, 2.5, 2.6], "q": [None, 3, 4]},
     "roc_auc": {"a": [0.9, 0.7, 0.8], "b": [0.5, 0.5, 0.5], "p": [0.8, 0.8, 0.8], "q": [None] * 3},
 }
 KIND = {"a": "molattn", "b": "molattn", "p": "chemprop", "q": "lightgbm"}
-
-
-@pytest.fixture(scope="module")
-def script():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPTS)
-        yield importlib.import_module("benchmark_accuracy")
-
-
-@pytest.fixture(scope="module")
-def accuracy(script):
-    def module(name):
-        return importlib.import_module(f"accuracy.{name}")
-
-    return module
 
 
 @pytest.fixture
@@ -86,9 +67,9 @@ def test_best_peer_of_any_sign(accuracy, metric, ours, peers, expected):
     assert [cell.strip() for cell in row.strip("|").split("|")][2:] == expected
 
 
-def test_tables_as_text(script, hand_made, capsys, tmp_path):
+def test_tables_as_text(benchmark_accuracy, hand_made, capsys, tmp_path):
     words = ["--results", str(hand_made.path), "--table", "--markdown", str(tmp_path / "out.md")]
-    assert script.main([*words, "--reference", "a", "--data", "rmse"]) == 0
+    assert benchmark_accuracy.main([*words, "--reference", "a", "--data", "rmse"]) == 0
     out = capsys.readouterr().out
     assert (tmp_path / "out.md").read_text() in out
     cells = [[c.strip() for c in line.strip("|").split("|")] for line in out.splitlines()]
@@ -99,5 +80,6 @@ def test_tables_as_text(script, hand_made, capsys, tmp_path):
     assert [*case, "p", "-0.200 ± 0.520", "2 of 3"] in cells
     assert [*case, "p", "yes", "+9.1 %", "2 of 3"] in cells
     assert "ROC-AUC" not in out
-    assert script.main([*words, "--data", "roc_auc", "--reference", "a", "--seeds", "1"]) == 0
+    words += "--data roc_auc --reference a --seeds 1".split()
+    assert benchmark_accuracy.main(words) == 0
     assert "| p         | no      | -12.5 % | 0 of 1" in capsys.readouterr().out

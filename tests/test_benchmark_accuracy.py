@@ -1,6 +1,5 @@
 import csv
 import hashlib
-import importlib
 import json
 import os
 import signal
@@ -34,23 +33,8 @@ with open(table) as file, open(output, "w") as out:
 """
 
 
-@pytest.fixture(scope="module")
-def script():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPTS)
-        yield importlib.import_module("benchmark_accuracy")
-
-
-@pytest.fixture(scope="module")
-def accuracy(script):
-    def module(name):
-        return importlib.import_module(f"accuracy.{name}")
-
-    return module
-
-
 @pytest.fixture
-def compare(script, accuracy, tmp_path, monkeypatch):
+def compare(benchmark_accuracy, accuracy, tmp_path, monkeypatch):
     """Compare fake models by name and deed, and return the exit code and what each of them did."""
     trace = tmp_path / "trace.txt"
 
@@ -68,7 +52,7 @@ def compare(script, accuracy, tmp_path, monkeypatch):
         Path("models.yaml").write_text("\n".join(lines))
         trace.write_text("")
         words = [*"--data carbon.csv --models models.yaml --splits random".split(), *words]
-        code = script.main([*words, "--results", "results.csv"])
+        code = benchmark_accuracy.main([*words, "--results", "results.csv"])
         return code, trace.read_text().splitlines()
 
     return run
@@ -322,12 +306,14 @@ def test_a_table_of_ones_own(accuracy, tmp_path):
         ("--table", "{}", "no result with rmse or roc_auc"),
     ],
 )
-def test_wrong_input_is_one_line(script, tmp_path, monkeypatch, capsys, words, models, message):
+def test_wrong_input_is_one_line(
+    benchmark_accuracy, tmp_path, monkeypatch, capsys, words, models, message
+):
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path / "t.csv", [("C", 1.0), ("CC", 2.0)])
     Path("models.yaml").write_text(models)
     words = [*"--data t.csv --models models.yaml".split(), *words.split()]
-    assert script.main(words) == 2
+    assert benchmark_accuracy.main(words) == 2
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.count("\n") == 1
@@ -345,7 +331,7 @@ def test_models_of_the_repository_are_read(accuracy):
 
 
 @pytest.mark.slow
-def test_real_models(script, tmp_path, monkeypatch):
+def test_real_models(benchmark_accuracy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
     rows = read(bundled_dataset())[:40]
@@ -357,7 +343,7 @@ def test_real_models(script, tmp_path, monkeypatch):
         "chemprop: {kind: chemprop, options: {epochs: 3}}\n"
     )
     words = "--data few.csv --models models.yaml --splits random --seeds 0 --keep kept".split()
-    assert script.main(words) == 0
+    assert benchmark_accuracy.main(words) == 0
     found = read("runs/accuracy.csv")
     assert {"ours", "attentivefp"} <= {row["model"] for row in found}
     scored = read(kept("few_random_0_ours_test") / "scored.csv")

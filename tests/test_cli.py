@@ -122,14 +122,16 @@ def test_without_a_table_the_bundled_set_is_split_as_published(monkeypatch):
         raise MolattnError("enough")
 
     monkeypatch.setattr("molattn.training.train", train)
-    for options in ([], ["--split", "scaffold"], ["--target-columns", "split"]):
+    asked = ([], ["--split", "scaffold"], ["--target-columns", "split"], ["--test-size", "0.4"])
+    for options in asked:
         assert main(["train", *options]) == 1
-    published, scaffold, other = (config.data for config in seen)
+    published, scaffold, other, larger = (config.data for config in seen)
     assert {Path(config.file) for config in seen} == {bundled_dataset()}
     assert published.target_columns == scaffold.target_columns == ("logS",)
     assert published.target_units == ("log mol/L",)
     assert (published.split_column, published.split) == ("split", None)
     assert (scaffold.split_column, scaffold.split) == (None, "scaffold")
+    assert (larger.split_column, larger.test_size) == (None, 0.4)
     assert (other.target_columns, other.target_units) == (("split",), ())
 
 

@@ -105,6 +105,13 @@ def test_models_that_differ_are_refused_by_what_differs(models, change, words):
         MolAttn.ensemble([models[0], other])
 
 
+def test_a_scaling_that_was_saved_in_single_precision_is_the_same():
+    double, single = make(0), make(1)
+    double.set_feature_scaling([1 / 3], [3.0])
+    single.set_feature_scaling([float(np.float32(1 / 3))], [3.0])
+    assert MolAttn.ensemble([double, single]).config.members == 2
+
+
 def test_models_of_other_scaling_are_refused(models):
     other = make(1)
     other.set_feature_scaling([7.0], [2.0])

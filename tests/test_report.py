@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from rich.console import Console
 from sklearn.metrics import r2_score, roc_auc_score
@@ -82,6 +83,21 @@ def test_the_model_left_behind_is_the_model_that_was_scored(run, folder):
     again = MolAttn.from_pretrained(folder / "model").predict([row["smiles"] for row in rows])
     written = [[float(row["y_predicted"]), float(row["$z_1_predicted"])] for row in rows]
     np.testing.assert_allclose(written, again, rtol=1e-5, atol=1e-5)
+
+
+def test_scores_are_made_with_the_threads_of_the_run(run, monkeypatch):
+    predict, seen = MolAttn.predict_records, []
+
+    def predicting(self, *rest, **options):
+        seen.append(torch.get_num_threads())
+        return predict(self, *rest, **options)
+
+    monkeypatch.setattr(MolAttn, "predict_records", predicting)
+    two = replace(run.config.optimisation, threads=2)
+    report = replace(run.config.report, baselines=False, bootstrap=0)
+    score_run(replace(run, config=replace(run.config, optimisation=two, report=report)))
+    assert seen == [2, 2]
+    assert torch.get_num_threads() == 1
 
 
 def test_predictions_are_those_of_the_test_rows(run, folder):

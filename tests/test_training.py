@@ -252,7 +252,7 @@ def test_small_differences_of_large_numbers_are_learned(tmp_path):
         ((batch.features - model.feature_mean[:1]) / model.feature_scale[:1]).float()[:, 0], scaled
     )
     predicted = model.predict_records(rows.records, features=rows.features)
-    assert np.ptp(predicted) < 40  # near the labels, whose range is 17, and not of steps of 8
+    assert len(np.unique(predicted)) == len(predicted)  # in single precision steps would be of 8
 
 
 @pytest.mark.parametrize("weights", [{"task_weights": (0.0, 1.0)}, {"weight_column": "w"}])

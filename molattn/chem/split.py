@@ -23,7 +23,7 @@ _NAMES = ("train", "val", "test")
 
 
 class Split(NamedTuple):
-    """Row numbers of the three sets, sorted, ``int64``; together they are all rows, each once."""
+    """Row numbers of the three sets, sorted, ``int64``; no row twice."""
 
     train: NDArray[np.int64]
     val: NDArray[np.int64]
