@@ -19,8 +19,8 @@ help: ## Show this help
 train: $(READY) ## Train the solubility predictor on the bundled data, into runs/solubility
 	$(PY) scripts/train.py --output $(OUTPUT)
 
-test: $(READY) ## Run the tests
-	$(PY) -m pytest $(PYTEST_ARGS)
+test: $(READY) ## Run the tests, on all cores
+	$(PY) -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
 
 test-slow: $(READY) ## Run the tests that take minutes
 	$(PY) -m pytest -m slow $(PYTEST_ARGS)

@@ -17,6 +17,9 @@ import torch
 # Small tensors gain nothing from threads, and one thread adds in the same order every time.
 torch.set_num_threads(1)
 
+# Texts are as wide wherever and in whatever order tests run: a console keeps its first width.
+os.environ["COLUMNS"] = "100"
+
 # First calls compile, import and fill caches, so a deadline per example would only flake.
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)

@@ -38,7 +38,6 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 @pytest.fixture(autouse=True)
 def _working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
 
 
 @pytest.fixture(scope="session")
