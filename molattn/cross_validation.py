@@ -129,7 +129,7 @@ def _scores(place: Path, config: TrainConfig, rows: TrainingTable) -> dict[str, 
     check_unchanged(place / CONFIG_FILE, config)
     if metrics["data_sha256"] != rows.digest:
         raise changed_data(rows, place, metrics["data_sha256"])
-    check_same_model(config, metrics["init_from_sha256"], place)
+    check_same_model(config.fine_tuning.init_from, metrics["init_from_sha256"], place)
     return metrics
 
 

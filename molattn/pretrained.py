@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 from molattn.artefact import (
     FINGERPRINTS_FILE,
@@ -12,7 +13,7 @@ from molattn.artefact import (
     read_config,
 )
 from molattn.chem.features import Featurizer
-from molattn.config import ArchitectureConfig, FineTuningConfig, TrainConfig
+from molattn.config import ArchitectureConfig, FineTuningConfig, PretrainConfig, TrainConfig
 from molattn.domain import TrainingMolecules
 from molattn.errors import InputError, quoted
 from molattn.model import MolAttn, MolAttnConfig
@@ -25,6 +26,7 @@ __all__ = [
     "check_same_model",
     "pretrained_digest",
     "pretrained_molecules",
+    "with_former_network",
     "with_pretrained_network",
 ]
 
@@ -37,6 +39,8 @@ _SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
 _WITH_HEAD = ("head", "cross")
 # Weights fit any dropout; how a second molecule joins, and the head, come after the encoder.
 _OWN_OPTIONS = ("dropout", "head", "head_dropout", "attention_dropout", "partner")
+
+Network = TypeVar("Network", bound=ArchitectureConfig)
 
 
 class Pretrained:
@@ -132,28 +136,44 @@ def with_pretrained_network(config: TrainConfig, varied: Collection[str] = ()) -
         InputError: If there is no such model, or an option of the network is neither its default
             nor the model's.
     """
-    name, is_free = config.fine_tuning.init_from, config.fine_tuning.init_from == _AUTO
-    if is_free:
+    name, network = config.fine_tuning.init_from, config.architecture
+    if name == _AUTO:
         name = _DEFAULT_MODEL if is_packaged(_DEFAULT_MODEL) else NO_MODEL
+        if name != NO_MODEL and any(_differences(network, _network(name), varied)):
+            name = NO_MODEL
+    name, network = _found(name, network, varied)
+    fine_tuning = replace(config.fine_tuning, init_from=name)
+    return replace(config, architecture=network, fine_tuning=fine_tuning)
+
+
+def with_former_network(config: PretrainConfig) -> PretrainConfig:
+    """Return a pretraining with the network of the model that it goes on from, if it does.
+
+    What is said of :func:`with_pretrained_network` goes for it, but for ``auto``.
+    """
+    name, network = _found(config.optimisation.init_from, config.architecture)
+    return replace(
+        config, architecture=network, optimisation=replace(config.optimisation, init_from=name)
+    )
+
+
+def _found(name: str, network: Network, varied: Collection[str] = ()) -> tuple[str, Network]:
+    """Return a model's name, of a folder its whole path, and a network with its options."""
     if name == NO_MODEL:
-        return replace(config, fine_tuning=replace(config.fine_tuning, init_from=NO_MODEL))
-    theirs = MolAttnConfig.from_dict(read_config(find_model(name))).architecture
-    for option, got, has in _differences(config.architecture, theirs, varied):
-        if is_free:
-            return replace(config, fine_tuning=replace(config.fine_tuning, init_from=NO_MODEL))
+        return name, network
+    theirs = _network(name)
+    for option, got, has in _differences(network, theirs, varied):
         raise InputError(
             f"--{option.replace('_', '-')}: got {got}, but the model of --init-from {name} has "
             f"{has}; expected the same, to leave it out, or --init-from none"
         )
-    own = {name: getattr(config.architecture, name) for name in _OWN_OPTIONS}
+    taken = {name: value for name, value in vars(theirs).items() if name not in _OWN_OPTIONS}
     is_place = Path(name).exists() and not is_packaged(name)
-    return replace(
-        config,
-        architecture=replace(theirs, **own),
-        fine_tuning=replace(
-            config.fine_tuning, init_from=str(Path(name).absolute()) if is_place else name
-        ),
-    )
+    return str(Path(name).absolute()) if is_place else name, replace(network, **taken)
+
+
+def _network(name: str) -> ArchitectureConfig:
+    return MolAttnConfig.from_dict(read_config(find_model(name))).architecture
 
 
 def _differences(
@@ -168,9 +188,8 @@ def _differences(
             yield option.name, got, has
 
 
-def pretrained_digest(config: TrainConfig) -> str | None:
+def pretrained_digest(name: str) -> str | None:
     """Return the SHA-256 of the model that a run begins with, or None if it begins with none."""
-    name = config.fine_tuning.init_from
     return None if name == NO_MODEL else model_digest(find_model(name))
 
 
@@ -182,23 +201,22 @@ def pretrained_molecules(config: TrainConfig) -> TrainingMolecules | None:
     return TrainingMolecules.load(path) if path.is_file() else None
 
 
-def check_same_model(config: TrainConfig, former: str | None, folder: Path) -> None:
+def check_same_model(name: str, former: str | None, folder: Path) -> None:
     """Refuse to go on where the model that a run began with is another one now.
 
     Args:
-        config: The run.
+        name: The model.
         former: What :func:`pretrained_digest` gave when it began.
-        folder: Its folder.
+        folder: The run's folder.
 
     Raises:
         InputError: If it gives something else.
     """
-    now = pretrained_digest(config)
+    now = pretrained_digest(name)
     if now != former:
         raise InputError(
-            f"--init-from: the model {config.fine_tuning.init_from} has changed since the run in "
-            f"{folder} began (SHA-256 {str(now)[:12]}..., was {str(former)[:12]}...); expected "
-            "the same"
+            f"--init-from: the model {name} has changed since the run in {folder} began "
+            f"(SHA-256 {str(now)[:12]}..., was {str(former)[:12]}...); expected the same"
         )
 
 

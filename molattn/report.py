@@ -263,7 +263,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "seed": run.config.optimisation.seed,
         "threads": run.config.optimisation.threads,
-        "init_from_sha256": pretrained_digest(run.config),
+        "init_from_sha256": pretrained_digest(run.config.fine_tuning.init_from),
         "data_sha256": run.table.digest,
         "versions": {
             "python": platform.python_version(),

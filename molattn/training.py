@@ -161,13 +161,13 @@ def train_model(
     """
     train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
     config = with_pretrained_network(config)
+    name = config.fine_tuning.init_from
     about = {
         "config": config.to_dict(),
-        "init_from": pretrained_digest(config),
+        "init_from": pretrained_digest(name),
         "data": table.digest,
         "versions": {package: version(package) for package in _DECIDING_PACKAGES},
     }
-    name = config.fine_tuning.init_from
     pretrained = None if name == NO_MODEL else Pretrained(config.fine_tuning)
     members = config.optimisation.members()
     places = [None] if folder is None else member_folders(folder, len(members))
@@ -255,7 +255,7 @@ def _check_same(
         )
     if former["data"] != about["data"]:
         raise changed_data(table, path.parent, former["data"])
-    check_same_model(config, former["init_from"], path.parent)
+    check_same_model(config.fine_tuning.init_from, former["init_from"], path.parent)
     for package, was in former["versions"].items():
         if was != (now := about["versions"][package]):
             _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")

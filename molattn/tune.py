@@ -101,8 +101,9 @@ def tune(
         if former != table.digest:
             raise changed_data(table, folder, former)
         wanted = tuning.trials or study.user_attrs.get(_WANTED, _TRIALS)
-        beginning = pretrained_digest(config)
-        check_same_model(config, study.user_attrs.get(_BEGINNING, beginning), folder)
+        name = config.fine_tuning.init_from
+        beginning = pretrained_digest(name)
+        check_same_model(name, study.user_attrs.get(_BEGINNING, beginning), folder)
         study.set_user_attr(_DATA, table.digest)
         study.set_user_attr(_BEGINNING, beginning)
         study.set_user_attr(_WANTED, wanted)

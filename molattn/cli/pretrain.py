@@ -32,6 +32,7 @@ EXAMPLES = """Examples:
   molattn pretrain molecules.smi.gz --output runs/pretrained
   molattn pretrain a.csv b.parquet --exclude assay.csv --output runs/pretrained --max-hours 8
   molattn pretrain --resume runs/pretrained
+  molattn pretrain mine.smi.gz --init-from base --output runs/mine --epochs 2
   molattn train assay.csv --target-columns pIC50 --init-from runs/pretrained
 """
 
@@ -73,7 +74,10 @@ def pretrain(
     )
     config = PretrainConfig(tuple(map(str, inputs)), molecules, architecture, optimisation)
 
+    from molattn.pretrained import with_former_network
+
     console = make_console()
+    config = with_former_network(config)
     if is_finished(config, resume, console):
         return
     if not config.files:

@@ -63,7 +63,11 @@ class PretrainArchitectureConfig(ArchitectureConfig):
 
 @dataclass(frozen=True)
 class PretrainLoopConfig(LoopConfig):
-    """How the network is pretrained."""
+    """How the network is pretrained.
+
+    Args:
+        init_from: Model to go on from: a name, a run, a folder, owner/model, or none.
+    """
 
     epochs: int = 10
     keep: Keep = "best"
@@ -71,6 +75,11 @@ class PretrainLoopConfig(LoopConfig):
     learning_rate: float = 2e-3
     warmup: float = 0.02
     checkpoint_steps: int = 1000
+    init_from: str = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, "init_from", bool, "the name or folder of a model, or none", str)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from molattn.progress import RowProgress
 from molattn.run_folder import locked_folder
 from molattn.table import Table, open_table
 
-__all__ = ["LEARNED_DESCRIPTORS", "prepare_molecules", "refusals"]
+__all__ = ["LEARNED_DESCRIPTORS", "prepare_molecules", "refusals", "smiles_column"]
 
 # What takes long, alone or as the first of its kind, and says little that the others do not.
 _SLOW = {
@@ -60,7 +60,9 @@ def prepare_molecules(
     """
     tables = [open_table(file) for file in files]
     excluded = [open_table(file) for file in config.exclude]
-    columns = {id(table): _smiles_column(table, config) for table in (*tables, *excluded)}
+    columns = {
+        id(table): smiles_column(table, config.smiles_column) for table in (*tables, *excluded)
+    }
     asked = {
         "files": [_described(table) for table in tables],
         "excluded": [_described(table) for table in excluded],
@@ -198,8 +200,12 @@ def _texts(table: Table, column: int, refused: Counter[str]) -> Iterator[list[st
         yield [row.cells[column] for row in block if row.fault is None]
 
 
-def _smiles_column(table: Table, config: MoleculesConfig) -> int:
-    name = config.smiles_column
+def smiles_column(table: Table, name: str) -> int:
+    """Return the place of a column; upper and lower case are the same, if one alone is meant.
+
+    Raises:
+        InputError: There is none.
+    """
     alike = [column for column in table.header if column.lower() == name.lower()]
     if name not in table.header and len(alike) == 1:
         name = alike[0]

@@ -12,11 +12,18 @@ import torch
 from rich.console import Console
 
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.config import ArchitectureConfig, PretrainConfig, changed_options
+from molattn.config import ArchitectureConfig, FineTuningConfig, PretrainConfig, changed_options
 from molattn.errors import InputError, quoted
 from molattn.fit import ABOUT, epochs_done, fit
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import History
+from molattn.pretrained import (
+    NO_MODEL,
+    Pretrained,
+    check_same_model,
+    pretrained_digest,
+    with_former_network,
+)
 from molattn.pretraining.batches import HiddenBatches, Source
 from molattn.pretraining.objective import PretrainingObjective, code_entropies
 from molattn.pretraining.prepare import prepare_molecules, refusals
@@ -48,6 +55,7 @@ class PretrainingRun:
         num_bytes: Size of all of them, prepared.
         seconds: Seconds of preparing the molecules, 0 if they were there, and of training.
         versions: Of the packages that decide the digits.
+        init_from: SHA-256 of the model that it went on from, if it did.
     """
 
     config: PretrainConfig
@@ -60,6 +68,7 @@ class PretrainingRun:
     num_bytes: int
     seconds: float
     versions: dict[str, str]
+    init_from: str | None
 
 
 def pretrain(
@@ -67,8 +76,10 @@ def pretrain(
 ) -> PretrainingRun:
     """Read molecules, and learn of them what needs no label.
 
-    The best of all epochs is kept. On a CPU the same configuration gives the same weights, bit for
-    bit, interrupted or not.
+    A pretraining that goes on from a model takes over its embeddings, encoder and readout, and its
+    head where the descriptors are the same; what counts substructures and finds what is hidden
+    begins anew. The best of all epochs is kept. On a CPU the same configuration gives the same
+    weights, bit for bit, interrupted or not.
 
     Args:
         config: The molecules, the network and how to train it.
@@ -81,6 +92,7 @@ def pretrain(
         MolattnError: If training diverges.
     """
     start = time.perf_counter()
+    config = with_former_network(config)
     options, loop = config.molecules, config.optimisation
     _new_model(config, ["any"])  # a fault of the options shows before molecules are prepared
     place = Path(options.molecules_folder or folder / MOLECULES_FOLDER)
@@ -109,6 +121,7 @@ def pretrain(
     source = Source(store, scaling, options)
     about = {
         "config": config.to_dict(),
+        "init_from": pretrained_digest(loop.init_from),
         "data": store.about["sha256"],
         "versions": {package: version(package) for package in _DECIDING_PACKAGES},
     }
@@ -116,6 +129,10 @@ def pretrain(
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
         model = _new_model(config, scaling.names)
+        if loop.init_from != NO_MODEL:
+            all_alike = FineTuningConfig(loop.init_from, pretrained_rate=1.0, head_steps=0)
+            _, told = Pretrained(all_alike).begin(model, 0)
+            _say(console, told)
         model.set_target_scaling(scaling.mean, scaling.scale)
         whole, masked = (
             HiddenBatches(
@@ -159,6 +176,7 @@ def pretrain(
         store.num_bytes,
         preparing + history.seconds,
         about["versions"],
+        about["init_from"],
     )
 
 
@@ -187,6 +205,8 @@ def _check_same(folder: Path, about: Mapping[str, Any], console: Console | None)
             f"{folder}: the molecules have changed since the run began (SHA-256 "
             f"{about['data'][:12]}..., was {former['data'][:12]}...); expected the same"
         )
+    name = about["config"]["optimisation"]["init_from"]
+    check_same_model(name, former.get("init_from"), folder)
     for package, was in former["versions"].items():
         if was != (now := about["versions"][package]):
             _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")

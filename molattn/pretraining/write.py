@@ -48,6 +48,7 @@ def pretraining_metrics(run: PretrainingRun) -> dict[str, Any]:
         "training_hours": round(run.history.seconds / 3600.0, 4),
         "hours": round(run.seconds / 3600.0, 4),
         "seed": run.config.optimisation.seed,
+        "init_from_sha256": run.init_from,
         "versions": run.versions,
     }
 
@@ -61,8 +62,8 @@ def pretrain_command(run: PretrainingRun) -> str:
             words.append(option if value else option.replace("--", "--no-", 1))
         elif name != "molecules_folder":
             values = value if isinstance(value, tuple) else (value,)
-            named = [Path(one).name for one in values] if name == "exclude" else values
-            words += [option, *map(str, named)]
+            is_place = name == "exclude" or (name == "init_from" and Path(values[0]).is_absolute())
+            words += [option, *(Path(one).name if is_place else str(one) for one in values)]
     return shlex.join([*words, "--output", "pretrained"])
 
 
@@ -108,6 +109,7 @@ def model_card(run: PretrainingRun) -> str:
         f"{figures['kept_epoch']}), {figures['training_hours']:.2f} hours, seed {figures['seed']}, "
         + ", ".join(f"{package} {number}" for package, number in run.versions.items())
         + f", on {run.config.optimisation.device} with {run.config.optimisation.threads} threads.",
+        *([f"It went on from the weights with SHA-256 {run.init_from}."] if run.init_from else []),
         "",
         f"    {pretrain_command(run)}",
         "",

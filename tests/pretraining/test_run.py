@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from molattn.artefact import PACKAGED, WEIGHTS_FILE
+from molattn.artefact import PACKAGED, WEIGHTS_FILE, model_digest
 from molattn.checkpoint import CHECKPOINT_FILE
 from molattn.cli import main
-from molattn.config import DataConfig, FineTuningConfig, OptimisationConfig, TrainConfig
+from molattn.config import (
+    DataConfig,
+    FineTuningConfig,
+    OptimisationConfig,
+    PretrainArchitectureConfig,
+    TrainConfig,
+)
 from molattn.config_file import read_config_file, write_config_file
 from molattn.errors import InputError
 from molattn.model import MolAttn
@@ -105,6 +111,60 @@ def test_time_ends_a_run_and_longer_ones_learn(config, tmp_path):
     assert run.scores["descriptors"]["mean_r2"] > short.scores["descriptors"]["mean_r2"]
 
 
+@pytest.fixture
+def former(config, tmp_path):
+    """A pretrained model, and a run of no options of its own that goes on from it."""
+    place = tmp_path / "former"
+    place.mkdir()
+    once = replace(config.optimisation, epochs=1)
+    model = pretrain(replace(config, optimisation=once), place, None).model
+    model.save_pretrained(place / "model")
+    # so slow that what is taken over stays as it was
+    slow = replace(once, learning_rate=1e-12, weight_decay=0.0, init_from=str(place / "model"))
+    network = PretrainArchitectureConfig(dropout=0.2)
+    return model, replace(config, architecture=network, optimisation=slow)
+
+
+def test_it_goes_on_from_a_model_with_its_network_and_weights(former, tmp_path):
+    model, config = former
+    (tmp_path / "on").mkdir()
+    run = pretrain(config, tmp_path / "on", None)
+    then, now = model.config.architecture, run.model.config.architecture
+    assert now == replace(then, dropout=0.2)
+    assert weights(run).keys() == model.state_dict().keys()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(weights(run)[name], value, rtol=0, atol=1e-8, msg=name)
+    assert run.init_from == model_digest(tmp_path / "former" / "model")
+
+
+def test_a_model_of_other_descriptors_gives_all_but_its_head(former, tmp_path):
+    model, config = former
+    chains = tmp_path / "chains.smi"
+    chains.write_text("\n".join("C" * n for n in range(1, 40)))
+    (tmp_path / "on").mkdir()
+    run = pretrain(replace(config, files=(str(chains),)), tmp_path / "on", None)
+    assert len(run.model.config.tasks) < len(model.config.tasks)
+    taken = [name for name in weights(run) if name.startswith("nets.") and ".head." not in name]
+    assert any(".encoder." in name for name in taken)
+    for name in taken:
+        value = model.state_dict()[name]
+        torch.testing.assert_close(weights(run)[name], value, rtol=0, atol=1e-8, msg=name)
+
+
+def test_it_goes_on_from_the_very_model_it_began_with(former, config, tmp_path):
+    model, begun = former
+    (tmp_path / "on").mkdir()
+    pretrain(begun, tmp_path / "on", None)
+    with torch.no_grad():
+        next(model.parameters()).add_(1.0)
+    model.save_pretrained(tmp_path / "former" / "model")
+    with pytest.raises(InputError, match=r"--init-from: the model .* has changed since"):
+        pretrain(begun, tmp_path / "on", None)
+    other = replace(begun, architecture=replace(begun.architecture, width=16))
+    with pytest.raises(InputError, match=r"--width: got 16, but the model of --init-from .* has 8"):
+        pretrain(other, tmp_path / "on", None)
+
+
 _SMALL = "--width 8 --heads 2 --layers 1 --edge-width 4 --epochs 1 --batch-size 32 --device cpu"
 
 
@@ -138,6 +198,17 @@ def test_the_command_writes_a_model_that_predicts_descriptors(written, capsys):
         assert said in card
     assert main(["pretrain", "--resume", str(written)]) == 0
     assert "nothing to resume" in capsys.readouterr().out
+
+
+def test_the_command_goes_on_from_a_run_and_its_card_says_so(written, smiles_file, tmp_path):
+    output = tmp_path / "more"
+    words = f"pretrain {smiles_file} --init-from {written} --epochs 1 --output {output}"
+    assert main(words.split()) == 0
+    card = (output / "model" / "README.md").read_text()
+    assert f"--init-from {written.name} " in card
+    assert f"SHA-256 {model_digest(written / 'model')}" in card
+    assert str(tmp_path) not in card
+    assert MolAttn.from_pretrained(output).config.architecture.width == 8
 
 
 def test_a_run_goes_on_from_its_prepared_molecules(

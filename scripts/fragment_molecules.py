@@ -1,0 +1,121 @@
+"""Cut molecules into small ones, to pretrain on beside them.
+
+Collections of drug-like molecules hold few as small as solvents or building blocks. Each molecule
+is cut, so many times over, at 2 to 6 of its acyclic single bonds between uncharged atoms, drawn at
+random; the open valences get hydrogen. Pieces of 3 to 16 heavy atoms are written, each once, in an
+order and of a choice that depend on the input and the seed alone::
+
+    python scripts/fragment_molecules.py molecules.smi.gz --output fragments.smi.gz
+    molattn pretrain molecules.smi.gz fragments.smi.gz --output runs/pretrained
+"""
+
+import argparse
+import gzip
+import random
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain, islice
+from pathlib import Path
+
+from rdkit import Chem
+from rich.console import Console
+
+from molattn.chem import parse_smiles
+from molattn.errors import InputError, SmilesError
+from molattn.pretraining.prepare import smiles_column
+from molattn.progress import RowProgress
+from molattn.table import open_table
+
+CUTTABLE = Chem.MolFromSmarts("[!#1;+0]-;!@[!#1;+0]")
+CUTS = (2, 6)
+SIZES = range(3, 17)
+CHUNK = 1000
+
+
+def fragments(mol: Chem.Mol, random: random.Random) -> Iterator[str]:
+    """Yield the SMILES of the pieces of a molecule that is cut once."""
+    bonds = [mol.GetBondBetweenAtoms(*ends).GetIdx() for ends in mol.GetSubstructMatches(CUTTABLE)]
+    if not bonds:
+        return
+    count = min(len(bonds), random.randint(*CUTS))
+    cut = Chem.FragmentOnBonds(mol, random.sample(bonds, count))
+    for atom in cut.GetAtoms():
+        if atom.GetAtomicNum() == 0:  # the mark of a cut
+            atom.SetAtomicNum(1)
+            atom.SetIsotope(0)
+    for piece in Chem.GetMolFrags(cut, asMols=True):
+        piece = Chem.RemoveAllHs(piece)
+        if piece.GetNumAtoms() in SIZES:
+            yield Chem.MolToSmiles(piece)
+
+
+def fragments_of_many(chunk: tuple[int, list[str], int, int]) -> list[str]:
+    """Return the fragments of a chunk of SMILES; texts that are no molecules have none."""
+    number, texts, rounds, seed = chunk
+    draw = random.Random(f"{seed} {number}")
+    found: dict[str, None] = {}
+    for text in texts:
+        try:
+            mol = parse_smiles(text, max_atoms=100)
+        except SmilesError:
+            continue
+        for _ in range(rounds):
+            found.update(dict.fromkeys(fragments(mol, draw)))
+    return list(found)
+
+
+def smiles(files: Iterable[str], column: str) -> Iterator[str]:
+    """Yield the SMILES of tables."""
+    for table in map(open_table, files):
+        place = smiles_column(table, column)
+        yield from (row.cells[place] for row in table if row.fault is None)
+
+
+def write(given: argparse.Namespace, output: Path) -> int:
+    """Write the fragments of the tables, and return how many they are."""
+    texts = smiles(given.files, given.smiles_column)
+    chunks = (
+        (number, chunk, given.rounds, given.seed)
+        for number, chunk in enumerate(iter(lambda: list(islice(texts, CHUNK)), []))
+    )
+    some = iter(lambda: list(islice(chunks, 4 * given.processes)), [])  # not all at once in memory
+    seen: set[str] = set()
+    with (
+        RowProgress(Console(stderr=True), "cutting molecules") as progress,
+        ProcessPoolExecutor(given.processes) as pool,
+        output.open("wb") as raw,
+        # without the time, so that the same molecules are the same file
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out,
+    ):
+        for found in chain.from_iterable(pool.map(fragments_of_many, few) for few in some):
+            new = [text for text in found if text not in seen]
+            seen.update(new)
+            out.write("".join(f"{text}\n" for text in new).encode())
+            progress.advance(CHUNK)
+    return len(seen)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="+", metavar="INPUT", help="tables with molecules")
+    parser.add_argument("--output", type=Path, required=True, help="file to write, .smi.gz")
+    parser.add_argument("--smiles-column", default="smiles", help="default: smiles")
+    parser.add_argument("--rounds", type=int, default=3, help="cuttings of each; default: 3")
+    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--processes", type=int, default=1, help="default: 1")
+    given = parser.parse_args(arguments)
+    unfinished = given.output.with_name(f"{given.output.name}.unfinished")
+    try:
+        count = write(given, unfinished)
+    except InputError as error:
+        unfinished.unlink(missing_ok=True)
+        sys.exit(f"error: {error}")
+    unfinished.replace(given.output)
+    print(f"{count} fragments; written to {given.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+import gzip
+import importlib
+import random
+from pathlib import Path
+
+import pytest
+from rdkit import Chem
+
+from molattn.chem import parse_smiles
+from molattn.table import bundled_dataset
+
+MOLECULES = [
+    "Cc1ccc(CCNC(=O)CCCO)cc1",
+    "O=[N+]([O-])c1ccc(CCCl)cc1C(=O)OCC",
+    "CC(C)(C)OC1CCN(C)CC1",
+]
+
+
+@pytest.fixture(scope="module")
+def script():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[1] / "scripts")
+        yield importlib.import_module("fragment_molecules")
+
+
+def lines(path):
+    return gzip.decompress(path.read_bytes()).decode().splitlines()
+
+
+@pytest.mark.parametrize("smiles", MOLECULES)
+def test_fragments_are_parts_of_their_molecule_with_whole_groups_and_rings(script, smiles):
+    mol = parse_smiles(smiles)
+    draw = random.Random(0)
+    found = {text for _ in range(30) for text in script.fragments(mol, draw)}
+    assert found
+    for text in found:
+        piece = parse_smiles(text)
+        assert 3 <= piece.GetNumAtoms() < mol.GetNumAtoms()
+        assert mol.HasSubstructMatch(Chem.MolFromSmarts(text.replace("[nH]", "n")))
+        assert not any(atom.GetNumRadicalElectrons() for atom in piece.GetAtoms())
+        assert text.count("[N+]") == text.count("[O-]")  # a nitro group stays whole
+        assert len(Chem.GetSSSR(piece)) <= len(Chem.GetSSSR(mol))
+
+
+def test_one_cut_is_that_of_rdkit_with_hydrogen_in_its_place(script):
+    draw = random.Random(0)
+    found = {text for _ in range(9) for text in script.fragments(parse_smiles("CCCOCCC"), draw)}
+    assert found <= {"CCC", "CCO", "CCCO", "CCOC", "COC", "CCCOC", "CCOCC"}
+    assert found & {"CCC", "CCCO"}
+    assert list(script.fragments(parse_smiles("c1ccccc1"), draw)) == []  # nothing to cut
+
+
+def test_the_same_input_gives_the_same_file_in_any_number_of_processes(script, tmp_path, capsys):
+    written = {}
+    for name, words in (("one", ""), ("two", "--processes 2"), ("other", "--seed 1")):
+        written[name] = tmp_path / f"{name}.smi.gz"
+        command = f"{bundled_dataset()} --rounds 1 --output {written[name]} {words}"
+        script.main(command.split())
+    assert written["one"].read_bytes() == written["two"].read_bytes()
+    assert lines(written["one"]) != lines(written["other"])
+    found = lines(written["one"])
+    assert len(set(found)) == len(found) > 50
+    assert f"{len(found)} fragments" in capsys.readouterr().out
+
+
+def test_wrong_input_is_one_line_and_leaves_what_was_there(script, tmp_path):
+    output = tmp_path / "out.smi.gz"
+    output.write_text("former")
+    with pytest.raises(SystemExit, match=r"error: .* no column 'names'"):
+        script.main([str(bundled_dataset()), "--smiles-column", "names", "--output", str(output)])
+    assert output.read_text() == "former"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.smi.gz"]
