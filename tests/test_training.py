@@ -80,7 +80,7 @@ def test_a_resumed_training_comes_to_the_same_weights_bit_for_bit(
     whole = train(config)
     assert (len(whole.histories[0].epochs) < QUICK.epochs) == ("patience" in options)
     steps = 7 * len(whole.histories[0].epochs)
-    for step in {1, 2, 7, 8, 10, 11, *(step for step in (14, 15) if step < steps), steps}:
+    for step in {1, 7, 8, 11, min(14, steps - 1), steps}:
         folder = tmp_path / str(step)
         folder.mkdir()
         interrupted(monkeypatch, config, folder, step)
