@@ -65,7 +65,9 @@ class Pretrained:
                     f"{quoted(getattr(ours, option.name))}"
                 )
 
-    def begin(self, model: MolAttn, number: int) -> tuple[Beginning, str]:
+    def begin(
+        self, model: MolAttn, number: int, *, with_head: bool = True
+    ) -> tuple[Beginning, str]:
         """Give a new model of one network the weights, and freeze some of them.
 
         Embeddings, encoder and readout are taken over; the head, with the scaling of what it reads
@@ -75,6 +77,7 @@ class Pretrained:
             model: The new model.
             number: Which member of an ensemble it will be, counted from 0. One pretrained network
                 is the beginning of all; of several each gives one in turn.
+            with_head: Whether the head may be taken over, with that scaling.
 
         Returns:
             What the training has to know of it, and what was done, in words.
@@ -87,7 +90,7 @@ class Pretrained:
         told = f"beginning with {self._config.init_from}"
         if len(self._model.nets) > 1:
             told += f", its member {place + 1}"
-        keeps = self._fits_head(model)
+        keeps = with_head and self._fits_head(model)
         there = dict(old.named_children())
         names = [*_SHARED, *(name for name in _WITH_HEAD if keeps and name in there)]
         for name in names:
@@ -96,6 +99,8 @@ class Pretrained:
             for name, buffer in model.named_buffers(recurse=False):
                 buffer.copy_(self._model.get_buffer(name))
             told += ", its head too"
+        elif not with_head:
+            told += ", with a new head"
         else:
             head = quoted(model.config.architecture.head)
             told += f", with a new head {head} (its own is {_described(self._model.config)})"

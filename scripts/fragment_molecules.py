@@ -1,9 +1,10 @@
 """Cut molecules into small ones, to pretrain on beside them.
 
 Collections of drug-like molecules hold few as small as solvents or building blocks. Each molecule
-is cut, so many times over, at 2 to 6 of its acyclic single bonds between uncharged atoms, drawn at
-random; the open valences get hydrogen. Pieces of 3 to 16 heavy atoms are written, each once, in an
-order and of a choice that depend on the input and the seed alone::
+is cut, so many times over, at up to 6 of its single bonds outside rings, drawn at random; the open
+valences get hydrogen. Cut are bonds between carbon, nitrogen, oxygen, halogens, silicon and
+divalent sulfur without charge, so that sulfonyl, phosphoryl and nitro groups stay whole. Pieces of
+3 to 16 heavy atoms are written, each once; the same input, rounds and seed give the same file::
 
     python scripts/fragment_molecules.py molecules.smi.gz --output fragments.smi.gz
     molattn pretrain molecules.smi.gz fragments.smi.gz --output runs/pretrained
@@ -27,7 +28,8 @@ from molattn.pretraining.prepare import smiles_column
 from molattn.progress import RowProgress
 from molattn.table import open_table
 
-CUTTABLE = Chem.MolFromSmarts("[!#1;+0]-;!@[!#1;+0]")
+_END = "[#6,#7,#8,#9,#17,#35,#53,#14,$([#16v2]);+0]"
+CUTTABLE = Chem.MolFromSmarts(f"{_END}-;!@{_END}")
 CUTS = (2, 6)
 SIZES = range(3, 17)
 CHUNK = 1000
@@ -35,18 +37,20 @@ CHUNK = 1000
 
 def fragments(mol: Chem.Mol, random: random.Random) -> Iterator[str]:
     """Yield the SMILES of the pieces of a molecule that is cut once."""
+    if any(atom.GetAtomicNum() == 0 for atom in mol.GetAtoms()):
+        return  # one stands for something that is not known
     bonds = [mol.GetBondBetweenAtoms(*ends).GetIdx() for ends in mol.GetSubstructMatches(CUTTABLE)]
     if not bonds:
         return
     count = min(len(bonds), random.randint(*CUTS))
     cut = Chem.FragmentOnBonds(mol, random.sample(bonds, count))
-    for atom in cut.GetAtoms():
-        if atom.GetAtomicNum() == 0:  # the mark of a cut
+    for piece in Chem.GetMolFrags(cut, asMols=True):
+        marks = [atom for atom in piece.GetAtoms() if atom.GetAtomicNum() == 0]
+        for atom in marks:
             atom.SetAtomicNum(1)
             atom.SetIsotope(0)
-    for piece in Chem.GetMolFrags(cut, asMols=True):
         piece = Chem.RemoveAllHs(piece)
-        if piece.GetNumAtoms() in SIZES:
+        if marks and piece.GetNumAtoms() in SIZES:
             yield Chem.MolToSmiles(piece)
 
 
@@ -107,13 +111,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     parser.add_argument("--processes", type=int, default=1, help="default: 1")
     given = parser.parse_args(arguments)
+    for option in ("rounds", "processes"):
+        if (got := getattr(given, option)) < 1:
+            parser.error(f"--{option}: got {got}, expected a whole number of at least 1")
     unfinished = given.output.with_name(f"{given.output.name}.unfinished")
     try:
         count = write(given, unfinished)
+        if count == 0:
+            raise InputError(f"{', '.join(given.files)}: no molecule gives a fragment")
+        unfinished.replace(given.output)
     except InputError as error:
-        unfinished.unlink(missing_ok=True)
         sys.exit(f"error: {error}")
-    unfinished.replace(given.output)
+    finally:
+        unfinished.unlink(missing_ok=True)
     print(f"{count} fragments; written to {given.output}")
 
 

@@ -13,6 +13,7 @@ MOLECULES = [
     "Cc1ccc(CCNC(=O)CCCO)cc1",
     "O=[N+]([O-])c1ccc(CCCl)cc1C(=O)OCC",
     "CC(C)(C)OC1CCN(C)CC1",
+    "CCNS(=O)(=O)CCCOC",
 ]
 
 
@@ -39,15 +40,18 @@ def test_fragments_are_parts_of_their_molecule_with_whole_groups_and_rings(scrip
         assert mol.HasSubstructMatch(Chem.MolFromSmarts(text.replace("[nH]", "n")))
         assert not any(atom.GetNumRadicalElectrons() for atom in piece.GetAtoms())
         assert text.count("[N+]") == text.count("[O-]")  # a nitro group stays whole
+        assert "[SH" not in text  # and a sulfonyl group
         assert len(Chem.GetSSSR(piece)) <= len(Chem.GetSSSR(mol))
 
 
-def test_one_cut_is_that_of_rdkit_with_hydrogen_in_its_place(script):
+def test_hydrogen_takes_the_place_of_what_is_cut_off(script):
     draw = random.Random(0)
     found = {text for _ in range(9) for text in script.fragments(parse_smiles("CCCOCCC"), draw)}
     assert found <= {"CCC", "CCO", "CCCO", "CCOC", "COC", "CCCOC", "CCOCC"}
     assert found & {"CCC", "CCCO"}
-    assert list(script.fragments(parse_smiles("c1ccccc1"), draw)) == []  # nothing to cut
+    # Nothing to cut, nothing cut off, an atom that is not known.
+    for smiles in ("c1ccccc1", "CCC.CC", "*=CCCCO"):
+        assert "CCC" not in list(script.fragments(parse_smiles(smiles), draw))
 
 
 def test_the_same_input_gives_the_same_file_in_any_number_of_processes(script, tmp_path, capsys):
@@ -70,3 +74,11 @@ def test_wrong_input_is_one_line_and_leaves_what_was_there(script, tmp_path):
         script.main([str(bundled_dataset()), "--smiles-column", "names", "--output", str(output)])
     assert output.read_text() == "former"
     assert [path.name for path in tmp_path.iterdir()] == ["out.smi.gz"]
+    nothing = tmp_path / "nothing.smi"
+    nothing.write_text("methane\nC\n")
+    with pytest.raises(SystemExit, match=r"error: .*nothing.smi: no molecule gives a fragment"):
+        script.main([str(nothing), "--output", str(output)])
+    with pytest.raises(SystemExit):
+        script.main([str(nothing), "--output", str(output), "--rounds", "0"])
+    assert output.read_text() == "former"
+    assert not output.with_name("out.smi.gz.unfinished").exists()

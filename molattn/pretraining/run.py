@@ -76,10 +76,9 @@ def pretrain(
 ) -> PretrainingRun:
     """Read molecules, and learn of them what needs no label.
 
-    A pretraining that goes on from a model takes over its embeddings, encoder and readout, and its
-    head where the descriptors are the same; what counts substructures and finds what is hidden
-    begins anew. The best of all epochs is kept. On a CPU the same configuration gives the same
-    weights, bit for bit, interrupted or not.
+    A pretraining that goes on from a model, of an ensemble from the first member, takes over its
+    embeddings, encoder and readout; all heads begin anew. The best of all epochs is kept. On a CPU
+    the same configuration gives the same weights, bit for bit, interrupted or not.
 
     Args:
         config: The molecules, the network and how to train it.
@@ -94,7 +93,9 @@ def pretrain(
     start = time.perf_counter()
     config = with_former_network(config)
     options, loop = config.molecules, config.optimisation
-    _new_model(config, ["any"])  # a fault of the options shows before molecules are prepared
+    # A fault of the options or of the model shows before molecules are prepared.
+    _new_model(config, ["any"])
+    former, init_from = _former(loop.init_from), pretrained_digest(loop.init_from)
     place = Path(options.molecules_folder or folder / MOLECULES_FOLDER)
     store = prepare_molecules(config.files, options, place, console)
     read = store.about
@@ -121,7 +122,7 @@ def pretrain(
     source = Source(store, scaling, options)
     about = {
         "config": config.to_dict(),
-        "init_from": pretrained_digest(loop.init_from),
+        "init_from": init_from,
         "data": store.about["sha256"],
         "versions": {package: version(package) for package in _DECIDING_PACKAGES},
     }
@@ -129,9 +130,8 @@ def pretrain(
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
         model = _new_model(config, scaling.names)
-        if loop.init_from != NO_MODEL:
-            all_alike = FineTuningConfig(loop.init_from, pretrained_rate=1.0, head_steps=0)
-            _, told = Pretrained(all_alike).begin(model, 0)
+        if former is not None:  # but for its head, which goes with the scaling of its descriptors
+            _, told = former.begin(model, 0, with_head=False)
             _say(console, told)
         model.set_target_scaling(scaling.mean, scaling.scale)
         whole, masked = (
@@ -176,7 +176,7 @@ def pretrain(
         store.num_bytes,
         preparing + history.seconds,
         about["versions"],
-        about["init_from"],
+        init_from,
     )
 
 
@@ -186,6 +186,10 @@ def _new_model(config: PretrainConfig, descriptors: Sequence[str]) -> MolAttn:
         return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network))
     except ValueError as error:  # the layers' own complaint about an option
         raise InputError(f"the network cannot be built so: {error}") from error
+
+
+def _former(name: str) -> Pretrained | None:
+    return None if name == NO_MODEL else Pretrained(FineTuningConfig(init_from=name))
 
 
 def _check_same(folder: Path, about: Mapping[str, Any], console: Console | None) -> None:

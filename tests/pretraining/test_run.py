@@ -132,23 +132,38 @@ def test_it_goes_on_from_a_model_with_its_network_and_weights(former, tmp_path):
     then, now = model.config.architecture, run.model.config.architecture
     assert now == replace(then, dropout=0.2)
     assert weights(run).keys() == model.state_dict().keys()
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(weights(run)[name], value, rtol=0, atol=1e-8, msg=name)
-    assert run.init_from == model_digest(tmp_path / "former" / "model")
-
-
-def test_a_model_of_other_descriptors_gives_all_but_its_head(former, tmp_path):
-    model, config = former
-    chains = tmp_path / "chains.smi"
-    chains.write_text("\n".join("C" * n for n in range(1, 40)))
-    (tmp_path / "on").mkdir()
-    run = pretrain(replace(config, files=(str(chains),)), tmp_path / "on", None)
-    assert len(run.model.config.tasks) < len(model.config.tasks)
     taken = [name for name in weights(run) if name.startswith("nets.") and ".head." not in name]
     assert any(".encoder." in name for name in taken)
     for name in taken:
         value = model.state_dict()[name]
         torch.testing.assert_close(weights(run)[name], value, rtol=0, atol=1e-8, msg=name)
+    # A head goes with the scaling of its descriptors, which is that of other molecules.
+    heads = [name for name in weights(run) if ".head." in name and name.endswith("weight")]
+    assert heads
+    assert not any(torch.equal(weights(run)[name], model.state_dict()[name]) for name in heads)
+    assert run.init_from == model_digest(tmp_path / "former" / "model")
+
+
+def test_going_on_interrupted_comes_to_the_same_weights(former, tmp_path, monkeypatch):
+    _, config = former
+    config = replace(config, optimisation=replace(config.optimisation, learning_rate=0.01))
+    (tmp_path / "whole").mkdir()
+    whole = pretrain(config, tmp_path / "whole", None)
+    plain, given = HiddenBatches.batch, []
+
+    def batch(self, rows, place):
+        given.append(place)
+        if len(given) == 5:
+            raise KeyboardInterrupt
+        return plain(self, rows, place)
+
+    (tmp_path / "parted").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(HiddenBatches, "batch", batch)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(config, tmp_path / "parted", None)
+    parted = pretrain(config, tmp_path / "parted", None)
+    assert all(torch.equal(weights(whole)[name], weights(parted)[name]) for name in weights(whole))
 
 
 def test_it_goes_on_from_the_very_model_it_began_with(former, config, tmp_path):
