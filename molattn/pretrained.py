@@ -40,7 +40,7 @@ _WITH_HEAD = ("head", "cross")
 # Weights fit any dropout; how a second molecule joins, and the head, come after the encoder.
 _OWN_OPTIONS = ("dropout", "head", "head_dropout", "attention_dropout", "partner")
 
-Network = TypeVar("Network", bound=ArchitectureConfig)
+_Network = TypeVar("_Network", bound=ArchitectureConfig)
 
 
 class Pretrained:
@@ -162,7 +162,7 @@ def with_former_network(config: PretrainConfig) -> PretrainConfig:
     )
 
 
-def _found(name: str, network: Network, varied: Collection[str] = ()) -> tuple[str, Network]:
+def _found(name: str, network: _Network, varied: Collection[str] = ()) -> tuple[str, _Network]:
     """Return a model's name, of a folder its whole path, and a network with its options."""
     if name == NO_MODEL:
         return name, network

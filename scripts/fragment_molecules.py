@@ -32,18 +32,19 @@ _END = "[#6,#7,#8,#9,#17,#35,#53,#14,$([#16v2]);+0]"
 CUTTABLE = Chem.MolFromSmarts(f"{_END}-;!@{_END}")
 CUTS = (2, 6)
 SIZES = range(3, 17)
+MOST_ATOMS = 100
 CHUNK = 1000
 
 
-def fragments(mol: Chem.Mol, random: random.Random) -> Iterator[str]:
+def fragments(mol: Chem.Mol, draw: random.Random) -> Iterator[str]:
     """Yield the SMILES of the pieces of a molecule that is cut once."""
     if any(atom.GetAtomicNum() == 0 for atom in mol.GetAtoms()):
         return  # one stands for something that is not known
     bonds = [mol.GetBondBetweenAtoms(*ends).GetIdx() for ends in mol.GetSubstructMatches(CUTTABLE)]
     if not bonds:
         return
-    count = min(len(bonds), random.randint(*CUTS))
-    cut = Chem.FragmentOnBonds(mol, random.sample(bonds, count))
+    count = min(len(bonds), draw.randint(*CUTS))
+    cut = Chem.FragmentOnBonds(mol, draw.sample(bonds, count))
     for piece in Chem.GetMolFrags(cut, asMols=True):
         marks = [atom for atom in piece.GetAtoms() if atom.GetAtomicNum() == 0]
         for atom in marks:
@@ -54,30 +55,32 @@ def fragments(mol: Chem.Mol, random: random.Random) -> Iterator[str]:
             yield Chem.MolToSmiles(piece)
 
 
-def fragments_of_many(chunk: tuple[int, list[str], int, int]) -> list[str]:
-    """Return the fragments of a chunk of SMILES; texts that are no molecules have none."""
+def fragments_of_many(chunk: tuple[int, list[str], int, int]) -> tuple[list[str], int, int]:
+    """Return the fragments of a chunk of SMILES, how many these are, and how many no molecules."""
     number, texts, rounds, seed = chunk
     draw = random.Random(f"{seed} {number}")
     found: dict[str, None] = {}
+    refused = 0
     for text in texts:
         try:
-            mol = parse_smiles(text, max_atoms=100)
+            mol = parse_smiles(text, max_atoms=MOST_ATOMS)
         except SmilesError:
+            refused += 1
             continue
         for _ in range(rounds):
             found.update(dict.fromkeys(fragments(mol, draw)))
-    return list(found)
+    return list(found), len(texts), refused
 
 
 def smiles(files: Iterable[str], column: str) -> Iterator[str]:
-    """Yield the SMILES of tables."""
+    """Yield the SMILES of tables; a row with a fault has the text of no molecule."""
     for table in map(open_table, files):
         place = smiles_column(table, column)
-        yield from (row.cells[place] for row in table if row.fault is None)
+        yield from (row.cells[place] if row.fault is None else "" for row in table)
 
 
-def write(given: argparse.Namespace, output: Path) -> int:
-    """Write the fragments of the tables, and return how many they are."""
+def write(given: argparse.Namespace, output: Path) -> tuple[int, int, int]:
+    """Write the fragments of tables; return their number, of texts read, and of those refused."""
     texts = smiles(given.files, given.smiles_column)
     chunks = (
         (number, chunk, given.rounds, given.seed)
@@ -85,6 +88,7 @@ def write(given: argparse.Namespace, output: Path) -> int:
     )
     some = iter(lambda: list(islice(chunks, 4 * given.processes)), [])  # not all at once in memory
     seen: set[str] = set()
+    count = refused = 0
     with (
         RowProgress(Console(stderr=True), "cutting molecules") as progress,
         ProcessPoolExecutor(given.processes) as pool,
@@ -92,12 +96,14 @@ def write(given: argparse.Namespace, output: Path) -> int:
         # without the time, so that the same molecules are the same file
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out,
     ):
-        for found in chain.from_iterable(pool.map(fragments_of_many, few) for few in some):
+        done = chain.from_iterable(pool.map(fragments_of_many, few) for few in some)
+        for found, read, faulty in done:
+            count, refused = count + read, refused + faulty
             new = [text for text in found if text not in seen]
             seen.update(new)
             out.write("".join(f"{text}\n" for text in new).encode())
-            progress.advance(CHUNK)
-    return len(seen)
+            progress.advance(read)
+    return len(seen), count, refused
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -116,15 +122,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error(f"--{option}: got {got}, expected a whole number of at least 1")
     unfinished = given.output.with_name(f"{given.output.name}.unfinished")
     try:
-        count = write(given, unfinished)
-        if count == 0:
-            raise InputError(f"{', '.join(given.files)}: no molecule gives a fragment")
+        found, count, refused = write(given, unfinished)
+        if found == 0:
+            files = ", ".join(given.files)
+            raise InputError(f"{files}: no fragment of {count} texts ({refused} refused)")
         unfinished.replace(given.output)
     except InputError as error:
         sys.exit(f"error: {error}")
     finally:
         unfinished.unlink(missing_ok=True)
-    print(f"{count} fragments; written to {given.output}")
+    print(f"{found} fragments of {count} texts ({refused} refused); written to {given.output}")
 
 
 if __name__ == "__main__":

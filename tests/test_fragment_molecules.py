@@ -64,7 +64,9 @@ def test_the_same_input_gives_the_same_file_in_any_number_of_processes(script, t
     assert lines(written["one"]) != lines(written["other"])
     found = lines(written["one"])
     assert len(set(found)) == len(found) > 50
-    assert f"{len(found)} fragments" in capsys.readouterr().out
+    rows = len(bundled_dataset().read_text(encoding="utf-8").splitlines()) - 1
+    told = f"{len(found)} fragments of {rows} texts (0 refused); written to {written['one']}"
+    assert told in capsys.readouterr().out
 
 
 def test_wrong_input_is_one_line_and_leaves_what_was_there(script, tmp_path):
@@ -76,7 +78,9 @@ def test_wrong_input_is_one_line_and_leaves_what_was_there(script, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out.smi.gz"]
     nothing = tmp_path / "nothing.smi"
     nothing.write_text("methane\nC\n")
-    with pytest.raises(SystemExit, match=r"error: .*nothing.smi: no molecule gives a fragment"):
+    with pytest.raises(
+        SystemExit, match=r"error: .*nothing.smi: no fragment of 2 texts \(1 refused\)"
+    ):
         script.main([str(nothing), "--output", str(output)])
     with pytest.raises(SystemExit):
         script.main([str(nothing), "--output", str(output), "--rounds", "0"])

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from molattn.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.optimise import write_history
 from molattn.pretraining.run import MOLECULES_FOLDER, PretrainingRun
 from molattn.run_folder import RESULT_FILE
@@ -109,7 +110,7 @@ def model_card(run: PretrainingRun) -> str:
         f"{figures['kept_epoch']}), {figures['training_hours']:.2f} hours, seed {figures['seed']}, "
         + ", ".join(f"{package} {number}" for package, number in run.versions.items())
         + f", on {run.config.optimisation.device} with {run.config.optimisation.threads} threads.",
-        *([f"It went on from the weights with SHA-256 {run.init_from}."] if run.init_from else []),
+        *([_gone_on_from(run.init_from)] if run.init_from else []),
         "",
         f"    {pretrain_command(run)}",
         "",
@@ -120,6 +121,12 @@ def model_card(run: PretrainingRun) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _gone_on_from(digest: str) -> str:
+    return (
+        f"It went on from a model, SHA-256 {digest} (of {CONFIG_FILE} and {WEIGHTS_FILE} together)."
+    )
 
 
 def _both(hits: dict[str, float | None]) -> str | None:

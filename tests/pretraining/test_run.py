@@ -1,3 +1,4 @@
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -5,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from molattn.artefact import PACKAGED, WEIGHTS_FILE, model_digest
 from molattn.checkpoint import CHECKPOINT_FILE
@@ -30,8 +32,8 @@ def weights(run):
     return run.model.state_dict()
 
 
-def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_path, monkeypatch):
-    whole = pretrain(config, tmp_path / "whole", None)
+def interrupted(config, folder, monkeypatch):
+    """A run that is interrupted after the checkpoint of its second step, and goes on from it."""
     plain, given = HiddenBatches.batch, []
 
     def batch(self, rows, place):
@@ -40,15 +42,20 @@ def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_pa
             raise KeyboardInterrupt
         return plain(self, rows, place)
 
-    (tmp_path / "parted").mkdir()
-    monkeypatch.setattr(HiddenBatches, "batch", batch)
-    with pytest.raises(KeyboardInterrupt):
-        pretrain(config, tmp_path / "parted", None)
-    assert (tmp_path / "parted" / "checkpoint.safetensors").exists()
-    given.clear()
-    given += [()] * 5
-    parted = pretrain(config, tmp_path / "parted", None)
-    assert given[6] == (0, 2)  # the checkpoint was that of the second step
+    folder.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(HiddenBatches, "batch", batch)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(config, folder, None)
+        assert (folder / "checkpoint.safetensors").exists()
+        run = pretrain(config, folder, None)
+    assert given[6] == (0, 2)
+    return run
+
+
+def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_path, monkeypatch):
+    whole = pretrain(config, tmp_path / "whole", None)
+    parted = interrupted(config, tmp_path / "parted", monkeypatch)
     assert all(torch.equal(weights(whole)[name], weights(parted)[name]) for name in weights(whole))
     assert whole.scores == parted.scores
     assert parted.history.steps == whole.history.steps == 8
@@ -128,7 +135,9 @@ def former(config, tmp_path):
 def test_it_goes_on_from_a_model_with_its_network_and_weights(former, tmp_path):
     model, config = former
     (tmp_path / "on").mkdir()
-    run = pretrain(config, tmp_path / "on", None)
+    shown = io.StringIO()
+    run = pretrain(config, tmp_path / "on", Console(file=shown, width=500))
+    assert f"beginning with {tmp_path / 'former' / 'model'}, with a new head\n" in shown.getvalue()
     then, now = model.config.architecture, run.model.config.architecture
     assert now == replace(then, dropout=0.2)
     assert weights(run).keys() == model.state_dict().keys()
@@ -149,20 +158,7 @@ def test_going_on_interrupted_comes_to_the_same_weights(former, tmp_path, monkey
     config = replace(config, optimisation=replace(config.optimisation, learning_rate=0.01))
     (tmp_path / "whole").mkdir()
     whole = pretrain(config, tmp_path / "whole", None)
-    plain, given = HiddenBatches.batch, []
-
-    def batch(self, rows, place):
-        given.append(place)
-        if len(given) == 5:
-            raise KeyboardInterrupt
-        return plain(self, rows, place)
-
-    (tmp_path / "parted").mkdir()
-    with monkeypatch.context() as patch:
-        patch.setattr(HiddenBatches, "batch", batch)
-        with pytest.raises(KeyboardInterrupt):
-            pretrain(config, tmp_path / "parted", None)
-    parted = pretrain(config, tmp_path / "parted", None)
+    parted = interrupted(config, tmp_path / "parted", monkeypatch)
     assert all(torch.equal(weights(whole)[name], weights(parted)[name]) for name in weights(whole))
 
 
@@ -221,7 +217,7 @@ def test_the_command_goes_on_from_a_run_and_its_card_says_so(written, smiles_fil
     assert main(words.split()) == 0
     card = (output / "model" / "README.md").read_text()
     assert f"--init-from {written.name} " in card
-    assert f"SHA-256 {model_digest(written / 'model')}" in card
+    assert f"It went on from a model, SHA-256 {model_digest(written / 'model')} " in card
     assert str(tmp_path) not in card
     assert MolAttn.from_pretrained(output).config.architecture.width == 8
 
