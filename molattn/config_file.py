@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from molattn.config import RunConfig, TrainConfig, changed_options
+from molattn.config import RunConfig, TrainConfig, check_same_options
 from molattn.errors import InputError, quoted
 
 __all__ = ["check_unchanged", "read_config_file", "write_config_file"]
@@ -76,11 +76,7 @@ def check_unchanged(path: Path, config: RunConfig) -> None:
         InputError: Names the first that differs.
     """
     former = type(config).from_dict(read_config_file(path, type(config)))
-    for option, was, now in changed_options(former.to_dict(), config.to_dict()):
-        raise InputError(
-            f"{option}: got {quoted(now)}, but what is in {path.parent} has "
-            f"{quoted(was)}; expected the same, or a new run"
-        )
+    check_same_options(former, config, path.parent)
 
 
 def _absolute(file: str) -> str:

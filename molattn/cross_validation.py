@@ -13,13 +13,14 @@ from rich.table import Table as TextTable
 from molattn.config import TrainConfig
 from molattn.config_file import check_unchanged, write_config_file
 from molattn.dataset import TrainingTable
+from molattn.going_on import changed_data
 from molattn.page import MODELS, write_fold_page
 from molattn.pretrained import check_same_model, with_pretrained_network
 from molattn.report import score_run, write_run
 from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, has_checkpoint, run_folder
 from molattn.splits import part_rows
 from molattn.table import free_name, open_table, write_table
-from molattn.training import changed_data, read_rows, train
+from molattn.training import read_rows, train
 
 __all__ = ["Round", "cross_validate", "rounds", "summary_table"]
 
@@ -128,7 +129,7 @@ def _scores(place: Path, config: TrainConfig, rows: TrainingTable) -> dict[str, 
     metrics = json.loads((place / RESULT_FILE).read_text(encoding="utf-8"))
     check_unchanged(place / CONFIG_FILE, config)
     if metrics["data_sha256"] != rows.digest:
-        raise changed_data(rows, place, metrics["data_sha256"])
+        raise changed_data(rows.path, place, rows.digest, metrics["data_sha256"])
     check_same_model(config.fine_tuning.init_from, metrics["init_from_sha256"], place)
     return metrics
 

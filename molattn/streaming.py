@@ -20,6 +20,7 @@ from molattn.progress import RowProgress
 from molattn.reasons import ReasonCode
 from molattn.record import MoleculeRecord
 from molattn.reproducible import no_code_for_shapes, threads
+from molattn.say import say
 from molattn.table import (
     Row,
     Table,
@@ -151,7 +152,7 @@ def stream_table(
     console = console or Console(quiet=True)
     say_remarks(table, console)
     for remark in how.remarks:
-        console.print(remark, highlight=False, markup=False, soft_wrap=True)
+        say(console, remark)
     progress = RowProgress(console, how.verb)
     # Rows of atoms are few enough: 12,000 molecules through the default model took 503 MB with
     # oneDNN and 483 MB without, and 14 % less time. Maps of all pairs are not: 8,000 molecules
@@ -218,13 +219,13 @@ def say_refused(refused: Counter[str], console: Console) -> None:
     """
     if refused:
         some = ", ".join(f"{count} {code}" for code, count in refused.most_common(_MOST_TOLD))
-        console.print(f"refused: {some}", highlight=False, soft_wrap=True)
+        say(console, f"refused: {some}")
 
 
 def say_remarks(table: Table, console: Console) -> None:
     """Print what was found out about a table."""
     for remark in table.remarks:
-        console.print(f"{table.path}: {remark}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"{table.path}: {remark}")
 
 
 def molecule_batches(

@@ -1,12 +1,11 @@
 """A training run: from a table to a trained model."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -14,7 +13,7 @@ from rich.console import Console
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.chem.features import Featurizer
 from molattn.chem.split import Split
-from molattn.config import TrainConfig, changed_options
+from molattn.config import TrainConfig
 from molattn.dataset import (
     Molecules,
     TrainingTable,
@@ -23,21 +22,22 @@ from molattn.dataset import (
     table_calculator,
 )
 from molattn.domain import TrainingMolecules
-from molattn.errors import InputError, quoted
-from molattn.fit import ABOUT, epochs_done
+from molattn.errors import InputError
+from molattn.fit import epochs_done
+from molattn.going_on import about_run, check_same_run
 from molattn.leakage import Leakage, find_leakage
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import Beginning, Epoch, History
 from molattn.pretrained import (
     NO_MODEL,
     Pretrained,
-    check_same_model,
     pretrained_digest,
     pretrained_molecules,
     with_pretrained_network,
 )
 from molattn.reproducible import seeded, threads
 from molattn.run_folder import member_folders
+from molattn.say import say
 from molattn.splits import part_rows
 from molattn.supervised import fit_model
 from molattn.uncertainty import Uncertainty
@@ -45,9 +45,7 @@ from molattn.uncertainty import Uncertainty
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TrainingRun", "changed_data", "read_rows", "train", "train_model"]
-
-_DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
+__all__ = ["TrainingRun", "read_rows", "train", "train_model"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def train(
     parts = parts or part_rows(table, config.data, seed)
     leakage = find_leakage(table, parts, seed, pretrained_molecules(config))
     for line in (_sizes(parts, len(table.rows)), *leakage.lines()):
-        _say(console, line)
+        say(console, line)
     reading = time.perf_counter() - start
     model, histories = train_model(config, table, parts, console, folder=folder)
     seconds = reading + sum(history.seconds for history in histories)
@@ -131,7 +129,7 @@ def read_rows(
     table = read_training_table(source, config.data, Featurizer.default(), console)
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     for line in (f"{table.path}{remarks}: {_counts(table)}", *describe_tasks(table)):
-        _say(console, line)
+        say(console, line)
     return table
 
 
@@ -162,33 +160,28 @@ def train_model(
     train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
     config = with_pretrained_network(config)
     name = config.fine_tuning.init_from
-    about = {
-        "config": config.to_dict(),
-        "init_from": pretrained_digest(name),
-        "data": table.digest,
-        "versions": {package: version(package) for package in _DECIDING_PACKAGES},
-    }
+    about = about_run(config, pretrained_digest(name), table.digest)
     pretrained = None if name == NO_MODEL else Pretrained(config.fine_tuning)
     members = config.optimisation.members()
     places = [None] if folder is None else member_folders(folder, len(members))
     for place in places:
-        if place is not None and (place / CHECKPOINT_FILE).exists():
-            _check_same(place / CHECKPOINT_FILE, config, about, table, console)
+        if place is not None:
+            check_same_run(place, config, name, about, table.path, console)
     models, histories = [], []
     for number, (member, place) in enumerate(zip_longest(members, places), start=1):
         if len(members) > 1:
-            _say(console, f"member {number} of {len(members)} (seed {member.seed})")
+            say(console, f"member {number} of {len(members)} (seed {member.seed})")
         if place is not None:
             place.mkdir(exist_ok=True)
             if (place / CHECKPOINT_FILE).exists():
                 done = epochs_done(read_checkpoint(place / CHECKPOINT_FILE))
-                _say(console, f"going on after epoch {done}")
+                say(console, f"going on after epoch {done}")
         with seeded(member.seed):
             model = _new_model(config, table, Featurizer.default())
             beginning, told = Beginning(), "beginning from scratch"
             if pretrained is not None:
                 beginning, told = pretrained.begin(model, number - 1)
-            _say(console, told)
+            say(console, told)
             history = fit_model(
                 model,
                 train_rows,
@@ -207,7 +200,7 @@ def train_model(
     joined = MolAttn.ensemble(models)
     joined.uncertainty = _uncertainty(joined, table, parts, validation_rows, config)
     for line in joined.uncertainty.calibration.lines():
-        _say(console, line)
+        say(console, line)
     return joined, histories
 
 
@@ -222,43 +215,6 @@ def _uncertainty(
     if validation.weights is not None:  # what weighs nothing tells nothing here either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
     return Uncertainty.fit(table.tasks, molecules, held_out, prediction, targets)
-
-
-def changed_data(table: TrainingTable, folder: Path, former: str) -> InputError:
-    """Return what to tell of a table that is no longer what a run in a folder has read.
-
-    Args:
-        table: The table.
-        folder: The folder.
-        former: SHA-256 of what was read.
-    """
-    return InputError(
-        f"{table.path}: the file has changed since the run in {folder} began "
-        f"(SHA-256 {table.digest[:12]}..., was {former[:12]}...); expected the same"
-    )
-
-
-def _check_same(
-    path: Path,
-    config: TrainConfig,
-    about: Mapping[str, Any],
-    table: TrainingTable,
-    console: Console | None,
-) -> None:
-    """Refuse to go on with a training of other options or data."""
-    former = read_checkpoint(path)[ABOUT]
-    begun = TrainConfig.from_dict(former["config"]).to_dict()  # with options that came later
-    for option, was, now in changed_options(begun, about["config"]):
-        raise InputError(
-            f"{option}: got {quoted(now)}, but the unfinished run in {path.parent} has "
-            f"{quoted(was)}; expected the same, or a new run"
-        )
-    if former["data"] != about["data"]:
-        raise changed_data(table, path.parent, former["data"])
-    check_same_model(config.fine_tuning.init_from, former["init_from"], path.parent)
-    for package, was in former["versions"].items():
-        if was != (now := about["versions"][package]):
-            _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")
 
 
 def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer) -> MolAttn:
@@ -291,8 +247,3 @@ def _counts(table: TrainingTable) -> str:
     return f"{len(table.rows)} rows used, {len(table.skipped)} skipped" + (
         f" ({shown}{more})" if shown else ""
     )
-
-
-def _say(console: Console | None, line: str) -> None:
-    if console is not None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)

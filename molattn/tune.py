@@ -21,13 +21,15 @@ from molattn.config import DataConfig, TrainConfig, TuneConfig, option_places
 from molattn.config_file import write_config_file
 from molattn.dataset import TrainingTable
 from molattn.errors import InputError, MolattnError
+from molattn.going_on import changed_data
 from molattn.optimise import Epoch
 from molattn.pretrained import check_same_model, pretrained_digest, with_pretrained_network
+from molattn.say import say
 from molattn.space import Space, check_space
 from molattn.splits import part_rows
 from molattn.study_plot import study_plot
 from molattn.table import write_table
-from molattn.training import changed_data, read_rows, train_model
+from molattn.training import read_rows, train_model
 
 __all__ = ["BEST_FILE", "STUDY_FILE", "Tuned", "trials_table", "tune"]
 
@@ -99,7 +101,7 @@ def tune(
     with _opened(folder / STUDY_FILE) as study:
         former = study.user_attrs.get(_DATA, table.digest)
         if former != table.digest:
-            raise changed_data(table, folder, former)
+            raise changed_data(table.path, folder, table.digest, former)
         wanted = tuning.trials or study.user_attrs.get(_WANTED, _TRIALS)
         name = config.fine_tuning.init_from
         beginning = pretrained_digest(name)
@@ -113,7 +115,7 @@ def tune(
         study.pruner = optuna.pruners.MedianPruner(startup, config.optimisation.epochs // 5)
         while (done := len(_ended(study))) < wanted:
             if tuning.timeout is not None and time.perf_counter() - start >= tuning.timeout:
-                _say(console, f"{tuning.timeout:g} s are over")
+                say(console, f"{tuning.timeout:g} s are over")
                 break
             seed = np.random.SeedSequence([config.optimisation.seed, done]).generate_state(1)[0]
             study.sampler = optuna.samplers.TPESampler(
@@ -122,7 +124,7 @@ def tune(
             objective = partial(_objective, space=space, chosen=chosen, rows=rows)
             study.optimize(objective, n_trials=1, catch=(MolattnError,))
             latest = _ended(study)[-1]
-            _say(console, f"{done + 1}/{wanted}  {_told(latest)}")
+            say(console, f"{done + 1}/{wanted}  {_told(latest)}")
             _write_trials(folder / "trials.csv", study, space)
         return _finish(study, space, chosen, folder)
 
@@ -279,8 +281,3 @@ def _opened(path: Path) -> Iterator[optuna.Study]:
                 storage.engine.dispose()
     finally:
         optuna.logging.set_verbosity(verbosity)
-
-
-def _say(console: Console | None, line: str) -> None:
-    if console is not None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)

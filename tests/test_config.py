@@ -11,7 +11,7 @@ from molattn.config import (
     PredictConfig,
     ReportConfig,
     TrainConfig,
-    changed_options,
+    check_same_options,
 )
 from molattn.errors import InputError
 
@@ -91,12 +91,13 @@ def test_unknown_options_of_a_run_are_refused(config):
         TrainConfig.from_dict({"file": "x.csv", **config})
 
 
-def test_changed_options_are_found_by_name():
+def test_changed_options_are_refused_by_name(tmp_path):
     data = DataConfig(target_columns=("y",))
     one = TrainConfig("a.csv", data, ArchitectureConfig(width=8), OptimisationConfig())
     two = replace(one, file="b.csv", optimisation=OptimisationConfig(batch_size=7))
-    assert list(changed_options(one.to_dict(), two.to_dict())) == [("--batch-size", 32, 7)]
-    assert list(changed_options(one.to_dict(), one.to_dict())) == []
+    with pytest.raises(InputError, match=f"--batch-size: got 7, but the run in {tmp_path} has 32"):
+        check_same_options(one, two, tmp_path)
+    check_same_options(one, replace(one, file="b.csv"), tmp_path)
 
 
 def test_how_much_of_a_training_is_the_heads_and_how_slow_the_rest():

@@ -5,8 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import EXPLANATION, OUTPUT, make_console, say, section
+from molattn.cli.shared import EXPLANATION, OUTPUT, make_console, section
 from molattn.config import ExplainConfig
+from molattn.say import say
 
 __all__ = ["EXAMPLE", "explain"]
 

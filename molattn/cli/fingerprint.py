@@ -5,8 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import EMBEDDING, OUTPUT, make_console, say, section
+from molattn.cli.shared import EMBEDDING, OUTPUT, make_console, section
 from molattn.config import FingerprintConfig
+from molattn.say import say
 
 __all__ = ["EXAMPLE", "fingerprint"]
 

@@ -14,7 +14,6 @@ from molattn.cli.shared import (
     TRAINING,
     make_console,
     resumable,
-    say,
     section,
 )
 from molattn.cli.source import is_finished
@@ -25,6 +24,7 @@ from molattn.config import (
     PretrainLoopConfig,
 )
 from molattn.errors import InputError
+from molattn.say import say
 
 __all__ = ["EXAMPLES", "pretrain"]
 

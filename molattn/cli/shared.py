@@ -24,7 +24,6 @@ __all__ = [
     "OUTPUT",
     "make_console",
     "resumable",
-    "say",
     "section",
 ]
 
@@ -76,11 +75,6 @@ def make_console() -> "Console":
     from rich.console import Console
 
     return Console()
-
-
-def say(console: "Console", line: str) -> None:
-    """Print a line as it is."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

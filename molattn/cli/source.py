@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from molattn.cli.shared import say
 from molattn.config import DataConfig, RunConfig, TrainConfig
 from molattn.errors import InputError, quoted
+from molattn.say import say
 
 if TYPE_CHECKING:
     from rich.console import Console

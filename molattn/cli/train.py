@@ -14,7 +14,6 @@ from molattn.cli.shared import (
     TRAINING,
     make_console,
     resumable,
-    say,
     section,
 )
 from molattn.cli.source import folder_name, is_finished, with_source
@@ -27,6 +26,7 @@ from molattn.config import (
     TrainConfig,
 )
 from molattn.errors import InputError
+from molattn.say import say
 
 if TYPE_CHECKING:
     from rich.console import Console

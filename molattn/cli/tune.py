@@ -17,7 +17,6 @@ from molattn.cli.shared import (
     SEARCH,
     TRAINING,
     make_console,
-    say,
     section,
 )
 from molattn.cli.source import folder_name, with_source
@@ -31,6 +30,7 @@ from molattn.config import (
     TuneConfig,
 )
 from molattn.errors import InputError
+from molattn.say import say
 
 __all__ = ["EXAMPLES", "tune"]
 

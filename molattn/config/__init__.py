@@ -18,7 +18,7 @@ from molattn.config.pretraining import PretrainLoopConfig as PretrainLoopConfig
 from molattn.config.report import ReportConfig as ReportConfig
 from molattn.config.run import CONFIG_SECTIONS as CONFIG_SECTIONS
 from molattn.config.run import TrainConfig as TrainConfig
-from molattn.config.run import changed_options as changed_options
 from molattn.config.run import option_places as option_places
 from molattn.config.sections import RunConfig as RunConfig
+from molattn.config.sections import check_same_options as check_same_options
 from molattn.config.tune import TuneConfig as TuneConfig

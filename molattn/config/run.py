@@ -1,12 +1,11 @@
-"""A whole training run, and in what two of them differ."""
+"""A whole training run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, get_origin, get_type_hints
 
 from molattn.config.architecture import ArchitectureConfig
-from molattn.config.checks import option
 from molattn.config.data import DataConfig
 from molattn.config.fine_tuning import FineTuningConfig
 from molattn.config.optimisation import OptimisationConfig
@@ -14,7 +13,7 @@ from molattn.config.report import ReportConfig
 from molattn.config.sections import RunConfig
 from molattn.errors import InputError, quoted
 
-__all__ = ["CONFIG_SECTIONS", "TrainConfig", "changed_options", "option_places"]
+__all__ = ["CONFIG_SECTIONS", "TrainConfig", "option_places"]
 
 
 @dataclass(frozen=True)
@@ -87,20 +86,3 @@ def option_places() -> dict[str, tuple[str, Any]]:
         for section, config in CONFIG_SECTIONS.items()
         for name, kind in get_type_hints(config).items()
     }
-
-
-def changed_options(
-    former: Mapping[str, Any], latter: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the options in which two runs differ, with the value that each has.
-
-    Args:
-        former: From ``to_dict`` of their configs.
-        latter: Likewise; the files of each are left out of account.
-    """
-    runs = {**former, **latter}
-    for section in (name for name, part in runs.items() if isinstance(part, dict)):
-        for name in {**former.get(section, {}), **latter.get(section, {})}:
-            was, now = (run.get(section, {}).get(name) for run in (former, latter))
-            if was != now:
-                yield option(name), was, now

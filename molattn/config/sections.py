@@ -1,15 +1,17 @@
-"""A whole run as sections of options, to and from JSON types."""
+"""A whole run as sections of options, to and from JSON types, and in what two of them differ."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_origin, get_type_hints
 
-from molattn.errors import InputError
+from molattn.config.checks import option
+from molattn.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["RunConfig"]
+__all__ = ["RunConfig", "check_same_options"]
 
 
 class RunConfig:
@@ -46,11 +48,32 @@ class RunConfig:
         }
         for section, kind in cls.sections().items():
             options = config.get(section, {})
-            known = {option.name for option in fields(kind)}
+            known = {known.name for known in fields(kind)}
             for key in sorted(set(options) - known):
                 raise InputError(f"run config, {section}: unknown key {key!r}")
             values[section] = kind(**{key: _tuple(value) for key, value in options.items()})
         return cls(**values)
+
+
+def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
+    """Refuse options other than those that a run began with; its files may be elsewhere.
+
+    Args:
+        former: Its options.
+        latter: The options now.
+        folder: Where it is.
+
+    Raises:
+        InputError: Names the first that differs.
+    """
+    was, now = former.to_dict(), latter.to_dict()
+    for section in former.sections():
+        for name, value in now[section].items():
+            if value != was[section][name]:
+                raise InputError(
+                    f"{option(name)}: got {quoted(value)}, but the run in {folder} has "
+                    f"{quoted(was[section][name])}; expected the same, or a new run"
+                )
 
 
 def _plain(value: Any) -> Any:

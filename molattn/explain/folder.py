@@ -16,6 +16,7 @@ from molattn.model import MolAttn, MolAttnConfig
 from molattn.progress import RowProgress
 from molattn.reasons import REASONS, ReasonCode
 from molattn.reproducible import threads
+from molattn.say import say
 from molattn.streaming import (
     Molecule,
     RowCounts,
@@ -79,7 +80,7 @@ def explain_table(
     say_remarks(table, console)
     if held := held_inputs(model.config):
         remark = f"the model also reads {held}, which no atom's score speaks of"
-        console.print(remark, highlight=False, markup=False, soft_wrap=True)
+        say(console, remark)
     facts: dict[str, Any] = {
         "molattn": __version__,
         "model": str(model_folder),
@@ -114,7 +115,7 @@ def explain_table(
         check = _check(sample.kept, config, console) if config.check else None
         found = None if check is None else verdicts(check)
         if found is not None:
-            console.print(found.sentence, highlight=False, markup=False, soft_wrap=True)
+            say(console, found.sentence)
         facts["check"] = None if check is None else check.to_dict()
         page.write(
             folder / PAGE_FILE,
@@ -193,7 +194,7 @@ class _Sample:
 def _check(sample: list[Subject], config: ExplainConfig, console: Console) -> Fidelity | None:
     if all(subject.num_atoms < 2 for subject in sample):
         line = "--check: no molecule of two atoms or more, so nothing could be measured"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(console, line)
         return None
     with RowProgress(console, "check", len(sample)) as progress:
         return fidelity_of_subjects(

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +10,20 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.config import ArchitectureConfig, FineTuningConfig, PretrainConfig, changed_options
-from molattn.errors import InputError, quoted
-from molattn.fit import ABOUT, epochs_done, fit
+from molattn.config import ArchitectureConfig, FineTuningConfig, PretrainConfig
+from molattn.errors import InputError
+from molattn.fit import epochs_done, fit
+from molattn.going_on import about_run, check_same_run
 from molattn.model import MolAttn, MolAttnConfig
 from molattn.optimise import History
-from molattn.pretrained import (
-    NO_MODEL,
-    Pretrained,
-    check_same_model,
-    pretrained_digest,
-    with_former_network,
-)
+from molattn.pretrained import NO_MODEL, Pretrained, pretrained_digest, with_former_network
 from molattn.pretraining.batches import HiddenBatches, Source
 from molattn.pretraining.objective import PretrainingObjective, code_entropies
 from molattn.pretraining.prepare import prepare_molecules, refusals
 from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sample
 from molattn.pretraining.scores import pretraining_scores
 from molattn.reproducible import seeded, threads
+from molattn.say import say
 from molattn.task import Task
 
 __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
@@ -37,7 +31,6 @@ __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
 MOLECULES_FOLDER = "molecules"
 _FEWEST = 20
 _MASKED_FOR_ENTROPY = 2048
-_DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
 
 
 @dataclass(frozen=True)
@@ -99,14 +92,14 @@ def pretrain(
     place = Path(options.molecules_folder or folder / MOLECULES_FOLDER)
     store = prepare_molecules(config.files, options, place, console)
     read = store.about
-    _say(
+    say(
         console,
         f"{len(store)} molecules of {store.num_bytes / len(store):.0f} bytes; left out: "
         f"{read['duplicates']} duplicates, {read['left_out']} excluded, "
         f"refused: {refusals(read['refused'])}",
     )
     if read["excluded_refused"]:
-        _say(
+        say(
             console,
             "--exclude: rows that are no molecules, and keep nothing out: "
             f"{refusals(read['excluded_refused'])}",
@@ -120,19 +113,17 @@ def pretrain(
     if not scaling.names:
         raise InputError("got molecules that do not differ in any descriptor, expected various")
     source = Source(store, scaling, options)
-    about = {
-        "config": config.to_dict(),
-        "init_from": init_from,
-        "data": store.about["sha256"],
-        "versions": {package: version(package) for package in _DECIDING_PACKAGES},
-    }
-    _check_same(folder, about, console)
+    about = about_run(config, init_from, read["sha256"])
+    checkpoint = check_same_run(folder, config, loop.init_from, about, place, console)
+    if checkpoint is not None:
+        done, step = epochs_done(checkpoint), checkpoint["global_step"]
+        say(console, f"going on after epoch {done}, step {step}")
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
         model = _new_model(config, scaling.names)
         if former is not None:  # but for its head, which goes with the scaling of its descriptors
             _, told = former.begin(model, 0, with_head=False)
-            _say(console, told)
+            say(console, told)
         model.set_target_scaling(scaling.mean, scaling.scale)
         whole, masked = (
             HiddenBatches(
@@ -190,36 +181,3 @@ def _new_model(config: PretrainConfig, descriptors: Sequence[str]) -> MolAttn:
 
 def _former(name: str) -> Pretrained | None:
     return None if name == NO_MODEL else Pretrained(FineTuningConfig(init_from=name))
-
-
-def _check_same(folder: Path, about: Mapping[str, Any], console: Console | None) -> None:
-    path = folder / CHECKPOINT_FILE
-    if not path.exists():
-        return
-    checkpoint = read_checkpoint(path)
-    former = checkpoint[ABOUT]
-    begun = PretrainConfig.from_dict(former["config"]).to_dict()  # with options that came later
-    for option, was, now in changed_options(begun, about["config"]):
-        raise InputError(
-            f"{option}: got {quoted(now)}, but the unfinished run in {folder} has "
-            f"{quoted(was)}; expected the same, or a new run"
-        )
-    if former["data"] != about["data"]:
-        raise InputError(
-            f"{folder}: the molecules have changed since the run began (SHA-256 "
-            f"{about['data'][:12]}..., was {former['data'][:12]}...); expected the same"
-        )
-    name = about["config"]["optimisation"]["init_from"]
-    check_same_model(name, former.get("init_from"), folder)
-    for package, was in former["versions"].items():
-        if was != (now := about["versions"][package]):
-            _say(console, f"begun with {package} {was}, going on with {now}: digits may differ")
-    _say(
-        console,
-        f"going on after epoch {epochs_done(checkpoint)}, step {checkpoint['global_step']}",
-    )
-
-
-def _say(console: Console | None, line: str) -> None:
-    if console is not None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
