@@ -7,7 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from molattn import training
+from molattn import going_on
 from molattn.batches import LabelledBatches
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
@@ -112,7 +112,7 @@ def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_
         assert "going on after epoch" in shown.getvalue()
     assert len((folder / "member_3" / "history.csv").read_text().splitlines()) == 3
     other = replace(config, optimisation=replace(config.optimisation, ensemble=2))
-    with pytest.raises(InputError, match=r"--ensemble: got 2, but the unfinished run .* has 3"):
+    with pytest.raises(InputError, match=r"--ensemble: got 2, but the run in .* has 3"):
         train(other, folder=folder)
 
 
@@ -164,7 +164,7 @@ def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatc
     table = Path(config.file)
     moved = tmp_path / "moved.csv"
     moved.write_bytes(table.read_bytes() + b",C,1.0,train\n")
-    with pytest.raises(InputError, match=r"moved\.csv: the file has changed"):
+    with pytest.raises(InputError, match=r"moved\.csv: has changed"):
         train(replace(config, file=str(moved)), folder=folder)
     assert (folder / CHECKPOINT_FILE).read_bytes() == before
     moved.write_bytes(table.read_bytes())
@@ -173,7 +173,7 @@ def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatc
 
 def test_another_version_is_told(config, tmp_path, monkeypatch):
     interrupted(monkeypatch, config, tmp_path, 9)
-    monkeypatch.setattr(training, "version", lambda package: "9.9")
+    monkeypatch.setattr(going_on, "version", lambda package: "9.9")
     shown = io.StringIO()
     train(config, Console(file=shown, width=200), folder=tmp_path)
     assert f"begun with torch {torch.__version__.split('+')[0]}" in shown.getvalue()
