@@ -15,9 +15,10 @@ from molattn.config_file import check_unchanged, write_config_file
 from molattn.dataset import TrainingTable
 from molattn.going_on import changed_data
 from molattn.page import MODELS, write_fold_page
-from molattn.pretrained import check_same_model, with_pretrained_network
+from molattn.pretrained import check_same_model, pretrained_digest, with_pretrained_network
 from molattn.report import score_run, write_run
 from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, has_checkpoint, run_folder
+from molattn.say import say
 from molattn.splits import part_rows
 from molattn.table import free_name, open_table, write_table
 from molattn.training import read_rows, train
@@ -92,8 +93,7 @@ def cross_validate(
     parts = [part_rows(rows, one.config.data, one.config.optimisation.seed) for one in todo]
     done = []
     for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
-        if console is not None:
-            console.print(f"{one.name} ({number} of {len(todo)})", highlight=False)
+        say(console, f"{one.name} ({number} of {len(todo)})")
         place = folder / one.name
         if not (place / RESULT_FILE).exists():
             with run_folder(place, resume=has_checkpoint(place)) as partial:
@@ -129,8 +129,9 @@ def _scores(place: Path, config: TrainConfig, rows: TrainingTable) -> dict[str, 
     metrics = json.loads((place / RESULT_FILE).read_text(encoding="utf-8"))
     check_unchanged(place / CONFIG_FILE, config)
     if metrics["data_sha256"] != rows.digest:
-        raise changed_data(rows.path, place, rows.digest, metrics["data_sha256"])
-    check_same_model(config.fine_tuning.init_from, metrics["init_from_sha256"], place)
+        raise changed_data(f"{rows.path}: the file has", place, rows.digest, metrics["data_sha256"])
+    name = config.fine_tuning.init_from
+    check_same_model(name, pretrained_digest(name), metrics["init_from_sha256"], place)
     return metrics
 
 

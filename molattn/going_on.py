@@ -40,9 +40,9 @@ def check_same_run(
     config: RunConfig,
     init_from: str,
     about: Mapping[str, Any],
-    source: Path,
+    data: str,
     console: Console | None,
-) -> dict[str, Any] | None:
+) -> None:
     """Refuse to go on with a training of other options, data or initial weights.
 
     Other versions of the packages that decide the digits are told.
@@ -52,40 +52,35 @@ def check_same_run(
         config: The options now.
         init_from: Name of the model that it begins with, or ``none``.
         about: What :func:`about_run` gives now.
-        source: The table that it learns from, or the folder of molecules.
+        data: What has changed where the data have, in words.
         console: Where to tell; silent without one.
-
-    Returns:
-        The checkpoint, or None if there is none.
 
     Raises:
         InputError: Names what differs.
     """
     path = folder / CHECKPOINT_FILE
     if not path.exists():
-        return None
-    checkpoint = read_checkpoint(path)
-    former = checkpoint[ABOUT]
+        return
+    former = read_checkpoint(path)[ABOUT]
     check_same_options(type(config).from_dict(former["config"]), config, folder)
     if former["data"] != about["data"]:
-        raise changed_data(source, folder, about["data"], former["data"])
-    check_same_model(init_from, former.get("init_from"), folder)
+        raise changed_data(data, folder, about["data"], former["data"])
+    check_same_model(init_from, about["init_from"], former.get("init_from"), folder)
     for package, was in former["versions"].items():
         if was != (now := about["versions"][package]):
             say(console, f"begun with {package} {was}, going on with {now}: digits may differ")
-    return checkpoint
 
 
-def changed_data(source: Path, folder: Path, now: str, former: str) -> InputError:
+def changed_data(what: str, folder: Path, now: str, former: str) -> InputError:
     """Return what to tell of data that are no longer what a run has read.
 
     Args:
-        source: The table that the run learns from, or the folder of molecules.
+        what: What has changed, in words.
         folder: The folder of the run.
         now: SHA-256 of what is there.
         former: SHA-256 of what was.
     """
     return InputError(
-        f"{source}: has changed since the run in {folder} began "
+        f"{what} changed since the run in {folder} began "
         f"(SHA-256 {now[:12]}..., was {former[:12]}...); expected the same"
     )

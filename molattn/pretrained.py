@@ -206,18 +206,18 @@ def pretrained_molecules(config: TrainConfig) -> TrainingMolecules | None:
     return TrainingMolecules.load(path) if path.is_file() else None
 
 
-def check_same_model(name: str, former: str | None, folder: Path) -> None:
+def check_same_model(name: str, now: str | None, former: str | None, folder: Path) -> None:
     """Refuse to go on where the model that a run began with is another one now.
 
     Args:
         name: The model.
-        former: What :func:`pretrained_digest` gave when it began.
+        now: What :func:`pretrained_digest` gives.
+        former: What it gave when the run began.
         folder: The run's folder.
 
     Raises:
-        InputError: If it gives something else.
+        InputError: If they differ.
     """
-    now = pretrained_digest(name)
     if now != former:
         raise InputError(
             f"--init-from: the model {name} has changed since the run in {folder} began "

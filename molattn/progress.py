@@ -3,6 +3,8 @@
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from molattn.say import say
+
 __all__ = ["RowProgress", "TrainingProgress"]
 
 _LINES_WITHOUT_TERMINAL = 10
@@ -47,7 +49,7 @@ class TrainingProgress:
         if self._console.is_terminal:
             self._bar.update(self._task, description=sentence)
         elif epoch % max(1, self._epochs // _LINES_WITHOUT_TERMINAL) == 0:
-            self._console.print(sentence, highlight=False, markup=False)
+            say(self._console, sentence)
 
     def stop(self) -> None:
         """Take the bar away."""

@@ -32,6 +32,7 @@ from molattn.plots import (
 from molattn.pretrained import pretrained_digest
 from molattn.reproducible import threads
 from molattn.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
+from molattn.say import say
 from molattn.table import free_name, no_formula, write_table
 from molattn.task import Task
 from molattn.training import TrainingRun
@@ -166,8 +167,7 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
     yield "baseline", lambda: constant_prediction(tasks, targets, len(test))
     rows = [*train, *test]
     if len(rows) > _MOST_FOREST_ROWS:
-        if console is not None:
-            console.print(f"no random forest beside it: more than {_MOST_FOREST_ROWS:,} rows")
+        say(console, f"no random forest beside it: more than {_MOST_FOREST_ROWS:,} rows")
         return
 
     def forest() -> NDArray[np.float64]:
@@ -182,8 +182,7 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
             run.config.optimisation.seed,
         )
 
-    if console is not None:
-        console.print("random forest for comparison (not with --no-baselines) ...")
+    say(console, "random forest for comparison (not with --no-baselines) ...")
     yield "random_forest", forest
 
 

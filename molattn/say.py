@@ -9,6 +9,9 @@ __all__ = ["say"]
 
 
 def say(console: "Console | None", line: str) -> None:
-    """Print a line as it is, whatever it holds and however long; without a console, do not."""
+    """Print a line as it is, however long; without a console, do not.
+
+    Brackets and colons of SMILES are no markup and no pictures: ``c1:o:c:c:c1`` stays.
+    """
     if console is not None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -166,7 +166,7 @@ def train_model(
     places = [None] if folder is None else member_folders(folder, len(members))
     for place in places:
         if place is not None:
-            check_same_run(place, config, name, about, table.path, console)
+            check_same_run(place, config, name, about, f"{table.path}: the file has", console)
     models, histories = [], []
     for number, (member, place) in enumerate(zip_longest(members, places), start=1):
         if len(members) > 1:

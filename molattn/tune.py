@@ -101,11 +101,11 @@ def tune(
     with _opened(folder / STUDY_FILE) as study:
         former = study.user_attrs.get(_DATA, table.digest)
         if former != table.digest:
-            raise changed_data(table.path, folder, table.digest, former)
+            raise changed_data(f"{table.path}: the file has", folder, table.digest, former)
         wanted = tuning.trials or study.user_attrs.get(_WANTED, _TRIALS)
         name = config.fine_tuning.init_from
         beginning = pretrained_digest(name)
-        check_same_model(name, study.user_attrs.get(_BEGINNING, beginning), folder)
+        check_same_model(name, beginning, study.user_attrs.get(_BEGINNING, beginning), folder)
         study.set_user_attr(_DATA, table.digest)
         study.set_user_attr(_BEGINNING, beginning)
         study.set_user_attr(_WANTED, wanted)

@@ -56,7 +56,10 @@ def fragments(mol: Chem.Mol, draw: random.Random) -> Iterator[str]:
 
 
 def fragments_of_many(chunk: tuple[int, list[str], int, int]) -> tuple[list[str], int, int]:
-    """Return the fragments of a chunk of SMILES, how many these are, and how many no molecules."""
+    """Return the fragments of a chunk of SMILES, the number of these, and of those refused.
+
+    Refused is what is no molecule, or has more than 100 atoms.
+    """
     number, texts, rounds, seed = chunk
     draw = random.Random(f"{seed} {number}")
     found: dict[str, None] = {}
@@ -73,7 +76,7 @@ def fragments_of_many(chunk: tuple[int, list[str], int, int]) -> tuple[list[str]
 
 
 def smiles(files: Iterable[str], column: str) -> Iterator[str]:
-    """Yield the SMILES of tables; a row with a fault has the text of no molecule."""
+    """Yield the SMILES of tables; a row with a fault has none, which is refused."""
     for table in map(open_table, files):
         place = smiles_column(table, column)
         yield from (row.cells[place] if row.fault is None else "" for row in table)

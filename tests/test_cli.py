@@ -340,7 +340,7 @@ def test_a_changed_table_is_refused_by_name(small_table, capsys, monkeypatch):
     Path("t.csv").write_bytes(small_table.read_bytes() + b"x,CC,1,train\n")
     capsys.readouterr()
     line = refused(capsys, 2, ["train", "--resume", "runs/t"])
-    assert "t.csv: has changed" in line
+    assert "t.csv: the file has changed" in line
     Path("t.csv").write_bytes(small_table.read_bytes())
     assert main(["train", "--resume", "runs/t"]) == 0
     assert "there is no unfinished run" in refused(capsys, 2, ["train", "--resume", "runs/u"])

@@ -95,7 +95,7 @@ def test_changed_options_are_refused_by_name(tmp_path):
     data = DataConfig(target_columns=("y",))
     one = TrainConfig("a.csv", data, ArchitectureConfig(width=8), OptimisationConfig())
     two = replace(one, file="b.csv", optimisation=OptimisationConfig(batch_size=7))
-    with pytest.raises(InputError, match=f"--batch-size: got 7, but the run in {tmp_path} has 32"):
+    with pytest.raises(InputError, match=f"--batch-size: got 7, but what is in {tmp_path} has 32"):
         check_same_options(one, two, tmp_path)
     check_same_options(one, replace(one, file="b.csv"), tmp_path)
 

@@ -214,13 +214,15 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_pa
         cross_validate(own, tmp_path)
     assert read == [str(table)]
     table.write_text(table.read_text().replace("12.5", "12.25"))
-    with pytest.raises(InputError, match=r"own\.csv: has changed since the run in .*fold_1"):
+    with pytest.raises(
+        InputError, match=r"own\.csv: the file has changed since the run in .*fold_1"
+    ):
         cross_validate(own, tmp_path)
 
 
 def test_finished_rounds_are_of_the_same_options(config, folder):
     other = replace(config, optimisation=replace(QUICK, epochs=2))
-    with pytest.raises(InputError, match=r"--epochs: got 2, but the run in .*fold_1 has 1"):
+    with pytest.raises(InputError, match=r"--epochs: got 2, but what is in .*fold_1 has 1"):
         cross_validate(other, folder)
 
 

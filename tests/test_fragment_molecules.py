@@ -82,6 +82,10 @@ def test_wrong_input_is_one_line_and_leaves_what_was_there(script, tmp_path):
         SystemExit, match=r"error: .*nothing.smi: no fragment of 2 texts \(1 refused\)"
     ):
         script.main([str(nothing), "--output", str(output)])
+    faulty = tmp_path / "faulty.csv"
+    faulty.write_text("smiles,y\nCCOC,1,2,3\nC,1\n")
+    with pytest.raises(SystemExit, match=r"no fragment of 2 texts \(1 refused\)"):
+        script.main([str(faulty), "--output", str(output)])
     with pytest.raises(SystemExit):
         script.main([str(nothing), "--output", str(output), "--rounds", "0"])
     assert output.read_text() == "former"

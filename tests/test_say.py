@@ -7,8 +7,8 @@ from molattn.say import say
 
 def test_a_line_is_printed_as_it_is():
     shown = io.StringIO()
-    line = "[bold]C[C@H](N)C(=O)O[/bold] " * 5
-    say(Console(file=shown, width=20), line)
+    line = "[bold]C[C@H](N)C(=O)O[/bold] c1:o:c:c:c1 3.5 " * 5
+    say(Console(file=shown, width=20, force_terminal=True), line)
     assert shown.getvalue() == f"{line}\n"
 
 

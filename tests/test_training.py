@@ -112,7 +112,7 @@ def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_
         assert "going on after epoch" in shown.getvalue()
     assert len((folder / "member_3" / "history.csv").read_text().splitlines()) == 3
     other = replace(config, optimisation=replace(config.optimisation, ensemble=2))
-    with pytest.raises(InputError, match=r"--ensemble: got 2, but the run in .* has 3"):
+    with pytest.raises(InputError, match=r"--ensemble: got 2, but what is in .* has 3"):
         train(other, folder=folder)
 
 
@@ -164,7 +164,7 @@ def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatc
     table = Path(config.file)
     moved = tmp_path / "moved.csv"
     moved.write_bytes(table.read_bytes() + b",C,1.0,train\n")
-    with pytest.raises(InputError, match=r"moved\.csv: has changed"):
+    with pytest.raises(InputError, match=r"moved\.csv: the file has changed"):
         train(replace(config, file=str(moved)), folder=folder)
     assert (folder / CHECKPOINT_FILE).read_bytes() == before
     moved.write_bytes(table.read_bytes())

@@ -71,7 +71,7 @@ def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> No
         for name, value in now[section].items():
             if value != was[section][name]:
                 raise InputError(
-                    f"{option(name)}: got {quoted(value)}, but the run in {folder} has "
+                    f"{option(name)}: got {quoted(value)}, but what is in {folder} has "
                     f"{quoted(was[section][name])}; expected the same, or a new run"
                 )
 

@@ -27,6 +27,7 @@ from molattn.objective import Objective
 from molattn.optimise import Beginning, Epoch, History
 from molattn.progress import TrainingProgress
 from molattn.reproducible import seeded, threads
+from molattn.say import say
 
 __all__ = ["ABOUT", "epochs_done", "fit"]
 
@@ -104,21 +105,20 @@ def fit(
                 module.steps_done = trainer.global_step
         finally:
             module.set_waiting(False)
-    if console is not None:
-        _tell_early_end(module, console)
+    _tell_early_end(module, console)
     objective.learned.load_state_dict(kept.state)
     objective.cpu().eval()
     return History(module.epochs, kept.epoch, module.seconds, module.steps_done)
 
 
-def _tell_early_end(module: Training, console: Console) -> None:
+def _tell_early_end(module: Training, console: Console | None) -> None:
     config, count = module.config, len(module.epochs)
     if count < config.epochs:
         is_late = is_over(config, module.seconds)
         cause = "time is over" if is_late else f"no progress for {config.patience} epochs"
-        console.print(f"ended after epoch {count} of {config.epochs}: {cause}")
+        say(console, f"ended after epoch {count} of {config.epochs}: {cause}")
     if module.steps_done <= module.wait > 0:
-        console.print("ended before what was pretrained could learn: --head-steps 0 does not wait")
+        say(console, "ended before what was pretrained could learn: --head-steps 0 does not wait")
 
 
 def _load_if_finished(checkpoint: dict[str, Any], module: Training, kept: Kept) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.config import ArchitectureConfig, FineTuningConfig, PretrainConfig
 from molattn.errors import InputError
 from molattn.fit import epochs_done, fit
@@ -114,10 +115,9 @@ def pretrain(
         raise InputError("got molecules that do not differ in any descriptor, expected various")
     source = Source(store, scaling, options)
     about = about_run(config, init_from, read["sha256"])
-    checkpoint = check_same_run(folder, config, loop.init_from, about, place, console)
-    if checkpoint is not None:
-        done, step = epochs_done(checkpoint), checkpoint["global_step"]
-        say(console, f"going on after epoch {done}, step {step}")
+    check_same_run(folder, config, loop.init_from, about, f"{place}: the molecules have", console)
+    if (folder / CHECKPOINT_FILE).exists():
+        say(console, _told(read_checkpoint(folder / CHECKPOINT_FILE)))
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
         model = _new_model(config, scaling.names)
@@ -177,6 +177,10 @@ def _new_model(config: PretrainConfig, descriptors: Sequence[str]) -> MolAttn:
         return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network))
     except ValueError as error:  # the layers' own complaint about an option
         raise InputError(f"the network cannot be built so: {error}") from error
+
+
+def _told(checkpoint: Mapping[str, Any]) -> str:
+    return f"going on after epoch {epochs_done(checkpoint)}, step {checkpoint['global_step']}"
 
 
 def _former(name: str) -> Pretrained | None:

@@ -48,8 +48,10 @@ def interrupted(config, folder, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             pretrain(config, folder, None)
         assert (folder / "checkpoint.safetensors").exists()
-        run = pretrain(config, folder, None)
+        shown = io.StringIO()
+        run = pretrain(config, folder, Console(file=shown, width=500))
     assert given[6] == (0, 2)
+    assert "going on after epoch 0, step 2\n" in shown.getvalue()
     return run
 
 
@@ -63,14 +65,14 @@ def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_pa
     other = tmp_path / "other.smi"
     other.write_text("\n".join("C" * n for n in range(1, 40)))
     shutil.rmtree(tmp_path / "parted" / "molecules")
-    with pytest.raises(InputError, match="parted/molecules: has changed since"):
+    with pytest.raises(InputError, match="parted/molecules: the molecules have changed since"):
         pretrain(replace(config, files=(str(other),)), tmp_path / "parted", None)
 
 
 @pytest.mark.parametrize(
     "section,options,said",
     [
-        ("optimisation", {"seed": 1}, "--seed: got 1, but the run in .* has 0"),
+        ("optimisation", {"seed": 1}, "--seed: got 1, but what is in .* has 0"),
         ("optimisation", {"learning_rate": 0.1}, "--learning-rate: got 0.1"),
         ("molecules", {"held_out": 5}, "--held-out: got 5"),
         ("molecules", {"masked_atoms": 0.5}, "--masked-atoms: got 0.5"),
