@@ -97,15 +97,19 @@ def group_split(
         limit = min(held_out) / 2 if held_out else math.inf
         # The sort is stable: within each half the random order stays.
         dealt.sort(key=lambda group: len(group) <= limit)
-    sets: tuple[list[int], list[int], list[int]] = ([], [], [])
+    sets: tuple[list[Sequence[int]], ...] = ([], [], [])
+    sizes_dealt = [0, 0, 0]
     for group in dealt:
-        for place in (0, 1, 2):
-            if len(sets[place]) + len(group) <= wanted[place]:
-                sets[place].extend(group)
-                break
-        else:
-            sets[0].extend(group)
-    return _split(sets, wanted)
+        fitting = (n for n in (0, 1, 2) if sizes_dealt[n] + len(group) <= wanted[n])
+        place = next(fitting, 0)
+        sets[place].append(group)
+        sizes_dealt[place] += len(group)
+    for place in (1, 2):  # where all groups are large, the smallest may still fit
+        if wanted[place] and not sets[place] and len(sets[0]) > 1:
+            smallest = min(range(len(sets[0])), key=lambda n: len(sets[0][n]))
+            if len(sets[0][smallest]) <= wanted[place]:
+                sets[place].append(sets[0].pop(smallest))
+    return _split([[row for group in part for row in group] for part in sets], wanted)
 
 
 def fold_split(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
@@ -139,6 +139,9 @@ groupings = st.lists(st.integers(1, 4), min_size=8, max_size=30).map(
 
 
 @given(groups=groupings, folds=st.integers(2, 5), seed=st.integers(0, 2**32 - 1))
+@example(
+    groups=[[0], [1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13, 14, 15]], folds=2, seed=1
+)
 def test_folds_test_every_row_once_whole_groups_and_evenly(
     groups: list[list[int]], folds: int, seed: int
 ) -> None:
@@ -154,6 +157,16 @@ def test_folds_test_every_row_once_whole_groups_and_evenly(
     for split in splits:
         np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(len(of_row)))
         assert keys_on_two_sides(split, [str(of_row[row]) for row in range(len(of_row))]) == set()
+
+
+def test_where_all_groups_are_large_the_smallest_that_fits_is_held_out() -> None:
+    groups = [[0, 1], [2, 3], [4, 5, 6, 7]]
+    for seed in range(20):
+        split = group_split(groups, sizes=(0.6, 0.4, 0.0), seed=seed, balanced=True)
+        assert split.val.tolist() in ([0, 1], [2, 3])
+        np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(8))
+    with pytest.raises(InputError, match="no group of molecules is small enough for val"):
+        group_split(groups, sizes=(0.9, 0.1, 0.0), seed=2, balanced=True)
 
 
 @pytest.mark.parametrize("folds, fold", [(1, 1), (0, 1), (4, 1), (3, 0), (3, 4)])
