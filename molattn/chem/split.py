@@ -76,7 +76,8 @@ def group_split(
         groups: Rows that stay together; all rows, each once.
         sizes: Fractions of train, validation and test; they sum to 1.
         seed: Seed of the random order. The same seed gives the same split.
-        balanced: Whether groups larger than half of the validation or the test set go to train.
+        balanced: Whether groups larger than half of the validation or the test set go to train; a
+            set that this leaves empty has the smallest, if it fits.
 
     Raises:
         InputError: The sizes or the seed are not valid, or a set would be empty.
