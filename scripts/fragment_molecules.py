@@ -132,6 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         unfinished.replace(given.output)
     except InputError as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        sys.exit(f"error: {given.output}: cannot be written: {error.strerror or error}")
     finally:
         unfinished.unlink(missing_ok=True)
     print(f"{found} fragments of {count} texts ({refused} refused); written to {given.output}")

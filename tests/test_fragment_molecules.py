@@ -82,6 +82,9 @@ def test_wrong_input_is_one_line_and_leaves_what_was_there(script, tmp_path):
         SystemExit, match=r"error: .*nothing.smi: no fragment of 2 texts \(1 refused\)"
     ):
         script.main([str(nothing), "--output", str(output)])
+    nowhere = tmp_path / "nowhere" / "out.smi.gz"
+    with pytest.raises(SystemExit, match=rf"error: {nowhere}: cannot be written: No such file"):
+        script.main([str(nothing), "--output", str(nowhere)])
     faulty = tmp_path / "faulty.csv"
     faulty.write_text("smiles,y\nCCOC,1,2,3\nC,1\n")
     with pytest.raises(SystemExit, match=r"no fragment of 2 texts \(1 refused\)"):
