@@ -12,6 +12,7 @@ from molattn.chem.groups import same_scaffold as same_scaffold
 from molattn.chem.packing import PackedMolecules as PackedMolecules
 from molattn.chem.parse import parse_smiles as parse_smiles
 from molattn.chem.split import Split as Split
+from molattn.chem.split import fold_rows as fold_rows
 from molattn.chem.split import fold_split as fold_split
 from molattn.chem.split import group_split as group_split
 from molattn.chem.split import order_split as order_split

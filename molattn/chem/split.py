@@ -14,6 +14,7 @@ from molattn.errors import InputError
 
 __all__ = [
     "Split",
+    "fold_rows",
     "fold_split",
     "group_split",
     "order_split",
@@ -113,6 +114,23 @@ def group_split(
     return _split([[row for group in part for row in group] for part in sets], wanted)
 
 
+def fold_rows(groups: Sequence[Sequence[int]], *, folds: int, seed: int) -> list[NDArray[np.int64]]:
+    """Share out rows into folds of similar size.
+
+    Args:
+        groups: Rows that stay together; all rows, each once.
+        folds: How many, at least 2.
+        seed: Seed of the random order. The same seed gives the same folds.
+
+    Returns:
+        The rows of each, sorted.
+
+    Raises:
+        InputError: The numbers are not valid.
+    """
+    return [_rows(part) for part in _folds(groups, folds, seed)]
+
+
 def fold_split(
     groups: Sequence[Sequence[int]],
     *,
@@ -123,7 +141,7 @@ def fold_split(
 ) -> Split:
     """Split for one round of a cross-validation.
 
-    The test sets of all rounds of a seed are together all rows, each once, and of similar size.
+    The test sets of all rounds of a seed are the folds of :func:`fold_rows`.
 
     Args:
         groups: Rows that stay together; all rows, each once.
@@ -135,13 +153,22 @@ def fold_split(
     Raises:
         InputError: The numbers are not valid, or a set would be empty.
     """
+    parts = _folds(groups, folds, seed)
+    if not 1 <= fold <= folds:
+        raise InputError(f"fold: got {fold}, expected 1 to {folds}")
+    others = [group for place, part in enumerate(parts, start=1) if place != fold for group in part]
+    rest, rows = sum(map(len, others)), sum(map(len, groups))
+    share = min(1.0, validation_size * rows / rest)
+    inner = group_split(others, sizes=(1.0 - share, share, 0.0), seed=seed + fold, balanced=True)
+    return Split(inner.train, inner.val, _rows(parts[fold - 1]))
+
+
+def _folds(groups: Sequence[Sequence[int]], folds: int, seed: int) -> list[list[Sequence[int]]]:
     if not 2 <= folds <= len(groups):
         raise InputError(
             f"folds: got {folds}, expected 2 to {len(groups)}, the number of groups of rows that "
             "stay together"
         )
-    if not 1 <= fold <= folds:
-        raise InputError(f"fold: got {fold}, expected 1 to {folds}")
     parts: list[list[Sequence[int]]] = [[] for _ in range(folds)]
     sizes = [0] * folds
     # Large groups first, so that the small ones even out; the sort keeps the random order.
@@ -149,12 +176,11 @@ def fold_split(
         smallest = sizes.index(min(sizes))
         parts[smallest].append(group)
         sizes[smallest] += len(group)
-    others = [group for place, part in enumerate(parts, start=1) if place != fold for group in part]
-    rest, rows = sum(map(len, others)), sum(sizes)
-    share = min(1.0, validation_size * rows / rest)
-    inner = group_split(others, sizes=(1.0 - share, share, 0.0), seed=seed + fold, balanced=True)
-    test = np.array(sorted(row for group in parts[fold - 1] for row in group), dtype=np.int64)
-    return Split(inner.train, inner.val, test)
+    return parts
+
+
+def _rows(groups: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    return np.array(sorted(row for group in groups for row in group), dtype=np.int64)
 
 
 def _shuffled(groups: Sequence[Sequence[int]], seed: int) -> list[Sequence[int]]:
