@@ -341,6 +341,9 @@ def test_a_changed_table_is_refused_by_name(small_table, capsys, monkeypatch):
     capsys.readouterr()
     line = refused(capsys, 2, ["train", "--resume", "runs/t"])
     assert "t.csv: the file has changed" in line
+    Path("other.csv").write_bytes(small_table.read_bytes() + b"x,CC,1,train\n")
+    line = refused(capsys, 2, ["train", "other.csv", "--resume", "runs/t"])
+    assert "other.csv: the file has changed" in line
     Path("t.csv").write_bytes(small_table.read_bytes())
     assert main(["train", "--resume", "runs/t"]) == 0
     assert "there is no unfinished run" in refused(capsys, 2, ["train", "--resume", "runs/u"])

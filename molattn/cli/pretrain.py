@@ -92,7 +92,8 @@ def pretrain(
         resumable(name, "pretrain"),
         run_folder(name, resume=resume is not None, overwrite=overwrite) as folder,
     ):
-        write_config_file(folder / CONFIG_FILE, config)
+        if resume is None:
+            write_config_file(folder / CONFIG_FILE, config)
         run = run_pretraining(config, folder, console)
         write_pretraining(run, folder)
     say(console, _told(run.scores))

@@ -89,7 +89,8 @@ def train(
         resumable(output, "train"),
         run_folder(output, resume=resume is not None, overwrite=overwrite) as folder,
     ):
-        write_config_file(folder / CONFIG_FILE, config)
+        if resume is None:
+            write_config_file(folder / CONFIG_FILE, config)
         if config.data.folds is not None and config.data.fold is None:
             _cross_validate(config, folder, console)
         else:
