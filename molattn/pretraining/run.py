@@ -1,13 +1,15 @@
 """A pretraining, from tables of molecules to a model."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
@@ -23,6 +25,7 @@ from molattn.pretraining.objective import PretrainingObjective, code_entropies
 from molattn.pretraining.prepare import prepare_molecules, refusals
 from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sample
 from molattn.pretraining.scores import pretraining_scores
+from molattn.pretraining.store import MoleculeStore
 from molattn.reproducible import seeded, threads
 from molattn.say import say
 from molattn.task import Task
@@ -86,12 +89,61 @@ def pretrain(
     """
     start = time.perf_counter()
     config = with_former_network(config)
-    options, loop = config.molecules, config.optimisation
+    loop = config.optimisation
     # A fault of the options or of the model shows before molecules are prepared.
     _new_model(config, ["any"])
     former, init_from = _former(loop.init_from), pretrained_digest(loop.init_from)
-    place = Path(options.molecules_folder or folder / MOLECULES_FOLDER)
-    store = prepare_molecules(config.files, options, place, console)
+    place = Path(config.molecules.molecules_folder or folder / MOLECULES_FOLDER)
+    store = _prepared(config, place, console)
+    order = np.random.default_rng(loop.seed).permutation(len(store))
+    count = max(1, min(config.molecules.held_out, len(store) // 10))
+    held_out, rows = np.sort(order[:count]), np.sort(order[count:])
+    scaling = descriptor_scaling(store, sample(rows))
+    if not scaling.names:
+        raise InputError("got molecules that do not differ in any descriptor, expected various")
+    source = Source(store, scaling, config.molecules)
+    about = about_run(config, init_from, store.about["sha256"])
+    check_same_run(folder, config, loop.init_from, about, f"{place}: the molecules have", console)
+    if (folder / CHECKPOINT_FILE).exists():
+        say(console, _told(read_checkpoint(folder / CHECKPOINT_FILE)))
+    preparing = time.perf_counter() - start
+    with seeded(loop.seed), threads(loop.threads):
+        model = _new_model(config, scaling.names)
+        if former is not None:  # but for its head, which goes with the scaling of its descriptors
+            _, told = former.begin(model, 0, with_head=False)
+            say(console, told)
+        model.set_target_scaling(scaling.mean, scaling.scale)
+        batches = partial(HiddenBatches, model, source, mask_seed=loop.seed)
+        objective = _objective(model, source, rows, batches)
+        history = fit(
+            objective,
+            batches(rows, loop.batch_size, order_seed=loop.seed),
+            batches(held_out, loop.batch_size),
+            loop,
+            console,
+            folder=folder,
+            about=about,
+        )
+        whole, masked = (batches(held_out, loop.batch_size, masked=part) for part in (0.0, 1.0))
+        scores = pretraining_scores(objective, whole, masked)
+    return PretrainingRun(
+        config,
+        model,
+        history,
+        scores,
+        store.about,
+        len(rows),
+        len(held_out),
+        store.num_bytes,
+        preparing + history.seconds,
+        about["versions"],
+        init_from,
+    )
+
+
+def _prepared(config: PretrainConfig, place: Path, console: Console | None) -> MoleculeStore:
+    """Return the molecules, and say how many there are and what was left out."""
+    store = prepare_molecules(config.files, config.molecules, place, console)
     read = store.about
     say(
         console,
@@ -107,68 +159,19 @@ def pretrain(
         )
     if len(store) < _FEWEST:
         raise InputError(f"got {len(store)} molecules, expected at least {_FEWEST}")
-    order = np.random.default_rng(loop.seed).permutation(len(store))
-    count = max(1, min(options.held_out, len(store) // 10))
-    held_out, rows = np.sort(order[:count]), np.sort(order[count:])
-    scaling = descriptor_scaling(store, sample(rows))
-    if not scaling.names:
-        raise InputError("got molecules that do not differ in any descriptor, expected various")
-    source = Source(store, scaling, options)
-    about = about_run(config, init_from, read["sha256"])
-    check_same_run(folder, config, loop.init_from, about, f"{place}: the molecules have", console)
-    if (folder / CHECKPOINT_FILE).exists():
-        say(console, _told(read_checkpoint(folder / CHECKPOINT_FILE)))
-    preparing = time.perf_counter() - start
-    with seeded(loop.seed), threads(loop.threads):
-        model = _new_model(config, scaling.names)
-        if former is not None:  # but for its head, which goes with the scaling of its descriptors
-            _, told = former.begin(model, 0, with_head=False)
-            say(console, told)
-        model.set_target_scaling(scaling.mean, scaling.scale)
-        whole, masked = (
-            HiddenBatches(
-                model, source, held_out, loop.batch_size, mask_seed=loop.seed, masked=part
-            )
-            for part in (0.0, 1.0)
-        )
-        some = rows[:: -(-len(rows) // _MASKED_FOR_ENTROPY)]
-        hidden = HiddenBatches(
-            model, source, some, len(some), mask_seed=loop.seed, masked=1.0
-        ).batch(np.arange(len(some)), (0, 0))
-        entropies = code_entropies(hidden, model.config.featurizer.atom_sizes)
-        means, variances = count_scaling(store, sample(rows))
-        scales = {"descriptors": 1.0, **variances, **entropies}
-        objective = PretrainingObjective(model, scales, torch.from_numpy(means))
-        history = fit(
-            objective,
-            HiddenBatches(
-                model,
-                source,
-                rows,
-                loop.batch_size,
-                mask_seed=loop.seed,
-                order_seed=loop.seed,
-            ),
-            HiddenBatches(model, source, held_out, loop.batch_size, mask_seed=loop.seed),
-            loop,
-            console,
-            folder=folder,
-            about=about,
-        )
-        scores = pretraining_scores(objective, whole, masked)
-    return PretrainingRun(
-        config,
-        model,
-        history,
-        scores,
-        store.about,
-        len(rows),
-        len(held_out),
-        store.num_bytes,
-        preparing + history.seconds,
-        about["versions"],
-        init_from,
-    )
+    return store
+
+
+def _objective(
+    model: MolAttn, source: Source, rows: NDArray[np.int64], batches: Callable[..., HiddenBatches]
+) -> PretrainingObjective:
+    """Return the losses, each as part of what the least that is known of some rows gives."""
+    some = rows[:: -(-len(rows) // _MASKED_FOR_ENTROPY)]
+    hidden = batches(some, len(some), masked=1.0).batch(np.arange(len(some)), (0, 0))
+    entropies = code_entropies(hidden, model.config.featurizer.atom_sizes)
+    means, variances = count_scaling(source.store, sample(rows))
+    scales = {"descriptors": 1.0, **variances, **entropies}
+    return PretrainingObjective(model, scales, torch.from_numpy(means))
 
 
 def _new_model(config: PretrainConfig, descriptors: Sequence[str]) -> MolAttn:
