@@ -1,6 +1,7 @@
 """Options of a training run in a YAML file, and a run's options back into one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,7 +12,7 @@ import yaml
 from molattn.config import RunConfig, TrainConfig, check_same_options
 from molattn.errors import InputError, quoted
 
-__all__ = ["check_unchanged", "read_config_file", "write_config_file"]
+__all__ = ["check_unchanged", "read_config_file", "write_config_file", "writing_config"]
 
 
 def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> dict[str, Any]:
@@ -63,6 +64,24 @@ def write_config_file(path: Path, config: RunConfig) -> None:
     part = path.with_name(path.name + ".part")  # so that a killed process leaves no half a file
     part.write_text(text, encoding="utf-8", errors="surrogateescape")
     part.replace(path)
+
+
+@contextmanager
+def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
+    """Write the options of a run that begins or goes on; one that is refused leaves the former.
+
+    Args:
+        path: The file.
+        config: The options.
+    """
+    former = path.read_bytes() if path.exists() else None
+    write_config_file(path, config)
+    try:
+        yield
+    except InputError:
+        if former is not None:
+            path.write_bytes(former)
+        raise
 
 
 def check_unchanged(path: Path, config: RunConfig) -> None:

@@ -1,50 +1,63 @@
-r"""Make splits for choosing: cross-validation within the rows that are not for the test.
+r"""Make splits for choosing: cross-validation within the rows that are for no test.
 
-A validation part of fifty rows tells little of a candidate. Each split of a data set, given or made
-by seed, becomes so many as there are folds: its training and validation rows are shared out, in
-whole molecules or scaffolds, each fold is once for validation and the others for training, and the
-test rows stay where they are. ``benchmark_accuracy.py --part validation`` then scores the folds and
-leaves the test rows out::
+A validation part of fifty rows tells little of a candidate, and may be for the test under another
+seed. Here the rows that any split, given or made by seed, has for the test are set aside for all.
+The others are shared out into folds of whole molecules, or of whole scaffolds, and each fold is
+once for validation while the others train; then all over again in another order. As in a balanced
+split, a scaffold larger than half of a fold is always for training.
+``benchmark_accuracy.py --part validation`` scores the folds and leaves the test rows out::
 
-    python scripts/fold_splits.py --data freesolv --output folds/freesolv.json
-    python scripts/benchmark_accuracy.py --data freesolv --splits-file folds/freesolv.json \
-        --seeds $(seq 0 14) --part validation --models candidates.yaml
-
-Fold F of the split of seed S, both counted from 0, is that of seed S times the number of folds + F.
+    python scripts/fold_splits.py --data esol --output runs/folds/esol.json
+    python scripts/benchmark_accuracy.py --models candidates.yaml --part validation \
+        --data esol --splits-file runs/folds/esol.json --seeds $(seq 0 14) \
+        --results runs/folds.csv
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 
-from accuracy.cases import SPLITS, Dataset, Split, load_dataset
+from accuracy.cases import GROUPS, SPLITS, Dataset, Split, load_dataset
 
-from molattn.chem.groups import same_molecule, same_scaffold
 from molattn.chem.split import fold_rows
 from molattn.errors import InputError
 
-_GROUPS = {"random": same_molecule, "scaffold": same_scaffold}
+
+def rows_for_tests(data: Dataset, methods: Iterable[str], seeds: Iterable[int]) -> set[int]:
+    """Return the rows that are for the test in a split of any of the methods and seeds."""
+    return {row for case in product(methods, seeds) for row in data.split(*case)["test"]}
 
 
-def folds_of(data: Dataset, method: str, seed: int, folds: int) -> list[Split]:
-    """Return a split for each fold of the training and validation rows of a split.
+def fold_splits(
+    data: Dataset, method: str, test: set[int], folds: int, repeats: int
+) -> list[Split]:
+    """Return a split for each fold of each repetition, all with the same rows for the test.
 
     Raises:
-        InputError: The data have no such split, or too few groups of rows for the folds.
+        InputError: There are too few groups of rows for the folds.
     """
-    given = data.split(method, seed)
-    rows = sorted(given["train"] + given["val"])
-    groups = _GROUPS[method]([data.smiles[row] for row in rows])
-    parts = [[rows[place] for place in fold] for fold in fold_rows(groups, folds=folds, seed=seed)]
+    rows = [row for row in data.usable if row not in test]
+    groups = GROUPS[method]([data.smiles[row] for row in rows])
+    most = max(1, len(rows) / folds / 2)
+    dealt = [[rows[place] for place in group] for group in groups if len(group) <= most]
+    try:
+        parts = [
+            set(part.tolist())
+            for seed in range(repeats)
+            for part in fold_rows(dealt, folds=folds, seed=seed)
+        ]
+    except InputError as error:
+        raise InputError(f"{data.name}, {method}: {error}") from error
     return [
         {
-            "train": sorted(set(rows).difference(part)),
-            "val": part,
-            "test": given["test"],
+            "train": [row for row in rows if row not in fold],
+            "val": sorted(fold),
+            "test": sorted(test),
         }
-        for part in parts
+        for fold in parts
     ]
 
 
@@ -61,29 +74,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--smiles-column", default="smiles", metavar="NAME")
     parser.add_argument("--target-column", metavar="NAME", help="needed where there are several")
     parser.add_argument("--splits-file", type=Path, metavar="JSON", help="splits to start from")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N")
-    parser.add_argument("--folds", type=int, default=5, metavar="N", help="(default: %(default)s)")
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        type=int,
+        default=[0, 1, 2],
+        metavar="N",
+        help="of splits whose test rows are set aside (default: 0 1 2)",
+    )
+    parser.add_argument("--folds", type=int, default=5, metavar="N", help="(default: 5)")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="(default: 3)")
     parser.add_argument("--output", type=Path, required=True, metavar="JSON")
     options = parser.parse_args(arguments)
     try:
-        data = load_dataset(
-            options.data, options.smiles_column, options.target_column, options.splits_file
-        )
+        if options.repeats < 1:
+            raise InputError(f"--repeats: got {options.repeats}, expected at least 1")
+        columns = options.smiles_column, options.target_column, options.splits_file
+        data = load_dataset(options.data, *columns)
+        methods = [method for method in SPLITS if data.splits is None or method in data.splits]
+        test = rows_for_tests(data, methods, options.seeds)
         splits = {
-            method: [
-                split
-                for seed in options.seeds
-                for split in folds_of(data, method, seed, options.folds)
-            ]
-            for method in SPLITS
+            method: fold_splits(data, method, test, options.folds, options.repeats)
+            for method in methods
         }
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(splits) + "\n", encoding="utf-8")
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    count = len(options.seeds) * options.folds
-    print(f"{count} splits of each kind, seeds 0 to {count - 1}, in {options.output}")
+    print(f"{len(test)} rows are for a test, {len(data.usable) - len(test)} for choosing")
+    for method, made in splits.items():
+        sizes = sorted(len(split["val"]) for split in made)
+        print(
+            f"{method}: seeds 0 to {len(made) - 1}, each with {sizes[0]} to {sizes[-1]} rows to "
+            "validate and the rest to train"
+        )
     return 0
 
 

@@ -345,7 +345,13 @@ def test_a_changed_table_is_refused_by_name(small_table, capsys, monkeypatch):
     line = refused(capsys, 2, ["train", "other.csv", "--resume", "runs/t"])
     assert "other.csv: the file has changed" in line
     Path("t.csv").write_bytes(small_table.read_bytes())
-    assert main(["train", "--resume", "runs/t"]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("molattn.report.score_run", interrupt)
+        assert main(["train", "--resume", "runs/t"]) == 130
+    capsys.readouterr()
+    Path("t.csv").rename("moved.csv")
+    assert main(["train", "moved.csv", "--resume", "runs/t"]) == 0
+    assert str(Path("moved.csv").absolute()) in Path("runs/t/config.yaml").read_text()
     assert "there is no unfinished run" in refused(capsys, 2, ["train", "--resume", "runs/u"])
 
 

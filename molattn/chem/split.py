@@ -115,10 +115,10 @@ def group_split(
 
 
 def fold_rows(groups: Sequence[Sequence[int]], *, folds: int, seed: int) -> list[NDArray[np.int64]]:
-    """Share out rows into folds of similar size.
+    """Share out rows into folds, each row into one, of sizes as similar as whole groups allow.
 
     Args:
-        groups: Rows that stay together; all rows, each once.
+        groups: Rows that stay together; no row twice.
         folds: How many, at least 2.
         seed: Seed of the random order. The same seed gives the same folds.
 

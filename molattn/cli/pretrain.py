@@ -83,7 +83,7 @@ def pretrain(
     if not config.files:
         raise InputError("INPUT: got no file, expected one or more tables of molecules")
 
-    from molattn.config_file import write_config_file
+    from molattn.config_file import writing_config
     from molattn.pretraining import pretrain as run_pretraining
     from molattn.pretraining import write_pretraining
     from molattn.run_folder import CONFIG_FILE, final_folder, run_folder
@@ -91,9 +91,8 @@ def pretrain(
     with (
         resumable(name, "pretrain"),
         run_folder(name, resume=resume is not None, overwrite=overwrite) as folder,
+        writing_config(folder / CONFIG_FILE, config),
     ):
-        if resume is None:
-            write_config_file(folder / CONFIG_FILE, config)
         run = run_pretraining(config, folder, console)
         write_pretraining(run, folder)
     say(console, _told(run.scores))

@@ -83,14 +83,13 @@ def train(
     name = dataset.lower() if dataset else folder_name(config.file)
     output = final_folder(resume) if resume else output or free_folder(Path("runs") / name)
 
-    from molattn.config_file import write_config_file
+    from molattn.config_file import writing_config
 
     with (
         resumable(output, "train"),
         run_folder(output, resume=resume is not None, overwrite=overwrite) as folder,
+        writing_config(folder / CONFIG_FILE, config),
     ):
-        if resume is None:
-            write_config_file(folder / CONFIG_FILE, config)
         if config.data.folds is not None and config.data.fold is None:
             _cross_validate(config, folder, console)
         else:

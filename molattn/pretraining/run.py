@@ -1,7 +1,7 @@
 """A pretraining, from tables of molecules to a model."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -114,7 +114,7 @@ def pretrain(
             say(console, told)
         model.set_target_scaling(scaling.mean, scaling.scale)
         batches = partial(HiddenBatches, model, source, mask_seed=loop.seed)
-        objective = _objective(model, source, rows, batches)
+        objective = _objective(model, source, rows, loop.seed)
         history = fit(
             objective,
             batches(rows, loop.batch_size, order_seed=loop.seed),
@@ -163,11 +163,12 @@ def _prepared(config: PretrainConfig, place: Path, console: Console | None) -> M
 
 
 def _objective(
-    model: MolAttn, source: Source, rows: NDArray[np.int64], batches: Callable[..., HiddenBatches]
+    model: MolAttn, source: Source, rows: NDArray[np.int64], seed: int
 ) -> PretrainingObjective:
-    """Return the losses, each as part of what the least that is known of some rows gives."""
+    """Return the losses, scaled by training rows so that each is 1 where nothing is known."""
     some = rows[:: -(-len(rows) // _MASKED_FOR_ENTROPY)]
-    hidden = batches(some, len(some), masked=1.0).batch(np.arange(len(some)), (0, 0))
+    batches = HiddenBatches(model, source, some, len(some), mask_seed=seed, masked=1.0)
+    hidden = batches.batch(np.arange(len(some)), (0, 0))
     entropies = code_entropies(hidden, model.config.featurizer.atom_sizes)
     means, variances = count_scaling(source.store, sample(rows))
     scales = {"descriptors": 1.0, **variances, **entropies}

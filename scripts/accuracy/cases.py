@@ -21,7 +21,9 @@ from molattn.task import Task
 
 from .results import CaseKey
 
-SPLITS = ("random", "scaffold")
+GROUPS = {"random": same_molecule, "scaffold": same_scaffold}
+"""What stays together in each kind of split."""
+SPLITS = tuple(GROUPS)
 PARTS = ("test", "validation")
 _NAMES = ("train", "val", "test")
 
@@ -68,9 +70,7 @@ class Dataset(NamedTuple):
 
     def _made(self, method: str, seed: int) -> Split:
         molecules = [self.smiles[row] for row in self.usable]
-        is_scaffold = method == "scaffold"
-        groups = same_scaffold(molecules) if is_scaffold else same_molecule(molecules)
-        made = group_split(groups, seed=seed, balanced=is_scaffold)
+        made = group_split(GROUPS[method](molecules), seed=seed, balanced=method == "scaffold")
         return {
             part: [self.usable[place] for place in places]
             for part, places in zip(_NAMES, made, strict=True)

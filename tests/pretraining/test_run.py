@@ -24,6 +24,7 @@ from molattn.model import MolAttn
 from molattn.pretrained import with_pretrained_network
 from molattn.pretraining import pretrain
 from molattn.pretraining.batches import HiddenBatches
+from molattn.run_folder import CONFIG_FILE
 from molattn.table import bundled_dataset
 from molattn.training import train
 
@@ -240,6 +241,10 @@ def test_a_run_goes_on_from_its_prepared_molecules(
     assert not (tmp_path / "run.unfinished" / CHECKPOINT_FILE).exists()
     assert main(words) == 2  # it does not begin anew unasked
     assert "an unfinished run is there; --resume" in capsys.readouterr().err
+    begun_with = (tmp_path / "run.unfinished" / CONFIG_FILE).read_bytes()
+    (tmp_path / "other.smi").write_text("CCO\nCCC\n")
+    assert main(["pretrain", str(tmp_path / "other.smi"), "--resume", str(output)]) == 2
+    assert (tmp_path / "run.unfinished" / CONFIG_FILE).read_bytes() == begun_with
     with monkeypatch.context() as patch:
         patch.setattr("molattn.pretraining.prepare.writing_store", None)
         assert main(["pretrain", "--resume", str(output)]) == 0
