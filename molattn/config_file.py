@@ -71,10 +71,15 @@ def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
     """Write the options of a run that begins or goes on; one that is refused leaves the former.
 
     Args:
-        path: The file.
+        path: The file; if it is there, the run goes on.
         config: The options.
+
+    Raises:
+        InputError: The run began with other options.
     """
     former = path.read_bytes() if path.exists() else None
+    if former is not None:
+        check_unchanged(path, config)
     write_config_file(path, config)
     try:
         yield

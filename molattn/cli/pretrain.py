@@ -77,9 +77,9 @@ def pretrain(
     from molattn.pretrained import with_former_network
 
     console = make_console()
-    config = with_former_network(config)
-    if is_finished(config, resume, console):
+    if is_finished(resume, console):
         return
+    config = with_former_network(config)
     if not config.files:
         raise InputError("INPUT: got no file, expected one or more tables of molecules")
 

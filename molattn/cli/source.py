@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from molattn.config import DataConfig, RunConfig, TrainConfig
+from molattn.config import DataConfig, TrainConfig
 from molattn.errors import InputError, quoted
 from molattn.say import say
 
@@ -72,29 +72,25 @@ def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> 
     return replace(config, file=str(found.path), data=data)
 
 
-def is_finished(config: RunConfig, resume: Path | None, console: "Console") -> bool:
+def is_finished(resume: Path | None, console: "Console") -> bool:
     """Return whether the run to go on with is finished, and say so if it is.
 
     Args:
-        config: The options now.
         resume: Its folder, if there is one to go on with.
         console: Where to say it.
 
     Raises:
-        InputError: It began with other options.
+        InputError: There is no such run.
     """
     if resume is None:
         return False
 
-    from molattn.config_file import check_unchanged
-    from molattn.run_folder import CONFIG_FILE, unfinished_run
+    from molattn.run_folder import unfinished_run
 
-    unfinished = unfinished_run(resume)
-    if unfinished is None:
-        say(console, f"{resume} is finished: there is nothing to resume")
-        return True
-    check_unchanged(unfinished / CONFIG_FILE, config)
-    return False
+    if unfinished_run(resume) is not None:
+        return False
+    say(console, f"{resume} is finished: there is nothing to resume")
+    return True
 
 
 def folder_name(file: str) -> str:

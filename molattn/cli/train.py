@@ -77,9 +77,9 @@ def train(
     from molattn.run_folder import CONFIG_FILE, final_folder, free_folder, run_folder
 
     console = make_console()
-    config = with_pretrained_network(config)
-    if is_finished(config, resume, console):
+    if is_finished(resume, console):
         return
+    config = with_pretrained_network(config)
     name = dataset.lower() if dataset else folder_name(config.file)
     output = final_folder(resume) if resume else output or free_folder(Path("runs") / name)
 

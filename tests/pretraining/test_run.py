@@ -214,15 +214,21 @@ def test_the_command_writes_a_model_that_predicts_descriptors(written, capsys):
     assert "nothing to resume" in capsys.readouterr().out
 
 
-def test_the_command_goes_on_from_a_run_and_its_card_says_so(written, smiles_file, tmp_path):
-    output = tmp_path / "more"
-    words = f"pretrain {smiles_file} --init-from {written} --epochs 1 --output {output}"
+def test_the_command_goes_on_from_a_run_and_its_card_says_so(
+    written, smiles_file, tmp_path, capsys
+):
+    output, first = tmp_path / "more", tmp_path / "first"
+    shutil.copytree(written, first)
+    words = f"pretrain {smiles_file} --init-from {first} --epochs 1 --output {output}"
     assert main(words.split()) == 0
     card = (output / "model" / "README.md").read_text()
-    assert f"--init-from {written.name} " in card
-    assert f"It went on from a model, SHA-256 {model_digest(written / 'model')} " in card
+    assert "--init-from first " in card
+    assert f"It went on from a model, SHA-256 {model_digest(first / 'model')} " in card
     assert str(tmp_path) not in card
     assert MolAttn.from_pretrained(output).config.architecture.width == 8
+    shutil.rmtree(first)  # what is finished does not need it
+    assert main(["pretrain", "--resume", str(output)]) == 0
+    assert "nothing to resume" in capsys.readouterr().out
 
 
 def test_a_run_goes_on_from_its_prepared_molecules(
