@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as TextTable
 
 from molattn.config import TrainConfig
-from molattn.config_file import check_unchanged, write_config_file
+from molattn.config_file import check_unchanged, writing_config
 from molattn.dataset import TrainingTable
 from molattn.going_on import changed_data
 from molattn.page import MODELS, write_fold_page
@@ -96,8 +96,10 @@ def cross_validate(
         say(console, f"{one.name} ({number} of {len(todo)})")
         place = folder / one.name
         if not (place / RESULT_FILE).exists():
-            with run_folder(place, resume=has_checkpoint(place)) as partial:
-                write_config_file(partial / CONFIG_FILE, one.config)
+            with (
+                run_folder(place, resume=has_checkpoint(place)) as partial,
+                writing_config(partial / CONFIG_FILE, one.config),
+            ):
                 run = train(one.config, console, partial, table=rows, parts=parted)
                 write_run(run, score_run(run, console), partial)
         done.append(_scores(place, one.config, rows))
