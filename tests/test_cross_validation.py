@@ -17,6 +17,7 @@ from molattn.config import (
     ReportConfig,
     TrainConfig,
 )
+from molattn.config_file import read_config_file
 from molattn.cross_validation import cross_validate, rounds, summary_table
 from molattn.errors import InputError, MolattnError
 from molattn.model import MolAttn
@@ -148,8 +149,8 @@ def without_seconds(found):
     return [without_seconds(one) for one in found] if isinstance(found, list) else found
 
 
-def killed_within_fold_2(command, at_step):
-    """Run a command in another process that dies at an optimisation step of the second fold."""
+def killed_within(number, command, at_step):
+    """Run a command in another process that dies at an optimisation step of a fold."""
     code = f"""
 import os, sys
 import torch
@@ -165,7 +166,7 @@ def train(config, *rest, original=cross_validation.train, **options):
 
 def on_train_batch_end(self, trainer, *rest, original=fit.Save.on_train_batch_end):
     original(self, trainer, *rest)
-    if fold == 2 and trainer.global_step == {at_step}:
+    if fold == {number} and trainer.global_step == {at_step}:
         os._exit(9)
 
 cross_validation.train = train
@@ -181,7 +182,7 @@ def test_killed_within_a_fold_it_ends_with_the_very_summary_and_weights(config, 
     words += "--width 8 --heads 2 --layers 1 --dropout 0.2 --bootstrap 0 --device cpu".split()
     words += "--no-baselines --checkpoint-steps 2".split()
     assert main([*words, "--output", "whole"]) == 0
-    killed_within_fold_2([*words, "--output", "killed"], at_step=5)
+    killed_within(2, [*words, "--output", "killed"], at_step=5)
     assert (tmp_path / "killed.unfinished/fold_2.unfinished/checkpoint.safetensors").exists()
     assert main(["train", "--resume", "killed"]) == 0
     one, other = (without_seconds(metrics_of(Path(name))) for name in ("whole", "killed"))
@@ -191,6 +192,22 @@ def test_killed_within_a_fold_it_ends_with_the_very_summary_and_weights(config, 
         assert whole.read_bytes() == killed.read_bytes()
     predictions = [Path(name, "predictions.csv").read_bytes() for name in ("whole", "killed")]
     assert predictions[0] == predictions[1]
+
+
+def test_a_refused_round_leaves_the_config_it_began_with(config, tmp_path):
+    table = tmp_path / "own.csv"
+    table.write_text(Path(config.file).read_text())
+    words = f"train {table} --target-columns y --folds 3 --batch-size 8 --bootstrap 0 --device cpu"
+    words += " --width 8 --heads 2 --layers 1 --no-baselines --checkpoint-steps 1 --output killed"
+    killed_within(1, words.split(), at_step=2)
+    moved = table.rename(tmp_path / "moved.csv")
+    moved.write_text(moved.read_text().replace("12.5", "12.25"))
+    begun = Path("killed.unfinished", "fold_1.unfinished", "config.yaml")
+    before = begun.read_bytes()
+    whole = TrainConfig.from_dict(read_config_file("killed.unfinished/config.yaml"))
+    with pytest.raises(InputError, match=r"moved\.csv.* has changed since"):
+        cross_validate(replace(whole, file=str(moved)), Path("killed.unfinished"))
+    assert begun.read_bytes() == before
 
 
 def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_path, monkeypatch):
