@@ -38,7 +38,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from accuracy.cases import PARTS, SPLITS, load_dataset
+from accuracy.cases import PARTS, SPLITS, load_dataset, table_options
 from accuracy.models import find_ready, pythons_of, read_models
 from accuracy.results import Result, Results
 from accuracy.runs import Run, runs_to_do, without_done
@@ -60,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
         description=summary,
         epilog=rest,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[table_options()],
     )
     what = parser.add_argument_group("what is compared")
     what.add_argument(
@@ -67,14 +68,6 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="NAME|PATH",
         help=f"NAME of ../shared/data, or a CSV file (default: {' '.join(_DATA)})",
-    )
-    what.add_argument("--smiles-column", default="smiles", metavar="NAME", help="of CSV files")
-    what.add_argument("--target-column", metavar="NAME", help="needed where there are several")
-    what.add_argument(
-        "--splits-file",
-        type=Path,
-        metavar="JSON",
-        help='{"random": [{"train": [rows], "val": [rows], "test": [rows]}, ...], "scaffold": ...}',
     )
     what.add_argument("--splits", nargs="+", choices=SPLITS, help="(default: both)")
     what.add_argument("--seeds", nargs="+", type=int, help="(default: 0 1 2)")

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 
-from accuracy.cases import GROUPS, SPLITS, Dataset, Split, load_dataset
+from accuracy.cases import GROUPS, SPLITS, Dataset, Split, load_dataset, table_options
 
 from molattn.chem.split import fold_rows
 from molattn.errors import InputError
@@ -67,13 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=summary,
         epilog=rest,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[table_options()],
     )
     parser.add_argument(
         "--data", required=True, metavar="NAME|PATH", help="NAME of ../shared/data, or a CSV file"
     )
-    parser.add_argument("--smiles-column", default="smiles", metavar="NAME")
-    parser.add_argument("--target-column", metavar="NAME", help="needed where there are several")
-    parser.add_argument("--splits-file", type=Path, metavar="JSON", help="splits to start from")
     parser.add_argument(
         "--seeds",
         nargs="+",

@@ -1,5 +1,6 @@
 """Cases to compare models on: a data set in one of its splits, and what is scored of it."""
 
+import argparse
 import csv
 import hashlib
 import io
@@ -135,6 +136,21 @@ def case_of(data: Dataset, method: str, seed: int, part: str = "test") -> Case:
         held_out = max(1, round(len(order) / 9))
         rows = {"train": order[held_out:], "val": order[:held_out], "test": rows["val"]}
     return Case(data.name, method, seed, part, data.task, data.smiles, data.labels, rows)
+
+
+def table_options() -> argparse.ArgumentParser:
+    """Return a parent for parsers: what :func:`load_dataset` is told of tables beside a name."""
+    parser = argparse.ArgumentParser(add_help=False)
+    tables = parser.add_argument_group("tables")
+    tables.add_argument("--smiles-column", default="smiles", metavar="NAME", help="of CSV files")
+    tables.add_argument("--target-column", metavar="NAME", help="needed where there are several")
+    tables.add_argument(
+        "--splits-file",
+        type=Path,
+        metavar="JSON",
+        help='{"random": [{"train": [rows], "val": [rows], "test": [rows]}, ...], "scaffold": ...}',
+    )
+    return parser
 
 
 def load_dataset(
