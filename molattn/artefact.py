@@ -110,8 +110,8 @@ def _download(name: str, options: dict[str, Any]) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"{name}: no such folder, and no such model on the hub: {reason}"
-        ) from error
+            f"{name}: no such folder, and no model that the hub would give: {reason}"
+        ) from None
 
 
 def write_artefact(folder: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:

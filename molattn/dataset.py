@@ -256,9 +256,10 @@ class _Columns(NamedTuple):
 def _find_columns(table: Table, config: DataConfig) -> _Columns:
     smiles = table.column(config.smiles_column, "--smiles-column")
     if not config.target_columns:
+        others = [name for place, name in enumerate(table.header) if place != smiles]
+        known = f"some of {listed(others)}" if others else "but it has no other than the SMILES"
         raise InputError(
-            f"{table.path}: --target-columns: got none, expected the columns to learn, some of "
-            + listed(table.header)
+            f"{table.path}: --target-columns: got none, expected the columns to learn, {known}"
         )
     targets = [table.column(name, "--target-columns") for name in config.target_columns]
     features = [table.column(name, "--feature-columns") for name in config.feature_columns]

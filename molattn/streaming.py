@@ -218,8 +218,10 @@ def say_refused(refused: Counter[str], console: Console) -> None:
         console: Where to tell it.
     """
     if refused:
-        some = ", ".join(f"{count} {code}" for code, count in refused.most_common(_MOST_TOLD))
-        say(console, f"refused: {some}")
+        told = refused.most_common(_MOST_TOLD)
+        others = refused.total() - sum(count for _, count in told)
+        some = [f"{count} {code}" for code, count in told]
+        say(console, "refused: " + ", ".join(some + [f"{others} for other reasons"] * (others > 0)))
 
 
 def say_remarks(table: Table, console: Console) -> None:

@@ -99,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     results = Results(options.results)
     try:
+        if options.table and not options.results.is_file():
+            raise InputError(f"--results: {options.results} is not there, expected scores of runs")
         code = 0 if options.table else compare(options, results)
         if code != 130:
             show(options, results)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
 
+from molattn import artefact
 from molattn.config import ArchitectureConfig
 from molattn.errors import InputError
 from molattn.model import MolAttn, MolAttnConfig
@@ -205,3 +207,16 @@ def test_weights_that_are_no_finite_numbers_are_refused(folder, value):
     safetensors.torch.save_file(weights | {"target_mean": value}, path)
     with pytest.raises(InputError, match="target_mean"):
         MolAttn.from_pretrained(folder)
+
+
+def test_a_hub_that_gives_no_model_is_told_in_a_line_with_its_reason(tmp_path, monkeypatch):
+    def refuse(name, **_):
+        raise LocalEntryNotFoundError(f"{name}: no connection\nmore of it")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(artefact, "snapshot_download", refuse)
+    with pytest.raises(InputError) as error:
+        MolAttn.from_pretrained("owner/model")
+    told = "owner/model: no such folder, and no model that the hub would give: "
+    assert str(error.value) == told + "owner/model: no connection"
+    assert error.value.__suppress_context__

@@ -1,5 +1,6 @@
 import csv
 import hashlib
+import importlib
 import json
 import os
 import signal
@@ -204,11 +205,21 @@ def test_digest_is_of_the_table_that_is_run(accuracy, tmp_path):
     assert digest(rows, train=[0, 3], val=[2], test=[1]) != expected
 
 
-@pytest.mark.parametrize("name", ["accuracy.csv", "ablations.csv"])
-def test_results_of_the_repository_are_of_the_shared_data(accuracy, shared_data, name):
+@pytest.mark.parametrize("name", ["accuracy.csv", "ablations.csv", "folds.csv"])
+def test_results_of_the_repository_are_of_the_shared_data(accuracy, shared_data, name, tmp_path):
     cases = accuracy("cases")
+
+    def splits(key):
+        if name != "folds.csv":
+            return None
+        path = tmp_path / f"{key}.json"
+        fold_splits = importlib.import_module("fold_splits")
+        assert fold_splits.main(["--data", key, "--output", str(path)]) == 0
+        return path
+
     rows = accuracy("results").Results(SCRIPTS / "experiments" / name).read()
-    data = {key: cases.load_dataset(key, "smiles", None, None) for key in {r.data for r in rows}}
+    names = {row.data for row in rows}
+    data = {key: cases.load_dataset(key, "smiles", None, splits(key)) for key in names}
     digests = {row.case: row.digest for row in rows}
     for key, digest in digests.items():
         assert cases.case_of(data[key.data], *key[1:]).digest() == digest
@@ -303,7 +314,8 @@ def test_a_table_of_ones_own(accuracy, tmp_path):
             "no row has both a molecule and a label",
         ),
         ("--data nowhere.csv", "{m: {kind: molattn}}", "nowhere.csv cannot be read"),
-        ("--table", "{}", "no result with rmse or roc_auc"),
+        ("--table", "{}", "runs/accuracy.csv is not there"),
+        ("--table --results empty.csv", "{}", "no result with rmse or roc_auc"),
     ],
 )
 def test_wrong_input_is_one_line(
@@ -312,6 +324,8 @@ def test_wrong_input_is_one_line(
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path / "t.csv", [("C", 1.0), ("CC", 2.0)])
     Path("models.yaml").write_text(models)
+    with (SCRIPTS / "experiments" / "accuracy.csv").open() as recorded:
+        Path("empty.csv").write_text(recorded.readline())
     words = [*"--data t.csv --models models.yaml".split(), *words.split()]
     assert benchmark_accuracy.main(words) == 2
     captured = capsys.readouterr()

@@ -49,9 +49,16 @@ def test_a_table_that_cannot_be_used_is_refused_by_place(tmp_path, text, words):
         assert word in str(error.value)
 
 
-def test_no_target_is_refused_with_the_columns_to_choose_from(tmp_path):
-    with pytest.raises(InputError, match=r"--target-columns.*'smiles', 'y'"):
-        read(tmp_path, "smiles,y\nC,1\n", DataConfig())
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("id,smiles,y\n1,C,1\n", "some of 'id', 'y'"),
+        ("smiles\nC\n", "but it has no other than the SMILES"),
+    ],
+)
+def test_no_target_is_refused_with_the_columns_to_choose_from(tmp_path, text, told):
+    with pytest.raises(InputError, match=rf"--target-columns: got none, .*, {told}$"):
+        read(tmp_path, text, DataConfig())
 
 
 def test_tasks_follow_from_the_labels_and_are_said(tmp_path):

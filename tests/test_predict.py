@@ -32,6 +32,16 @@ def model():
     return model
 
 
+def test_a_blank_cell_of_a_single_column_keeps_its_place(tmp_path, model_folder):
+    source, output = saved(tmp_path, "smiles\nCCO\n\nCC\n\n"), tmp_path / "out.csv"
+    assert predict_table(model_folder, source, output) == RowCounts(2, 1)
+    assert [(row["smiles"], row["error"]) for row in rows_of(output)] == [
+        ("CCO", ""),
+        ("", "empty"),
+        ("CC", ""),
+    ]
+
+
 def test_every_row_comes_out_in_order_with_its_columns(tmp_path, model, model_folder):
     source = saved(
         tmp_path,

@@ -13,8 +13,8 @@ README = Path(__file__).parents[1] / "README.md"
 
 def test_python_blocks_run(tmp_path, monkeypatch):
     small = ArchitectureConfig(width=16, heads=2, layers=1)
-    model = MolAttn(MolAttnConfig(tasks=("pIC50",), architecture=small))
-    model.save_pretrained(tmp_path / "runs" / "assay" / "model")
+    model = MolAttn(MolAttnConfig(tasks=("logS",), architecture=small))
+    model.save_pretrained(tmp_path / "runs" / "solubility" / "model")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     assert len(blocks) >= 3

@@ -56,8 +56,8 @@ def pretrain(
 
     Args:
         inputs: CSV, TSV, Parquet, SDF or SMILES files.
-        output: Folder for the run: the model and its card, its scores. A former run in it is
-            replaced.
+        output: Folder for the run (needed without --resume): the model and its card, its scores.
+            A former run in it is replaced.
         config_file: YAML file of options; config.yaml of a run repeats it. The command line wins.
         resume: Go on with an interrupted run, by the name of its --output, with the same options
             and files, to the very weights it would have had.

@@ -70,7 +70,7 @@ def pretrain_command(run: PretrainingRun) -> str:
 
 def model_card(run: PretrainingRun) -> str:
     """Return the model's README."""
-    figures, read = pretraining_metrics(run), run.molecules
+    figures, read, loop = pretraining_metrics(run), run.molecules, run.config.optimisation
     unread = sum(read["excluded_refused"].values())
     scores = run.scores
     rows = [
@@ -109,7 +109,7 @@ def model_card(run: PretrainingRun) -> str:
         f"{figures['steps']} steps in {figures['epochs']} epochs (kept: "
         f"{figures['kept_epoch']}), {figures['training_hours']:.2f} hours, seed {figures['seed']}, "
         + ", ".join(f"{package} {number}" for package, number in run.versions.items())
-        + f", on {run.config.optimisation.device} with {run.config.optimisation.threads} threads.",
+        + f", --device {loop.device}, --threads {loop.threads}.",
         *([_gone_on_from(run.init_from)] if run.init_from else []),
         "",
         f"    {pretrain_command(run)}",

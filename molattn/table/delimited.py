@@ -22,8 +22,10 @@ class DelimitedTable(Table):
 
     What the name promises separates cells unless the header has none of it; where the header has
     several of the three, it is one that makes the first rows as wide as the header. Blank lines are
-    no rows. A row with too few or too many cells comes out with a ``fault``, padded with empty
-    cells or with the surplus joined into its last cell; empty surplus is dropped.
+    no rows; but of a table of one column they are empty cells, up to its last row, unless they come
+    of lines that end with two carriage returns. A row with too few or too many cells comes out with
+    a ``fault``, padded with empty cells or with the surplus joined into its last cell; empty
+    surplus is dropped.
 
     Args:
         path: The file.
@@ -44,7 +46,7 @@ class DelimitedTable(Table):
                 else []
             ),
         )
-        self.header = next(self._lines(self.delimiter), (0, []))[1]
+        self.header = next(self._filled_lines(self.delimiter), (0, []))[1]
         if not self.header or self.header == [""]:
             raise InputError(f"{path}: the file is empty, expected a header and rows")
         if any("\0" in name for name in self.header):  # a row that holds one costs only itself
@@ -53,6 +55,7 @@ class DelimitedTable(Table):
             raise InputError(
                 f"{path}: got {len(self.header)} columns, expected at most {MOST_COLUMNS}"
             )
+        self._blank_are_cells = len(self.header) == 1 and not self._has_doubled_returns()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows.
@@ -61,9 +64,15 @@ class DelimitedTable(Table):
             InputError: If the text stops being a table; names the line.
         """
         lines = self._lines(self.delimiter)
-        next(lines, None)
+        next((line for line, cells in lines if cells), None)  # the header
         width = len(self.header)
+        blank = 0
         for line, cells in lines:
+            if not cells:
+                blank += self._blank_are_cells
+                continue
+            yield from (Row(number, [""]) for number in range(line - blank, line))
+            blank = 0
             while len(cells) > width and not cells[-1]:
                 cells.pop()
             if len(cells) == width:
@@ -74,6 +83,9 @@ class DelimitedTable(Table):
             padding = [""] * (width - len(cells))
             yield Row(line, cells[: width - len(last)] + last + padding, fault, "ragged")
 
+    def _filled_lines(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+        return ((line, cells) for line, cells in self._lines(delimiter) if cells)
+
     def _lines(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(MOST_CHARACTERS)
         last_line = 0
@@ -82,14 +94,18 @@ class DelimitedTable(Table):
             try:
                 for cells in reader:
                     line, last_line = last_line + 1, reader.line_num
-                    if cells:
-                        yield line, cells
+                    yield line, cells
             except csv.Error as error:
                 hint = "; is there an unclosed quote?" if "limit" in str(error) else ""
                 raise InputError(
                     f"{self.path}, line {last_line + 1}: not cells between "
                     f"{_DELIMITERS[delimiter]} ({error}{hint})"
                 ) from None
+
+    def _has_doubled_returns(self) -> bool:
+        """Return whether two carriage returns end a line, as text mode on Windows can leave it."""
+        with open_lines(self.path) as text:
+            return next(text, "").endswith("\r") and next(text, "") == "\r\n"
 
     def _found_delimiter(self, promised: str) -> str:
         """Return what separates cells: what was promised wherever that can be."""
@@ -102,5 +118,5 @@ class DelimitedTable(Table):
     def _widths(self, delimiter: str) -> Iterator[int]:
         """Yield how many cells the header and the first rows would have."""
         with suppress(InputError):  # is told when the file is read
-            for _, cells in islice(self._lines(delimiter), _ROWS_TRIED):
+            for _, cells in islice(self._filled_lines(delimiter), _ROWS_TRIED):
                 yield len(cells)

@@ -175,7 +175,10 @@ def load_dataset(
         with path.open(newline="", encoding="utf-8") as file:
             header, *lines = csv.reader(file)
     except (OSError, ValueError) as error:
-        raise InputError(f"data {quoted(source)}: {path} cannot be read: {error}") from error
+        raise InputError(
+            f"data {quoted(source)}: {path} cannot be read ({error}), expected the path of a CSV "
+            f"file, or the name of one in {SHARED}"
+        ) from error
     if target_column is None and len(others := [n for n in header if n != smiles_column]) == 1:
         (target_column,) = others
     for option, column in (("smiles", smiles_column), ("target", target_column)):

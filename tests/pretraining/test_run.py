@@ -208,7 +208,8 @@ def test_the_command_writes_a_model_that_predicts_descriptors(written, capsys):
         == (figures["molecules"]["kept"])
     )
     card = (written / "model" / "README.md").read_text()
-    for said in ("Public domain.", figures["molecules"]["files"][0]["sha256"], "--width 8"):
+    digest = figures["molecules"]["files"][0]["sha256"]
+    for said in ("Public domain.", digest, "--device cpu, --threads ", "--width 8"):
         assert said in card
     assert main(["pretrain", "--resume", str(written)]) == 0
     assert "nothing to resume" in capsys.readouterr().out

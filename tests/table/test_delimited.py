@@ -36,6 +36,21 @@ def test_rows_know_the_line_they_begin_on(tmp_path):
     ]
 
 
+def test_of_a_single_column_blank_lines_before_the_last_row_are_empty_cells(tmp_path):
+    text = "\nsmiles\n\nC\n\n\r\nCC\n  \nCCC\n\n\n"
+    rows = [(3, ""), (4, "C"), (5, ""), (6, ""), (7, "CC"), (8, "  "), (9, "CCC")]
+    wide = saved(tmp_path, text.encode("utf-16"), "wide.tsv")
+    packed = saved(tmp_path, gzip.compress(text.encode()), "packed.csv.gz")
+    for path in (saved(tmp_path, text), wide, packed):
+        assert [(row.line, *row.cells) for row in open_table(path)] == rows
+        assert not any(row.fault for row in open_table(path))
+
+
+def test_lines_with_two_carriage_returns_are_no_rows_of_their_own(tmp_path):
+    path = saved(tmp_path, "smiles\r\r\nC\r\r\nCC\r\r\n")
+    assert [row.cells for row in open_table(path)] == [["C"], ["CC"]]
+
+
 def test_ragged_rows_come_out_marked_and_whole(tmp_path):
     rows = list(open_table(saved(tmp_path, "a,b,c\n1,2\n1,2,3\n1,2,3,4,5\n")))
     assert [row.cells for row in rows] == [["1", "2", ""], ["1", "2", "3"], ["1", "2", "3,4,5"]]
