@@ -15,8 +15,7 @@ import gzip
 import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 from rdkit import Chem
@@ -24,9 +23,9 @@ from rich.console import Console
 
 from molattn.chem import parse_smiles
 from molattn.errors import InputError, SmilesError
-from molattn.pretraining.prepare import smiles_column
 from molattn.progress import RowProgress
 from molattn.table import open_table
+from molattn.workers import done_by_workers
 
 _END = "[#6,#7,#8,#9,#17,#35,#53,#14,$([#16v2]);+0]"
 CUTTABLE = Chem.MolFromSmarts(f"{_END}-;!@{_END}")
@@ -78,7 +77,7 @@ def fragments_of_many(chunk: tuple[int, list[str], int, int]) -> tuple[list[str]
 def smiles(files: Iterable[str], column: str) -> Iterator[str]:
     """Yield the SMILES of tables; a row with a fault has none, which is refused."""
     for table in map(open_table, files):
-        place = smiles_column(table, column)
+        place = table.smiles_column(column)
         yield from (row.cells[place] if row.fault is None else "" for row in table)
 
 
@@ -89,18 +88,15 @@ def write(given: argparse.Namespace, output: Path) -> tuple[int, int, int]:
         (number, chunk, given.rounds, given.seed)
         for number, chunk in enumerate(iter(lambda: list(islice(texts, CHUNK)), []))
     )
-    some = iter(lambda: list(islice(chunks, 4 * given.processes)), [])  # not all at once in memory
     seen: set[str] = set()
     count = refused = 0
     with (
         RowProgress(Console(stderr=True), "cutting molecules") as progress,
-        ProcessPoolExecutor(given.processes) as pool,
         output.open("wb") as raw,
         # without the time, so that the same molecules are the same file
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out,
     ):
-        done = chain.from_iterable(pool.map(fragments_of_many, few) for few in some)
-        for found, read, faulty in done:
+        for found, read, faulty in done_by_workers(fragments_of_many, chunks, given.num_workers):
             count, refused = count + read, refused + faulty
             new = [text for text in found if text not in seen]
             seen.update(new)
@@ -118,11 +114,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--smiles-column", default="smiles", help="default: smiles")
     parser.add_argument("--rounds", type=int, default=3, help="cuttings of each; default: 3")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
-    parser.add_argument("--processes", type=int, default=1, help="default: 1")
+    parser.add_argument(
+        "--num-workers", type=int, default=0, help="processes that cut; 0 = this one (default)"
+    )
     given = parser.parse_args(arguments)
-    for option in ("rounds", "processes"):
-        if (got := getattr(given, option)) < 1:
-            parser.error(f"--{option}: got {got}, expected a whole number of at least 1")
+    for option, least in (("rounds", 1), ("num_workers", 0)):
+        if (got := getattr(given, option)) < least:
+            name = option.replace("_", "-")
+            parser.error(f"--{name}: got {got}, expected a whole number of at least {least}")
     unfinished = given.output.with_name(f"{given.output.name}.unfinished")
     try:
         found, count, refused = write(given, unfinished)

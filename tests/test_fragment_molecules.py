@@ -54,9 +54,10 @@ def test_hydrogen_takes_the_place_of_what_is_cut_off(script):
         assert "CCC" not in list(script.fragments(parse_smiles(smiles), draw))
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
 def test_the_same_input_gives_the_same_file_in_any_number_of_processes(script, tmp_path, capsys):
     written = {}
-    for name, words in (("one", ""), ("two", "--processes 2"), ("other", "--seed 1")):
+    for name, words in (("one", ""), ("two", "--num-workers 2"), ("other", "--seed 1")):
         written[name] = tmp_path / f"{name}.smi.gz"
         command = f"{bundled_dataset()} --rounds 1 --output {written[name]} {words}"
         script.main(command.split())

@@ -43,6 +43,7 @@ def pretrain(
     config_file: Annotated[Path | None, Parameter(name="--config", group=RUN)] = None,
     resume: Annotated[Path | None, Parameter(group=RUN)] = None,
     overwrite: Annotated[bool, Parameter(group=RUN, negative=(), show_default=False)] = False,
+    num_workers: Annotated[int, Parameter(group=RUN)] = 0,
     molecules: Annotated[MoleculesConfig, section(DATA)] = MoleculesConfig(),
     architecture: Annotated[
         PretrainArchitectureConfig, section(NETWORK)
@@ -62,11 +63,14 @@ def pretrain(
         resume: Go on with an interrupted run, by the name of its --output, with the same options
             and files, to the very weights it would have had.
         overwrite: Begin anew where an unfinished run has the name of --output.
+        num_workers: Processes that prepare the molecules; 0 = this one.
     """
     if resume is not None and (output is not None or overwrite):
         raise InputError("--resume: names the folder already, expected no --output or --overwrite")
     if (name := resume or output) is None:
         raise InputError("--output: got none, expected the folder for the run")
+    if num_workers < 0:
+        raise InputError(f"--num-workers: got {num_workers}, expected a whole number from 0")
     molecules = replace(  # whole paths, so that it can be resumed from anywhere
         molecules,
         exclude=tuple(map(_absolute, molecules.exclude)),
@@ -93,7 +97,7 @@ def pretrain(
         run_folder(name, resume=resume is not None, overwrite=overwrite) as folder,
         writing_config(folder / CONFIG_FILE, config),
     ):
-        run = run_pretraining(config, folder, console)
+        run = run_pretraining(config, folder, console, num_workers=num_workers)
         write_pretraining(run, folder)
     say(console, _told(run.scores))
     say(console, f"{run.history.steps} steps, {run.seconds:.0f} s; written to {final_folder(name)}")

@@ -3,44 +3,37 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from rdkit import Chem, rdBase
+from rdkit import rdBase
 from rich.console import Console
 
 from molattn.chem.connectivity import KeySet, connectivity_keys
-from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
 from molattn.chem.features import Featurizer
+from molattn.chem.learned import LEARNED_DESCRIPTORS, LearnedMolecules, MoleculeReader
 from molattn.chem.parse import parse_smiles
-from molattn.chem.substructures import SubstructureCounter
 from molattn.config import MoleculesConfig
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.pretraining.store import MoleculeStore, open_store, writing_store
 from molattn.progress import RowProgress
 from molattn.run_folder import locked_folder
 from molattn.table import Table, open_table
+from molattn.workers import done_by_workers
 
-__all__ = ["LEARNED_DESCRIPTORS", "prepare_molecules", "refusals", "smiles_column"]
+__all__ = ["prepare_molecules", "refusals"]
 
-# What takes long, alone or as the first of its kind, and says little that the others do not.
-_SLOW = {
-    *"qed SPS BertzCT BalabanJ Phi Kappa2 Kappa3 NumRadicalElectrons NumValenceElectrons".split(),
-    *"Chi2n Chi2v Chi3n Chi3v Chi4n Chi4v".split(),
-    *"NumAtomStereoCenters NumUnspecifiedAtomStereoCenters".split(),
-}
-_SLOW_KINDS = ("BCUT2D", "EState_VSA", "VSA_EState", "FpDensityMorgan", "Max", "Min")
-LEARNED_DESCRIPTORS = tuple(
-    name for name in DESCRIPTORS if name not in _SLOW and not name.startswith(_SLOW_KINDS)
-)
-"""RDKit's descriptors but for the slow ones."""
 _ROWS_AT_ONCE = 256
 
 
 def prepare_molecules(
-    files: Sequence[str], config: MoleculesConfig, folder: Path, console: Console | None = None
+    files: Sequence[str],
+    config: MoleculesConfig,
+    folder: Path,
+    console: Console | None = None,
+    *,
+    num_workers: int = 0,
 ) -> MoleculeStore:
     """Read molecules and write what is learned of them, or take what was written before.
 
@@ -53,6 +46,7 @@ def prepare_molecules(
         config: How to read them.
         folder: Where the store is, or is to be.
         console: Where to show progress; silent without one.
+        num_workers: Processes that read the molecules, to the same files; 0 = this one.
 
     Raises:
         InputError: If a table cannot be used so, no molecule is left, or the folder holds a store
@@ -61,7 +55,7 @@ def prepare_molecules(
     tables = [open_table(file) for file in files]
     excluded = [open_table(file) for file in config.exclude]
     columns = {
-        id(table): smiles_column(table, config.smiles_column) for table in (*tables, *excluded)
+        id(table): table.smiles_column(config.smiles_column) for table in (*tables, *excluded)
     }
     asked = {
         "files": [_described(table) for table in tables],
@@ -74,7 +68,7 @@ def prepare_molecules(
         folder.mkdir(parents=True, exist_ok=True)
         with locked_folder(folder):
             if open_store(folder) is None:  # nor has another process written it meanwhile
-                _write_store(tables, excluded, columns, asked, folder, console)
+                _write_store(tables, excluded, columns, asked, folder, num_workers, console)
     store = open_store(folder)
     if store is None:
         raise InputError(f"{folder}: the prepared molecules are gone, expected them to stay")
@@ -99,26 +93,28 @@ def _write_store(
     columns: Mapping[int, int],
     asked: Mapping[str, Any],
     folder: Path,
+    num_workers: int,
     console: Console | None,
 ) -> None:
     featurizer = Featurizer.default()
     about: dict[str, Any] = dict(asked)
     progress = RowProgress(console or Console(quiet=True), "preparing molecules")
     with progress, writing_store(folder, featurizer, LEARNED_DESCRIPTORS, about) as store:
-        chosen = _Chosen(asked["max_atoms"])
+        chosen = _Chosen()
         for table in excluded:
             chosen.exclude(table, columns[id(table)])
-        calculate = DescriptorCalculator(LEARNED_DESCRIPTORS)
-        count = SubstructureCounter()
-        for table in tables:
-            for texts in _texts(table, columns[id(table)], chosen.refused):
-                if mols := chosen.new(texts):
-                    store.append(
-                        featurizer.many(mols),
-                        np.stack([calculate(mol) for mol in mols]),
-                        [count(mol) for mol in mols],
-                    )
-                progress.advance(len(texts))
+        texts = chain.from_iterable(
+            _texts(table, columns[id(table)], chosen.refused) for table in tables
+        )
+        reader = MoleculeReader(asked["max_atoms"], chosen.excluded)
+        for read in done_by_workers(reader, texts, num_workers):
+            if new := chosen.new(read):
+                store.append(
+                    [read.records[place] for place in new],
+                    read.descriptors[new],
+                    [read.counts[place] for place in new],
+                )
+            progress.advance(read.texts)
         if store.count == 0:
             files = ", ".join(str(table.path) for table in tables)
             raise InputError(
@@ -131,9 +127,8 @@ def _write_store(
 class _Chosen:
     """Which molecules are taken in, and how many are not, and why."""
 
-    def __init__(self, max_atoms: int) -> None:
-        self._max_atoms = max_atoms
-        self._excluded = KeySet()
+    def __init__(self) -> None:
+        self.excluded = KeySet()
         self._seen = KeySet()
         self._digest = hashlib.sha256()
         self.refused: Counter[str] = Counter()
@@ -152,7 +147,7 @@ class _Chosen:
             else:
                 has_molecule = True
                 for key in keys:
-                    self._excluded.add(key)
+                    self.excluded.add(key)
         if not has_molecule:
             raise InputError(
                 f"--exclude: {table.path} has no molecule in column "
@@ -161,25 +156,16 @@ class _Chosen:
             )
         self.excluded_refused += refused
 
-    def new(self, texts: Sequence[str]) -> list[Chem.Mol]:
-        """Return the molecules that are new and not excluded."""
-        mols = []
-        for text in texts:
-            try:
-                mol = parse_smiles(text, max_atoms=self._max_atoms)
-            except SmilesError as error:
-                self.refused[error.code] += 1
-                continue
-            keys = connectivity_keys(mol)
-            if any(key in self._excluded for key in keys):
-                self.left_out += 1
-            elif not self._seen.add(keys[0]):
-                self.duplicates += 1
-            else:
-                self._digest.update(keys[0].encode())
-                mols.append(mol)
-        self.kept += len(mols)
-        return mols
+    def new(self, read: LearnedMolecules) -> list[int]:
+        """Return the places of the molecules that no reader has read before."""
+        new = [place for place, key in enumerate(read.keys) if self._seen.add(key)]
+        for place in new:
+            self._digest.update(read.keys[place].encode())
+        self.kept += len(new)
+        self.duplicates += read.duplicates + len(read.keys) - len(new)
+        self.left_out += read.left_out
+        self.refused.update(read.refused)
+        return new
 
     def about(self) -> dict[str, Any]:
         """Return the counts, and a digest of the molecules that were kept."""
@@ -187,8 +173,8 @@ class _Chosen:
             "kept": self.kept,
             "duplicates": self.duplicates,
             "left_out": self.left_out,
-            "refused": dict(self.refused.most_common()),
-            "excluded_refused": dict(self.excluded_refused.most_common()),
+            "refused": _by_number(self.refused),
+            "excluded_refused": _by_number(self.excluded_refused),
             "sha256": self._digest.hexdigest(),
         }
 
@@ -198,18 +184,6 @@ def _texts(table: Table, column: int, refused: Counter[str]) -> Iterator[list[st
     while block := list(islice(rows, _ROWS_AT_ONCE)):
         refused.update(row.code for row in block if row.fault is not None)
         yield [row.cells[column] for row in block if row.fault is None]
-
-
-def smiles_column(table: Table, name: str) -> int:
-    """Return the place of a column; upper and lower case are the same, if one alone is meant.
-
-    Raises:
-        InputError: There is none.
-    """
-    alike = [column for column in table.header if column.lower() == name.lower()]
-    if name not in table.header and len(alike) == 1:
-        name = alike[0]
-    return table.column(name, "--smiles-column")
 
 
 def _described(table: Table) -> dict[str, str]:
@@ -222,5 +196,10 @@ def _short(value: Any) -> str:
     return ", ".join(f"{one['name']} ({one['sha256'][:12]})" for one in value) or "none"
 
 
+def _by_number(refused: Counter[str]) -> dict[str, int]:
+    """Return the commonest first, in an order that does not depend on who read what when."""
+    return dict(sorted(refused.items(), key=lambda reason: (-reason[1], reason[0])))
+
+
 def _commonest(refused: Counter[str]) -> str:
-    return refusals(dict(refused.most_common(3)))
+    return refusals(dict(islice(_by_number(refused).items(), 3)))

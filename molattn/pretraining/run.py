@@ -69,7 +69,11 @@ class PretrainingRun:
 
 
 def pretrain(
-    config: PretrainConfig, folder: Path, console: Console | None = None
+    config: PretrainConfig,
+    folder: Path,
+    console: Console | None = None,
+    *,
+    num_workers: int = 0,
 ) -> PretrainingRun:
     """Read molecules, and learn of them what needs no label.
 
@@ -81,6 +85,8 @@ def pretrain(
         config: The molecules, the network and how to train it.
         folder: Where the unfinished run is kept; if it holds one, that one goes on.
         console: Where to report; silent without one.
+        num_workers: Processes that prepare the molecules, to the same files; 0 = this one. Other
+            processes import the script that calls this, which then is to do nothing by itself.
 
     Raises:
         InputError: If the tables cannot be used so, or the folder's training is of others or of
@@ -94,7 +100,7 @@ def pretrain(
     _new_model(config, ["any"])
     former, init_from = _former(loop.init_from), pretrained_digest(loop.init_from)
     place = Path(config.molecules.molecules_folder or folder / MOLECULES_FOLDER)
-    store = _prepared(config, place, console)
+    store = _prepared(config, place, console, num_workers)
     order = np.random.default_rng(loop.seed).permutation(len(store))
     count = max(1, min(config.molecules.held_out, len(store) // 10))
     held_out, rows = np.sort(order[:count]), np.sort(order[count:])
@@ -141,9 +147,13 @@ def pretrain(
     )
 
 
-def _prepared(config: PretrainConfig, place: Path, console: Console | None) -> MoleculeStore:
+def _prepared(
+    config: PretrainConfig, place: Path, console: Console | None, num_workers: int
+) -> MoleculeStore:
     """Return the molecules, and say how many there are and what was left out."""
-    store = prepare_molecules(config.files, config.molecules, place, console)
+    store = prepare_molecules(
+        config.files, config.molecules, place, console, num_workers=num_workers
+    )
     read = store.about
     say(
         console,

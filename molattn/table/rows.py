@@ -98,6 +98,17 @@ class Table(ABC):
             f"the columns are {listed(self.header)}"
         )
 
+    def smiles_column(self, name: str) -> int:
+        """Return the index of the column of SMILES; case does not matter where one alone is meant.
+
+        Raises:
+            InputError: If there is no such column, or more than one.
+        """
+        alike = [column for column in self.header if column.lower() == name.lower()]
+        if name not in self.header and len(alike) == 1:
+            name = alike[0]
+        return self.column(name, "--smiles-column")
+
 
 def cell_text(value: Any) -> str:
     """Return a value as the text of a cell.

@@ -4,9 +4,10 @@ from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
 from molattn.chem import Featurizer, parse_smiles
+from molattn.chem.learned import LEARNED_DESCRIPTORS
 from molattn.config import MoleculesConfig
 from molattn.errors import InputError
-from molattn.pretraining.prepare import LEARNED_DESCRIPTORS, prepare_molecules
+from molattn.pretraining.prepare import prepare_molecules
 from molattn.pretraining.store import INDEX_FILE, open_store, writing_store
 from molattn.run_folder import locked_folder
 
@@ -89,6 +90,28 @@ def test_prepared_molecules_are_used_again_for_the_same_files_alone(tmp_path, mo
     for text, options in (("CCO\nCCN\n", {}), ("CCO\nCCC\n", {"max_atoms": 9})):
         with pytest.raises(InputError, match=r"prepared with other (files|max_atoms)"):
             prepared(tmp_path, text, **options)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
+def test_other_processes_prepare_the_same(tmp_path, smiles_file, monkeypatch):
+    monkeypatch.setattr("molattn.pretraining.prepare._ROWS_AT_ONCE", 16)  # several for each
+    rows = [f"{text},1" for text in smiles_file.read_text().split()] * 2
+    rows[30:30] = ["C1CC,1", "ethanol,1"]
+    rows[90:90] = ["CCO"]  # as many of each reason, but not read in this order
+    (tmp_path / "m.csv").write_text("\n".join(["smiles,y", *rows, "CCCCCCCCCC,1"]) + "\n")
+    (tmp_path / "test.csv").write_text(f"smiles,y\n{rows[0]}\n")
+    options = MoleculesConfig(exclude=(str(tmp_path / "test.csv"),))
+    for num_workers in (0, 2):
+        place = tmp_path / str(num_workers)
+        prepare_molecules([str(tmp_path / "m.csv")], options, place, num_workers=num_workers)
+    names = {path.name for path in (tmp_path / "0").iterdir()}
+    assert names == {path.name for path in (tmp_path / "2").iterdir()}
+    assert {"atoms", "counts", "descriptors", INDEX_FILE} < names
+    for name in names:
+        assert (tmp_path / "0" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+    about = open_store(tmp_path / "2").about
+    assert (about["left_out"], about["duplicates"]) == (2, 59)
+    assert list(about["refused"].items()) == [("name", 1), ("ragged", 1), ("ring_closure", 1)]
 
 
 def test_another_column_of_the_same_file_is_other_molecules(tmp_path):
