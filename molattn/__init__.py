@@ -8,29 +8,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .errors import InputError as InputError
-    from .errors import MolattnError as MolattnError
-    from .errors import SmilesError as SmilesError
-    from .estimators import MolAttnClassifier as MolAttnClassifier
-    from .estimators import MolAttnRegressor as MolAttnRegressor
-    from .model import MolAttn as MolAttn
-    from .model import MolAttnConfig as MolAttnConfig
-    from .molecules import from_mol as from_mol
-    from .molecules import from_smiles as from_smiles
-    from .quick import train as train
-    from .version import __version__ as __version__
+    from molattn.api import train as train
+    from molattn.data.pyg_data import from_mol as from_mol
+    from molattn.data.pyg_data import from_smiles as from_smiles
+    from molattn.errors import InputError as InputError
+    from molattn.errors import MolattnError as MolattnError
+    from molattn.errors import SmilesError as SmilesError
+    from molattn.model.model import MolAttn as MolAttn
+    from molattn.model.model import MolAttnConfig as MolAttnConfig
+    from molattn.sklearn import MolAttnClassifier as MolAttnClassifier
+    from molattn.sklearn import MolAttnRegressor as MolAttnRegressor
+    from molattn.version import __version__ as __version__
 
 _HOMES = {
     "InputError": "errors",
     "MolattnError": "errors",
     "SmilesError": "errors",
-    "MolAttnClassifier": "estimators",
-    "MolAttnRegressor": "estimators",
-    "MolAttn": "model",
-    "MolAttnConfig": "model",
-    "from_mol": "molecules",
-    "from_smiles": "molecules",
-    "train": "quick",
+    "MolAttnClassifier": "sklearn",
+    "MolAttnRegressor": "sklearn",
+    "MolAttn": "model.model",
+    "MolAttnConfig": "model.config",
+    "from_mol": "data.pyg_data",
+    "from_smiles": "data.pyg_data",
+    "train": "api",
     "__version__": "version",
 }
 

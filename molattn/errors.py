@@ -1,10 +1,104 @@
 """Every error a user can meet: what was got, what was expected, and where."""
 
 from collections.abc import Iterable
+from typing import Literal, cast, get_args
 
-from molattn.reasons import ReasonCode
+__all__ = [
+    "InputError",
+    "MolattnError",
+    "REASONS",
+    "ReasonCode",
+    "SmilesError",
+    "check_one_of",
+    "of_partner",
+    "quoted",
+    "reason_table",
+]
 
-__all__ = ["InputError", "MolattnError", "SmilesError", "check_one_of", "quoted"]
+
+ReasonCode = Literal[
+    "empty",
+    "missing_value",
+    "not_text",
+    "non_ascii",
+    "control_character",
+    "number",
+    "inchi",
+    "registry_number",
+    "formula",
+    "sequence",
+    "name",
+    "reaction",
+    "smarts",
+    "whitespace",
+    "cxsmiles",
+    "bracket_atom",
+    "parenthesis",
+    "ring_closure",
+    "syntax",
+    "valence",
+    "kekulize",
+    "aromaticity",
+    "sanitize",
+    "too_long",
+    "too_large",
+    "too_nested",
+    "mol_block",
+    "ragged",
+    "no_label",
+    "missing_feature",
+    "bad_feature",
+    "not_finite",
+]
+
+
+REASONS: dict[ReasonCode, str] = {
+    "empty": "The cell is empty or white space.",
+    "missing_value": "A word for a missing value, such as `NA`, `nan` or `#N/A`.",
+    "not_text": "Something other than text was given (from Python alone).",
+    "non_ascii": "A character beyond ASCII, such as a typographic minus.",
+    "control_character": "A character that cannot be printed.",
+    "number": "A number.",
+    "inchi": "An InChI or InChIKey: convert it to SMILES first.",
+    "registry_number": "A CAS registry number: look up its SMILES first.",
+    "formula": "A molecular formula: look up its SMILES first.",
+    "sequence": "A sequence of letters, as of amino acids or nucleotides.",
+    "name": "A word or a name: look up its SMILES first.",
+    "reaction": "A reaction, not one molecule.",
+    "smarts": "A query (SMARTS), not a molecule.",
+    "whitespace": "More text follows the SMILES after a space.",
+    "cxsmiles": "The CXSMILES extension after the SMILES is not valid.",
+    "bracket_atom": "What stands in square brackets is no atom, or a bracket is not closed.",
+    "parenthesis": "A branch is not closed, or closed without having been opened.",
+    "ring_closure": "A ring closure is opened but not closed.",
+    "syntax": "It breaks the grammar of SMILES in another way.",
+    "valence": "An atom has more bonds than it can have.",
+    "kekulize": "Aromatic atoms to which no double bonds can be given.",
+    "aromaticity": "An aromatic atom or bond outside a ring.",
+    "sanitize": "RDKit finds another fault in the molecule's chemistry.",
+    "too_long": "More characters than are read (40,000).",
+    "too_large": "More atoms than are read (2,000; of an SD file, 20,000 lines).",
+    "too_nested": "Branches nested more than 200 deep.",
+    "mol_block": "The structure in the SD file cannot be read.",
+    "ragged": "The row has another number of cells than the header.",
+    "no_label": "No target has a value (training alone).",
+    "missing_feature": "A feature that the model reads has no value.",
+    "bad_feature": "A feature that the model reads is no number (when a model is used).",
+    "not_finite": "The model gives no finite number (when a model is used).",
+}
+"""What each code means, in a sentence."""
+
+
+def of_partner(code: ReasonCode) -> ReasonCode:
+    """Return the code of a second molecule for which this one is the reason."""
+    return cast(ReasonCode, f"partner_{code}")
+
+
+def reason_table() -> str:
+    """Return all codes and their meanings as a Markdown table."""
+    rows = (f"| `{code}` | {REASONS[code]} |" for code in get_args(ReasonCode))
+    return "\n".join(["| `error` | Meaning |", "| --- | --- |", *rows])
+
 
 _QUOTE_LIMIT = 80
 
@@ -22,7 +116,7 @@ class SmilesError(InputError):
 
     Args:
         smiles: The text as it was given.
-        code: Short machine-readable reason, for example ``valence``: see :mod:`molattn.reasons`.
+        code: Short machine-readable reason, for example ``valence``: see :mod:`molattn.errors`.
         reason: The same as a sentence.
     """
 

@@ -20,7 +20,7 @@ class MoleculeRecord:
         numbers: Further numbers of the molecule ``float32 [F]``, NaN where one is undefined; None
             = none were calculated.
         partner: The second molecule of a pair, such as the solvent; None = there is none.
-        fingerprint: Morgan bits of :func:`molattn.chem.similarity.packed_fingerprints`, ``uint8
+        fingerprint: Morgan bits of :func:`molattn.chem.fingerprints.packed_fingerprints`, ``uint8
             [256]``; None = not asked for.
     """
 

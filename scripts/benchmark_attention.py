@@ -25,8 +25,8 @@ from torch_geometric.nn import GATv2Conv, GPSConv, TransformerConv
 from torch_geometric.utils import to_dense_batch
 
 from molattn.chem import parse_smiles
+from molattn.data.pyg_data import default_featurizer
 from molattn.graph import CodedEdges, CompleteGraphs, collate
-from molattn.molecules import default_featurizer
 from molattn.nn import EdgeAttentionConv
 from molattn.nn.encoder import Encoder
 

@@ -32,8 +32,8 @@ from commands import (
     write_smiles,
 )
 
-from molattn.metrics import score_tasks
-from molattn.table import BUNDLED_TARGET, bundled_dataset
+from molattn.data.table import BUNDLED_TARGET, bundled_dataset
+from molattn.evaluation.metrics import score_tasks
 from molattn.task import Task
 
 _BINARY = {"bace", "bbbp"}

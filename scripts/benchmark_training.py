@@ -25,8 +25,8 @@ from torch_geometric.nn import TransformerConv, global_mean_pool
 
 from molattn import from_smiles
 from molattn.chem import parse_smiles
+from molattn.data.pyg_data import default_featurizer
 from molattn.graph import CodedEdges, MoleculeBatch, collate
-from molattn.molecules import default_featurizer
 from molattn.nn import EdgeAttentionConv
 from molattn.nn.embedding import CodeEmbedding, PairEmbedding
 from molattn.nn.encoder import Encoder

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from molattn.table import bundled_dataset
+from molattn.data.table import bundled_dataset
 
 # glibc gives large blocks back to the system at once and pays for fresh pages at every
 # allocation; these settings keep them, which favours whoever allocates most: the baselines.

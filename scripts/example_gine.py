@@ -16,9 +16,9 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, global_add_pool
 from torch_geometric.utils import from_smiles
 
+from molattn.data.table import bundled_dataset
 from molattn.graph import CompleteGraphs  # +
 from molattn.nn import EdgeAttentionConv  # +
-from molattn.table import bundled_dataset
 
 
 class GINE(nn.Module):

@@ -22,10 +22,10 @@ from rdkit import Chem
 from rich.console import Console
 
 from molattn.chem import parse_smiles
+from molattn.data.table import open_table
 from molattn.errors import InputError, SmilesError
-from molattn.progress import RowProgress
-from molattn.table import open_table
-from molattn.workers import done_by_workers
+from molattn.utils.progress import RowProgress
+from molattn.utils.workers import done_by_workers
 
 _END = "[#6,#7,#8,#9,#17,#35,#53,#14,$([#16v2]);+0]"
 CUTTABLE = Chem.MolFromSmarts(f"{_END}-;!@{_END}")

@@ -16,8 +16,9 @@ from itertools import product
 import torch
 
 from molattn import MolAttn
-from molattn.explain import discovery, fidelity, plant
-from molattn.table import bundled_dataset, open_table
+from molattn.data.table import bundled_dataset, open_table
+from molattn.explain import discovery, plant
+from molattn.explain.faithfulness import deletion_insertion as fidelity
 
 
 def measure_fidelity(model: str, most: int | None) -> None:

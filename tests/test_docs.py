@@ -8,8 +8,8 @@ import pytest
 
 from molattn import MolAttn, MolAttnConfig
 from molattn.config import ArchitectureConfig
+from molattn.errors import REASONS
 from molattn.nn.registry import LAYERS, table
-from molattn.reasons import REASONS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

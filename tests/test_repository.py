@@ -121,7 +121,7 @@ def test_wheel_declares_the_command(wheel):
 
 
 def test_installed_package_finds_its_data(installed, tmp_path):
-    code = "from molattn.table import bundled_dataset; print(bundled_dataset())"
+    code = "from molattn.data.table import bundled_dataset; print(bundled_dataset())"
     found = Path(python(code, cwd=tmp_path, PYTHONPATH=str(installed)))
     assert found == installed / "molattn" / "solubility.csv"
     assert found.read_bytes() == (ROOT / "datasets" / "solubility.csv").read_bytes()

@@ -9,8 +9,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from molattn.cli import app
+from molattn.errors import reason_table
 from molattn.nn.registry import LAYERS, table
-from molattn.reasons import reason_table
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -1,16 +1,16 @@
 """Chemistry: RDKit in, NumPy integers out."""
 
-from molattn.chem.bulk import featurize_smiles as featurize_smiles
 from molattn.chem.conformers import Conformer as Conformer
 from molattn.chem.conformers import ConformerGenerator as ConformerGenerator
 from molattn.chem.conformers import ConformerWarning as ConformerWarning
 from molattn.chem.conformers import conformer as conformer
-from molattn.chem.features import Featurizer as Featurizer
+from molattn.chem.featurizer import Featurizer as Featurizer
 from molattn.chem.groups import same_cluster as same_cluster
 from molattn.chem.groups import same_molecule as same_molecule
 from molattn.chem.groups import same_scaffold as same_scaffold
 from molattn.chem.packing import PackedMolecules as PackedMolecules
 from molattn.chem.parse import parse_smiles as parse_smiles
+from molattn.chem.reader import featurize_smiles as featurize_smiles
 from molattn.chem.split import Split as Split
 from molattn.chem.split import fold_rows as fold_rows
 from molattn.chem.split import fold_split as fold_split

@@ -11,7 +11,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
 from molattn.chem.parse import parse_smiles
-from molattn.chem.quiet import quiet
+from molattn.chem.rdkit_log import quiet
 from molattn.errors import InputError, quoted
 
 __all__ = ["DESCRIPTORS", "DescriptorCalculator", "descriptor_matrix"]

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
+from molattn.chem.fingerprints import Fingerprint, fingerprints, similarities
 from molattn.chem.parse import parse_smiles
-from molattn.chem.similarity import Fingerprint, fingerprints, similarities
 from molattn.errors import InputError
 
 __all__ = ["MOST_CLUSTERED", "Molecule", "same_cluster", "same_molecule", "same_scaffold"]

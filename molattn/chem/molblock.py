@@ -2,7 +2,7 @@
 
 from rdkit import Chem
 
-from molattn.chem.quiet import quiet
+from molattn.chem.rdkit_log import quiet
 
 __all__ = ["smiles_of_mol_block"]
 

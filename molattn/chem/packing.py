@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.chem.distance import blocks, pair_codes, row_starts, split_rows
-from molattn.chem.features import Featurizer
+from molattn.chem.featurizer import Featurizer
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 

@@ -4,9 +4,9 @@ import re
 
 from rdkit import Chem
 
-from molattn.chem.diagnose import explain, explain_unreadable
 from molattn.chem.grammar import ATOM, EXTENSION, SMILES
-from molattn.chem.quiet import quiet
+from molattn.chem.rdkit_log import quiet
+from molattn.chem.smiles_errors import explain, explain_unreadable
 from molattn.errors import SmilesError
 
 __all__ = ["parse_smiles"]

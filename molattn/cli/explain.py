@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from molattn.cli.shared import EXPLANATION, OUTPUT, make_console, section
 from molattn.config import ExplainConfig
-from molattn.say import say
+from molattn.utils.console import say
 
 __all__ = ["EXAMPLE", "explain"]
 
@@ -34,7 +34,7 @@ def explain(
             explanations.json and attention.npz. Rows without an explanation are in the tables and
             on the page, with a reason code (molattn/reasons.py lists them).
     """
-    from molattn.explain.folder import explain_table
+    from molattn.explain.page.folder import explain_table
 
     console = make_console()
     counts = explain_table(model, table, output, config, console)

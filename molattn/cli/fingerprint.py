@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from molattn.cli.shared import EMBEDDING, OUTPUT, make_console, section
 from molattn.config import FingerprintConfig
-from molattn.say import say
+from molattn.utils.console import say
 
 __all__ = ["EXAMPLE", "fingerprint"]
 
@@ -34,7 +34,7 @@ def fingerprint(
             ensemble those of each member in turn), and the column error, a reason code where there
             is none (molattn/reasons.py lists them).
     """
-    from molattn.fingerprint import fingerprint_table
+    from molattn.inference.embed import fingerprint_table
 
     console = make_console()
     counts = fingerprint_table(model, table, output, config, console)

@@ -23,12 +23,12 @@ def options_from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCo
         raise InputError("--resume: a run goes on with its own options, expected no --config")
 
     from molattn.config import PretrainConfig, TrainConfig
-    from molattn.config_file import read_config_file
+    from molattn.config.yaml_file import read_config_file
 
     run = PretrainConfig if commands == ("pretrain",) else TrainConfig
     path = Path((tokens[0] or tokens[1])[0].value)
     if not tokens[0]:
-        from molattn.run_folder import CONFIG_FILE, unfinished_run
+        from molattn.training.run_folder import CONFIG_FILE, unfinished_run
 
         folder = path if "tune" in commands else unfinished_run(path)
         if folder is None:

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from molattn.cli.shared import OUTPUT, PREDICTION, make_console, section
 from molattn.config import PredictConfig
-from molattn.say import say
+from molattn.utils.console import say
 
 __all__ = ["EXAMPLE", "predict"]
 
@@ -33,7 +33,7 @@ def predict(
             columns, the predictions (of classes the likeliest, and probabilities), and the column
             error, a reason code where there is none (molattn/reasons.py lists them).
     """
-    from molattn.predict import predict_table
+    from molattn.inference.predict import predict_table
 
     console = make_console()
     counts = predict_table(model, table, output, config, console)

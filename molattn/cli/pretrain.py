@@ -24,7 +24,7 @@ from molattn.config import (
     PretrainLoopConfig,
 )
 from molattn.errors import InputError
-from molattn.say import say
+from molattn.utils.console import say
 
 __all__ = ["EXAMPLES", "pretrain"]
 
@@ -78,7 +78,7 @@ def pretrain(
     )
     config = PretrainConfig(tuple(map(str, inputs)), molecules, architecture, optimisation)
 
-    from molattn.pretrained import with_former_network
+    from molattn.training.fine_tuning import with_former_network
 
     console = make_console()
     if is_finished(resume, console):
@@ -87,10 +87,10 @@ def pretrain(
     if not config.files:
         raise InputError("INPUT: got no file, expected one or more tables of molecules")
 
-    from molattn.config_file import writing_config
+    from molattn.config.yaml_file import writing_config
     from molattn.pretraining import pretrain as run_pretraining
     from molattn.pretraining import write_pretraining
-    from molattn.run_folder import CONFIG_FILE, final_folder, run_folder
+    from molattn.training.run_folder import CONFIG_FILE, final_folder, run_folder
 
     with (
         resumable(name, "pretrain"),

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from molattn.cli import explain, fingerprint, predict, pretrain, train, tune
+from molattn.cli.help_format import print_group
 from molattn.cli.options_file import options_from_file
 from molattn.errors import InputError, MolattnError
-from molattn.help_format import print_group
 from molattn.version import __version__
 
 __all__ = ["app", "main", "run"]

@@ -88,7 +88,7 @@ def resumable(output: Path, command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        from molattn.run_folder import has_checkpoint
+        from molattn.training.run_folder import has_checkpoint
 
         if not has_checkpoint(output):
             raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from molattn.config import DataConfig, TrainConfig
 from molattn.errors import InputError, quoted
-from molattn.say import say
+from molattn.utils.console import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +39,7 @@ def with_source(config: TrainConfig, dataset: str | None, folder: Path | None) -
 
 def _with_bundled_data(config: TrainConfig) -> TrainConfig:
 
-    from molattn.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset
+    from molattn.data.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset
 
     data = config.data
     if data.target_columns in ((), (BUNDLED_TARGET,)):
@@ -58,7 +58,7 @@ def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> 
     if config.file:
         raise InputError(f"--dataset: got {quoted(name)} and a table too, expected one of them")
 
-    from molattn.moleculenet import named_dataset
+    from molattn.data.moleculenet import named_dataset
 
     found = named_dataset(name, folder)
     if (column := config.data.smiles_column) not in (DataConfig.smiles_column, found.smiles_column):
@@ -85,7 +85,7 @@ def is_finished(resume: Path | None, console: "Console") -> bool:
     if resume is None:
         return False
 
-    from molattn.run_folder import unfinished_run
+    from molattn.training.run_folder import unfinished_run
 
     if unfinished_run(resume) is not None:
         return False

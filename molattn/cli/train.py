@@ -26,7 +26,7 @@ from molattn.config import (
     TrainConfig,
 )
 from molattn.errors import InputError
-from molattn.say import say
+from molattn.utils.console import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,8 +73,8 @@ def train(
     if resume is not None and (output is not None or overwrite):
         raise InputError("--resume: names the folder already, expected no --output or --overwrite")
 
-    from molattn.pretrained import with_pretrained_network
-    from molattn.run_folder import CONFIG_FILE, final_folder, free_folder, run_folder
+    from molattn.training.fine_tuning import with_pretrained_network
+    from molattn.training.run_folder import CONFIG_FILE, final_folder, free_folder, run_folder
 
     console = make_console()
     if is_finished(resume, console):
@@ -83,7 +83,7 @@ def train(
     name = dataset.lower() if dataset else folder_name(config.file)
     output = final_folder(resume) if resume else output or free_folder(Path("runs") / name)
 
-    from molattn.config_file import writing_config
+    from molattn.config.yaml_file import writing_config
 
     with (
         resumable(output, "train"),
@@ -98,15 +98,18 @@ def train(
 
 
 def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
-    from molattn.cross_validation import cross_validate, summary_table
+    from molattn.evaluation.cross_validation import cross_validate
+    from molattn.evaluation.terminal_tables import summary_table
 
     summary = cross_validate(config, folder, console)
     console.print(summary_table(summary), markup=False)
 
 
 def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
-    from molattn.report import score_run, score_table, write_run
-    from molattn.training import train
+    from molattn.evaluation.run_files import write_run
+    from molattn.evaluation.scoring import score_run
+    from molattn.evaluation.terminal_tables import score_table
+    from molattn.training.run import train
 
     run = train(config, console, folder)
     scores = score_run(run, console)

@@ -30,7 +30,7 @@ from molattn.config import (
     TuneConfig,
 )
 from molattn.errors import InputError
-from molattn.say import say
+from molattn.utils.console import say
 
 __all__ = ["EXAMPLES", "tune"]
 
@@ -91,12 +91,12 @@ def tune(
     config = TrainConfig(str(table or ""), data, architecture, optimisation, report, fine_tuning)
     config = with_source(config, dataset, dataset_folder)
 
-    from molattn.config_file import check_unchanged, write_config_file
-    from molattn.pretrained import with_pretrained_network
-    from molattn.run_folder import CONFIG_FILE, free_folder
-    from molattn.space import default_space, read_space, write_space
-    from molattn.tune import BEST_FILE, STUDY_FILE, trials_table
-    from molattn.tune import tune as search
+    from molattn.config.yaml_file import check_unchanged, write_config_file
+    from molattn.training.fine_tuning import with_pretrained_network
+    from molattn.training.run_folder import CONFIG_FILE, free_folder
+    from molattn.tuning.search_space import default_space, read_space, write_space
+    from molattn.tuning.study import BEST_FILE, STUDY_FILE, trials_table
+    from molattn.tuning.study import tune as search
 
     console = make_console()
     name = f"{dataset.lower() if dataset else folder_name(config.file)}-study"
@@ -122,7 +122,7 @@ def tune(
 @contextmanager
 def _study_folder(folder: Path) -> Iterator[None]:
     """Keep a folder for a study to this process; say how to go on, and leave no empty one."""
-    from molattn.run_folder import locked_folder
+    from molattn.training.run_folder import locked_folder
 
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)

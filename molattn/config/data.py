@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal, get_args
 
-from molattn.config.checks import check, check_choice, check_idle, option
+from molattn.config.validation import check, check_choice, check_idle, option
 from molattn.errors import InputError, quoted
 
 __all__ = ["DataConfig", "TaskChoice"]

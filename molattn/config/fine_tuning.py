@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from molattn.config.checks import check, check_choice, option
+from molattn.config.validation import check, check_choice, option
 from molattn.errors import InputError
 
 __all__ = ["FineTuningConfig", "Freeze"]

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from molattn.config.architecture import ArchitectureConfig, Head
-from molattn.config.checks import check
-from molattn.config.optimisation import Keep, LoopConfig
-from molattn.config.sections import RunConfig
+from molattn.config.base import RunConfig
+from molattn.config.network import ArchitectureConfig, Head
+from molattn.config.training import Keep, LoopConfig
+from molattn.config.validation import check
 from molattn.errors import InputError, quoted
 
 __all__ = [

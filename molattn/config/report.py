@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from molattn.config.checks import check
+from molattn.config.validation import check
 
 __all__ = ["ReportConfig"]
 

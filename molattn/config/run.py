@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, get_origin, get_type_hints
 
-from molattn.config.architecture import ArchitectureConfig
+from molattn.config.base import RunConfig
 from molattn.config.data import DataConfig
 from molattn.config.fine_tuning import FineTuningConfig
-from molattn.config.optimisation import OptimisationConfig
+from molattn.config.network import ArchitectureConfig
 from molattn.config.report import ReportConfig
-from molattn.config.sections import RunConfig
+from molattn.config.training import OptimisationConfig
 from molattn.errors import InputError, quoted
 
 __all__ = ["CONFIG_SECTIONS", "TrainConfig", "option_places"]

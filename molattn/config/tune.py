@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from molattn.config.checks import check
+from molattn.config.validation import check
 
 __all__ = ["TuneConfig"]
 

@@ -1,13 +1,13 @@
 """What a model's prediction rests on: scores of atoms and bonds, attention, and tests of both."""
 
-from .explainer import explain as explain
-from .explanation import Explanation as Explanation
-from .fidelity import Fidelity as Fidelity
-from .fidelity import MethodFidelity as MethodFidelity
-from .fidelity import fidelity as fidelity
-from .methods import METHODS as METHODS
-from .methods import Method as Method
-from .options import Options as Options
-from .planted import Planted as Planted
-from .planted import discovery as discovery
-from .planted import plant as plant
+from molattn.explain.explainer import explain as explain
+from molattn.explain.explanation import Explanation as Explanation
+from molattn.explain.faithfulness.deletion_insertion import Fidelity as Fidelity
+from molattn.explain.faithfulness.deletion_insertion import MethodFidelity as MethodFidelity
+from molattn.explain.faithfulness.deletion_insertion import fidelity as fidelity
+from molattn.explain.faithfulness.synthetic import Planted as Planted
+from molattn.explain.faithfulness.synthetic import discovery as discovery
+from molattn.explain.faithfulness.synthetic import plant as plant
+from molattn.explain.methods.base import Options as Options
+from molattn.explain.methods.registry import METHODS as METHODS
+from molattn.explain.methods.registry import Method as Method

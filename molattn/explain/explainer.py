@@ -6,16 +6,14 @@ from typing import Any, Optional, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from molattn.chem.bulk import MoleculeReader
-from molattn.model import MolAttn
-
-from .average import average_atom, bundled_average
-from .explanation import Explanation
-from .interval import LEVEL, interval_of
-from .methods import find_method
-from .options import Options
-from .output import find_output
-from .subject import Subject
+from molattn.chem.reader import MoleculeReader
+from molattn.explain.baseline import average_atom, bundled_average
+from molattn.explain.explanation import Explanation
+from molattn.explain.instance import LEVEL, Subject, interval_of
+from molattn.explain.methods.base import Options
+from molattn.explain.methods.registry import find_method
+from molattn.explain.target import find_output
+from molattn.model.model import MolAttn
 
 __all__ = ["explain", "explain_subject", "find_average", "read_subjects"]
 

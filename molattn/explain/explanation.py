@@ -7,7 +7,7 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Explanation"]
+__all__ = ["Explanation", "legend_lines", "score_limit"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +118,9 @@ class Explanation:
         """Draw the structure with atoms and bonds coloured by their scores, as SVG text.
 
         Args:
-            options: See :func:`molattn.explain.draw.draw_svg`.
+            options: See :func:`molattn.explain.drawing.draw_svg`.
         """
-        from .draw import draw_svg
+        from molattn.explain.drawing import draw_svg
 
         return draw_svg(self, **options)
 
@@ -134,7 +134,7 @@ class Explanation:
         Raises:
             InputError: Another ending.
         """
-        from .draw import save_drawing
+        from molattn.explain.drawing import save_drawing
 
         save_drawing(self, path, **options)
 
@@ -147,3 +147,20 @@ class Explanation:
             f"{type(self).__name__}({self.smiles!r}, {self.target}={self.prediction:.4g}, "
             f"method={self.method!r})"
         )
+
+
+def score_limit(explanation: Explanation) -> float:
+    """Return the score of the full colour: the largest of an atom or bond, whatever its sign."""
+    scores = np.concatenate([explanation.atom_scores, explanation.bond_scores, [0.0]])
+    return float(np.abs(scores).max())
+
+
+def legend_lines(explanation: Explanation) -> tuple[str, list[str]]:
+    """Return what the colours stand for, and the texts at the ends of the scale."""
+    limit, unit = score_limit(explanation), explanation.unit
+    method = explanation.method.replace("_", " ")
+    if not explanation.signed:
+        return f"{method}: share of each atom, without a sign", ["0", f"{limit:.2g}"]
+    of = f"{explanation.target} ({unit})" if unit else explanation.target
+    ends = [f"\N{MINUS SIGN}{limit:.2g}", "0", f"+{limit:.2g}"]
+    return f"{method}: part in {of}", ends

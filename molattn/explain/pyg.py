@@ -6,12 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from molattn.model import MolAttn
-from molattn.molecules import from_smiles
-from molattn.network import Network
-
-from .average import amounts
-from .output import find_output
+from molattn.data.pyg_data import from_smiles
+from molattn.explain.baseline import amounts
+from molattn.explain.target import find_output
+from molattn.model.model import MolAttn
+from molattn.model.network import Network
 
 __all__ = ["GraphModel", "graph_of"]
 

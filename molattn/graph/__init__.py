@@ -1,11 +1,11 @@
 """Complete graphs and batches of them: integers in, graphs out."""
 
-from .batch import MoleculeBatch as MoleculeBatch
-from .batch import collate as collate
-from .coded import CodedEdges as CodedEdges
-from .complete import Block as Block
-from .complete import CompleteGraphs as CompleteGraphs
-from .transforms import AddDummyNode as AddDummyNode
-from .transforms import BondsAndDistances as BondsAndDistances
-from .transforms import CompleteGraph as CompleteGraph
-from .transforms import PairDistances as PairDistances
+from molattn.graph.batch import MoleculeBatch as MoleculeBatch
+from molattn.graph.batch import collate as collate
+from molattn.graph.coded import CodedEdges as CodedEdges
+from molattn.graph.complete import Block as Block
+from molattn.graph.complete import CompleteGraphs as CompleteGraphs
+from molattn.graph.transforms import AddDummyNode as AddDummyNode
+from molattn.graph.transforms import BondsAndDistances as BondsAndDistances
+from molattn.graph.transforms import CompleteGraph as CompleteGraph
+from molattn.graph.transforms import PairDistances as PairDistances

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..record import MoleculeRecord
-from .complete import CompleteGraphs
+from molattn.graph.complete import CompleteGraphs
+from molattn.record import MoleculeRecord
 
 __all__ = ["MoleculeBatch", "collate"]
 

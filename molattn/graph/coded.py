@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .complete import CompleteGraphs
+from molattn.graph.complete import CompleteGraphs
 
 __all__ = ["CodedEdges"]
 

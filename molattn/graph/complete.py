@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
 
-from .blocks import plan_blocks
+from molattn.graph.blocks import plan_blocks
 
 __all__ = ["Block", "CompleteGraphs"]
 

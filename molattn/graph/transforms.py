@@ -14,7 +14,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from .paths import path_lengths
+from molattn.graph.paths import path_lengths
 
 __all__ = ["AddDummyNode", "BondsAndDistances", "CompleteGraph", "PairDistances"]
 

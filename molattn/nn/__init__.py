@@ -1,7 +1,7 @@
 """Attention layers for any PyG graph; no chemistry needed."""
 
-from . import functional as functional
-from .edge_attention import EdgeAttentionConv as EdgeAttentionConv
-from .gaan import GaANConv as GaANConv
-from .graph_network import GraphNetwork as GraphNetwork
-from .mat import MATConv as MATConv
+from molattn.nn import functional as functional
+from molattn.nn.edge_attention import EdgeAttentionConv as EdgeAttentionConv
+from molattn.nn.gaan import GaANConv as GaANConv
+from molattn.nn.graph_network import GraphNetwork as GraphNetwork
+from molattn.nn.mat import MATConv as MATConv

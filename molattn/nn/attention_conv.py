@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.typing import OptTensor
 
-from ..graph.complete import CompleteGraphs
-from .dense import Attended, EdgeTerms, Prior, dense_attention
-from .edges import EdgeAttr, Edges, Graph, Pair, read_graph
-from .functional import ScatteredEdges, check_temperature, normalise
-from .heads import HeadScore, check_positive, linear_together
-from .linear import Linear
+from molattn.graph.complete import CompleteGraphs
+from molattn.nn.attention_heads import HeadScore, check_positive, linear_together
+from molattn.nn.dense_attention import Attended, EdgeTerms, Prior, dense_attention
+from molattn.nn.functional import ScatteredEdges, check_temperature, normalise
+from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, read_graph
+from molattn.nn.linear import Linear
 
 
 class EdgeProjection(NamedTuple):

@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .edge_attention import EdgeAttentionConv
-from .functional import DenseRows, normalise, score
+from molattn.nn.edge_attention import EdgeAttentionConv
+from molattn.nn.functional import DenseRows, normalise, score
 
 __all__ = ["CrossAttention"]
 
@@ -24,7 +24,7 @@ class CrossAttention(nn.Module):
         channels: Width of the nodes of either graph.
         heads: Number of heads.
         score: See :func:`molattn.nn.functional.score`.
-        combine: See :class:`molattn.nn.heads.HeadCombine`.
+        combine: See :class:`molattn.nn.attention_heads.HeadCombine`.
         expansion: Hidden width of the feed-forward network, in ``channels``.
         dropout: Probability with which a channel of either branch is dropped in training.
         attention_dropout: Probability with which a weight is dropped in training.

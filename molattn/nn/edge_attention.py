@@ -6,13 +6,21 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.typing import OptTensor
 
-from ..graph.complete import CompleteGraphs
-from .attention_conv import AttentionConv, EdgeProjection, optional_linear
-from .dense import Attended
-from .edges import EdgeAttr, Edges, Graph, Pair, as_pair, at_receivers, read_globals
-from .gate import HeadGate
-from .heads import HeadCombine
-from .linear import Linear
+from molattn.graph.complete import CompleteGraphs
+from molattn.nn.attention_conv import AttentionConv, EdgeProjection, optional_linear
+from molattn.nn.attention_heads import HeadCombine
+from molattn.nn.dense_attention import Attended
+from molattn.nn.gate import HeadGate
+from molattn.nn.graph_inputs import (
+    EdgeAttr,
+    Edges,
+    Graph,
+    Pair,
+    as_pair,
+    at_receivers,
+    read_globals,
+)
+from molattn.nn.linear import Linear
 
 
 class EdgeAttentionConv(AttentionConv):
@@ -49,7 +57,7 @@ class EdgeAttentionConv(AttentionConv):
         temperature: Logits are divided by it; 0 = all weight on the maximum (ties share),
             ``inf`` = the mean.
         combine: How heads come together: ``linear``, ``concat``, ``mean``, ``max`` or
-            ``weighted``; see :class:`molattn.nn.heads.HeadCombine`.
+            ``weighted``; see :class:`molattn.nn.attention_heads.HeadCombine`.
         gate: Gate each head by its receiver and the receiver's senders.
         edge_value: Whether edges are part of the value too; if not (:math:`W_{ve} = 0`), they take
             part in the score alone, as in GATv2.

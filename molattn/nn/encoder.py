@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 from torch import Tensor, nn
 
-from .linear import Linear
+from molattn.nn.linear import Linear
 
 __all__ = ["AttentionBlock", "Encoder"]
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .attention_conv import AttentionConv, EdgeProjection, optional_linear
-from .edges import EdgeAttr, Graph, Pair, as_pair
-from .gate import HeadGate
-from .linear import Linear
+from molattn.nn.attention_conv import AttentionConv, EdgeProjection, optional_linear
+from molattn.nn.gate import HeadGate
+from molattn.nn.graph_inputs import EdgeAttr, Graph, Pair, as_pair
+from molattn.nn.linear import Linear
 
 _VARIANTS = ("paper", "authors")
 

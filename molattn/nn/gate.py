@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
-from ..graph.complete import CompleteGraphs
-from .heads import check_positive
-from .linear import Linear
+from molattn.graph.complete import CompleteGraphs
+from molattn.nn.attention_heads import check_positive
+from molattn.nn.linear import Linear
 
 __all__ = ["HeadGate"]
 

@@ -9,10 +9,19 @@ from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import scatter
 
-from ..graph.complete import CompleteGraphs
-from .edge_attention import EdgeAttentionConv
-from .edges import EdgeAttr, Edges, Graph, NodeGlobals, Pair, as_pair, read_globals, read_graph
-from .linear import Linear
+from molattn.graph.complete import CompleteGraphs
+from molattn.nn.edge_attention import EdgeAttentionConv
+from molattn.nn.graph_inputs import (
+    EdgeAttr,
+    Edges,
+    Graph,
+    NodeGlobals,
+    Pair,
+    as_pair,
+    read_globals,
+    read_graph,
+)
+from molattn.nn.linear import Linear
 
 EDGE_INPUTS = ("edge", "receiver", "sender", "global")
 NODE_INPUTS = ("edges", "node", "global")

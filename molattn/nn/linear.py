@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn.dense.linear import Linear as PyGLinear
 
-from .columns import is_transformed
+from molattn.nn.split_columns import is_transformed
 
 __all__ = ["Linear", "linear"]
 

@@ -6,12 +6,12 @@ from typing import Any, Optional, Union
 import torch
 from torch import Tensor, nn
 
-from ..graph.complete import CompleteGraphs
-from .attention_conv import AttentionConv, EdgeProjection
-from .dense import PairRows, Prior
-from .edges import EdgeAttr, Edges, Graph, Pair, as_pair
-from .functional import Receivers, ScatteredEdges, normalise
-from .linear import Linear
+from molattn.graph.complete import CompleteGraphs
+from molattn.nn.attention_conv import AttentionConv, EdgeProjection
+from molattn.nn.dense_attention import PairRows, Prior
+from molattn.nn.functional import Receivers, ScatteredEdges, normalise
+from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, as_pair
+from molattn.nn.linear import Linear
 
 _KERNELS = ("softmax", "exp")
 _EPSILON = 1e-6  # of the row normalisation of bonds, as in the authors' code

@@ -7,11 +7,10 @@ from typing import Any, Optional, Union
 from torch import nn
 
 from molattn.errors import check_one_of
-
-from .edge_attention import EdgeAttentionConv
-from .gaan import GaANConv
-from .graph_network import GraphNetwork
-from .mat import MATConv
+from molattn.nn.edge_attention import EdgeAttentionConv
+from molattn.nn.gaan import GaANConv
+from molattn.nn.graph_network import GraphNetwork
+from molattn.nn.mat import MATConv
 
 __all__ = ["LAYERS", "Layer", "find_layer", "table"]
 

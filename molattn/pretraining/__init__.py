@@ -2,4 +2,4 @@
 
 from molattn.pretraining.run import PretrainingRun as PretrainingRun
 from molattn.pretraining.run import pretrain as pretrain
-from molattn.pretraining.write import write_pretraining as write_pretraining
+from molattn.pretraining.run_files import write_pretraining as write_pretraining

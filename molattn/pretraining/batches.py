@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from molattn.batches import Batches
 from molattn.config import MoleculesConfig
 from molattn.graph import MoleculeBatch
-from molattn.model import MolAttn
+from molattn.model.model import MolAttn
 from molattn.pretraining.masking import hide
 from molattn.pretraining.scaling import DescriptorScaling
 from molattn.pretraining.store import MoleculeStore
+from molattn.training.batches import Batches
 
 __all__ = ["HiddenBatch", "HiddenBatches", "Source"]
 
@@ -94,7 +94,7 @@ class HiddenBatches(Batches):
         self._masked = source.config.masked_molecules if masked is None else masked
 
     def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> HiddenBatch:
-        """Return a batch; see :meth:`molattn.batches.Batches.batch`."""
+        """Return a batch; see :meth:`molattn.training.batches.Batches.batch`."""
         random = np.random.default_rng([self._mask_seed, _MASKS, *place])
         chosen = self._rows[rows]
         store, featurizer = self._source.store, self._model.config.featurizer

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from molattn.chem.substructures import COUNT_GROUPS, NUM_COUNTS
+from molattn.chem.count_fingerprints import COUNT_GROUPS, NUM_COUNTS
 from molattn.graph import CodedEdges
-from molattn.model import MolAttn
-from molattn.network import Network
-from molattn.objective import Objective
+from molattn.model.model import MolAttn
+from molattn.model.network import Network
 from molattn.pretraining.batches import HiddenBatch
+from molattn.training.objective import Objective
 
 __all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
 

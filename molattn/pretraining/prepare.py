@@ -10,17 +10,17 @@ from typing import Any
 from rdkit import rdBase
 from rich.console import Console
 
-from molattn.chem.connectivity import KeySet, connectivity_keys
-from molattn.chem.features import Featurizer
-from molattn.chem.learned import LEARNED_DESCRIPTORS, LearnedMolecules, MoleculeReader
+from molattn.chem.featurizer import Featurizer
+from molattn.chem.inchi_keys import KeySet, connectivity_keys
 from molattn.chem.parse import parse_smiles
+from molattn.chem.pretraining_reader import LEARNED_DESCRIPTORS, LearnedMolecules, MoleculeReader
 from molattn.config import MoleculesConfig
+from molattn.data.table import Table, open_table
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.pretraining.store import MoleculeStore, open_store, writing_store
-from molattn.progress import RowProgress
-from molattn.run_folder import locked_folder
-from molattn.table import Table, open_table
-from molattn.workers import done_by_workers
+from molattn.training.run_folder import locked_folder
+from molattn.utils.progress import RowProgress
+from molattn.utils.workers import done_by_workers
 
 __all__ = ["prepare_molecules", "refusals"]
 
@@ -42,7 +42,7 @@ def prepare_molecules(
     while they are written; any number of processes may take them from there.
 
     Args:
-        files: Tables of any kind that :func:`molattn.table.open_table` reads.
+        files: Tables of any kind that :func:`molattn.data.table.open_table` reads.
         config: How to read them.
         folder: Where the store is, or is to be.
         console: Where to show progress; silent without one.

@@ -12,23 +12,28 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
-from molattn.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.config import ArchitectureConfig, FineTuningConfig, PretrainConfig
 from molattn.errors import InputError
-from molattn.fit import epochs_done, fit
-from molattn.going_on import about_run, check_same_run
-from molattn.model import MolAttn, MolAttnConfig
-from molattn.optimise import History
-from molattn.pretrained import NO_MODEL, Pretrained, pretrained_digest, with_former_network
+from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.pretraining.batches import HiddenBatches, Source
 from molattn.pretraining.objective import PretrainingObjective, code_entropies
 from molattn.pretraining.prepare import prepare_molecules, refusals
 from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sample
-from molattn.pretraining.scores import pretraining_scores
+from molattn.pretraining.scoring import pretraining_scores
 from molattn.pretraining.store import MoleculeStore
-from molattn.reproducible import seeded, threads
-from molattn.say import say
 from molattn.task import Task
+from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
+from molattn.training.fine_tuning import (
+    NO_MODEL,
+    Pretrained,
+    pretrained_digest,
+    with_former_network,
+)
+from molattn.training.history import History
+from molattn.training.lightning.loop import epochs_done, fit
+from molattn.training.resume import about_run, check_same_run
+from molattn.utils.console import say
+from molattn.utils.reproducibility import seeded, threads
 
 __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
 
@@ -45,7 +50,7 @@ class PretrainingRun:
         config: What was asked for.
         model: The model, in evaluation mode on the CPU; its tasks are the descriptors.
         history: How training went.
-        scores: Of the molecules set aside; see :func:`molattn.pretraining.scores`.
+        scores: Of the molecules set aside; see :func:`molattn.pretraining.scoring`.
         molecules: Counts and digests of what was read.
         training: Number of molecules trained on.
         held_out: Number of those set aside.

@@ -14,9 +14,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.chem.features import Featurizer
+from molattn.chem.count_fingerprints import NUM_COUNTS, HashedCounts
+from molattn.chem.featurizer import Featurizer
 from molattn.chem.packing import PackedMolecules
-from molattn.chem.substructures import NUM_COUNTS, HashedCounts
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from molattn.chem import parse_smiles
 from molattn.chem.groups import same_molecule, same_scaffold
 from molattn.chem.split import group_split
+from molattn.data.labels import infer_task, is_missing, label_values
 from molattn.errors import InputError, SmilesError, quoted
-from molattn.labels import infer_task, is_missing, label_values
 from molattn.task import Task
 
 from .results import CaseKey

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rdkit import Chem
 
 from molattn.chem import Featurizer, PackedMolecules, featurize_smiles, parse_smiles
-from molattn.chem.vocabulary import ATOM_COLUMNS, Column
+from molattn.chem.atom_features import ATOM_COLUMNS, Column
 from molattn.errors import InputError, SmilesError
 from molattn.record import MoleculeRecord
 

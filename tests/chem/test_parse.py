@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from rdkit import Chem
 
 from molattn.chem import parse_smiles
-from molattn.errors import SmilesError
-from molattn.reasons import REASONS
+from molattn.errors import REASONS, SmilesError
 
 CORPUS = Path(__file__).parents[3] / "shared/bad_input/bad_smiles.jsonl"
 

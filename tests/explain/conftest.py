@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from molattn.config import ArchitectureConfig, ExplainConfig
-from molattn.explain.folder import explain_table
+from molattn.explain.page.folder import explain_table
 from molattn.graph import CodedEdges
-from molattn.model import MolAttn, MolAttnConfig
+from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
 SMALL = ArchitectureConfig(width=16, heads=2, layers=2, edge_width=8, readout="mean")

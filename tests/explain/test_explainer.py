@@ -9,12 +9,13 @@ from rdkit import Chem
 
 from molattn import InputError, MolAttn, SmilesError
 from molattn.chem import parse_smiles
-from molattn.domain import TrainingMolecules
+from molattn.chem.fingerprint_index import TrainingMolecules
 from molattn.explain import METHODS, Options, explain
-from molattn.explain.capture import attention_of
+from molattn.explain.attention_hooks import attention_of
 from molattn.explain.explainer import explain_subject, find_average, read_subjects
-from molattn.explain.methods import find_method
-from molattn.uncertainty import Uncertainty, answer
+from molattn.explain.methods.registry import find_method
+from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.model.uncertainty.prediction import answer
 
 from .conftest import SMALL, make
 
@@ -220,7 +221,7 @@ def test_methods_share_what_they_all_need(small_model):
     known = small_model.uncertainty.molecules
     with (
         patch.object(known, "similarity", wraps=known.similarity) as similarity,
-        patch("molattn.explain.subject.attention_of", wraps=attention_of) as attention,
+        patch("molattn.explain.instance.attention_of", wraps=attention_of) as attention,
     ):
         found = [explain_subject(subject, method, Options()) for method in methods]
     assert (similarity.call_count, attention.call_count) == (1, 1)

@@ -8,12 +8,13 @@ import pytest
 
 from molattn import InputError
 from molattn.chem import parse_smiles
-from molattn.explain import METHODS, Options, discovery, fidelity, plant
-from molattn.explain.average import amounts, average_atom
+from molattn.explain import METHODS, Options, discovery, plant
+from molattn.explain.baseline import amounts, average_atom
 from molattn.explain.explainer import find_average, read_subjects
-from molattn.explain.fidelity import FRACTIONS
-from molattn.explain.groups import atom_groups
-from molattn.explain.planted import score_atoms
+from molattn.explain.faithfulness import deletion_insertion as fidelity
+from molattn.explain.faithfulness.deletion_insertion import FRACTIONS
+from molattn.explain.faithfulness.synthetic import score_atoms
+from molattn.explain.methods.atom_groups import atom_groups
 
 SMILES = "CC(=O)N"
 

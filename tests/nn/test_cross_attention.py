@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from molattn.nn.attention_heads import COMBINES
 from molattn.nn.cross_attention import CrossAttention
 from molattn.nn.functional import SCORES
-from molattn.nn.heads import COMBINES
 
 SIZES = [(3, 5), (1, 1), (4, 1), (1, 2)]
 

@@ -9,8 +9,8 @@ from molattn.config import (
     PretrainConfig,
     PretrainLoopConfig,
 )
+from molattn.data.table import bundled_dataset
 from molattn.pretraining.prepare import prepare_molecules
-from molattn.table import bundled_dataset
 
 SMALL = PretrainArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
 

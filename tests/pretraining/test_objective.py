@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from molattn.config import MoleculesConfig
-from molattn.model import MolAttn, MolAttnConfig
+from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.pretraining.batches import HiddenBatches, Source
 from molattn.pretraining.masking import hide
 from molattn.pretraining.objective import (

@@ -4,12 +4,12 @@ from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
 from molattn.chem import Featurizer, parse_smiles
-from molattn.chem.learned import LEARNED_DESCRIPTORS
+from molattn.chem.pretraining_reader import LEARNED_DESCRIPTORS
 from molattn.config import MoleculesConfig
 from molattn.errors import InputError
 from molattn.pretraining.prepare import prepare_molecules
 from molattn.pretraining.store import INDEX_FILE, open_store, writing_store
-from molattn.run_folder import locked_folder
+from molattn.training.run_folder import locked_folder
 
 
 def prepared(tmp_path, text, name="m.smi", **options):

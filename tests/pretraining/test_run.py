@@ -8,8 +8,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from molattn.artefact import PACKAGED, WEIGHTS_FILE, model_digest
-from molattn.checkpoint import CHECKPOINT_FILE
 from molattn.cli import main
 from molattn.config import (
     DataConfig,
@@ -18,15 +16,17 @@ from molattn.config import (
     PretrainArchitectureConfig,
     TrainConfig,
 )
-from molattn.config_file import read_config_file, write_config_file
+from molattn.config.yaml_file import read_config_file, write_config_file
+from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
-from molattn.model import MolAttn
-from molattn.pretrained import with_pretrained_network
+from molattn.model.artefact import PACKAGED, WEIGHTS_FILE, model_digest
+from molattn.model.model import MolAttn
 from molattn.pretraining import pretrain
 from molattn.pretraining.batches import HiddenBatches
-from molattn.run_folder import CONFIG_FILE
-from molattn.table import bundled_dataset
-from molattn.training import train
+from molattn.training.checkpoint import CHECKPOINT_FILE
+from molattn.training.fine_tuning import with_pretrained_network
+from molattn.training.run import train
+from molattn.training.run_folder import CONFIG_FILE
 
 
 def weights(run):
@@ -275,7 +275,7 @@ def test_what_an_excluded_table_does_not_keep_out_is_told(smiles_file, tmp_path,
 
 
 def test_a_training_begins_with_a_model_of_the_package_by_its_name(written, tmp_path, monkeypatch):
-    monkeypatch.setattr("molattn.artefact.PACKAGED", tmp_path / "weights")
+    monkeypatch.setattr("molattn.model.artefact.PACKAGED", tmp_path / "weights")
     with pytest.raises(InputError, match=r"base: no such folder.*it has none"):
         MolAttn.from_pretrained("base")
     shutil.copytree(written / "model", tmp_path / "weights" / "base")

@@ -1,0 +1,244 @@
+"""From RDKit's atoms and bonds to codes: a plain reading, and a fast one that learns from it."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from rdkit import Chem
+
+from molattn.chem.atom_features import Column, Value
+from molattn.chem.distance import blocks, pair_codes, row_starts, split_rows
+from molattn.chem.mol_binary import Pieces, cut
+from molattn.record import MoleculeRecord
+
+__all__ = ["Encoder"]
+
+_BOND_NAMES = {
+    "SINGLE": "single",
+    "DOUBLE": "double",
+    "TRIPLE": "triple",
+    "AROMATIC": "aromatic",
+    "DATIVE": "dative",
+}
+_STEREO_NAMES = {
+    "STEREONONE": "none",
+    "STEREOANY": "any",
+    "STEREOZ": "Z",
+    "STEREOCIS": "Z",
+    "STEREOE": "E",
+    "STEREOTRANS": "E",
+}
+# No SMILES needs so many kinds of atom; an endless stream of odd isotopes must not fill the memory.
+_MAX_LEARNED = 50_000
+_NO_RING = 255  # No ring is so large: atom indices take a byte.
+_PROBES = (
+    "C[C@H](O)c1ccc2[nH]ccc2c1.[Na+]",
+    "F/C=C/C(=O)[O-]",
+    "[13CH3][CH]C#N",
+    "N->[Cu+2]<-N",
+    "C1CC12CC2.[2H]O",
+    "C",
+)
+
+
+def _chirality(atom: Chem.Atom) -> str:
+    if atom.GetChiralTag() == Chem.ChiralType.CHI_UNSPECIFIED:
+        return "none"
+    return atom.GetProp("_CIPCode") if atom.HasProp("_CIPCode") else "unlabelled"
+
+
+def _atom_values(atom: Chem.Atom, ring_size: int) -> dict[str, Value]:
+    return {
+        "element": atom.GetAtomicNum(),
+        "degree": atom.GetDegree(),
+        "hydrogens": atom.GetTotalNumHs(),
+        "charge": atom.GetFormalCharge(),
+        "hybridization": atom.GetHybridization().name,
+        "aromatic": atom.GetIsAromatic(),
+        "ring_size": ring_size,
+        "chirality": _chirality(atom),
+        "radicals": atom.GetNumRadicalElectrons(),
+        "isotope": atom.GetIsotope() != 0,
+    }
+
+
+def _bond_values(bond: Chem.Bond) -> dict[str, Value]:
+    return {
+        "bond": _BOND_NAMES.get(bond.GetBondType().name, "other"),
+        "conjugated": bond.GetIsConjugated(),
+        "ring": bond.IsInRing(),
+        "stereo": _STEREO_NAMES.get(bond.GetStereo().name, "other"),
+    }
+
+
+def _indices(texts: Sequence[bytes]) -> NDArray[np.intp]:
+    return np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.intp)
+
+
+class Encoder:
+    """Writes the codes of molecules; holds what it has learned about pieces of the binary form.
+
+    Args:
+        atom_columns: Features of an atom.
+        bond_columns: Features of a bond, ``ring`` among them.
+        max_distance: Longest distance with a code of its own.
+    """
+
+    def __init__(
+        self,
+        atom_columns: tuple[Column, ...],
+        bond_columns: tuple[Column, ...],
+        max_distance: int,
+    ) -> None:
+        self._atom_columns = atom_columns
+        self._max_distance = max_distance
+        self._codes = {c.name: c.codes() for c in (*atom_columns, *bond_columns)}
+        self._place = {column.name: place for place, column in enumerate(atom_columns)}
+        sizes = [column.size for column in bond_columns]
+        self._strides = {
+            column.name: math.prod(sizes[place + 1 :]) for place, column in enumerate(bond_columns)
+        }
+        # The kind "none" has no rows among the bonded codes, which follow the unbonded ones.
+        self._first_bonded = max_distance + 2 - self._strides[bond_columns[0].name]
+        turn = self._code("ring", True) - self._code("ring", False)
+        self._ring_step = np.uint8(turn * self._strides["ring"] % 256)
+        self._degree_codes = self._table("degree")
+        self._ring_codes = self._table("ring_size")
+        self._atoms: dict[bytes, bytes] = {}
+        self._bonds: dict[bytes, int] = {}
+        self._learns = self._reads_as_plain()
+
+    def __call__(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
+        """Return the codes of sanitised molecules, which share their NumPy calls."""
+        records: list[MoleculeRecord] = []
+        for block in blocks([mol.GetNumAtoms() for mol in mols]):
+            records += self._block(mols[block])
+        return records
+
+    def plain(self, mol: Chem.Mol) -> MoleculeRecord:
+        """Return the codes by asking RDKit for each property of each atom and bond."""
+        rings = mol.GetRingInfo()
+        rows = [
+            self._atom_row(
+                atom,
+                rings.MinAtomRingSize(atom.GetIdx()) if rings.NumAtomRings(atom.GetIdx()) else 0,
+            )
+            for atom in mol.GetAtoms()
+        ]
+        atoms = np.frombuffer(bytearray().join(rows), dtype=np.uint8)
+        ends: list[int] = []
+        codes: list[int] = []
+        for bond in mol.GetBonds():
+            ends += (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())
+            codes.append(self._bond_code(_bond_values(bond)))
+        pairs = pair_codes(
+            np.array([len(rows)]),
+            np.array(ends, dtype=np.intp).reshape(-1, 2).T,
+            np.array(codes, dtype=np.uint8),
+            self._max_distance,
+        )
+        return MoleculeRecord(atoms.reshape(-1, len(self._atom_columns)), pairs)
+
+    def _block(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
+        pieces = [cut(mol) if self._learns else None for mol in mols]
+        known = [(mol, piece) for mol, piece in zip(mols, pieces, strict=True) if piece is not None]
+        read = iter(self._assemble(*zip(*known, strict=True)) if known else ())
+        return [
+            self.plain(mol) if piece is None else next(read)
+            for mol, piece in zip(mols, pieces, strict=True)
+        ]
+
+    def _assemble(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[MoleculeRecord]:
+        """Return the codes of molecules whose binary form was cut; a row is an atom of them all."""
+        num_atoms = np.array([len(piece.atoms) for piece in pieces])
+        num_bonds = np.array([len(piece.bonds) for piece in pieces])
+        starts = row_starts(num_atoms)
+        ends = _indices([piece.ends for piece in pieces]) + np.repeat(starts, 2 * num_bonds)
+        bonds = ends.reshape(-1, 2).T
+        rings = [ring for piece in pieces for ring in piece.rings]
+        ring_sizes = np.array([len(ring) for ring in rings], dtype=np.intp)
+        ring_starts = np.repeat(starts, [len(piece.rings) for piece in pieces])
+        ring_atoms = _indices(rings) + np.repeat(ring_starts, ring_sizes)
+
+        atoms = self._atom_codes(mols, pieces)
+        place = self._place
+        if "degree" in place:
+            degree = np.bincount(ends, minlength=len(atoms))
+            atoms[:, place["degree"]] = self._degree_codes[degree]
+        if "ring_size" in place:
+            smallest = np.full(len(atoms), _NO_RING)
+            np.minimum.at(smallest, ring_atoms, np.repeat(ring_sizes, ring_sizes))
+            atoms[:, place["ring_size"]] = self._ring_codes[smallest % _NO_RING]
+        if "chirality" in place:
+            labels = atoms[:, place["chirality"]]
+            for row in np.flatnonzero(labels != self._code("chirality", "none")).tolist():
+                molecule = int(np.searchsorted(starts, row, side="right")) - 1
+                atom = mols[molecule].GetAtomWithIdx(row - int(starts[molecule]))
+                labels[row] = self._code("chirality", _chirality(atom))
+
+        pairs = pair_codes(num_atoms, bonds, self._bond_codes(mols, pieces), self._max_distance)
+        # Around each ring, from every atom to the next one and back.
+        after = np.arange(1, len(ring_atoms) + 1)
+        last = np.cumsum(ring_sizes)
+        after[last - 1] = last - ring_sizes
+        columns = ring_atoms - np.repeat(ring_starts, ring_sizes)
+        rows = np.concatenate((ring_atoms, ring_atoms[after]))
+        inside = rows, np.concatenate((columns[after], columns))
+        pairs[inside] = pairs[inside] + self._ring_step  # Once, also for a bond of two rings.
+        return split_rows(num_atoms, atoms, pairs)
+
+    def _atom_codes(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> NDArray[np.uint8]:
+        """Return the codes that an atom's own bytes tell, ``uint8 [rows, A]``."""
+        try:
+            rows = [self._atoms[atom] for piece in pieces for atom in piece.atoms]
+        except KeyError:
+            if len(self._atoms) > _MAX_LEARNED:
+                self._atoms = {}
+            for mol, piece in zip(mols, pieces, strict=True):
+                for index, atom in enumerate(piece.atoms):
+                    if atom not in self._atoms:
+                        self._atoms[atom] = self._atom_row(mol.GetAtomWithIdx(index), 0)
+            rows = [self._atoms[atom] for piece in pieces for atom in piece.atoms]
+        flat = np.frombuffer(bytearray().join(rows), dtype=np.uint8)
+        return flat.reshape(-1, len(self._atom_columns))
+
+    def _bond_codes(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> NDArray[np.uint8]:
+        """Return the joint codes of bonds outside of rings, ``uint8 [bonds]``."""
+        try:
+            codes = [self._bonds[bond] for piece in pieces for bond in piece.bonds]
+        except KeyError:
+            for mol, piece in zip(mols, pieces, strict=True):
+                for index, bond in enumerate(piece.bonds):
+                    if bond not in self._bonds:
+                        values = {**_bond_values(mol.GetBondWithIdx(index)), "ring": False}
+                        self._bonds[bond] = self._bond_code(values)
+            codes = [self._bonds[bond] for piece in pieces for bond in piece.bonds]
+        return np.array(codes, dtype=np.uint8)
+
+    def _code(self, name: str, value: Value) -> int:
+        codes = self._codes[name]
+        return codes.get(value, len(codes))
+
+    def _atom_row(self, atom: Chem.Atom, ring_size: int) -> bytes:
+        values = _atom_values(atom, ring_size)
+        return bytes([self._code(name, values[name]) for name in self._place])
+
+    def _bond_code(self, values: dict[str, Value]) -> int:
+        return self._first_bonded + sum(
+            self._code(name, values[name]) * stride for name, stride in self._strides.items()
+        )
+
+    def _table(self, name: str) -> NDArray[np.uint8]:
+        if name not in self._place:
+            return np.zeros(0, dtype=np.uint8)
+        return np.array([self._code(name, value) for value in range(256)], dtype=np.uint8)
+
+    def _reads_as_plain(self) -> bool:
+        """Whether the fast reading agrees with the plain one, in the RDKit that is installed."""
+        mols = [Chem.MolFromSmiles(smiles) for smiles in _PROBES]
+        pieces = [piece for mol in mols if (piece := cut(mol)) is not None]
+        return len(pieces) == len(mols) and all(
+            np.array_equal(fast.atoms, plain.atoms) and np.array_equal(fast.pairs, plain.pairs)
+            for fast, plain in zip(self._assemble(mols, pieces), map(self.plain, mols), strict=True)
+        )

@@ -1,0 +1,116 @@
+"""What a pretraining learns of molecules, from their texts."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from rdkit import Chem
+
+from molattn.chem.count_fingerprints import HashedCounts, SubstructureCounter
+from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
+from molattn.chem.featurizer import Featurizer
+from molattn.chem.inchi_keys import KeySet, connectivity_keys
+from molattn.chem.parse import parse_smiles
+from molattn.errors import SmilesError
+from molattn.record import MoleculeRecord
+
+__all__ = ["LEARNED_DESCRIPTORS", "LearnedMolecules", "MoleculeReader"]
+
+# What takes long, alone or as the first of its kind, and says little that the others do not.
+_SLOW = {
+    *"qed SPS BertzCT BalabanJ Phi Kappa2 Kappa3 NumRadicalElectrons NumValenceElectrons".split(),
+    *"Chi2n Chi2v Chi3n Chi3v Chi4n Chi4v".split(),
+    *"NumAtomStereoCenters NumUnspecifiedAtomStereoCenters".split(),
+}
+_SLOW_KINDS = ("BCUT2D", "EState_VSA", "VSA_EState", "FpDensityMorgan", "Max", "Min")
+LEARNED_DESCRIPTORS = tuple(
+    name for name in DESCRIPTORS if name not in _SLOW and not name.startswith(_SLOW_KINDS)
+)
+"""RDKit's descriptors but for the slow ones."""
+
+
+@dataclass(frozen=True)
+class LearnedMolecules:
+    """The molecules of some texts, in their order, but for those that are known to be left out.
+
+    Args:
+        texts: Number of texts.
+        refused: How many of them are no molecules, by reason.
+        left_out: How many are excluded.
+        duplicates: How many the same reader has read before.
+        keys: Of each molecule that remains, :func:`molattn.chem.inchi_keys.connectivity`.
+        records: Their graphs.
+        descriptors: Their ``LEARNED_DESCRIPTORS``, ``[len(keys), D]``, NaN where one is undefined.
+        counts: Their hashed counts.
+    """
+
+    texts: int
+    refused: Counter[str]
+    left_out: int
+    duplicates: int
+    keys: list[str]
+    records: list[MoleculeRecord]
+    descriptors: NDArray[np.float32]
+    counts: list[HashedCounts]
+
+
+class MoleculeReader:
+    """Reads blocks of SMILES.
+
+    Args:
+        max_atoms: Most heavy atoms of a molecule.
+        excluded: Keys of what is left out, a molecule of any of whose
+            :func:`molattn.chem.inchi_keys.connectivity_keys` is among them.
+
+    Example:
+        >>> read = MoleculeReader(max_atoms=100, excluded=KeySet())(["CCO", "ethanol", "OCC"])
+        >>> read.keys, read.refused, read.duplicates
+        (['LFQSCWFLJHTTHZ'], Counter({'name': 1}), 1)
+    """
+
+    def __init__(self, max_atoms: int, excluded: KeySet) -> None:
+        self._max_atoms = max_atoms
+        self._excluded = excluded
+        self._seen = KeySet()
+        self._featurizer = Featurizer.default()
+        self._descriptors = DescriptorCalculator(LEARNED_DESCRIPTORS)
+        self._counts = SubstructureCounter()
+
+    def __call__(self, texts: Sequence[str]) -> LearnedMolecules:
+        """Read a block.
+
+        Args:
+            texts: SMILES; those that are no molecules are counted by reason.
+        """
+        refused: Counter[str] = Counter()
+        left_out = duplicates = 0
+        chosen: list[tuple[str, Chem.Mol]] = []
+        for text in texts:
+            try:
+                mol = parse_smiles(text, max_atoms=self._max_atoms)
+            except SmilesError as error:
+                refused[error.code] += 1
+                continue
+            keys = connectivity_keys(mol)
+            if any(key in self._excluded for key in keys):
+                left_out += 1
+            elif not self._seen.add(keys[0]):
+                duplicates += 1
+            else:
+                chosen.append((keys[0], mol))
+        mols = [mol for _, mol in chosen]
+        descriptors = np.empty((len(mols), len(self._descriptors)), dtype=np.float32)
+        for row, mol in enumerate(mols):
+            descriptors[row] = self._descriptors(mol)
+        return LearnedMolecules(
+            len(texts),
+            refused,
+            left_out,
+            duplicates,
+            [key for key, _ in chosen],
+            self._featurizer.many(mols),
+            descriptors,
+            [self._counts(mol) for mol in mols],
+        )

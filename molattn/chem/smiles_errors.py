@@ -1,0 +1,170 @@
+"""Why a text is not a molecule: a reason code and a sentence."""
+
+import math
+import re
+
+from rdkit import Chem
+
+from molattn.chem.grammar import BRACKET_ATOM, SMILES
+from molattn.errors import ReasonCode
+
+__all__ = ["explain", "explain_unreadable"]
+
+_MISSING_WORDS = """
+    null nil none nan na n/a n.a. nd n.d. <na> #n/a #na nat nul inf +inf -inf infinity
+    +infinity -infinity true false yes missing unknown undefined unspecified blank empty tbd tba
+    void invalid error not_available not_applicable #value! #ref! #name? #div/0! #num! #null!
+    #error! #spill! #calc! #getting_data
+"""
+_MISSING = frozenset(_MISSING_WORDS.split())
+_BRACKET = re.compile(BRACKET_ATOM, re.ASCII)
+_INCHI = re.compile(r"\s*InChI(?:=|Key)", re.IGNORECASE)
+_INCHI_KEY = re.compile(r"[A-Z]{14}-[A-Z]{10}(?:-[A-Z])?")
+_REGISTRY = re.compile(r"(?:CAS[ :#-]*)?\d{2,7}-\d\d-\d", re.IGNORECASE)
+_FORMULA = re.compile(r"(?:(?:[A-Z][a-z]?|\((?:[A-Z][a-z]?\d*)+\))\d*)+")
+_SEQUENCE = re.compile(r"[ACDEFGHIKLMNPQRSTUVWXY*-]{4,}")
+_WORD = re.compile(r"[A-Za-z][A-Za-z'-]{2,}")
+_QUERY = re.compile(r"\[[^\]]*[!&,;#$][^\]]*\]|\[[rRDXvxaA^]\d*\]|!|~|@|&")
+_NUMBER = re.compile(r"[+-]?(?:\d[\d,_ ]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?%?")
+
+_PROBLEMS: dict[str, ReasonCode] = {
+    "AtomValenceException": "valence",
+    "KekulizeException": "kekulize",
+    "AtomKekulizeException": "aromaticity",
+}
+
+
+def explain(text: object) -> tuple[ReasonCode, str]:
+    """Return the code and the reason for a text that :data:`molattn.chem.grammar.SMILES` refuses.
+
+    Args:
+        text: What was given, white space at its ends already dropped.
+    """
+    if text is None or (isinstance(text, float) and math.isnan(text)):
+        return "missing_value", "the value is missing"
+    if not isinstance(text, str):
+        return "not_text", f"expected text, got {type(text).__name__}"
+    for test in (_explain_characters, _explain_kind, _explain_bracket, _explain_structure):
+        if (found := test(text)) is not None:
+            return found
+    return "syntax", f"it does not follow the grammar of SMILES from {_where(text)}"
+
+
+def _where(text: str) -> str:
+    match = SMILES.match(text)
+    end = match.end() if match else 0
+    return f"character {end + 1} ({text[end]!r})" if end < len(text) else "its end"
+
+
+def _explain_characters(text: str) -> tuple[ReasonCode, str] | None:
+    if not text or text.isspace():
+        return "empty", "the text is empty"
+    for index, character in enumerate(text):
+        if ord(character) > 127:
+            return (
+                "non_ascii",
+                f"character {index + 1} is U+{ord(character):04X}, a SMILES is plain ASCII",
+            )
+        if not character.isprintable() and character not in "\t\r\n\v\f":
+            return (
+                "control_character",
+                f"character {index + 1} is a control character, U+{ord(character):04X}",
+            )
+    return None
+
+
+def _explain_kind(text: str) -> tuple[ReasonCode, str] | None:
+    lower = text.lower()
+    if lower in _MISSING or not any(c.isalnum() or c in "*()[]{}" for c in text):
+        return "missing_value", "it stands for a missing value"
+    if _NUMBER.fullmatch(text):
+        return "number", "it is a number"
+    if _INCHI.match(text) or _INCHI_KEY.fullmatch(text):
+        return "inchi", "it is an InChI or InChIKey; convert it to SMILES first"
+    if _REGISTRY.fullmatch(text):
+        return "registry_number", "it is a registry number; look up its SMILES first"
+    if re.search(r"(?<!-)>|>>", text) and "<" not in text:
+        return "reaction", "it is a reaction, not one molecule"
+    head, *rest = text.split(None, 1)
+    if rest and rest[0].startswith("|"):
+        return "cxsmiles", "its CXSMILES extension is not valid"
+    if rest:
+        if SMILES.fullmatch(head):
+            return "whitespace", "more text follows the SMILES after a space"
+        return "name", "it is text with spaces, not a SMILES"
+    return None
+
+
+def _explain_bracket(text: str) -> tuple[ReasonCode, str] | None:
+    for found in re.finditer(r"\[([^\[\]]*)\]", text):
+        if _BRACKET.fullmatch(found[0]):
+            continue
+        if _QUERY.match(found[0]):
+            return "smarts", f"{found[0]!r:.40} is a query (SMARTS), not an atom"
+        return "bracket_atom", f"{found[0]!r:.40} is not a valid atom"
+    if re.sub(r"\[[^\[\]]*\]", "", text).strip("[]") != re.sub(r"\[[^\[\]]*\]", "", text) or (
+        text.count("[") != text.count("]")
+    ):
+        return "bracket_atom", "a square bracket is not closed"
+    return None
+
+
+def _explain_structure(text: str) -> tuple[ReasonCode, str] | None:
+    if "[" not in text:
+        if re.search(r"\d", text) and _FORMULA.fullmatch(text):
+            return "formula", "it is a molecular formula; look up its SMILES first"
+        if _SEQUENCE.fullmatch(text):
+            return "sequence", "it is a sequence of letters, not a SMILES"
+        if _WORD.fullmatch(text):
+            return "name", "it is a word or name; look up its SMILES first"
+    if _QUERY.search(re.sub(r"\[[^\]]*\]", "", text)):
+        return "smarts", "it is a query (SMARTS), not a molecule"
+    return _explain_balance(text)
+
+
+def _explain_balance(smiles: str) -> tuple[ReasonCode, str] | None:
+    depth = 0
+    for index, character in enumerate(re.sub(r"%\(\d+\)", lambda m: "0" * len(m[0]), smiles)):
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return "parenthesis", f"the ')' at character {index + 1} closes no branch"
+    if depth:
+        return "parenthesis", f"{depth} '(' without its ')'"
+    return None
+
+
+def explain_unreadable(smiles: str, *, extended: bool = False) -> tuple[ReasonCode, str]:
+    """Return the code and the reason for a text of the grammar that RDKit does not read.
+
+    Args:
+        smiles: The text.
+        extended: Whether a CXSMILES extension follows the SMILES.
+    """
+    if extended:
+        smiles = smiles.split()[0]
+        if Chem.MolFromSmiles(smiles) is not None:
+            return "cxsmiles", "its CXSMILES extension is not valid"
+    mol = Chem.MolFromSmiles(smiles, sanitize=False)
+    if mol is not None:
+        return _explain_chemistry(mol)
+    if (found := _explain_balance(smiles)) is not None:
+        return found
+    open_labels: set[int] = set()
+    without_brackets = re.sub(r"\[[^\]]*\]", "C", smiles)
+    for label in re.findall(r"%\(\d+\)|%\d\d|\d", without_brackets):
+        open_labels ^= {int(label.strip("%()"))}
+    if open_labels:
+        return "ring_closure", f"ring closure {min(open_labels)} is opened but not closed"
+    return "syntax", "RDKit cannot read it as a SMILES"
+
+
+def _explain_chemistry(mol: Chem.Mol) -> tuple[ReasonCode, str]:
+    try:
+        problems = Chem.DetectChemistryProblems(mol)
+    except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
+        problems = ()
+    for problem in problems:
+        sentence = " ".join(problem.Message().split())
+        code = _PROBLEMS.get(problem.GetType(), "sanitize")
+        return code, sentence[:1].lower() + sentence[1:]
+    return "sanitize", "RDKit cannot make a molecule of it"

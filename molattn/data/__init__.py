@@ -1,0 +1,1 @@
+"""Files to labelled molecules, and their splits."""

@@ -1,0 +1,372 @@
+"""Rows to labelled molecules."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descriptor_matrix
+from molattn.chem.featurizer import Featurizer
+from molattn.chem.reader import MoleculeReader
+from molattn.config import DataConfig
+from molattn.data.labels import LabelError, infer_task, is_missing, label_values, number
+from molattn.data.table import Row, Table, listed, open_table
+from molattn.errors import InputError, ReasonCode, SmilesError, quoted
+from molattn.record import MoleculeRecord
+from molattn.task import Task
+from molattn.utils.progress import RowProgress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "Molecules",
+    "SkippedRow",
+    "TrainingTable",
+    "describe_tasks",
+    "read_training_table",
+    "table_calculator",
+]
+
+
+_FOREST_COUNTS = 2048
+
+
+class Molecules(NamedTuple):
+    """Molecules with labels.
+
+    Args:
+        records: n molecules.
+        targets: Their labels ``[n, T]`` in original units or as places of classes (see
+            :class:`molattn.task.Task`), NaN where missing.
+        weights: Their weights in the loss ``[n]``, of mean 1 unless all are 0; None where all count
+            the same.
+        features: Further numbers of each ``[n, F]`` in original units; None where there are none.
+    """
+
+    records: Sequence[MoleculeRecord]
+    targets: NDArray[np.float64]
+    weights: NDArray[np.float64] | None = None
+    features: NDArray[np.float64] | None = None
+
+
+class SkippedRow(NamedTuple):
+    """A row that training does without, and why."""
+
+    line: int
+    smiles: str
+    code: ReasonCode | Literal[""]
+    reason: str
+
+
+@dataclass(frozen=True)
+class TrainingTable:
+    """The usable rows of a table, as molecules with labels.
+
+    Args:
+        path: The file; ``DataFrame`` where there is none.
+        header: Its columns.
+        rows: The usable rows, in order.
+        smiles: Their SMILES.
+        partners: The SMILES of their second molecules, or None without a partner column.
+        records: Their molecules.
+        tasks: What is to be learned.
+        targets: Their labels ``float64 [n, T]`` in original units or as places of classes (see
+            :class:`molattn.task.Task`), NaN where missing.
+        weights: Their weights ``float64 [n]``, or None without a weight column.
+        features: Further numbers ``float64 [n, F]``, or None without feature columns.
+        parts: The cell of the split column for each row, or None without one.
+        order: The cell of the order column for each row, or None without one.
+        skipped: The other rows.
+        digest: SHA-256 of the file.
+        unit: What ``Row.line`` counts, ``line`` or ``row``.
+        remarks: What was found out about the file that its name does not say.
+    """
+
+    path: Path
+    header: list[str]
+    rows: list[Row]
+    smiles: list[str]
+    partners: list[str] | None
+    records: list[MoleculeRecord]
+    tasks: tuple[Task, ...]
+    targets: NDArray[np.float64]
+    weights: NDArray[np.float64] | None
+    features: NDArray[np.float64] | None
+    parts: list[str] | None
+    order: list[str] | None
+    skipped: list[SkippedRow]
+    digest: str
+    unit: str = "line"
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def rows_in(self) -> int:
+        """Number of rows in the file."""
+        return len(self.rows) + len(self.skipped)
+
+    @cached_property
+    def fingerprints(self) -> NDArray[np.float32]:
+        """What a random forest reads of each row: computed once, as it takes its time.
+
+        Descriptors, 0 where undefined, and Morgan counts; those of a second molecule follow.
+        """
+        calculator = DescriptorCalculator(DESCRIPTORS, _FOREST_COUNTS)
+        texts = [self.smiles, *([] if self.partners is None else [self.partners])]
+        return np.nan_to_num(np.hstack([descriptor_matrix(some, calculator) for some in texts]))
+
+    def where(self, row: int) -> str:
+        """Return how to call a usable row in a sentence, such as ``line 7``."""
+        return f"{self.unit} {self.rows[row].line}"
+
+    def molecules(self, rows: NDArray[np.int64]) -> Molecules:
+        """Return some of the molecules, by their places among the usable rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        if weights is not None and weights.any():
+            weights = weights / weights.mean()
+        return Molecules(
+            [self.records[row] for row in rows],
+            self.targets[rows],
+            weights,
+            None if self.features is None else self.features[rows],
+        )
+
+
+def read_training_table(
+    path: "str | Path | pd.DataFrame | Table",
+    config: DataConfig,
+    featurizer: Featurizer,
+    console: Console | None = None,
+) -> TrainingTable:
+    """Read a table of molecules with labels.
+
+    Args:
+        path: A table of any kind that :func:`molattn.data.table.open_table` reads.
+        config: Names of the columns.
+        featurizer: Turns molecules into integers.
+        console: Where to show progress; silent without one.
+
+    Returns:
+        The usable rows; a row without a molecule (or a second one, where there is a column for it),
+        any label or some feature is among ``skipped``.
+
+    Raises:
+        InputError: If a column is missing, a cell is none of what its column holds, or no row is
+            usable.
+    """
+    table = open_table(path)
+    columns = _find_columns(table, config)
+    rows, skipped = _complete_rows(table, columns)
+    if rows:  # labels first, which takes no time, so that a bad one is told at once
+        _labels(table, rows, columns.targets, config)
+    read = MoleculeReader(
+        featurizer,
+        table_calculator(config),
+        partner=f"column {quoted(config.partner_column)}",
+    )
+    texts, partners = (
+        None if place is None else [row.cells[place] for row in rows]
+        for place in (columns.smiles, columns.partner)
+    )
+    records = []
+    with RowProgress(console or Console(quiet=True), "reading molecules", len(rows)) as progress:
+        for record in read(texts or (), partners):
+            records.append(record)
+            progress.advance(1)
+    for row, record in zip(rows, records, strict=True):
+        if isinstance(record, SmilesError):
+            text = row.cells[columns.smiles]
+            skipped.append(SkippedRow(row.line, text, record.code, record.reason))
+    pairs = zip(rows, records, strict=True)
+    rows = [row for row, record in pairs if isinstance(record, MoleculeRecord)]
+    skipped.sort()
+    if not rows:
+        raise _no_usable_row(table, config, skipped)
+    tasks, targets = _labels(table, rows, columns.targets, config)
+    return TrainingTable(
+        path=table.path,
+        header=table.header,
+        rows=rows,
+        smiles=[row.cells[columns.smiles] for row in rows],
+        partners=(
+            None if columns.partner is None else [row.cells[columns.partner] for row in rows]
+        ),
+        records=[record for record in records if isinstance(record, MoleculeRecord)],
+        tasks=tuple(tasks),
+        targets=targets,
+        weights=None if columns.weight is None else _weights(table, rows, columns.weight),
+        features=_features(table, rows, columns.features) if columns.features else None,
+        parts=None if columns.split is None else [row.cells[columns.split] for row in rows],
+        order=None if columns.order is None else [row.cells[columns.order] for row in rows],
+        skipped=skipped,
+        digest=table.digest(),
+        unit=table.unit,
+        remarks=table.remarks,
+    )
+
+
+def table_calculator(config: DataConfig) -> DescriptorCalculator:
+    """Return what is calculated of each molecule of a table."""
+    return DescriptorCalculator(DESCRIPTORS if config.descriptors else (), config.morgan_counts)
+
+
+def describe_tasks(table: TrainingTable) -> list[str]:
+    """Return a line for each target: what it is, its labels and, if binary, which is positive."""
+    return [
+        f"{quoted(task.name)}: {_described(task, values[~np.isnan(values)])}"
+        for task, values in zip(table.tasks, table.targets.T, strict=True)
+    ]
+
+
+def _described(task: Task, values: NDArray[np.float64]) -> str:
+    count = f"{len(values)} labels"
+    if task.kind == "regression":
+        unit = f" {task.unit}" if task.unit else ""
+        return f"regression, {count} from {values.min():.6g} to {values.max():.6g}{unit}"
+    counts = [int((values == place).sum()) for place in range(len(task.classes))]
+    if task.kind == "binary":
+        return (
+            f"binary, {count}, of which {counts[1]} are {quoted(task.classes[1])} (positive) and "
+            f"{counts[0]} {quoted(task.classes[0])}"
+        )
+    shown = [f"{quoted(label)} ({n})" for label, n in zip(task.classes, counts, strict=True)]
+    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
+    return f"multiclass, {count} in {len(shown)} classes: {', '.join(shown[:10])}{more}"
+
+
+class _Columns(NamedTuple):
+    """Where in a row to find what."""
+
+    smiles: int
+    targets: list[int]
+    features: list[int]
+    partner: int | None
+    weight: int | None
+    split: int | None
+    order: int | None
+
+
+def _find_columns(table: Table, config: DataConfig) -> _Columns:
+    smiles = table.column(config.smiles_column, "--smiles-column")
+    if not config.target_columns:
+        others = [name for place, name in enumerate(table.header) if place != smiles]
+        known = f"some of {listed(others)}" if others else "but it has no other than the SMILES"
+        raise InputError(
+            f"{table.path}: --target-columns: got none, expected the columns to learn, {known}"
+        )
+    targets = [table.column(name, "--target-columns") for name in config.target_columns]
+    features = [table.column(name, "--feature-columns") for name in config.feature_columns]
+    partner = config.partner_column
+    read = [smiles, *features]
+    if partner is not None:
+        read.append(table.column(partner, "--partner-column"))
+    if config.weight_column is not None:
+        read.append(table.column(config.weight_column, "--weight-column"))
+    if leaked := set(targets) & set(read):
+        raise InputError(
+            f"{table.path}: column {quoted(table.header[min(leaked)])} is to be learned "
+            "(--target-columns) and to be read (--smiles-column, --partner-column, "
+            "--weight-column or --feature-columns), expected one of them"
+        )
+    others = (
+        (partner, "--partner-column"),
+        (config.weight_column, "--weight-column"),
+        (config.split_column, "--split-column"),
+        (config.order_column, "--order-column"),
+    )
+    return _Columns(
+        smiles,
+        targets,
+        features,
+        *(None if name is None else table.column(name, option) for name, option in others),
+    )
+
+
+def _complete_rows(table: Table, columns: _Columns) -> tuple[list[Row], list[SkippedRow]]:
+    rows: list[Row] = []
+    skipped: list[SkippedRow] = []
+    for row in table:
+        text = row.cells[columns.smiles]
+        blank = [index for index in columns.features if is_missing(row.cells[index])]
+        if row.fault is not None:
+            skipped.append(SkippedRow(row.line, text, row.code, row.fault))
+        elif all(is_missing(row.cells[index]) for index in columns.targets):
+            skipped.append(SkippedRow(row.line, text, "no_label", "no target has a value"))
+        elif blank:
+            reason = f"the feature {quoted(table.header[blank[0]])} has no value"
+            skipped.append(SkippedRow(row.line, text, "missing_feature", reason))
+        else:
+            rows.append(row._replace(values=None))
+    return rows, skipped
+
+
+def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRow]) -> InputError:
+    first = ""
+    if skipped:
+        first = f"; the first, {table.where(skipped[0].line)}: {skipped[0].reason}"
+    return InputError(
+        f"{table.path}: got {len(skipped)} rows, expected some with a molecule and a label "
+        f"(columns {quoted(config.smiles_column)}, {listed(config.target_columns)}){first}"
+    )
+
+
+def _labels(
+    table: Table, rows: Sequence[Row], indices: Sequence[int], config: DataConfig
+) -> tuple[list[Task], NDArray[np.float64]]:
+    choices = config.task or (None,)
+    choices = choices * len(indices) if len(choices) == 1 else choices
+    units = config.target_units or ("",) * len(indices)
+    tasks: list[Task] = []
+    targets: list[NDArray[np.float64]] = []
+    for index, choice, unit in zip(indices, choices, units, strict=True):
+        cells = [row.cells[index] for row in rows]
+        if all(map(is_missing, cells)):
+            raise InputError(
+                f"{table.path}, column {quoted(table.header[index])}: no usable row has a label, "
+                "expected some"
+            )
+        with _located(table, rows, index):
+            tasks.append(infer_task(table.header[index], cells, choice, unit))
+            targets.append(label_values(cells, tasks[-1]))
+    return tasks, np.column_stack(targets)
+
+
+def _weights(table: Table, rows: Sequence[Row], index: int) -> NDArray[np.float64]:
+    with _located(table, rows, index):
+        weights = np.array([_weight(row.cells[index]) for row in rows])
+        if not weights.any():
+            raise InputError("every usable row has the weight 0, expected some above")
+    return weights
+
+
+def _weight(cell: str) -> float:
+    if (weight := number(cell)) >= 0.0:  # false for NaN
+        return weight
+    raise LabelError(cell, "a weight, a number of at least 0")
+
+
+def _features(table: Table, rows: Sequence[Row], indices: Sequence[int]) -> NDArray[np.float64]:
+    columns = []
+    for index in indices:
+        with _located(table, rows, index):
+            columns.append([number(row.cells[index]) for row in rows])
+    return np.column_stack(columns)
+
+
+@contextmanager
+def _located(table: Table, rows: Sequence[Row], index: int) -> Iterator[None]:
+    """Name the file, the row and the column in complaints about cells."""
+    column = f"column {quoted(table.header[index])}"
+    try:
+        yield
+    except LabelError as error:
+        line = next(row.line for row in rows if row.cells[index].strip() == error.text.strip())
+        raise InputError(f"{table.path}, {table.where(line)}, {column}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{table.path}, {column}: {error}") from None

@@ -1,0 +1,161 @@
+"""What training knows of the test: shared molecules, near ones, and labels that contradict."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from molattn.chem.fingerprint_index import TrainingMolecules
+from molattn.chem.fingerprints import nearest_similarity
+from molattn.chem.groups import same_molecule
+from molattn.chem.parse import parse_smiles
+from molattn.chem.split import Split
+from molattn.data.dataset import TrainingTable
+
+__all__ = ["Leakage", "find_leakage"]
+
+_MOST_TEST = 1000
+_MOST_TRAINING = 50_000
+_NEAR = 0.9
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """How far a test is from new.
+
+    Args:
+        duplicates: Molecules that several usable rows share; of pairs, first molecules.
+        conflicts: Those of them whose labels differ; of pairs, with the same second molecule.
+        first_conflict: Where the first of these is, such as ``lines 2 and 42``, or empty.
+        shared_test: Test molecules that are training or validation molecules too.
+        test_molecules: Distinct test molecules.
+        median_similarity: Median over test molecules of the Tanimoto similarity of Morgan
+            fingerprints (radius 2, 2,048 bits) to the nearest training molecule.
+        near_share: Part of the test molecules with such a similarity of at least 0.9.
+        compared: Test and training molecules that were compared: at most 1,000 and 50,000, drawn
+            at random.
+        pretrained_test: Test molecules with the fingerprint of a molecule that the model which
+            training begins with was trained on itself; None where it begins with none, or the
+            model does not know its molecules.
+    """
+
+    duplicates: int
+    conflicts: int
+    first_conflict: str
+    shared_test: int
+    test_molecules: int
+    median_similarity: float
+    near_share: float
+    compared: tuple[int, int]
+    pretrained_test: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return {**asdict(self), "compared": list(self.compared)}
+
+    def lines(self) -> list[str]:
+        """Return what a person should know, a sentence each."""
+        lines = []
+        if self.duplicates:
+            conflicts = f", {self.conflicts} of them with labels that differ" + (
+                f" (the first: {self.first_conflict})" if self.conflicts else ""
+            )
+            plural = "s" * (self.duplicates != 1)
+            lines.append(
+                f"duplicates: {self.duplicates} molecule{plural} in more than one row{conflicts}"
+            )
+        if self.shared_test:
+            lines.append(
+                f"leakage: {self.shared_test} of {self.test_molecules} test molecules are training "
+                "or validation molecules too"
+            )
+        if self.pretrained_test:
+            lines.append(
+                f"leakage: {self.pretrained_test} of {self.test_molecules} test molecules have the "
+                "fingerprints of molecules that the model of --init-from was trained on"
+            )
+        lines.append(
+            f"nearest training molecule of a test molecule: median similarity "
+            f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%} of them"
+        )
+        return lines
+
+
+def find_leakage(
+    table: TrainingTable,
+    parts: Split,
+    seed: int = 0,
+    pretrained: TrainingMolecules | None = None,
+) -> Leakage:
+    """Compare the parts of a table.
+
+    Args:
+        table: The rows.
+        parts: Their parts, a test among them.
+        seed: Seed of what is compared where there is much.
+        pretrained: What the model that training begins with was trained on, where that is known.
+    """
+    groups = same_molecule(table.smiles)
+    repeated = [group for group in groups if len(group) > 1]
+    pairs = (_conflict(table.targets, group) for group in _same_input(table, repeated))
+    conflicts = [pair for pair in pairs if pair]
+    in_test = np.zeros(len(table.rows), dtype=bool)
+    in_test[parts.test] = True
+    tested = [group for group in groups if in_test[group].any()]
+    rng = np.random.default_rng(seed)
+    test = _some([group[0] for group in tested], _MOST_TEST, rng)
+    is_training = np.zeros(len(table.rows), dtype=bool)
+    is_training[parts.train] = True
+    training = [group[0] for group in groups if is_training[group].any()]
+    training = _some(training, _MOST_TRAINING, rng)
+    nearest = nearest_similarity(
+        *((parse_smiles(table.smiles[row]) for row in rows) for rows in (test, training))
+    )
+    return Leakage(
+        duplicates=len(repeated),
+        conflicts=len(conflicts),
+        first_conflict=_places(table, conflicts[0]) if conflicts else "",
+        shared_test=sum(not in_test[group].all() for group in tested),
+        test_molecules=len(tested),
+        median_similarity=float(np.median(nearest)),
+        near_share=float((nearest >= _NEAR).mean()),
+        compared=(len(test), len(training)),
+        pretrained_test=None
+        if pretrained is None
+        else sum(pretrained.have([table.smiles[group[0]] for group in tested])),
+    )
+
+
+def _same_input(table: TrainingTable, groups: list[list[int]]) -> list[list[int]]:
+    """Part groups of rows by their second molecules, where there are any."""
+    if table.partners is None:
+        return groups
+    texts = table.partners
+    return [
+        [group[place] for place in places]
+        for group in groups
+        for places in same_molecule(texts[row] for row in group)
+    ]
+
+
+def _conflict(targets: NDArray[np.float64], group: list[int]) -> Optional[tuple[int, int]]:
+    """Return the first two rows of a molecule whose labels of one target differ."""
+    for labels in targets[group].T:
+        known = np.flatnonzero(~np.isnan(labels))
+        first = labels[known[:1]]
+        other = known[~np.isclose(labels[known], first, rtol=1e-6, atol=1e-9)]
+        if len(other):
+            return group[known[0]], group[other[0]]
+    return None
+
+
+def _places(table: TrainingTable, rows: tuple[int, int]) -> str:
+    first, second = (table.rows[row].line for row in rows)
+    return f"{table.unit}s {first} and {second}"
+
+
+def _some(rows: list[int], most: int, rng: np.random.Generator) -> list[int]:
+    if len(rows) <= most:
+        return rows
+    return sorted(rng.choice(rows, most, replace=False).tolist())

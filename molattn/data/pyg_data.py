@@ -1,0 +1,115 @@
+"""Molecules to complete graphs: where chemistry and PyG meet."""
+
+from functools import cache
+from typing import Optional, Union
+
+import torch
+from rdkit import Chem
+from torch_geometric.data import Data
+
+from molattn.chem import ConformerGenerator, Featurizer, parse_smiles
+from molattn.errors import InputError
+
+__all__ = ["default_featurizer", "from_mol", "from_smiles"]
+
+
+@cache
+def default_featurizer() -> Featurizer:
+    """The featurizer used where none is given."""
+    return Featurizer.default()
+
+
+def from_smiles(
+    smiles: str,
+    *,
+    self_loops: bool = False,
+    featurizer: Optional[Featurizer] = None,
+    conformer: Union[bool, ConformerGenerator] = False,
+) -> Data:
+    """Turn a SMILES into a complete graph; usable as ``from_smiles=`` of PyG's data sets.
+
+    A data set with a row that RDKit cannot read stops at it with a ``SmilesError``: drop such rows
+    first, or read the table with ``molattn train``, which skips and lists them.
+
+    Args:
+        smiles: The molecule.
+        self_loops: Whether an atom has an edge to itself.
+        featurizer: What to record of atoms and pairs; None = ``Featurizer.default()``.
+        conformer: Whether to make three-dimensional coordinates; a ``ConformerGenerator`` for
+            other options than its own, such as a seed or a cache.
+
+    Returns:
+        ``Data`` with ``x`` ``int64 [n, A]`` (codes, columns ``featurizer.atom_names``),
+        ``edge_index`` ``[2, n (n - 1)]`` of all ordered pairs, sorted by sender, ``edge_attr``
+        ``int64 [E, P]`` (codes, columns ``featurizer.pair_names``) and ``smiles``. With a
+        conformer also ``pos`` ``float32 [n, 3]`` in angstrom and ``pos_method``, how it was made
+        (``Conformer.method``; ``depiction`` = flat).
+
+    Raises:
+        SmilesError: The text is not a molecule; says why.
+
+    Example:
+        >>> data = from_smiles("CCO", conformer=True)
+        >>> data.x.size(0), data.edge_index.size(1), data.pos.shape
+        (3, 6, torch.Size([3, 3]))
+    """
+    mol = parse_smiles(smiles)
+    mol.RemoveAllConformers()  # what a CXSMILES draws
+    data = from_mol(mol, self_loops=self_loops, featurizer=featurizer, conformer=conformer)
+    data.smiles = smiles
+    return data
+
+
+def from_mol(
+    mol: Chem.Mol,
+    *,
+    self_loops: bool = False,
+    featurizer: Optional[Featurizer] = None,
+    conformer: Union[bool, ConformerGenerator] = True,
+) -> Data:
+    """Turn an RDKit molecule, from an SDF file for example, into a complete graph.
+
+    Args:
+        mol: The molecule, sanitised. Its atoms are the nodes, in its order; hydrogens too where
+            they are atoms of it.
+        self_loops: Whether an atom has an edge to itself.
+        featurizer: What to record of atoms and pairs; None = ``Featurizer.default()``.
+        conformer: Whether to add coordinates: the molecule's own where they are
+            three-dimensional, else made as for :func:`from_smiles`.
+
+    Returns:
+        ``Data`` as :func:`from_smiles` gives it; ``pos_method`` is ``given`` for the molecule's
+        own coordinates.
+
+    Raises:
+        InputError: No molecule (what RDKit gives for text that it cannot read), one without
+            atoms, or coordinates that are not finite.
+
+    Example:
+        >>> data = from_mol(parse_smiles("CCO"))
+        >>> data.pos.shape, data.pos_method
+        (torch.Size([3, 3]), 'etkdg')
+    """
+    if not isinstance(mol, Chem.Mol) or not mol.GetNumAtoms():
+        got = "a molecule without atoms" if isinstance(mol, Chem.Mol) else repr(mol)[:80]
+        raise InputError(f"mol: got {got}, expected an RDKit molecule")
+    featurizer = featurizer or default_featurizer()
+    record = featurizer(mol)
+    pairs = torch.ones(record.num_atoms, record.num_atoms, dtype=torch.bool)
+    if not self_loops:
+        pairs.fill_diagonal_(False)
+    edge_index = pairs.nonzero().t().contiguous()
+    codes = torch.from_numpy(record.pairs)[edge_index[0], edge_index[1]]
+    table = torch.tensor(featurizer.pair_table).long()
+    data = Data(
+        x=torch.from_numpy(record.atoms).long(),
+        edge_index=edge_index,
+        edge_attr=table[codes.long()],
+        smiles=Chem.MolToSmiles(mol),
+    )
+    if conformer:
+        generator = ConformerGenerator() if conformer is True else conformer
+        found = generator(mol)
+        data.pos = torch.from_numpy(found.coordinates).float()
+        data.pos_method = found.method
+    return data

@@ -1,0 +1,191 @@
+"""A table's rows in three parts: training, validation and test."""
+
+import re
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
+from molattn.chem.split import Split, fold_split, group_split, order_split
+from molattn.config import DataConfig
+from molattn.data.dataset import TrainingTable
+from molattn.data.labels import LabelError, is_missing, number
+from molattn.errors import InputError, quoted
+
+__all__ = ["check_labels", "part_rows"]
+
+_PARTS = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+}
+_ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}.*)?")
+
+
+def part_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
+    """Part the rows into training, validation and test.
+
+    The split column decides where there is one; if it marks no validation rows, some of the
+    training rows are set aside. Otherwise the rows are split as the configuration says. Rows of one
+    molecule stay together unless it allows otherwise, or the split column says so. A training row
+    of weight 0 is in no part: nothing is learned of it, be it a scale or a baseline.
+
+    Args:
+        table: The rows.
+        config: Split method and sizes.
+        seed: Seed of the split.
+
+    Raises:
+        InputError: If a part would be empty, a row's part is none of train, validation, test, its
+            place in the order is no number and no date, or nothing can be learned of the parts.
+    """
+    parts = _parted(table, config, seed)
+    check_labels(table, parts, config)
+    return parts._replace(train=_weighing(table, parts.train))
+
+
+def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None:
+    """Refuse parts without a label that counts, and targets without one to learn from.
+
+    Args:
+        table: The rows.
+        parts: Which of them train and which validate.
+        config: What counts.
+
+    Raises:
+        InputError: Says which part or target.
+    """
+    counts = np.array(config.task_weights or [1.0] * len(table.tasks)) > 0.0
+    for part, what in ((parts.train, "training"), (parts.val, "validation")):
+        rows = _weighing(table, part)
+        if not len(rows):
+            raise InputError(
+                f"{table.path}, column {quoted(config.weight_column)}: every {what} row has "
+                "the weight 0, expected some above"
+            )
+        if np.isnan(table.targets[rows][:, counts]).all():
+            raise InputError(
+                f"{table.path}: no {what} row has a label that weighs anything in the loss, "
+                "expected some"
+            )
+    learned = table.targets[_weighing(table, parts.train)]
+    for task, name in enumerate(config.target_columns):
+        if np.isnan(learned[:, task]).all():
+            raise InputError(
+                f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
+            )
+
+
+def _weighing(table: TrainingTable, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    return rows if table.weights is None else rows[table.weights[rows] > 0.0]
+
+
+def _parted(table: TrainingTable, config: DataConfig, seed: int) -> Split:
+    try:
+        if table.parts is not None:
+            return _by_column(table, config, seed)
+        if config.folds is not None:
+            return fold_split(
+                _groups(table.smiles, config),
+                folds=config.folds,
+                fold=config.fold or 1,
+                validation_size=config.validation_size,
+                seed=seed,
+            )
+        held_out = (config.validation_size, config.test_size)
+        return _split(table, range(len(table.rows)), config, (1 - sum(held_out), *held_out), seed)
+    except InputError as error:
+        raise InputError(f"{table.path}: {error}") from error
+
+
+def _by_column(table: TrainingTable, config: DataConfig, seed: int) -> Split:
+    rows: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    column = quoted(config.split_column)
+    for row, cell in enumerate(table.parts or ()):
+        part = _PARTS.get(cell.strip().lower())
+        if part is None:
+            raise InputError(
+                f"{table.where(row)}, column {column}: got {quoted(cell)}, "
+                f"expected one of {', '.join(_PARTS)}"
+            )
+        rows[part].append(row)
+    for part in ("train", "test"):
+        if not rows[part]:
+            raise InputError(f"column {column}: no usable row is for {part}, expected some")
+    train, validation, test = (np.array(rows[part], dtype=np.int64) for part in rows)
+    if not len(validation):
+        sizes = (1.0 - config.validation_size, config.validation_size, 0.0)
+        train, validation, _ = _split(table, train.tolist(), config, sizes, seed)
+    return Split(train, validation, test)
+
+
+def _split(
+    table: TrainingTable,
+    rows: "list[int] | range",
+    config: DataConfig,
+    sizes: tuple[float, float, float],
+    seed: int,
+) -> Split:
+    """Split some of the rows, and return places among all."""
+    groups = _groups([table.smiles[row] for row in rows], config)
+    if config.split == "order":
+        parts = order_split(groups, _places(table, rows, config.order_column), sizes=sizes)
+    else:
+        balanced = config.split in ("scaffold", "cluster")
+        parts = group_split(groups, sizes=sizes, seed=seed, balanced=balanced)
+    places_in_table = np.asarray(rows, dtype=np.int64)
+    return Split(*(places_in_table[part] for part in parts))
+
+
+def _groups(smiles: list[str], config: DataConfig) -> list[list[int]]:
+    if config.split == "scaffold":
+        return same_scaffold(smiles)
+    if config.split == "cluster":
+        return same_cluster(smiles, config.cluster_cutoff)
+    if config.split_duplicates:
+        return [[row] for row in range(len(smiles))]
+    return same_molecule(smiles)
+
+
+def _places(table: TrainingTable, rows: "list[int] | range", column: str | None) -> list[float]:
+    cells = [(table.order or ())[row].strip() for row in rows]
+    read, expected = _number, "a number"
+    if cells and _number(cells[0]) is None:
+        read = _seconds
+        expected = (
+            "a number, or a date such as 2024-03-31"
+            if _seconds(cells[0]) is None
+            else ("a date as in the first row")
+        )
+    places = []
+    for row, cell in zip(rows, cells, strict=True):
+        place = read(cell)
+        if place is None:
+            raise InputError(
+                f"{table.where(row)}, column {quoted(column)}: got {quoted(cell)}, "
+                f"expected {expected}"
+            )
+        places.append(place)
+    return places
+
+
+def _number(text: str) -> float | None:
+    try:
+        return None if is_missing(text) else number(text)
+    except LabelError:
+        return None
+
+
+def _seconds(text: str) -> float | None:
+    if not _ISO_DATE.fullmatch(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text if len(text) > 7 else f"{text}-01")
+    except ValueError:
+        return None
+    # Without a time zone, one is as good as another, as long as it is the same for all.
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

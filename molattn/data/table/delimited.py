@@ -1,0 +1,121 @@
+"""CSV and its like: cells between commas, semicolons or tabs."""
+
+import csv
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table
+from molattn.data.table.file_format import is_utf_16, open_lines
+from molattn.errors import InputError
+
+__all__ = ["DelimitedTable"]
+
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_ROWS_TRIED = 20
+
+
+class DelimitedTable(Table):
+    """Cells between commas, semicolons or tabs, with a header; UTF-8 or UTF-16, plain or gzip.
+
+    What the name promises separates cells unless the header has none of it; where the header has
+    several of the three, it is one that makes the first rows as wide as the header. Blank lines are
+    no rows; but of a table of one column they are empty cells, up to its last row, unless they come
+    of lines that end with two carriage returns. A row with too few or too many cells comes out with
+    a ``fault``, padded with empty cells or with the surplus joined into its last cell; empty
+    surplus is dropped.
+
+    Args:
+        path: The file.
+        delimiter: What the name promises to stand between cells.
+
+    Raises:
+        InputError: If the file cannot be read or is no text with a header.
+    """
+
+    def __init__(self, path: Path, delimiter: str = ",") -> None:
+        self.path = path
+        self.delimiter = self._found_delimiter(delimiter)
+        self.remarks = (
+            *(["read as UTF-16"] if is_utf_16(path) else []),
+            *(
+                [f"cells between {_DELIMITERS[self.delimiter]}"]
+                if self.delimiter != delimiter
+                else []
+            ),
+        )
+        self.header = next(self._filled_lines(self.delimiter), (0, []))[1]
+        if not self.header or self.header == [""]:
+            raise InputError(f"{path}: the file is empty, expected a header and rows")
+        if any("\0" in name for name in self.header):  # a row that holds one costs only itself
+            raise InputError(f"{path}: got binary data, expected a table (text in UTF-8)")
+        if len(self.header) > MOST_COLUMNS:
+            raise InputError(
+                f"{path}: got {len(self.header)} columns, expected at most {MOST_COLUMNS}"
+            )
+        self._blank_are_cells = len(self.header) == 1 and not self._has_doubled_returns()
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the rows.
+
+        Raises:
+            InputError: If the text stops being a table; names the line.
+        """
+        lines = self._lines(self.delimiter)
+        next((line for line, cells in lines if cells), None)  # the header
+        width = len(self.header)
+        blank = 0
+        for line, cells in lines:
+            if not cells:
+                blank += self._blank_are_cells
+                continue
+            yield from (Row(number, [""]) for number in range(line - blank, line))
+            blank = 0
+            while len(cells) > width and not cells[-1]:
+                cells.pop()
+            if len(cells) == width:
+                yield Row(line, cells)
+                continue
+            fault = f"{len(cells)} cells where the header has {width}"
+            last = [self.delimiter.join(cells[width - 1 :])] if len(cells) > width else []
+            padding = [""] * (width - len(cells))
+            yield Row(line, cells[: width - len(last)] + last + padding, fault, "ragged")
+
+    def _filled_lines(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+        return ((line, cells) for line, cells in self._lines(delimiter) if cells)
+
+    def _lines(self, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+        csv.field_size_limit(MOST_CHARACTERS)
+        last_line = 0
+        with open_lines(self.path) as text:
+            reader = csv.reader(text, delimiter=delimiter, strict=True)
+            try:
+                for cells in reader:
+                    line, last_line = last_line + 1, reader.line_num
+                    yield line, cells
+            except csv.Error as error:
+                hint = "; is there an unclosed quote?" if "limit" in str(error) else ""
+                raise InputError(
+                    f"{self.path}, line {last_line + 1}: not cells between "
+                    f"{_DELIMITERS[delimiter]} ({error}{hint})"
+                ) from None
+
+    def _has_doubled_returns(self) -> bool:
+        """Return whether two carriage returns end a line, as text mode on Windows can leave it."""
+        with open_lines(self.path) as text:
+            return next(text, "").endswith("\r") and next(text, "") == "\r\n"
+
+    def _found_delimiter(self, promised: str) -> str:
+        """Return what separates cells: what was promised wherever that can be."""
+        others = [delimiter for delimiter in _DELIMITERS if delimiter != promised]
+        fitting = [one for one in (promised, *others) if next(self._widths(one), 0) > 1]
+        if len(fitting) > 1:
+            fitting.sort(key=lambda one: len(set(self._widths(one))) > 1)  # stable
+        return fitting[0] if fitting else promised
+
+    def _widths(self, delimiter: str) -> Iterator[int]:
+        """Yield how many cells the header and the first rows would have."""
+        with suppress(InputError):  # is told when the file is read
+            for _, cells in islice(self._filled_lines(delimiter), _ROWS_TRIED):
+                yield len(cells)

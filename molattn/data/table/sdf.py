@@ -1,0 +1,114 @@
+"""SD files: molecules with properties."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from molattn.chem.molblock import smiles_of_mol_block
+from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table
+from molattn.data.table.file_format import open_lines
+from molattn.errors import InputError
+
+__all__ = ["SDFTable"]
+
+_END_OF_RECORD = "$$$$"
+_END_OF_STRUCTURE = "M  END"
+_PROPERTY = re.compile(r">.*<([^<>]*)>")
+_MOST_LINES = 20_000
+_NAMES = ["smiles", "name"]
+
+
+class SDFTable(Table):
+    """An SD file as a table of SMILES, names and properties, plain or gzip.
+
+    Columns are ``smiles`` (of the structure), ``name`` (its title line) and every property that
+    some molecule has; a property of the name of an earlier column gets an underscore. A molecule
+    that cannot be read comes out with a ``fault``.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: If the file cannot be read, or has no end of a molecule in sight.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        properties: dict[str, str] = {}
+        found = False
+        for _, lines in self._records():
+            for line in lines:
+                found = found or line.startswith(_END_OF_STRUCTURE)
+                if line.startswith(">") and (match := _PROPERTY.match(line)):
+                    properties.setdefault(match[1], "")
+            if len(properties) > MOST_COLUMNS:
+                raise InputError(f"{path}: got more than {MOST_COLUMNS} properties")
+        if not found:
+            raise InputError(f"{path}: no molecule in it, expected one with a line 'M  END'")
+        self.header = [*_NAMES]
+        for name in properties:
+            column = name
+            while column in self.header:
+                column += "_"
+            properties[name] = column
+            self.header.append(column)
+        self._places = {name: place for place, name in enumerate(properties, start=len(_NAMES))}
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the molecules."""
+        for line, lines in self._records():
+            yield self._row(line, lines)
+
+    def _row(self, line: int, lines: list[str]) -> Row:
+        cells = [""] * len(self.header)
+        cells[1] = lines[0].strip()
+        end = next(
+            (i + 1 for i, text in enumerate(lines) if text.startswith(_END_OF_STRUCTURE)), None
+        )
+        for name, value in _properties(lines[end or 0 :]):
+            if (place := self._places.get(name)) is not None:
+                cells[place] = value
+        if end is None:
+            return Row(line, cells, "the structure has no line 'M  END'", "mol_block")
+        if end > _MOST_LINES:
+            fault = f"the structure has {end} lines, at most {_MOST_LINES} are read"
+            return Row(line, cells, fault, "too_large")
+        smiles = smiles_of_mol_block("\n".join(lines[:end]) + "\n")
+        if smiles is None:
+            return Row(line, cells, "the structure is no readable mol block", "mol_block")
+        cells[0] = smiles
+        return Row(line, cells)
+
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        start, size, lines = 1, 0, []
+        with open_lines(self.path) as text:
+            for number, raw in enumerate(text, start=1):
+                line = raw.rstrip("\r\n")
+                if line.startswith(_END_OF_RECORD):
+                    yield start, lines or [""]
+                    start, size, lines = number + 1, 0, []
+                    continue
+                size += len(raw)
+                if size > MOST_CHARACTERS:
+                    raise InputError(
+                        f"{self.path}, line {start}: got {MOST_CHARACTERS:,} characters without an "
+                        f"end of the molecule, expected a line {_END_OF_RECORD}"
+                    )
+                lines.append(line)
+        if any(line.strip() for line in lines):
+            yield start, lines
+
+
+def _properties(lines: list[str]) -> Iterator[tuple[str, str]]:
+    name, values = None, []
+    for line in lines:
+        match = _PROPERTY.match(line) if line.startswith(">") and name is None else None
+        if match is not None:
+            name, values = match[1], []
+        elif name is not None and line:
+            values.append(line)
+        elif name is not None:
+            yield name, "\n".join(values)
+            name = None
+    if name is not None:
+        yield name, "\n".join(values)

@@ -1,0 +1,66 @@
+"""SMILES files."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from molattn.data.table.base import Row, Table
+from molattn.data.table.file_format import open_lines
+from molattn.errors import InputError
+
+__all__ = ["SMITable"]
+
+_LINE = re.compile(r"(\S+(?:[ \t]+\|[^|]*\|)?)\s*(.*)", re.DOTALL)
+_HEADINGS = {"smiles", "canonical_smiles", "isomeric_smiles"}
+
+
+class SMITable(Table):
+    """A SMILES file as a table, plain or gzip: on each line a SMILES and, after a space, a name.
+
+    Without a header, the columns are ``smiles`` and ``name``, the rest of the line. A first line
+    that begins with the word ``smiles`` is a header: the columns are its words, and cells are
+    separated as they are, by tabs or by any white space. Blank lines are no rows.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: If the file cannot be read, or has no line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        first = next(self._lines(), None)
+        if first is None:
+            raise InputError(f"{path}: the file is empty, expected molecules")
+        self._delimiter = "\t" if "\t" in first[1] else None
+        words = first[1].split(self._delimiter)
+        self._has_header = words[0].strip().lower() in _HEADINGS
+        self.header = [word.strip() for word in words] if self._has_header else ["smiles", "name"]
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the molecules."""
+        lines = self._lines()
+        if self._has_header:
+            next(lines)
+        for number, line in lines:
+            yield self._with_header(number, line) if self._has_header else _named(number, line)
+
+    def _with_header(self, number: int, line: str) -> Row:
+        cells, width = line.split(self._delimiter), len(self.header)
+        if len(cells) == width:
+            return Row(number, cells)
+        fault = f"{len(cells)} cells where the header has {width}"
+        kept = [*cells[: width - 1], " ".join(cells[width - 1 :])]
+        return Row(number, kept + [""] * (width - len(kept)), fault, "ragged")
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        with open_lines(self.path) as text:
+            for number, raw in enumerate(text, start=1):
+                if not raw.isspace():
+                    yield number, raw.rstrip("\r\n")
+
+
+def _named(number: int, line: str) -> Row:
+    match = _LINE.fullmatch(line.strip())
+    return Row(number, list(match.groups()) if match else [line, ""])

@@ -1,0 +1,179 @@
+"""One run for each round of a cross-validation, and their scores together."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from molattn.config import TrainConfig
+from molattn.config.yaml_file import check_unchanged, writing_config
+from molattn.data.dataset import TrainingTable
+from molattn.data.splitting import part_rows
+from molattn.data.table import free_name, open_table, write_table
+from molattn.evaluation.report import write_fold_page
+from molattn.evaluation.run_files import write_run
+from molattn.evaluation.scoring import score_run
+from molattn.training.fine_tuning import (
+    check_same_model,
+    pretrained_digest,
+    with_pretrained_network,
+)
+from molattn.training.resume import changed_data
+from molattn.training.run import read_rows, train
+from molattn.training.run_folder import (
+    CONFIG_FILE,
+    PAGE_FILE,
+    RESULT_FILE,
+    has_checkpoint,
+    run_folder,
+)
+from molattn.utils.console import say
+
+__all__ = ["Round", "cross_validate", "rounds"]
+
+
+_JUDGED = ("test", "member", "baseline", "random_forest", "validation")
+
+
+class Round(NamedTuple):
+    """One round of a cross-validation.
+
+    Args:
+        name: Its folder.
+        repeat: Which repetition, counted from 1.
+        fold: Which part of the rows is the test, counted from 1.
+        config: What it trains.
+    """
+
+    name: str
+    repeat: int
+    fold: int
+    config: TrainConfig
+
+
+def rounds(config: TrainConfig) -> list[Round]:
+    """Return the rounds of a cross-validation; each repetition has the next seed.
+
+    Args:
+        config: With a number of folds.
+    """
+    found = []
+    for repeat in range(1, config.data.repeats + 1):
+        seed = config.optimisation.seed + repeat - 1
+        for fold in range(1, (config.data.folds or 0) + 1):
+            name = f"fold_{fold}" if config.data.repeats == 1 else f"repeat_{repeat}_fold_{fold}"
+            one = replace(
+                config,
+                data=replace(config.data, fold=fold, repeats=1),
+                optimisation=replace(config.optimisation, seed=seed),
+            )
+            found.append(Round(name, repeat, fold, one))
+    return found
+
+
+def cross_validate(
+    config: TrainConfig, folder: Path, console: Console | None = None
+) -> dict[str, Any]:
+    """Train and score a model for each round; finished rounds in the folder are kept.
+
+    The folder gets the folder of each round's run, ``metrics.json`` with the scores of all rounds,
+    their means and standard deviations, ``report.html`` with the same, and ``predictions.csv`` with
+    every round's test rows.
+
+    Args:
+        config: The table, the network and how to train it, with a number of folds.
+        folder: Where to write.
+        console: Where to report; silent without one.
+
+    Returns:
+        The content of ``metrics.json``.
+
+    Raises:
+        InputError: If the table cannot be used so, or it or an option has changed since a round was
+            finished.
+        MolattnError: If training diverges.
+    """
+    todo = rounds(with_pretrained_network(config))
+    rows = read_rows(config, console)
+    # All at first: what is wrong with the last round should not be found out after days.
+    parts = [part_rows(rows, one.config.data, one.config.optimisation.seed) for one in todo]
+    done = []
+    for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
+        say(console, f"{one.name} ({number} of {len(todo)})")
+        place = folder / one.name
+        if not (place / RESULT_FILE).exists():
+            with (
+                run_folder(place, resume=has_checkpoint(place)) as partial,
+                writing_config(partial / CONFIG_FILE, one.config),
+            ):
+                run = train(one.config, console, partial, table=rows, parts=parted)
+                write_run(run, score_run(run, console), partial)
+        done.append(_scores(place, one.config, rows))
+    summary = _summary(todo, done)
+    _write_predictions(todo, folder)
+    write_fold_page(config, summary, folder / PAGE_FILE)
+    text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
+    (folder / RESULT_FILE).write_text(text, encoding="utf-8")
+    return summary
+
+
+def _scores(place: Path, config: TrainConfig, rows: TrainingTable) -> dict[str, Any]:
+    metrics = json.loads((place / RESULT_FILE).read_text(encoding="utf-8"))
+    check_unchanged(place / CONFIG_FILE, config)
+    if metrics["data_sha256"] != rows.digest:
+        raise changed_data(f"{rows.path}: the file has", place, rows.digest, metrics["data_sha256"])
+    name = config.fine_tuning.init_from
+    check_same_model(name, pretrained_digest(name), metrics["init_from_sha256"], place)
+    return metrics
+
+
+def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    summary: dict[str, Any] = {}
+    for judged in _JUDGED:
+        if judged not in done[0]:
+            continue
+        summary[judged] = {
+            task: dict(_means([metrics[judged][task] for metrics in done]))
+            for task in done[0][judged]
+        }
+        summary[f"{judged}_mean"] = dict(_means([m[f"{judged}_mean"] for m in done]))
+    summary["uncertainty"] = {
+        task: dict(_means([metrics["uncertainty"][task] for metrics in done]))
+        for task in done[0]["uncertainty"]
+    }
+    return {
+        **summary,
+        "folds": [
+            {"folder": one.name, "repeat": one.repeat, "fold": one.fold, **metrics}
+            for one, metrics in zip(todo, done, strict=True)
+        ],
+        "seconds": round(sum(metrics["seconds"] for metrics in done), 3),
+    }
+
+
+def _means(scores: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, float | int]]]:
+    """Yield each score with its mean and standard deviation over the rounds that have it."""
+    for name in scores[0]:
+        values = [given[name] for given in scores if isinstance(given.get(name), float)]
+        if values:
+            yield (
+                name,
+                {
+                    "mean": float(np.mean(values)),
+                    "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+                    "rounds": len(values),
+                },
+            )
+
+
+def _write_predictions(todo: Sequence[Round], folder: Path) -> None:
+    tables = [open_table(folder / one.name / "predictions.csv") for one in todo]
+    header = tables[0].header
+    with write_table(folder / "predictions.csv", [*header, free_name("round", header)]) as write:
+        for one, table in zip(todo, tables, strict=True):
+            for row in table:
+                write([*row.cells, one.name])

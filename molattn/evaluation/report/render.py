@@ -1,0 +1,74 @@
+"""Templates to files."""
+
+import platform
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from molattn.config import CONFIG_SECTIONS, TrainConfig
+
+__all__ = ["config_rows", "write_page"]
+
+
+def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -> None:
+    """Write a page.
+
+    Args:
+        path: The file.
+        template: Its template, one of this package's ``templates``.
+        config: The run that it is about.
+        content: What the template shows. Texts are escaped, ``Markup`` is not.
+    """
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            name=Path(config.file).name,
+            config_sections=config_rows(config),
+            made=datetime.now(UTC),
+            system=platform.platform(terse=True),
+            **content,
+        )
+    )
+    path.write_text(text, encoding="utf-8", errors="replace")
+
+
+def config_rows(config: TrainConfig) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
+    """Yield each section's name, and its options: name, value, whether it is not the default."""
+    given = config.to_dict()
+    for section, kind in CONFIG_SECTIONS.items():
+        usual: Mapping[str, Any] = vars(kind())
+        yield (
+            section,
+            [
+                (name, _text(value), value != _plain(usual[name]))
+                for name, value in given[section].items()
+            ],
+        )
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return "-" if value is None or value == "" else str(value)
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("molattn.evaluation.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

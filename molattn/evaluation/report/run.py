@@ -1,0 +1,215 @@
+"""The page of a run."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from molattn.errors import REASONS
+from molattn.evaluation.plots import learning_curve, target_label, task_plots
+from molattn.evaluation.report.render import write_page
+from molattn.evaluation.report.score_tables import number, score_tables
+from molattn.evaluation.report.svg import figure_svg, molecule_svg
+from molattn.evaluation.score_names import MODELS, main_score
+from molattn.evaluation.uncertainty_plots import coverage_plot, similarity_plot
+from molattn.task import Task, output_slices
+from molattn.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from molattn.evaluation.scoring import RunScores
+
+__all__ = ["write_run_page"]
+
+_MOST_TASKS = 12
+_WORST = 8
+_MOST_SKIPPED = 5
+_MEANINGS: dict[str, str] = {code: text.replace("`", "") for code, text in REASONS.items()}
+_PARTS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
+
+
+class _Molecule(NamedTuple):
+    drawing: Markup | None
+    smiles: list[str]
+    where: str
+    measured: str
+    predicted: str
+    error: str
+
+
+class _TaskPart(NamedTuple):
+    name: str
+    label: str
+    is_regression: bool
+    figures: list[tuple[str, Markup]]
+    worst: list[_Molecule]
+
+
+def write_run_page(
+    run: TrainingRun, scores: "RunScores", metrics: Mapping[str, Any], path: Path
+) -> None:
+    """Write a run as a page of HTML.
+
+    It shows plots and the worst molecules of the first 12 tasks, 8 molecules each, and scores of
+    all of them.
+
+    Args:
+        run: The run.
+        scores: Its scores.
+        metrics: The content of its ``metrics.json``.
+        path: The file.
+    """
+    table = run.table
+    curve = learning_curve(run.histories)
+    curve.set_size_inches(5.2, 3.5)
+    curve.axes[0].set_title("")
+    learned = _learned(run)
+    label = f"Loss against epoch, of training and validation rows. {learned}"
+    write_page(
+        path,
+        "run.html",
+        run.config,
+        metrics=metrics,
+        headlines=[*_headlines(table.tasks, metrics)],
+        score_tables=score_tables(table.tasks, metrics),
+        has_intervals=bool(scores.test.mean["intervals"]),
+        learned=learned,
+        curve=figure_svg(curve, label),
+        tasks=[*_task_parts(run, scores)],
+        task_count=len(table.tasks),
+        parts=[(part, metrics[key]) for part, key in _PARTS.items()],
+        split=_split_words(run),
+        labels=[*_labels(run)],
+        leakage=run.leakage.lines(),
+        skipped=_skipped(run),
+        seconds=scores.seconds,
+        models=MODELS,
+        unit=table.unit,
+        versions=metrics["versions"],
+        digest=metrics["data_sha256"],
+    )
+
+
+def _headlines(
+    tasks: Sequence[Task], metrics: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str, list[tuple[str, str]]]]:
+    """Yield task, score, value with interval, and the others' values, of the first few tasks."""
+    for task in tasks[:4]:
+        key, heading = main_score(task)
+        given = metrics["test"][task.name]
+        interval = (given.get("intervals") or {}).get(key)
+        spread = f"95 % interval {number(interval[0])} to {number(interval[1])}" if interval else ""
+        others = [
+            (model, number(metrics[name][task.name].get(key)))
+            for name, model in MODELS.items()
+            if name != "test" and name in metrics
+        ]
+        if spread:
+            others.insert(0, ("", spread))
+        yield target_label(task), heading, number(given.get(key)), others
+
+
+def _task_parts(run: TrainingRun, scores: "RunScores") -> Iterator[_TaskPart]:
+    tasks = run.table.tasks[:_MOST_TASKS]
+    outputs = output_slices(tasks)
+    prediction = scores.answer.prediction[:, : outputs[-1].stop]
+    target = run.table.targets[run.parts.test][:, : len(tasks)]
+    plots = task_plots(prediction, target, tasks, scores.test.tasks)
+    for place, (task, figures) in enumerate(plots):
+        label = target_label(task)
+        if task.kind == "regression" and task.name in scores.uncertainty:
+            figures["Coverage of intervals"] = coverage_plot([task], scores.uncertainty)
+            figures["Error against similarity"] = similarity_plot(
+                prediction[:, outputs[place]],
+                target[:, place : place + 1],
+                [task],
+                scores.answer.similarity,
+            )
+        yield _TaskPart(
+            task.name,
+            label,
+            task.kind == "regression",
+            [(name, figure_svg(figure, f"{name} of {label}")) for name, figure in figures.items()],
+            [*_worst(run, task, prediction[:, outputs[place]], target[:, place])],
+        )
+
+
+def _worst(
+    run: TrainingRun, task: Task, prediction: np.ndarray, target: np.ndarray
+) -> Iterator[_Molecule]:
+    """Yield the test molecules that are furthest off, or whose class is held least likely."""
+    known = np.flatnonzero(~np.isnan(target))
+    if task.kind == "regression":
+        errors = prediction[known, 0] - target[known]
+    else:
+        chances = (
+            prediction if task.kind == "multiclass" else np.hstack([1 - prediction, prediction])
+        )
+        errors = 1.0 - chances[known, target[known].astype(int)]
+    for place in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
+        row = int(run.parts.test[known[place]])
+        outputs, truth = prediction[known[place]].tolist(), float(target[known[place]])
+        if task.kind == "regression":
+            measured, predicted = number(truth), number(outputs[0])
+            off = float(errors[place])
+            error = f"{'+' if off > 0 else ''}{number(off)}"
+        else:
+            measured, predicted = task.classes[int(truth)], str(task.cells(outputs)[0])
+            error = f"{1.0 - errors[place]:.3f}"
+        smiles, where = run.table.smiles[row], run.table.where(row)
+        drawing = molecule_svg(smiles, f"Structure of the molecule in {where}")
+        partners = [] if run.table.partners is None else [run.table.partners[row]]
+        yield _Molecule(drawing, [smiles, *partners], where, measured, predicted, error)
+
+
+def _learned(run: TrainingRun) -> str:
+    epochs = [f"{history.best} of {len(history.epochs)}" for history in run.histories]
+    which = "the last" if run.config.optimisation.keep == "last" else "the one that validated best"
+    if len(epochs) == 1:
+        return f"The model has the weights of epoch {epochs[0]}, {which}."
+    return f"Each member has the weights of {which}: epoch {', '.join(epochs)}."
+
+
+def _split_words(run: TrainingRun) -> str:
+    data = run.config.data
+    if data.split_column is not None:
+        return f"as column {data.split_column} says"
+    if data.folds is not None:
+        return f"fold {data.fold} of {data.folds}, {data.split or 'random'}"
+    return str(data.split or "random")
+
+
+def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
+    """Yield each task and, part by part, how many rows are labelled (and so for each class)."""
+    for place, task in enumerate(run.table.tasks):
+        counts = []
+        for rows in run.parts:
+            labels = run.table.targets[rows, place]
+            labels = labels[~np.isnan(labels)]
+            text = f"{len(labels):,}"
+            if task.kind != "regression":
+                shares = (
+                    f"{name} {int((labels == number).sum()):,}"
+                    for number, name in enumerate(task.classes[:4])
+                )
+                more = ", …" if len(task.classes) > 4 else ""
+                text += f" ({', '.join(shares)}{more})"
+            counts.append(text)
+        yield target_label(task), counts
+
+
+def _skipped(run: TrainingRun) -> list[tuple[str, str, int, str]]:
+    """Return code, meaning, count and the first places of the rows that were left out."""
+    rows = run.table.skipped
+    return [
+        (
+            code,
+            _MEANINGS.get(code, ""),
+            count,
+            ", ".join([str(row.line) for row in rows if row.code == code][:_MOST_SKIPPED])
+            + (", …" if count > _MOST_SKIPPED else ""),
+        )
+        for code, count in Counter(row.code for row in rows).most_common()
+    ]

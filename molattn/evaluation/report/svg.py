@@ -1,0 +1,91 @@
+"""Figures and molecules as parts of a page, in its colours and letters."""
+
+import io
+import re
+from itertools import count
+
+from markupsafe import Markup, escape
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from molattn.chem.draw import ATOM_COLOURS, draw_molecule
+from molattn.evaluation.plots import COLOURS
+
+__all__ = ["figure_svg", "molecule_svg"]
+
+_MOST_SMILES = 300  # characters; a larger molecule would be a tangle, and a large part of the page
+# The page has a light and a dark value for each of these.
+_VARIABLES = {
+    **{colour.lower(): f"var(--{name})" for name, colour in COLOURS.items()},
+    **{colour.lower(): f"var(--{name})" for name, colour in ATOM_COLOURS.items()},
+    "#000000": "currentColor",
+    "#ffffff": "var(--paper)",
+    "#cccccc": "var(--line)",
+}
+_COLOUR = re.compile("|".join(_VARIABLES), re.IGNORECASE)
+_ID = re.compile(r'\bid="([^"]*)"|url\(#([^)"]*)\)|href="#([^"]*)"')
+_STYLE = re.compile(r'\bstyle="[^"]*"|\bfill=\'[^\']*\'|\bstyle=\'[^\']*\'')
+_FONT = re.compile(r"(font: *(?:[a-z]+ )?[\d.]+px) [^;\"]*")
+_NUMBERS = count(1)
+
+
+def figure_svg(figure: Figure, label: str) -> Markup:
+    """Return a figure as an SVG element of a page.
+
+    Args:
+        figure: Drawn in the colours of :data:`molattn.evaluation.plots.COLOURS`.
+        label: What it shows, for whoever does not see it.
+    """
+    file = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "molattn"}):
+        figure.savefig(
+            file,
+            format="svg",
+            transparent=True,
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+            bbox_inches="tight",
+            pad_inches=0.05,
+        )
+    return _element(file.getvalue(), label, "figure")
+
+
+def molecule_svg(smiles: str, label: str) -> Markup | None:
+    """Return a molecule as an SVG element of a page, None if it is too large to be drawn.
+
+    Args:
+        smiles: The molecule.
+        label: What it is, for whoever does not see it.
+    """
+    if len(smiles) > _MOST_SMILES:
+        return None
+    return _element(draw_molecule(smiles), label, "molecule")
+
+
+def _element(svg: str, label: str, kind: str) -> Markup:
+    """Return the ``svg`` element with names and colours of its own."""
+    prefix = f"{kind}-{next(_NUMBERS)}-"
+    start = re.search(r"<svg\b[^>]*>", svg)
+    box = re.search(r"viewBox=['\"]([^'\"]*)['\"]", svg)
+    if start is None or box is None:  # neither library has ever made such
+        raise ValueError(f"svg: got {svg[:80]!r}, expected an element with a viewBox")
+    body = svg[start.end() :]
+    # Its style sheet would hold for the whole page; the page's own says the same.
+    body = re.sub(r"<(metadata|style)\b.*?</\1>|<!--.*?-->", "", body, flags=re.DOTALL)
+    body = _ID.sub(lambda found: _prefixed(found, prefix), body)
+    body = _STYLE.sub(lambda found: _COLOUR.sub(_variable, found[0]), body)
+    body = _FONT.sub(r"\1 inherit", body)
+    width = box[1].split()[2]
+    head = (
+        f'<svg class="{kind}" role="img" aria-label="{escape(label)}" viewBox="{escape(box[1])}" '
+        f'style="max-width: {float(width) * 4 / 3:.0f}px">'
+    )
+    return Markup(head + re.sub(r"\s*\n\s*", "\n", body))
+
+
+def _prefixed(found: re.Match[str], prefix: str) -> str:
+    name = next(group for group in found.groups() if group is not None)
+    return found[0].replace(name, prefix + name, 1) if name else found[0]
+
+
+def _variable(found: re.Match[str]) -> str:
+    return _VARIABLES[found[0].lower()]

@@ -1,0 +1,141 @@
+"""What a training run leaves behind: model, scores, predictions and plots, in one folder."""
+
+import json
+import platform
+import warnings
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from molattn.config.yaml_file import write_config_file
+from molattn.data.table import free_name, no_formula, write_table
+from molattn.evaluation.metrics import Scores, mean_scores
+from molattn.evaluation.plots import (
+    calibration_plot,
+    learning_curve,
+    parity_plot,
+    roc_pr_plot,
+)
+from molattn.evaluation.report import write_run_page
+from molattn.evaluation.scoring import RunScores
+from molattn.evaluation.uncertainty_plots import coverage_plot, similarity_plot
+from molattn.model.prediction_columns import Answers
+from molattn.model.uncertainty.prediction import Answer
+from molattn.training.fine_tuning import pretrained_digest
+from molattn.training.history import write_history
+from molattn.training.run import TrainingRun
+from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
+
+__all__ = ["write_run"]
+
+
+_PACKAGES = ("molattn", "torch", "torch-geometric", "lightning", "rdkit", "numpy", "scikit-learn")
+
+
+def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
+    """Write everything about a run into a folder.
+
+    The model (``model/``), ``config.yaml``, ``metrics.json``, ``history.csv``, ``predictions.csv``
+    (test rows), ``skipped.csv`` and the plots: ``learning_curve.png``, ``parity.png`` of
+    regressions with ``coverage.png`` and ``similarity.png``, ``roc_pr.png`` and ``calibration.png``
+    of classifications; and ``report.html``, all of it as one page. Of an ensemble each member's
+    history is in ``member_1/`` and so on.
+
+    Args:
+        run: The run.
+        scores: Its scores.
+        folder: A folder.
+    """
+    run.model.save_pretrained(folder / "model")
+    write_config_file(folder / CONFIG_FILE, run.config)
+    places = member_folders(folder, len(run.histories))
+    for place, history in zip(places, run.histories, strict=True):
+        place.mkdir(exist_ok=True)
+        write_history(place, history.epochs)
+    with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
+        for row in run.table.skipped:
+            write(row._replace(smiles=no_formula(row.smiles)))
+    _write_predictions(run, scores.answer, folder / "predictions.csv")
+    with warnings.catch_warnings():
+        # A column name in a script that the plot's font lacks is not worth a warning.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        for name, figure in _figures(run, scores):
+            # Square panels leave their titles outside the figure unless it is drawn around them.
+            figure.savefig(folder / name, dpi=150, bbox_inches="tight", pad_inches=0.1)
+        metrics = _metrics(run, scores)
+        write_run_page(run, scores, metrics, folder / PAGE_FILE)
+    (folder / RESULT_FILE).write_text(
+        json.dumps(metrics, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+    )
+
+
+def _figures(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, Figure]]:
+    tasks = run.table.tasks
+    shown = scores.answer.prediction, run.table.targets[run.parts.test], tasks, scores.test.tasks
+    yield "learning_curve.png", learning_curve(run.histories)
+    if any(task.kind == "regression" for task in tasks):
+        yield "parity.png", parity_plot(*shown)
+        if any("coverage" in given for given in scores.uncertainty.values()):
+            yield "coverage.png", coverage_plot(tasks, scores.uncertainty)
+            yield "similarity.png", similarity_plot(*shown[:3], scores.answer.similarity)
+    if any(task.kind != "regression" for task in tasks):
+        yield "roc_pr.png", roc_pr_plot(*shown)
+        yield "calibration.png", calibration_plot(*shown)
+
+
+def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
+    parts = zip(("rows_train", "rows_validation", "rows_test"), run.parts, strict=True)
+    judged = {"test": scores.test, **scores.baselines, "validation": scores.validation}
+    if scores.members:
+        judged["member"] = mean_scores(scores.members)
+    by_name: dict[str, dict[str, Scores] | Scores] = {}
+    for name, given in judged.items():
+        by_name |= {name: given.tasks, f"{name}_mean": given.mean}
+    return {
+        **by_name,
+        **{f"{name}_seconds": round(seconds, 3) for name, seconds in scores.seconds.items()},
+        "uncertainty": scores.uncertainty,
+        "interval_level": run.config.report.interval,
+        "tasks": [task.to_dict() for task in run.table.tasks],
+        "rows_in": run.table.rows_in,
+        "rows_used": len(run.table.rows),
+        "rows_skipped": len(run.table.skipped),
+        **{name: len(rows) for name, rows in parts},
+        "leakage": run.leakage.to_dict(),
+        "members": [*_members(run, scores)],
+        "seconds": round(run.seconds, 3),
+        "seed": run.config.optimisation.seed,
+        "threads": run.config.optimisation.threads,
+        "init_from_sha256": pretrained_digest(run.config.fine_tuning.init_from),
+        "data_sha256": run.table.digest,
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in _PACKAGES},
+        },
+    }
+
+
+def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
+    for place, history in enumerate(run.histories):
+        own = scores.members[place] if scores.members else None
+        yield {
+            "seed": run.config.optimisation.seed + place,
+            "epochs": len(history.epochs),
+            "kept_epoch": history.best,
+            "seconds": round(history.seconds, 3),
+            **({} if own is None else {"test": own.tasks, "test_mean": own.mean}),
+        }
+
+
+def _write_predictions(run: TrainingRun, said: Answer, path: Path) -> None:
+    table, answers = run.table, Answers(run.model, run.config.report.interval)
+    columns = [*answers.columns, "split"]
+    header = [*table.header, *(free_name(name, table.header) for name in columns)]
+    with write_table(path, header) as w:
+        for place, row in enumerate(run.parts.test):
+            cells = answers.cells(said, place)
+            texts = (f"{cell:.7g}" if isinstance(cell, float) else cell for cell in cells)
+            w([*table.rows[row].cells, *texts, "test"])

@@ -1,0 +1,1 @@
+"""Whether the scores of a method can be trusted."""

@@ -1,0 +1,1 @@
+"""The explanation methods, a file each."""

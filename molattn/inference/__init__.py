@@ -1,0 +1,1 @@
+"""A table through a saved model, row by row."""

@@ -1,0 +1,87 @@
+"""A saved model and a table of molecules to a table of learned embeddings."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from rdkit import Chem
+from rich.console import Console
+
+from molattn.chem import parse_smiles
+from molattn.config import FingerprintConfig
+from molattn.errors import ReasonCode
+from molattn.inference.streaming import Cells, Molecule, Reading, RowCounts, stream_table
+from molattn.model.model import MolAttn
+
+__all__ = ["fingerprint_table"]
+
+
+def fingerprint_table(
+    model_folder: str | Path,
+    source: str | Path,
+    output: str | Path,
+    config: FingerprintConfig | None = None,
+    console: Console | None = None,
+) -> RowCounts:
+    """Embed every molecule of a table, as :meth:`molattn.MolAttn.embed` does.
+
+    Every row comes out, in order, with its own columns, ``embedding_0``, ``embedding_1`` and so on,
+    and a column ``error`` with a short reason code where there is no embedding.
+
+    With ``config.atoms`` a row comes out for each atom instead: ``row`` (of the molecule in the
+    input, counted from 1), ``atom`` (in the order of its SMILES, from 0), ``symbol`` (its element),
+    its embedding, and ``error``; a molecule without an embedding has one row, of no atom.
+
+    Args:
+        model_folder: A run folder, or the folder of a saved model.
+        source: The table, of any kind that :func:`molattn.data.table.open_table` reads.
+        output: The table to write, of the kind its name says; one that is there is replaced.
+        config: The SMILES column, the batch size and whether to embed atoms.
+        console: Where to show progress; silent without one.
+
+    Raises:
+        InputError: If the model, the table or the output cannot be used so.
+    """
+    config = config or FingerprintConfig()
+    reading = _of_atoms if config.atoms else _of_molecules
+    return stream_table(model_folder, source, output, reading, config, console)
+
+
+def _of_molecules(model: MolAttn) -> Reading:
+    def read(molecules: Sequence[Molecule]) -> Iterator[Sequence[Cells] | ReasonCode]:
+        records = [molecule.record for molecule in molecules if molecule.record is not None]
+        for embedding in model.embed_records(records, batch_size=len(records)):
+            yield [embedding.tolist()] if np.isfinite(embedding).all() else "not_finite"
+
+    return Reading(
+        "embedding", _embedding_columns(model.embedding_width()), read, reads_numbers=False
+    )
+
+
+def _of_atoms(model: MolAttn) -> Reading:
+    def read(molecules: Sequence[Molecule]) -> Iterator[Sequence[Cells] | ReasonCode]:
+        records = [molecule.record for molecule in molecules if molecule.record is not None]
+        embeddings = model.embed_records(records, batch_size=len(records), atoms=True)
+        ends = np.cumsum([record.num_atoms for record in records])
+        parts = np.split(embeddings, ends[:-1])
+        for molecule, atoms in zip(molecules, parts, strict=True):
+            if not np.isfinite(atoms).all():
+                yield "not_finite"
+                continue
+            symbols = _symbols(molecule.smiles)
+            yield [
+                [place, symbol, *atom]
+                for place, (symbol, atom) in enumerate(zip(symbols, atoms.tolist(), strict=True))
+            ]
+
+    columns = {"atom": "int64", "symbol": "string"}
+    columns |= _embedding_columns(model.embedding_width(atoms=True))
+    return Reading("embedding atoms", columns, read, reads_numbers=False, keeps_columns=False)
+
+
+def _symbols(smiles: str) -> list[str]:
+    return [atom.GetSymbol() for atom in Chem.Mol(parse_smiles(smiles)).GetAtoms()]
+
+
+def _embedding_columns(width: int) -> dict[str, str]:
+    return {f"embedding_{place}": "float32" for place in range(width)}

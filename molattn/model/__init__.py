@@ -1,0 +1,1 @@
+"""The model: network, configuration, saving and uncertainty."""

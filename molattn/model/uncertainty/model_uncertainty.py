@@ -1,0 +1,80 @@
+"""What a model knows of its own errors: calibration, and the molecules it was trained on."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from molattn.chem.fingerprint_index import TrainingMolecules
+from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE
+from molattn.model.uncertainty.calibration import Calibration
+from molattn.task import Task
+from molattn.utils.files import read_json, write_file
+
+__all__ = ["Uncertainty", "save_uncertainty"]
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """What a model knows of its own errors.
+
+    Args:
+        calibration: What labelled rows told that did not train the weights.
+        molecules: The molecules that did.
+    """
+
+    calibration: Calibration
+    molecules: TrainingMolecules
+
+    @classmethod
+    def fit(
+        cls,
+        tasks: Sequence[Task],
+        molecules: TrainingMolecules,
+        smiles: Sequence[str],
+        prediction: Array,
+        targets: Array,
+    ) -> "Uncertainty":
+        """Learn from n labelled molecules that did not train the weights.
+
+        Args:
+            tasks: The T tasks of a model.
+            molecules: Its training molecules.
+            smiles: The n molecules.
+            prediction: What it gives for them, ``[n, outputs]``, uncalibrated.
+            targets: Their labels ``[n, T]``, NaN where missing.
+        """
+        similarity = molecules.similarity(smiles)
+        return cls(Calibration.fit(tasks, prediction, targets, similarity), molecules)
+
+    @classmethod
+    def load(cls, folder: Path, tasks: Sequence[Task]) -> "Optional[Uncertainty]":
+        """Read it from the folder of a saved model; None if there is none.
+
+        Raises:
+            InputError: Files that are damaged, or not this model's.
+        """
+        if not (folder / CALIBRATION_FILE).is_file():
+            return None
+        parts = read_json(folder / CALIBRATION_FILE)
+        molecules = TrainingMolecules.load(folder / FINGERPRINTS_FILE)
+        return cls(Calibration.from_dict(tasks, parts), molecules)
+
+
+def save_uncertainty(uncertainty: Optional[Uncertainty], folder: Path) -> None:
+    """Write it into the folder of a saved model, or nothing, in place of what is there."""
+    if uncertainty is None:
+        for name in (CALIBRATION_FILE, FINGERPRINTS_FILE):
+            (folder / name).unlink(missing_ok=True)
+        return
+    uncertainty.molecules.save(folder / FINGERPRINTS_FILE)
+    parts = uncertainty.calibration.to_dict()
+    text = json.dumps(parts, ensure_ascii=False, allow_nan=False) + "\n"
+    write_file(folder / CALIBRATION_FILE, text.encode())

@@ -1,0 +1,72 @@
+"""A prediction with its uncertainty."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.task import Task, output_slices
+
+__all__ = ["Answer", "answer"]
+
+Array = NDArray[np.float64]
+
+
+class Answer(NamedTuple):
+    """All that a model says of n molecules and T tasks; NaN where it says nothing.
+
+    Args:
+        prediction: ``[n, outputs]``: values in the targets' own units, calibrated probabilities.
+        half_width: Half the width of the interval around each value, ``[n, T]``; infinite where
+            there were too few labels for the level.
+        std: Standard deviation of the members' predictions, ``[n, T]``: of values, of the
+            probability of the second of two classes, or of the likeliest of several.
+        similarity: To the nearest training molecule, ``[n]``.
+    """
+
+    prediction: Array
+    half_width: Array
+    std: Array
+    similarity: Array
+
+
+def answer(
+    tasks: Sequence[Task],
+    uncertainty: Optional[Uncertainty],
+    members: Array,
+    molecules: Sequence[str] | NDArray[np.uint8],
+    level: float,
+) -> Answer:
+    """Put together what a model says of some molecules.
+
+    Args:
+        tasks: Its T tasks.
+        uncertainty: What it knows of its errors, if anything.
+        members: What each member predicts, ``[members, n, outputs]``, uncalibrated.
+        molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
+        level: Of the intervals, between 0 and 1.
+
+    Raises:
+        InputError: Another level.
+    """
+    prediction = members.mean(axis=0)
+    half_width = np.full((len(prediction), len(tasks)), math.nan)
+    similarity = np.full(len(prediction), math.nan)
+    if uncertainty is not None:
+        prediction = uncertainty.calibration.calibrated(prediction)
+        similarity = uncertainty.molecules.similarity(molecules)
+        half_width = uncertainty.calibration.half_widths(similarity, level)
+    return Answer(prediction, half_width, _spread(tasks, members, prediction), similarity)
+
+
+def _spread(tasks: Sequence[Task], members: Array, prediction: Array) -> Array:
+    rows = np.arange(len(prediction))
+    spread = np.full((len(rows), len(tasks)), math.nan)
+    if len(members) > 1:
+        for place, part in enumerate(output_slices(tasks)):
+            likeliest = prediction[:, part].argmax(axis=1)
+            spread[:, place] = members[:, rows, part.start + likeliest].std(axis=0, ddof=1)
+    return spread

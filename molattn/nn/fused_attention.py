@@ -1,0 +1,291 @@
+"""Softmax attention over complete graphs as one step of autograd.
+
+Ordinary autograd would keep, and pass over, several tensors of all pairs and heads. Here a layer
+keeps one, its weights. Edge terms are linear in a basis (one vector for each distinct code of a
+pair, or for each feature), so that no tensor of all pairs and channels is made:
+
+    q . (sum_m f_m K_m) = sum_m f_m (q . K_m)         one number for each node and m
+    sum_s b_s (sum_m f_sm V_m) = sum_m (sum_s b_s f_sm) V_m
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Optional, Union
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from molattn.graph.complete import Block, CompleteGraphs
+from molattn.nn.split_columns import side_by_side
+
+__all__ = ["packed_attention"]
+
+# Logit of pairs that are no edges: finite, so that no gradient is NaN.
+_NO_EDGE = -1e30
+# torch's softmax takes narrower rows one number at a time, at 14 times the price of each.
+_NARROWEST = 16
+
+
+def packed_attention(
+    graph: CompleteGraphs,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    edges: Optional[Tensor] = None,
+    edge_key: Optional[Tensor] = None,
+    edge_value: Optional[Tensor] = None,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+) -> Tensor:
+    r"""Attend over all pairs of each graph: softmax of inner products.
+
+    .. math::
+        y_r = \sum_s b_{rs} \big(v_s + \sum_m f_{rsm} V_m\big), \qquad
+        b_{r\cdot} = \mathrm{softmax}_s\; c\, q_r \cdot \big(k_s + \sum_m f_{rsm} K_m\big)
+
+    Args:
+        graph: The layout.
+        query: Queries ``[R, H, C]``.
+        key: Keys ``[R, H, C]``.
+        value: Values ``[R, H, V]``.
+        edges: :math:`f`: features of each pair row, ``[P, M]``; or codes ``int64 [P]``, for which
+            :math:`f` is 1 at the code and 0 elsewhere, ``M - 1`` where the pair is no edge.
+        edge_key: :math:`K`, ``[M, H, C]``; with codes, its last row is zero.
+        edge_value: :math:`V`, ``[M, H, V]``; with codes, its last row is zero. None = 0.
+        scale: :math:`c`.
+        dropout: Probability with which a weight is dropped.
+
+    Raises:
+        ValueError: One of ``edges`` and ``edge_key`` without the other, or ``edge_value`` alone.
+
+    Returns:
+        ``[R, H, V]``; 0 for nodes without neighbours, anything finite in padding.
+    """
+    if (edges is None) != (edge_key is None) or (edges is None and edge_value is not None):
+        raise ValueError(
+            "edges, edge_key: got one without the other, expected both (with or without "
+            "edge_value) or none of the three"
+        )
+    inputs = (query, key, value, edges, edge_key, edge_value)
+    return _Packed.apply(graph, *inputs, scale, dropout)  # pyright: ignore[reportReturnType]
+
+
+class _Packed(torch.autograd.Function):
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,
+        graph: CompleteGraphs,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        edges: Optional[Tensor],
+        edge_key: Optional[Tensor],
+        edge_value: Optional[Tensor],
+        scale: float,
+        dropout: float,
+    ) -> Tensor:
+        nodes, out = _Nodes(query, key, value), _Nodes.like(value)
+        into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
+        kept: list[Tensor] = []
+        for block, mask, lonely in zip(
+            graph.blocks, graph.pair_masks, graph.lonely_rows, strict=True
+        ):
+            pairs = _Pairs(block, edges)
+            q, k, v = nodes.heads(block)
+            if into_key is None:
+                logits = torch.bmm(q, k.mT).mul_(scale)
+            else:
+                scores = pairs.by_node(q) @ into_key.mT
+                if pairs.coded:
+                    scores[..., -1] = _NO_EDGE
+                logits = pairs.contract(scores).baddbmm_(q, k.mT, alpha=scale)
+            if not pairs.coded:
+                bias = logits.new_zeros(mask.shape).masked_fill_(~mask, _NO_EDGE)
+                pairs.by_graph(logits).add_(bias)
+            weights = _softmax(logits)
+            del logits
+            if lonely is not None:
+                pairs.by_graph(weights).masked_fill_(lonely.unsqueeze(-1), 0.0)
+            kept.append(weights)
+            if dropout > 0:
+                drop = torch.rand_like(weights) < dropout
+                kept.append(drop)
+                weights = _drop(weights, drop, dropout)
+            room = out.room(block)
+            torch.bmm(weights, v, out=room[0])
+            if into_value is not None:
+                pooled = pairs.pool(weights, into_value.size(1))
+                kept.append(pooled)
+                pairs.by_node(room[0]).baddbmm_(pooled, into_value)
+            out.put(block, room)
+        ctx.graph, ctx.scale, ctx.dropout = graph, scale, dropout
+        ctx.save_for_backward(query, key, value, edges, edge_key, edge_value, *out.parts, *kept)
+        return out.parts[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        query, key, value, edges, edge_key, edge_value, out, *kept = ctx.saved_tensors
+        graph: CompleteGraphs = ctx.graph
+        scale: float = ctx.scale
+        grad_out = grad_out.contiguous()
+        nodes, upstream = _Nodes(query, key, value), _Nodes(grad_out)
+        shift = _Nodes((grad_out * out).sum(dim=-1, keepdim=True))  # sum_s b_rs dL/db_rs
+        grad_nodes = _Nodes.like(query, key, value)
+        into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
+        # Contiguous, or each head would be a product of its own.
+        grad_key, grad_value = (
+            None if t is None else t.new_zeros(t.shape) for t in (into_key, into_value)
+        )
+        grad_edges = torch.empty_like(edges) if ctx.needs_input_grad[4] else None
+        nothing = grad_out.new_zeros(())
+        saved = iter(kept)
+        for block in graph.blocks:
+            pairs = _Pairs(block, edges)
+            weights = applied = next(saved)
+            q, k, v = nodes.heads(block)
+            (u,) = upstream.heads(block)
+            (least,) = shift.heads(block)
+            # A pair has one code: shifting the codes, of which there are few, shifts the pairs.
+            shifted = pairs.coded and into_value is not None and ctx.dropout == 0
+            slopes = None
+            if into_value is None:
+                grad = torch.bmm(u, v.mT)
+            else:
+                slopes = pairs.by_node(u) @ into_value.mT  # dL/db through the edges' values
+                if shifted:
+                    slopes.sub_(pairs.by_node(least))
+                grad = pairs.contract(slopes).baddbmm_(u, v.mT)
+            if ctx.dropout > 0:
+                drop = next(saved)
+                grad, applied = _drop(grad, drop, ctx.dropout), _drop(weights, drop, ctx.dropout)
+            if not shifted:
+                grad.sub_(least)
+            grad.mul_(weights)  # from here on of the logits
+            room = grad_nodes.room(block)
+            torch.baddbmm(nothing, grad, k, beta=0, alpha=scale, out=room[0])
+            torch.baddbmm(nothing, grad.mT, q, beta=0, alpha=scale, out=room[1])
+            torch.bmm(applied.mT, u, out=room[2])
+            if grad_value is not None:
+                grad_value.baddbmm_(next(saved).mT, pairs.by_node(u))
+            if into_key is not None and grad_key is not None:
+                of_scores = pairs.pool(grad, into_key.size(1))
+                pairs.by_node(room[0]).baddbmm_(of_scores, into_key)
+                grad_key.baddbmm_(of_scores.mT, pairs.by_node(q), alpha=scale)
+                if grad_edges is not None:
+                    scores = pairs.by_node(q) @ into_key.mT
+                    part = pairs.by_pair(grad) @ pairs.by_row(scores)
+                    if slopes is not None:
+                        part += pairs.by_pair(applied) @ pairs.by_row(slopes)
+                    block.pairs(grad_edges).copy_(part)
+            grad_nodes.put(block, room)
+        grads = (None if t is None else t.transpose(0, 1) for t in (grad_key, grad_value))
+        return None, *grad_nodes.parts, grad_edges, *grads, None, None
+
+
+class _Nodes:
+    """Tensors of nodes ``[R, H, C]``, read and written as ``[H B, N, C]`` of a block.
+
+    Those that are the columns of one tensor are copied at once.
+    """
+
+    def __init__(self, *parts: Tensor) -> None:
+        self.parts = parts
+        whole = side_by_side(*parts) if len({part.shape for part in parts}) == 1 else None
+        self._whole = None if whole is None else whole.view(-1, len(parts), *parts[0].shape[1:])
+
+    @classmethod
+    def like(cls, *parts: Tensor) -> "_Nodes":
+        """Room for tensors like these."""
+        if len({part.shape for part in parts}) != 1:
+            return cls(*(part.new_empty(part.shape) for part in parts))
+        rows, *shape = parts[0].shape
+        return cls(*parts[0].new_empty(rows, len(parts), *shape).unbind(1))
+
+    def heads(self, block: Block) -> Sequence[Tensor]:
+        """A block of each."""
+        if self._whole is None:
+            return [block.rows(x).permute(2, 0, 1, 3).flatten(0, 1) for x in self.parts]
+        return block.rows(self._whole).permute(2, 3, 0, 1, 4).flatten(1, 2).unbind(0)
+
+    def room(self, block: Block) -> Union[Tensor, Sequence[Tensor]]:
+        """Where to compute a block of each."""
+        shapes = [(x.size(1) * block.graphs, block.nodes, x.size(2)) for x in self.parts]
+        if self._whole is None:
+            return [x.new_empty(shape) for x, shape in zip(self.parts, shapes, strict=True)]
+        return self._whole.new_empty(len(shapes), *shapes[0])
+
+    def put(self, block: Block, room: Union[Tensor, Sequence[Tensor]]) -> None:
+        """Write what was computed there."""
+        if self._whole is not None and isinstance(room, Tensor):
+            heads = room.unflatten(1, (-1, block.graphs)).permute(2, 3, 0, 1, 4)
+            block.rows(self._whole).copy_(heads)
+            return
+        for x, heads in zip(self.parts, room, strict=True):
+            block.rows(x).copy_(heads.unflatten(0, (-1, block.graphs)).permute(1, 2, 0, 3))
+
+
+class _Pairs:
+    """The pairs of a block ``[H B, N receivers, N senders]`` and their edges."""
+
+    def __init__(self, block: Block, edges: Optional[Tensor]) -> None:
+        self.coded = edges is not None and edges.dim() == 1
+        self._block = block
+        self._edges = None if edges is None else block.pairs(edges)  # [B, N, N] or [B, N, N, M]
+
+    def by_graph(self, x: Tensor) -> Tensor:
+        """``[H B, ...]`` as ``[H, B, ...]``."""
+        return x.unflatten(0, (-1, self._block.graphs))
+
+    def by_node(self, x: Tensor) -> Tensor:
+        """``[H B, N, ...]`` as ``[H, B N, ...]``."""
+        return self.by_graph(x).flatten(1, 2)
+
+    def by_row(self, sums: Tensor) -> Tensor:
+        """Sums over the basis ``[H, B N, M]`` as ``[B, N, H, M]``."""
+        return sums.unflatten(1, (self._block.graphs, -1)).permute(1, 2, 0, 3)
+
+    def by_pair(self, x: Tensor) -> Tensor:
+        """Pairs as ``[B, N (receiver), N (sender), H]``."""
+        return self.by_graph(x).permute(1, 2, 3, 0)
+
+    def contract(self, scores: Tensor) -> Tensor:
+        """For each pair the sum over the basis of its features and its receiver's scores."""
+        assert self._edges is not None  # or there is nothing to score
+        if self.coded:
+            index = self._edges.expand(scores.size(0), *self._edges.shape)
+            each = scores.unflatten(1, (self._block.graphs, -1))
+            return each.gather(3, index).flatten(0, 1)
+        by_row = self.by_row(scores) @ self._edges.mT  # [B, N, H, N]
+        return by_row.permute(2, 0, 1, 3).flatten(0, 1)
+
+    def pool(self, weights: Tensor, size: int) -> Tensor:
+        """For each receiver the weighted sum of its pairs' features, ``[H, B N, M]``."""
+        assert self._edges is not None  # or there is nothing to sum
+        weights = self.by_graph(weights)
+        if self.coded:
+            sums = weights.new_zeros(*weights.shape[:-1], size)
+            index = self._edges.expand(weights.size(0), *self._edges.shape)
+            return sums.scatter_add_(3, index, weights).flatten(1, 2)
+        by_row = weights.permute(1, 2, 0, 3) @ self._edges  # [B, N, H, M]
+        return by_row.permute(2, 0, 1, 3).flatten(1, 2)
+
+
+def _by_head(basis: Optional[Tensor], scale: float = 1.0) -> Optional[Tensor]:
+    """A basis ``[M, H, C]`` as ``[H, M, C]``."""
+    return None if basis is None else (basis * scale).transpose(0, 1)
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    """Softmax over the senders."""
+    missing = _NARROWEST - logits.size(-1)
+    if missing <= 0 or logits.device.type != "cpu":
+        return torch.softmax(logits, dim=-1)
+    padded = F.pad(logits, (0, missing), value=-math.inf)
+    return torch.softmax(padded, dim=-1)[..., : logits.size(-1)].contiguous()
+
+
+def _drop(x: Tensor, drop: Tensor, dropout: float) -> Tensor:
+    return x.masked_fill(drop, 0.0).div_(1 - dropout)

@@ -1,0 +1,350 @@
+"""One form for every graph that PyG knows, and errors that name what does not fit."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional, Union
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.typing import (
+    SparseTensor,  # pyright: ignore[reportAttributeAccessIssue]  (a stand-in when not installed)
+)
+from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
+
+from molattn.graph.coded import CodedEdges
+from molattn.graph.complete import CompleteGraphs
+
+__all__ = [
+    "EdgeAttr",
+    "Edges",
+    "Graph",
+    "NodeGlobals",
+    "Pair",
+    "as_pair",
+    "at_receivers",
+    "check_features",
+    "read_complete",
+    "read_edges",
+    "read_globals",
+    "read_graph",
+]
+
+Pair = tuple[Tensor, Tensor]
+Graph = Union[Tensor, SparseTensor, CompleteGraphs]
+EdgeAttr = Union[Tensor, CodedEdges, None]
+
+
+class Edges(NamedTuple):
+    """Edges as a list.
+
+    Args:
+        index: Sender and receiver of each edge, ``int64 [2, E]``; or complete graphs.
+        attr: Features of each edge, ``[E, D]``, or codes of them, or None.
+    """
+
+    index: Any
+    attr: Union[Tensor, CodedEdges, None]
+
+    @property
+    def features(self) -> Tensor:
+        """Features of each edge, ``[E, D]``, of a graph that has them."""
+        if self.attr is None:
+            raise ValueError("the graph has no edge features")
+        return self.attr.dense() if isinstance(self.attr, CodedEdges) else self.attr
+
+
+def as_pair(x: Union[Tensor, Pair], name: str = "x") -> Pair:
+    """Read ``x`` as (senders, receivers).
+
+    Raises:
+        TypeError: Not a tensor, nor a pair of tensors.
+    """
+    if isinstance(x, Tensor):
+        return x, x
+    if isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(t, Tensor) for t in x):
+        return x[0], x[1]
+    raise TypeError(
+        f"{name}: got {_kind(x)}, expected a tensor or a pair (senders, receivers) of tensors"
+    )
+
+
+def check_features(name: str, x: object, channels: int, rows: Optional[int] = None) -> None:
+    """Check that ``x`` is a floating ``[rows, channels]``; ``channels=-1`` allows any width.
+
+    Raises:
+        ValueError: Wrong shape.
+        TypeError: Not floating point.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: got {_kind(x)}, expected a tensor")
+    if (
+        x.dim() != 2
+        or (channels >= 0 and x.size(1) != channels)
+        or (rows is not None and x.size(0) != rows)
+    ):
+        raise ValueError(f"{name}: got shape {list(x.shape)}, expected {_shape(rows, channels)}")
+    if not x.is_floating_point():
+        raise TypeError(
+            f"{name}: got {x.dtype}, expected a floating-point tensor {_shape(rows, channels)}"
+        )
+
+
+def read_graph(
+    x: Union[Tensor, Pair],
+    graph: Graph,
+    edge_attr: EdgeAttr,
+    in_channels: Union[int, tuple[int, int]],
+    edge_dim: Optional[int],
+) -> Edges:
+    """Check nodes, graph and edge features; any PyG graph becomes a list of edges.
+
+    Args:
+        x: Node features, or a pair (senders, receivers).
+        graph: Any PyG graph, or complete graphs.
+        edge_attr: Edge features.
+        in_channels: Width that nodes must have, or a pair (senders, receivers); -1 = any.
+        edge_dim: Width that edges must have; -1 = any; None = the layer reads no edge features.
+
+    Raises:
+        ValueError: A shape that does not fit.
+        TypeError: A type that does not fit.
+        IndexError: An edge to a node that does not exist.
+    """
+    x_src, x_dst = as_pair(x)
+    source, target = (in_channels,) * 2 if isinstance(in_channels, int) else in_channels
+    one = x_src is x_dst
+    check_features("x" if one else "x[0] (senders)", x_src, source)
+    check_features("x" if one else "x[1] (receivers)", x_dst, target)
+    if isinstance(graph, CompleteGraphs):
+        return read_complete(x, graph, edge_attr, edge_dim)
+    if isinstance(edge_attr, CodedEdges):
+        raise TypeError("edge_attr: got CodedEdges, expected a tensor unless with CompleteGraphs")
+    return read_edges(graph, edge_attr, x_src.size(0), x_dst.size(0), edge_dim)
+
+
+def read_edges(
+    edge_index: Union[Tensor, SparseTensor],
+    edge_attr: Optional[Tensor],
+    num_senders: int,
+    num_receivers: int,
+    edge_dim: Optional[int],
+) -> Edges:
+    """Turn any PyG graph into a list of edges, and check it.
+
+    Args:
+        edge_index: ``[2, E]`` (tensor or ``EdgeIndex``), or an ``adj_t`` (rows are receivers) as a
+            torch sparse tensor or ``torch_sparse.SparseTensor``, whose edges count in the order in
+            which it stores them.
+        edge_attr: ``[E, D]``; taken from the values of ``adj_t`` when None and needed.
+        num_senders: Rows of the senders' features.
+        num_receivers: Rows of the receivers' features.
+        edge_dim: The ``D`` that is expected; -1: any; None: the layer reads no edge features.
+
+    Raises:
+        TypeError: Not a graph, or indices that are not int64.
+        ValueError: A wrong shape, or edge features that are missing or not expected.
+        IndexError: An index out of range (checked on the CPU only: elsewhere it would cost a
+            synchronisation at every call).
+    """
+    index, values = _read_index(edge_index, num_senders, num_receivers)
+    if index.dim() != 2 or index.size(0) != 2:
+        raise ValueError(f"edge_index: got shape {list(index.shape)}, expected [2, E]")
+    if index.dtype != torch.int64:
+        raise TypeError(f"edge_index: got {index.dtype}, expected torch.int64")
+    _check_range(
+        index,
+        (
+            ("edge_index[0]", "senders", num_senders),
+            ("edge_index[1]", "receivers", num_receivers),
+        ),
+    )
+    if edge_attr is None and edge_dim is not None:
+        edge_attr = values
+    return Edges(index, _check_attr(edge_attr, index.size(1), edge_dim))
+
+
+def read_complete(
+    x: Union[Tensor, Pair],
+    graph: CompleteGraphs,
+    edge_attr: EdgeAttr,
+    edge_dim: Optional[int],
+) -> Edges:
+    """Check the rows of complete graphs.
+
+    Args:
+        x: Node rows ``[num_rows, F]``.
+        graph: The layout.
+        edge_attr: Pair rows ``[num_pairs, D]``, or codes of them.
+        edge_dim: The ``D`` that is expected; -1: any; None: the layer reads no edge features.
+
+    Raises:
+        TypeError: A pair of node sets: complete graphs have one.
+        ValueError: A wrong shape, or edge features that are missing or not expected.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x: got {_kind(x)}, expected one tensor with CompleteGraphs")
+    check_features("x", x, -1, graph.num_rows)
+    if isinstance(edge_attr, CodedEdges):
+        if edge_dim is None:
+            raise ValueError("edge_attr: got CodedEdges, expected None: edge_dim is None")
+        check_features("edge_attr.table", edge_attr.table, edge_dim)
+        if edge_attr.codes.shape != (graph.num_pairs,) or edge_attr.codes.dtype != torch.int64:
+            raise ValueError(
+                f"edge_attr.codes: got {edge_attr.codes.dtype} {list(edge_attr.codes.shape)}, "
+                f"expected torch.int64 [{graph.num_pairs}]"
+            )
+        _check_codes(edge_attr, graph)
+        return Edges(graph, edge_attr)
+    return Edges(graph, _check_attr(edge_attr, graph.num_pairs, edge_dim))
+
+
+def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
+    """Codes alone say which pairs are edges, so they must say what the layout does."""
+    seen = graph.checked_codes is edges.codes  # by a layer before this one
+    if seen or edges.codes.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    count = edges.table.size(0)
+    if edges.codes.numel() and not 0 <= int(edges.codes.min()) <= int(edges.codes.max()) <= count:
+        raise IndexError(
+            f"edge_attr.codes: got {int(edges.codes.min())} to {int(edges.codes.max())}, "
+            f"expected 0 to {count}"
+        )
+    if not torch.equal(edges.codes < count, graph.is_edge):
+        raise ValueError(
+            f"edge_attr.codes: expected {count} at the pairs that are no edges and only there, "
+            "as CodedEdges.from_edges has it"
+        )
+    graph.checked_codes = edges.codes
+
+
+class NodeGlobals(NamedTuple):
+    """Graph features and the graph of each node.
+
+    Args:
+        values: ``[B, G]``.
+        batch: ``[N]``; None = all nodes are of the one graph.
+    """
+
+    values: Tensor
+    batch: Optional[Tensor]
+
+    def at_nodes(self, values: Tensor) -> Tensor:
+        """Give each node its graph's row of ``values`` ``[B, ...]``, in a shape that broadcasts."""
+        return values if self.batch is None else values.index_select(0, self.batch)
+
+
+def read_globals(
+    u: Optional[Tensor],
+    batch: Union[Tensor, Pair, None],
+    x: Pair,
+    global_dim: Optional[int],
+) -> tuple[Optional[NodeGlobals], Optional[NodeGlobals]]:
+    """Check graph features, for senders and for receivers.
+
+    Raises:
+        ValueError: A wrong shape, or features that are missing or not expected.
+        TypeError: Features that are not floating point, or a batch that is not int64.
+        IndexError: A node of a graph without features (checked on the CPU only).
+    """
+    if global_dim is None:
+        if u is not None:
+            raise ValueError(
+                f"u: got {list(u.shape)}, expected None: the layer was made with global_dim=None"
+            )
+        return None, None
+    if u is None:
+        raise ValueError(
+            f"u: got None, expected [B, {global_dim}]: "
+            f"the layer was made with global_dim={global_dim}"
+        )
+    check_features("u", u, global_dim)
+    if batch is None:
+        if u.size(0) != 1:
+            raise ValueError(
+                f"batch: got None with u of {u.size(0)} graphs, expected the graph of "
+                "each node, int64 [N]"
+            )
+        return NodeGlobals(u, None), NodeGlobals(u, None)
+    batches = as_pair(batch, "batch")
+    for nodes, of in zip(x, batches, strict=True):
+        if tuple(of.shape) != (nodes.size(0),):
+            raise ValueError(f"batch: got shape {list(of.shape)}, expected [{nodes.size(0)}]")
+        if of.dtype != torch.int64:
+            raise TypeError(f"batch: got {of.dtype}, expected torch.int64")
+        _check_range(of.unsqueeze(0), (("batch", "graphs", u.size(0)),))
+    return NodeGlobals(u, batches[0]), NodeGlobals(u, batches[1])
+
+
+def at_receivers(rows: Tensor, graph: Union[Tensor, CompleteGraphs]) -> Tensor:
+    """Give each edge its receiver's row."""
+    if isinstance(graph, CompleteGraphs):
+        return graph.receivers_to_pairs(rows)
+    return rows.index_select(0, graph[1])
+
+
+def _check_attr(
+    edge_attr: Optional[Tensor], num_edges: int, edge_dim: Optional[int]
+) -> Optional[Tensor]:
+    if edge_dim is None:
+        if edge_attr is not None:
+            raise ValueError(
+                f"edge_attr: got {list(edge_attr.shape)}, expected None: "
+                "the layer was made with edge_dim=None"
+            )
+        return None
+    wanted = "*" if edge_dim < 0 else edge_dim
+    if edge_attr is None:
+        raise ValueError(
+            f"edge_attr: got None, expected [{num_edges}, {wanted}]: "
+            f"the layer was made with edge_dim={edge_dim}"
+        )
+    if edge_attr.dim() == 1:
+        edge_attr = edge_attr.unsqueeze(-1)
+    check_features("edge_attr", edge_attr, edge_dim, num_edges)
+    return edge_attr
+
+
+def _read_index(
+    edge_index: Union[Tensor, SparseTensor], num_senders: int, num_receivers: int
+) -> tuple[Tensor, Optional[Tensor]]:
+    if isinstance(edge_index, EdgeIndex):
+        return edge_index.as_tensor(), None
+    if isinstance(edge_index, SparseTensor):
+        row, col, value = edge_index.coo()  # pyright: ignore[reportAttributeAccessIssue]
+        return torch.stack([col, row]), value
+    if not isinstance(edge_index, Tensor):
+        raise TypeError(
+            f"edge_index: got {_kind(edge_index)}, expected int64 [2, E], an EdgeIndex, "
+            "a sparse adj_t or CompleteGraphs"
+        )
+    if is_torch_sparse_tensor(edge_index):
+        if tuple(edge_index.shape[:2]) != (num_receivers, num_senders):
+            raise ValueError(
+                f"adj_t: got shape {list(edge_index.shape)}, expected "
+                f"[{num_receivers}, {num_senders}] (receivers, senders)"
+            )
+        transposed, values = to_edge_index(edge_index)
+        return transposed.flip(0), values
+    return edge_index, None
+
+
+def _check_range(indices: Tensor, rows: Sequence[tuple[str, str, int]]) -> None:
+    """Check rows of indices, each with its name, what it counts and how many there are."""
+    if indices.numel() == 0 or indices.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    low, high = indices.aminmax(dim=1)
+    for row, (name, things, size) in enumerate(rows):
+        least, most = int(low[row]), int(high[row])
+        if least < 0 or most >= size:
+            raise IndexError(
+                f"{name} ({things}): got indices from {least} to {most}, expected 0 to {size - 1}"
+            )
+
+
+def _shape(rows: Optional[int], channels: int) -> str:
+    """Only for messages: a compiler that sees a size become text fixes that size."""
+    return f"[{'*' if rows is None else rows}, {'*' if channels < 0 else channels}]"
+
+
+def _kind(thing: object) -> str:
+    return type(thing).__name__

@@ -1,0 +1,139 @@
+"""What a pretraining leaves behind: the model with its card, and its scores."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
+from molattn.pretraining.run import MOLECULES_FOLDER, PretrainingRun
+from molattn.training.history import write_history
+from molattn.training.run_folder import RESULT_FILE
+
+__all__ = ["pretrain_command", "pretraining_metrics", "write_pretraining"]
+
+_MODEL_FOLDER = "model"
+
+
+def write_pretraining(run: PretrainingRun, folder: Path) -> None:
+    """Write the model (``model/``) with a card, ``metrics.json`` and ``history.csv``.
+
+    Molecules that were prepared for this run alone are removed.
+
+    Args:
+        run: The run.
+        folder: Where.
+    """
+    run.model.save_pretrained(folder / _MODEL_FOLDER)
+    (folder / _MODEL_FOLDER / "README.md").write_text(model_card(run), encoding="utf-8")
+    write_history(folder, run.history.epochs)
+    metrics = json.dumps(pretraining_metrics(run), indent=2, allow_nan=False) + "\n"
+    (folder / RESULT_FILE).write_text(metrics, encoding="utf-8")
+    shutil.rmtree(folder / MOLECULES_FOLDER, ignore_errors=True)
+
+
+def pretraining_metrics(run: PretrainingRun) -> dict[str, Any]:
+    """Return all figures of a run, as JSON types."""
+    return {
+        "molecules": {
+            **run.molecules,
+            "training": run.training,
+            "held_out": run.held_out,
+            "bytes_per_molecule": round(run.num_bytes / (run.training + run.held_out), 1),
+        },
+        "held_out": run.scores,
+        "epochs": len(run.history.epochs),
+        "kept_epoch": run.history.best,
+        "steps": run.history.steps,
+        "training_hours": round(run.history.seconds / 3600.0, 4),
+        "hours": round(run.seconds / 3600.0, 4),
+        "seed": run.config.optimisation.seed,
+        "init_from_sha256": run.init_from,
+        "versions": run.versions,
+    }
+
+
+def pretrain_command(run: PretrainingRun) -> str:
+    """Return the command that makes the model again, folders left out of its files."""
+    words = ["molattn", "pretrain", *(Path(file).name for file in run.config.files)]
+    for name, value in run.config.changes().items():
+        option = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(option if value else option.replace("--", "--no-", 1))
+        elif name != "molecules_folder":
+            values = value if isinstance(value, tuple) else (value,)
+            is_place = name == "exclude" or (name == "init_from" and Path(values[0]).is_absolute())
+            words += [option, *(Path(one).name if is_place else str(one) for one in values)]
+    return shlex.join([*words, "--output", "pretrained"])
+
+
+def model_card(run: PretrainingRun) -> str:
+    """Return the model's README."""
+    figures, read, loop = pretraining_metrics(run), run.molecules, run.config.optimisation
+    unread = sum(read["excluded_refused"].values())
+    scores = run.scores
+    rows = [
+        ("descriptors, R² (mean of each)", scores["descriptors"]["mean_r2"]),
+        ("descriptors, R² (median)", scores["descriptors"]["median_r2"]),
+        ("Morgan counts, R² (all places together)", scores["morgan"]["r2"]),
+        ("atom-pair counts, R² (all places together)", scores["atom_pairs"]["r2"]),
+        *(
+            (f"hidden atoms, {name}, accuracy (commonest code)", _both(hits))
+            for name, hits in scores["atoms"].items()
+        ),
+        ("hidden bonds, accuracy (commonest code)", _both(scores["bonds"])),
+    ]
+    lines = [
+        "---",
+        "library_name: molattn",
+        "tags:",
+        "- chemistry",
+        "---",
+        "A network of molattn pretrained on molecules without labels: RDKit descriptors, hashed",
+        "Morgan and atom-pair counts, and hidden atoms and bonds. `molattn train --init-from` this",
+        "folder begins with it; `molattn predict` with it gives the descriptors, clipped to the",
+        "range between their 0.1% and 99.9% quantiles in training.",
+        "",
+        "## Data",
+        *([run.config.molecules.data_note, ""] if run.config.molecules.data_note else []),
+        *(f"- {one['name']}, SHA-256 {one['sha256']}" for one in read["files"]),
+        *(f"- kept out: {one['name']}, SHA-256 {one['sha256']}" for one in read["excluded"]),
+        "",
+        f"{run.training} molecules trained, {run.held_out} were set aside; {read['duplicates']} "
+        f"duplicates, {read['left_out']} kept out and {sum(read['refused'].values())} refused. "
+        f"SHA-256 of the connectivities in order: {read['sha256']}",
+        *([f"{unread} rows of what is kept out are no molecules."] if unread else []),
+        "",
+        "## Training",
+        f"{figures['steps']} steps in {figures['epochs']} epochs (kept: "
+        f"{figures['kept_epoch']}), {figures['training_hours']:.2f} hours, seed {figures['seed']}, "
+        + ", ".join(f"{package} {number}" for package, number in run.versions.items())
+        + f", --device {loop.device}, --threads {loop.threads}.",
+        *([_gone_on_from(run.init_from)] if run.init_from else []),
+        "",
+        f"    {pretrain_command(run)}",
+        "",
+        "## Molecules set aside",
+        "| | |",
+        "| --- | --- |",
+        *(f"| {name} | {_shown(value)} |" for name, value in rows),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _gone_on_from(digest: str) -> str:
+    return (
+        f"It went on from a model, SHA-256 {digest} (of {CONFIG_FILE} and {WEIGHTS_FILE} together)."
+    )
+
+
+def _both(hits: dict[str, float | None]) -> str | None:
+    if hits["accuracy"] is None:
+        return None
+    return f"{hits['accuracy']:.3f} ({hits['commonest']:.3f})"
+
+
+def _shown(value: float | str | None) -> str:
+    return "none" if value is None else value if isinstance(value, str) else f"{value:.3f}"

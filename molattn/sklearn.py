@@ -1,0 +1,371 @@
+"""scikit-learn estimators that read SMILES."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import safetensors.torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import (
+    assert_all_finite,
+    check_array,
+    check_consistent_length,
+    check_random_state,
+    column_or_1d,
+)
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from molattn.chem.featurizer import Featurizer
+from molattn.chem.fingerprint_index import TrainingMolecules
+from molattn.chem.groups import same_molecule
+from molattn.chem.split import Split, group_split
+from molattn.config import CONFIG_SECTIONS, TrainConfig, option_places
+from molattn.data.dataset import TrainingTable, read_training_table
+from molattn.data.splitting import check_labels
+from molattn.data.table import free_name
+from molattn.data.table.frame import FrameTable
+from molattn.errors import InputError, quoted
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.uncertainty.calibration import Calibration
+from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.task import Task
+from molattn.training.run import train_model
+
+__all__ = ["MolAttnClassifier", "MolAttnRegressor"]
+
+_SMILES, _WEIGHT = "smiles", "weight"
+# What has no meaning here: files, columns, test rows; the seed is scikit-learn's random_state.
+_DATA_OPTIONS = (
+    "descriptors",
+    "morgan_counts",
+    "split_duplicates",
+    "task_weights",
+    "validation_size",
+)
+_NO_OPTIONS = ("seed", "checkpoint_steps", "tensorboard")
+_RENAMED = {"score": "attention_score"}  # as `score` is a method
+
+
+def _options() -> dict[str, str]:
+    """Return the options of a run that are parameters of an estimator, and those parameters."""
+    return {
+        name: _RENAMED.get(name, name)
+        for name, (section, _) in option_places().items()
+        if (section in ("architecture", "optimisation", "fine_tuning") and name not in _NO_OPTIONS)
+        or name in _DATA_OPTIONS
+    }
+
+
+def _defaults() -> dict[str, Any]:
+    sections = {name: kind() for name, kind in CONFIG_SECTIONS.items()}
+    return {
+        parameter: getattr(sections[option_places()[name][0]], name)
+        for name, parameter in _OPTIONS.items()
+    }
+
+
+_OPTIONS = _options()
+_DEFAULTS = _defaults()
+
+
+class _MolAttnEstimator(BaseEstimator):
+    """What both estimators share: options as parameters, SMILES as input, a model inside."""
+
+    def __init__(self, *, random_state: Any = 0, **options: Any) -> None:
+        if unknown := sorted(options.keys() - _DEFAULTS.keys()):
+            raise TypeError(f"{type(self).__name__}: unknown parameter {unknown[0]!r}")
+        self.random_state = random_state
+        for name, default in _DEFAULTS.items():
+            setattr(self, name, options.get(name, default))
+
+    # What scikit-learn, `help` and notebooks read; each option stays declared in its section.
+    __init__.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
+        [
+            inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            *(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+                for name, default in {**_DEFAULTS, "random_state": 0}.items()
+            ),
+        ]
+    )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep the model as JSON types, safetensors and an array, not as pickled classes."""
+        whole: Any = super().__getstate__()
+        state = dict(whole)
+        if "model_" in state:
+            model = state["model_"]
+            weights = {name: value.contiguous() for name, value in model.state_dict().items()}
+            told = model.uncertainty
+            known = told and (told.calibration.to_dict(), told.molecules.fingerprints)
+            state["model_"] = (model.config.to_dict(), safetensors.torch.save(weights), known)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "model_" in state:
+            config, weights, known = state["model_"]
+            model = MolAttn(MolAttnConfig.from_dict(config)).eval()
+            model.load_state_dict(safetensors.torch.load(weights))
+            if known is not None:
+                calibration = Calibration.from_dict(model.config.tasks, known[0])
+                model.uncertainty = Uncertainty(calibration, TrainingMolecules(known[1]))
+            state = {**state, "model_": model}
+        super().__setstate__(state)
+
+    def _fit(
+        self,
+        X: Any,
+        targets: NDArray[np.float64],
+        names: Sequence[str],
+        classes: Sequence[str],
+        sample_weight: Any,
+    ) -> None:
+        smiles, column = _read_smiles(X)
+        check_consistent_length(smiles, targets)
+        text, weight = (free_name(name, names) for name in (_SMILES, _WEIGHT))
+        frame = pd.DataFrame({text: smiles, **dict(zip(names, targets.T, strict=True))})
+        options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
+        options |= {"smiles_column": text, "target_columns": names, "seed": self._seed()}
+        options["task"] = _kind(classes)
+        kept = np.arange(len(frame))
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, smiles, ensure_non_negative=True)
+            if not weights.any():
+                raise InputError("sample_weight: every weight is zero, expected some above")
+            frame[weight] = weights
+            kept = np.flatnonzero(weights > 0.0)
+            options["weight_column"] = weight
+        config = TrainConfig.from_options("", options)
+        rows = FrameTable(frame.iloc[kept], (kept + 1).tolist())
+        table = _complete(read_training_table(rows, config.data, Featurizer.default()))
+        if classes:
+            named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
+            table = replace(table, tasks=named)
+        parts = _parts(table, config)
+        check_labels(table, parts, config.data)
+        self.model_, self.histories_ = train_model(config, table, parts)
+        self.n_iter_ = max(len(history.epochs) for history in self.histories_)
+        self.n_features_in_ = 1
+        vars(self).pop("feature_names_in_", None)
+        if column is not None:
+            self.feature_names_in_ = np.array([column], dtype=object)
+
+    def _predict(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        smiles, column = _read_smiles(X)
+        expected = getattr(self, "feature_names_in_", None)
+        if column is not None and expected is not None and column != expected[0]:
+            raise InputError(f"X: got the column {quoted(column)}, expected {quoted(expected[0])}")
+        return self.model_.predict(smiles)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+
+class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
+    """A regressor of molecules, after scikit-learn.
+
+    Its parameters are the options of ``molattn train`` under their Python names (``epochs``,
+    ``width``, ``learning_rate``, ``loss``, ...: see :class:`molattn.config.ArchitectureConfig` and
+    :class:`molattn.config.OptimisationConfig`), but ``random_state`` for ``seed`` and
+    ``attention_score`` for ``score``. ``fit`` sets
+    ``validation_size`` of the rows aside, at random but with rows of one molecule together: they
+    calibrate, and with ``keep="best"`` choose the epoch.
+
+    Args:
+        random_state: Seed of the rows set aside, the initial weights and the order of rows; None
+            for another one each time.
+        options: Options of the network, the training and the rows set aside.
+
+    Attributes:
+        model_: The trained :class:`molattn.MolAttn`.
+        histories_: How training went, for each member (:class:`molattn.training.history.History`).
+        n_iter_: Epochs trained, of several members the most.
+        n_features_in_: 1, the SMILES.
+        feature_names_in_: The column's name, if ``fit`` got a frame.
+
+    Example:
+        >>> smiles = ["C" * n for n in range(1, 13)]
+        >>> regressor = MolAttnRegressor(epochs=2, width=8, heads=2, layers=1)
+        >>> regressor.fit(smiles, range(12)).predict(["CCO", "CCC"]).shape
+        (2,)
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> "MolAttnRegressor":
+        """Train.
+
+        Args:
+            X: n SMILES: a sequence, an array or Series, or a frame of one column.
+            y: ``[n]``, or ``[n, T]`` for several targets, of which NaN are missing labels.
+            sample_weight: Weights of the molecules in the loss ``[n]``; those of weight 0 are left
+                out.
+
+        Raises:
+            InputError: A text that is no molecule, named by its place; an option that cannot be.
+            ValueError: Shapes or labels that do not fit.
+        """
+        y = _given(y)
+        names = getattr(y, "columns", None)
+        options: Any = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        values: Any = check_array(y, ensure_2d=False, input_name="y", **options)
+        if values.ndim == 1:
+            assert_all_finite(values, input_name="y")
+        targets = values.reshape(len(values), -1)
+        if names is None:
+            names = ["y"] if targets.shape[1] == 1 else [f"y{k}" for k in range(targets.shape[1])]
+        self._fit(X, targets, [str(name) for name in names], (), sample_weight)
+        self._several = values.ndim > 1
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Return the predictions ``[n]`` or ``[n, T]``, as ``fit`` got its labels.
+
+        Raises:
+            SmilesError: A text that is no molecule; says which and why.
+        """
+        prediction = self._predict(X)
+        return prediction if self._several else prediction[:, 0]
+
+
+class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
+    """A classifier of molecules into two or more classes, after scikit-learn.
+
+    See :class:`MolAttnRegressor` for its parameters and what ``fit`` does.
+
+    Args:
+        random_state: As of :class:`MolAttnRegressor`.
+        options: As of :class:`MolAttnRegressor`.
+
+    Attributes:
+        classes_: The labels, sorted.
+        model_: The trained :class:`molattn.MolAttn`.
+        histories_: How training went, for each member (:class:`molattn.training.history.History`).
+        n_iter_: Epochs trained, of several members the most.
+        n_features_in_: 1, the SMILES.
+        feature_names_in_: The column's name, if ``fit`` got a frame.
+    """
+
+    def fit(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> "MolAttnClassifier":
+        """Train.
+
+        Args:
+            X: n SMILES: a sequence, an array or Series, or a frame of one column.
+            y: n labels of two or more classes: texts or numbers.
+            sample_weight: Weights of the molecules in the loss ``[n]``; those of weight 0 are left
+                out.
+
+        Raises:
+            InputError: A text that is no molecule, named by its place; labels of one class; an
+                option that cannot be.
+            ValueError: Shapes or labels that do not fit.
+        """
+        labels: Any = column_or_1d(_given(y), warn=True)
+        check_classification_targets(labels)
+        assert_all_finite(labels, input_name="y")
+        classes, codes = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"y: got labels of {len(classes)} class, expected two or more classes")
+        texts = [str(label) for label in classes]
+        self._fit(X, codes.astype(np.float64)[:, None], ["y"], texts, sample_weight)
+        self.classes_ = classes
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probability of each of ``classes_``, ``[n, len(classes_)]``.
+
+        Raises:
+            SmilesError: A text that is no molecule; says which and why.
+        """
+        chances = self._predict(X)
+        if len(self.classes_) == 2:
+            return np.hstack([1.0 - chances, chances])
+        return chances
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the likeliest class of each molecule ``[n]``.
+
+        Raises:
+            SmilesError: A text that is no molecule; says which and why.
+        """
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[likeliest]
+
+
+def _given(y: Any) -> Any:
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    return y
+
+
+def _kind(classes: Sequence[str]) -> str:
+    if not classes:
+        return "regression"
+    return "binary" if len(classes) == 2 else "multiclass"
+
+
+def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
+    """Return SMILES as a list, and the column's name where they came as one."""
+    if isinstance(X, str):
+        raise InputError(f"X: got one text, expected a list of them: [{quoted(X)}]")
+    if isinstance(X, pd.DataFrame):
+        if X.shape[1] != 1:
+            raise InputError(f"X: got a frame of {X.shape[1]} columns, expected one, of SMILES")
+        return X.iloc[:, 0].tolist(), str(X.columns[0])
+    if issparse(X):
+        raise InputError("X: got a sparse matrix, expected SMILES [n]")
+    values = np.asarray(X, dtype=object)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise InputError(f"X: got an array {list(values.shape)}, expected SMILES [n]")
+    return values.tolist(), None
+
+
+def _complete(table: TrainingTable) -> TrainingTable:
+    """Refuse rows that training would do without."""
+    if table.skipped:
+        first = table.skipped[0]
+        raise InputError(
+            f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
+            f"{len(table.skipped)} of {table.rows_in} rows cannot be used, expected all to be"
+        )
+    return table
+
+
+def _parts(table: TrainingTable, config: TrainConfig) -> Split:
+    """Set the rows to validate by aside; none is for a test."""
+    rows = [[row] for row in range(len(table.rows))]
+    groups = rows if config.data.split_duplicates else same_molecule(table.smiles)
+    if len(groups) < 2:
+        raise InputError(
+            f"X: got {len(rows)} samples of {len(groups)} molecules, expected more than 1 sample"
+        )
+    size = max(config.data.validation_size, min(map(len, groups)) / len(rows))
+    return group_split(
+        groups, sizes=(1.0 - size, size, 0.0), seed=config.optimisation.seed, balanced=False
+    )

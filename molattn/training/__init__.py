@@ -1,0 +1,1 @@
+"""From a table and options to a trained model."""

@@ -1,0 +1,72 @@
+"""The history of a training, epoch by epoch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from molattn.data.table import write_table
+
+__all__ = ["Epoch", "History", "RunningMean", "write_history"]
+
+
+class Epoch(NamedTuple):
+    """What one pass over the training rows came to.
+
+    Losses are those that were asked for, of targets in units of their standard deviation.
+    """
+
+    epoch: int
+    train_loss: float
+    validation_loss: float
+    learning_rate: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class History:
+    """A finished training.
+
+    Args:
+        epochs: One entry for each epoch, in order.
+        best: The epoch (its ``epoch``) whose weights the model was left with.
+        seconds: Seconds of training, those before an interruption included.
+        steps: Steps of the optimiser, likewise.
+    """
+
+    epochs: list[Epoch]
+    best: int
+    seconds: float = 0.0
+    steps: int = 0
+
+
+def write_history(folder: Path, epochs: Sequence[Epoch]) -> None:
+    """Write ``history.csv``, a row for each epoch."""
+    with write_table(folder / "history.csv", Epoch._fields) as write:
+        for epoch in epochs:
+            write(epoch)
+
+
+class RunningMean:
+    """A weighted mean over batches.
+
+    Args:
+        total: Sum so far.
+        weight: Weight so far.
+    """
+
+    def __init__(self, total: float = 0.0, weight: float = 0.0) -> None:
+        self.total, self.weight = total, weight
+
+    def add(self, total: Tensor, weight: Tensor) -> None:
+        """Add a sum and its weight."""
+        self.total += total.item()
+        self.weight += weight.item()
+
+    def pop(self) -> float:
+        """Return the mean (0 of nothing) and begin again."""
+        mean = self.total / self.weight if self.weight else 0.0
+        self.total, self.weight = 0.0, 0.0
+        return mean

@@ -1,0 +1,1 @@
+"""The training loop: the only place that knows Lightning."""

@@ -1,0 +1,117 @@
+"""What happens beside training: keeping weights, saving, telling, and ending in time."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+
+from molattn.training.history import write_history
+from molattn.training.lightning.module import Training, is_over
+from molattn.utils.progress import TrainingProgress
+
+__all__ = ["Kept", "Save", "StopInTime", "Watch", "training"]
+
+
+def training(module: pl.LightningModule) -> Training:
+    """Return what Lightning hands to a callback as what it is."""
+    if not isinstance(module, Training):
+        raise TypeError(f"got {type(module).__name__}, expected Training")
+    return module
+
+
+class Kept(Callback):
+    """Remembers the best weights, or the last, and stops when none were better for long.
+
+    Args:
+        keep: Which weights.
+        patience: Epochs without progress that end the training; None = none do.
+        start: The epoch from which they count.
+    """
+
+    def __init__(self, keep: str, patience: int | None, start: int = 0) -> None:
+        self.keeps_last, self.start = keep == "last", start
+        self.patience = math.inf if patience is None else patience
+        self.loss, self.best, self.epoch = math.inf, 0, 0
+        self.state: dict[str, Tensor] = {}
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        latest = training(pl_module).epochs[-1]
+        if latest.validation_loss < self.loss:
+            self.loss, self.best = latest.validation_loss, latest.epoch
+        if self.keeps_last or self.best == latest.epoch:
+            self.epoch = latest.epoch
+            weights = training(pl_module).objective.learned.state_dict()
+            self.state = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
+        if self.is_exhausted(latest.epoch):
+            trainer.should_stop = True
+
+    def is_exhausted(self, epoch: int) -> bool:
+        """Return whether there has been no progress for too long."""
+        return epoch - max(self.best, self.start) >= self.patience
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("loss", "best", "epoch", "state")}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for name, value in state_dict.items():
+            setattr(self, name, value)
+
+
+class StopInTime(Callback):
+    """Ends a training whose time is over, with a validation."""
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        if is_over(training(pl_module).config, training(pl_module).seconds):
+            trainer.should_stop = True
+
+
+class Watch(Callback):
+    """Tells a progress display what Lightning is doing."""
+
+    def __init__(self, progress: TrainingProgress) -> None:
+        self.progress = progress
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        module = training(pl_module)
+        self.progress.start(module.config.epochs, module.steps, trainer.global_step)
+
+    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        self.progress.step()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        latest = training(pl_module).epochs[-1]
+        self.progress.epoch(latest.epoch, latest.train_loss, latest.validation_loss)
+
+    def on_train_end(self, *args: Any, **kwargs: Any) -> None:
+        self.progress.stop()
+
+    on_exception = on_train_end
+
+
+class Save(Callback):
+    """Writes a checkpoint after each epoch, and within it if asked to, and the history so far."""
+
+    def __init__(self, path: Path, steps: int) -> None:
+        self.path, self.steps = path, steps
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        index: int,
+    ) -> None:
+        # The last step of an epoch is saved with its validation.
+        is_last = index + 1 == len(training(pl_module).batches)
+        if self.steps and trainer.global_step % self.steps == 0 and not is_last:
+            trainer.save_checkpoint(self.path)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.save_checkpoint(self.path)
+        write_history(self.path.parent, training(pl_module).epochs)

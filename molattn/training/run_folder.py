@@ -1,0 +1,264 @@
+"""The folder of a run: there whole or not at all, with the unfinished run beside it.
+
+While a run goes on, all that it keeps is in ``NAME.unfinished``, beside the folder NAME that it
+will be. What interrupts it, be it Ctrl-C or a power cut, leaves that folder, and its checkpoint is
+where the run can go on. A process that fills it holds a lock, which ends with the process.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import IO
+
+from molattn.errors import InputError, MolattnError
+from molattn.training.checkpoint import CHECKPOINT_FILE
+
+try:
+    import fcntl
+except ImportError:  # where there are no such locks, two runs of one name must be avoided by hand
+    fcntl = None
+
+__all__ = [
+    "CONFIG_FILE",
+    "PAGE_FILE",
+    "RESULT_FILE",
+    "UNFINISHED",
+    "final_folder",
+    "free_folder",
+    "has_checkpoint",
+    "locked_folder",
+    "member_folders",
+    "run_folder",
+    "unfinished_run",
+]
+
+UNFINISHED = ".unfinished"
+CONFIG_FILE = "config.yaml"
+_LOCK_FILE = ".lock"
+_PREPARED = "molecules/index.json"  # there when all molecules of a pretraining are prepared
+PAGE_FILE = "report.html"
+RESULT_FILE = "metrics.json"
+_FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a run of a cross-validation
+_MEMBER = re.compile(r"member_\d+")  # what is of one member of an ensemble alone
+_LEFTOVER = re.compile(r"\..+\.partial|.+\.part")  # of a process killed while it wrote a file
+_CONTENTS = {
+    CHECKPOINT_FILE,
+    CONFIG_FILE,
+    _LOCK_FILE,
+    PAGE_FILE,
+    RESULT_FILE,
+    "calibration.png",
+    "coverage.png",
+    "history.csv",
+    "learning_curve.png",
+    "model",
+    "molecules",
+    "parity.png",
+    "predictions.csv",
+    "roc_pr.png",
+    "similarity.png",
+    "skipped.csv",
+    "tensorboard",
+}
+
+
+@contextmanager
+def run_folder(
+    path: str | Path, *, resume: bool = False, overwrite: bool = False
+) -> Iterator[Path]:
+    """Fill the folder of a run.
+
+    The block fills the folder of the unfinished run, which takes its name (and the place of a
+    former run of that name) when the block ends without an exception. Interrupted, it stays if it
+    holds a checkpoint.
+
+    Args:
+        path: The folder to be.
+        resume: Whether to go on with the unfinished run that is there.
+        overwrite: Whether to begin anew where there is one.
+
+    Yields:
+        The folder to fill.
+
+    Raises:
+        InputError: If the path holds something other than a run, cannot be written, is being filled
+            by another process, or holds an unfinished run that is to be neither resumed nor
+            overwritten.
+    """
+    path = final_folder(path)
+    partial = _partial(path)
+    _check_replaceable(path)
+    _check_replaceable(partial)
+    new_parents = [parent for parent in path.parents if not parent.exists()]
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+        lock = locked_folder(partial)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    try:
+        with lock:
+            if not resume:
+                _clear(partial, path, overwrite)
+            yield partial
+            _finish(partial, path)
+    except BaseException as error:
+        is_wrong = isinstance(error, MolattnError) and not (resume or _has_round(partial))
+        if partial.exists() and not (resume or has_checkpoint(path)):
+            is_wrong = True
+        if is_wrong and not isinstance(error, _KeptError):
+            shutil.rmtree(partial, ignore_errors=True)
+            for parent in new_parents:
+                with suppress(OSError):
+                    parent.rmdir()
+        raise
+
+
+def unfinished_run(path: str | Path) -> Path | None:
+    """Return the folder of an unfinished run, or None if the run is finished.
+
+    Args:
+        path: The name that the run was given, or its folder with ``.unfinished``.
+
+    Raises:
+        InputError: If there is no run of that name.
+    """
+    path = final_folder(path)
+    partial = _partial(path)
+    if (partial / CONFIG_FILE).is_file():
+        return partial
+    if (path / RESULT_FILE).is_file() and (path / CONFIG_FILE).is_file():
+        return None
+    others = path.parent.glob(f"*{UNFINISHED}") if path.parent.is_dir() else ()
+    names = {str(final_folder(other)) for other in others} - {str(path)}
+    close = get_close_matches(str(path), names, n=1)
+    hint = f"; did you mean {close[0]}?" if close else f", expected a folder {partial}"
+    raise InputError(f"{path}: there is no unfinished run of that name{hint}")
+
+
+def final_folder(path: str | Path) -> Path:
+    """Return the folder that a run will have in the end, of that or of its unfinished one."""
+    path = Path(path)
+    if path.name in ("", ".."):
+        path = Path(os.path.abspath(path))
+    return path.with_name(path.name.removesuffix(UNFINISHED) or path.name)
+
+
+def free_folder(path: Path) -> Path:
+    """Return the path, numbered if a run, finished or not, has that name already."""
+    candidate, number = path, 1
+    while candidate.exists() or _partial(candidate).exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
+
+
+def has_checkpoint(path: str | Path) -> bool:
+    """Return whether there is an unfinished run of that name which has come to a checkpoint.
+
+    Of an ensemble, whether one of its members has; of a cross-validation, whether one of its runs
+    has, or is finished; of a pretraining, whether its molecules are prepared, which takes as long.
+    """
+    partial = _partial(final_folder(path))
+    folds = _rounds(partial)
+    checkpoints = (place for run in (partial, *folds) for place in (run, *_members(run)))
+    return (
+        any((place / CHECKPOINT_FILE).exists() for place in checkpoints)
+        or _has_round(partial)
+        or (partial / _PREPARED).exists()
+    )
+
+
+def member_folders(folder: Path, count: int) -> list[Path]:
+    """Return where each member of an ensemble keeps what is its own; one alone needs no other."""
+    return [folder] if count == 1 else [folder / f"member_{n}" for n in range(1, count + 1)]
+
+
+class _KeptError(InputError):
+    """What is there was not touched, and stays."""
+
+
+def _rounds(run: Path) -> list[Path]:
+    return [entry for entry in run.glob("*fold_*") if _FOLD.fullmatch(entry.name)]
+
+
+def _has_round(run: Path) -> bool:
+    """Return whether a round of a cross-validation is finished, which no other's fault undoes."""
+    return any((fold / RESULT_FILE).exists() for fold in _rounds(run))
+
+
+def _members(run: Path) -> list[Path]:
+    return [entry for entry in run.glob("member_*") if _MEMBER.fullmatch(entry.name)]
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + UNFINISHED)
+
+
+def locked_folder(partial: Path) -> IO[str]:
+    """Lock a folder until the returned file is closed or the process ends.
+
+    Raises:
+        InputError: If another process has locked it.
+    """
+    lock = open(partial / _LOCK_FILE, "w")  # noqa: SIM115 (held while the run goes on)
+    if fcntl is not None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise InputError(
+                f"{partial}: another process is filling this folder, expected none"
+            ) from None
+        except OSError:  # a file system without locks is no reason not to train
+            return lock
+    return lock
+
+
+def _clear(partial: Path, path: Path, overwrite: bool) -> None:
+    if has_checkpoint(path) and not overwrite:
+        raise _KeptError(
+            f"{partial}: an unfinished run is there; --resume {path} goes on with it, and "
+            "--overwrite begins anew"
+        )
+    for entry in partial.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != _LOCK_FILE:
+            entry.unlink()
+
+
+def _finish(partial: Path, path: Path) -> None:
+    former = path.with_name(f".{path.name}.former")
+    shutil.rmtree(former, ignore_errors=True)
+    if path.exists():
+        path.rename(former)
+    partial.rename(path)
+    # Last, so that up to here whatever happens leaves a run that can go on.
+    for entry in (entry for place in (path, *_members(path)) for entry in [*place.iterdir()]):
+        if entry.name in (CHECKPOINT_FILE, _LOCK_FILE) or _LEFTOVER.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def _check_replaceable(path: Path) -> None:
+    try:
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise InputError(f"{path}: there is a file of that name, expected a folder for the run")
+        contents = {entry.name for entry in path.iterdir()} if path.exists() else set()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    strange = sorted(
+        name
+        for name in contents - _CONTENTS
+        if not any(kind.fullmatch(name) for kind in (_LEFTOVER, _FOLD, _MEMBER))
+    )
+    known = {CONFIG_FILE, _LOCK_FILE} & contents
+    if contents and (strange or not known):
+        raise InputError(
+            f"{path}: the folder holds {(strange or sorted(contents))[0]}, which is no part of a "
+            "run; expected a new or empty folder, or a former run to replace"
+        )

@@ -1,0 +1,102 @@
+"""The scales of a model: means and standard deviations of its training rows."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from molattn.data.dataset import Molecules
+from molattn.model.model import MolAttn
+from molattn.record import MoleculeRecord
+from molattn.task import Task
+
+__all__ = ["number_scaling", "scale_by", "target_scaling"]
+
+_UNUSED = float(np.finfo(np.float32).max)
+_ROWS_AT_ONCE = 4096
+
+
+def scale_by(model: MolAttn, rows: Molecules) -> None:
+    """Give a model the scales of its targets and of the numbers that join its readout.
+
+    Args:
+        model: The model.
+        rows: The rows it trains on, and no others.
+    """
+    model.set_target_scaling(*target_scaling(rows.targets, model.config.tasks))
+    model.set_feature_scaling(*number_scaling(rows.records, rows.features))
+
+
+def target_scaling(
+    targets: NDArray[np.float64], tasks: Sequence[Task]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean and standard deviation of each target over its labels.
+
+    A classification gets mean 0 and scale 1, and a target that does not vary the scale 1.
+
+    Args:
+        targets: ``[n, T]``, NaN where missing, some label in every column.
+        tasks: The T tasks.
+    """
+    mean, scale = _column_scaling(targets)
+    is_number = np.array([task.kind == "regression" for task in tasks])
+    return np.where(is_number, mean, 0.0), np.where(is_number, scale, 1.0)
+
+
+def _column_scaling(
+    values: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean and standard deviation of each column, 1 where it does not vary.
+
+    Args:
+        values: ``[n, C]``, NaN where missing, some value in every column.
+    """
+    mean, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    # Equal labels leave rounding noise, not zero, for a standard deviation.
+    varies = scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
+    return mean, np.where(varies, scale, 1.0)
+
+
+def number_scaling(
+    records: Sequence[MoleculeRecord], features: NDArray[np.float64] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and standard deviation of all numbers of training molecules, ``[F]`` each.
+
+    A number that does not vary, or is undefined for all of them, gets a scale so large that it is 0
+    for any molecule: the model has learned nothing about it.
+
+    Args:
+        records: One or more molecules, all with the same numbers.
+        features: Numbers given for each, ``[n, ...]``, or None.
+    """
+    size = sum(map(len, _row(records, features, 0)))
+    count, total, squares = (np.zeros(size) for _ in range(3))
+    for rows in _rows(records, features):
+        count += (~np.isnan(rows)).sum(axis=0)
+        total += np.nansum(rows, axis=0)
+    mean = total / np.maximum(count, 1)
+    for rows in _rows(records, features):
+        squares += np.nansum((rows - mean) ** 2, axis=0)
+    scale = np.sqrt(squares / np.maximum(count, 1))
+    # Equal numbers leave rounding noise, not zero, for a standard deviation.
+    varies = scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
+    return mean, np.where(varies, scale, _UNUSED)
+
+
+def _rows(
+    records: Sequence[MoleculeRecord], features: NDArray[np.float64] | None
+) -> Iterator[NDArray[np.float64]]:
+    for start in range(0, len(records), _ROWS_AT_ONCE):
+        places = range(start, min(start + _ROWS_AT_ONCE, len(records)))
+        yield np.array(
+            [np.concatenate(_row(records, features, place)) for place in places], dtype=np.float64
+        )
+
+
+def _row(
+    records: Sequence[MoleculeRecord], features: NDArray[np.float64] | None, place: int
+) -> list[NDArray[np.floating]]:
+    record = records[place]
+    partner = None if record.partner is None else record.partner.numbers
+    parts = [None if features is None else features[place], record.numbers, partner]
+    return [np.zeros(0), *(part for part in parts if part is not None)]

@@ -1,0 +1,287 @@
+"""The search for good options: an Optuna study in a folder, which can be interrupted."""
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
+from rich.table import Table as TextTable
+from sqlalchemy import URL
+
+from molattn.chem.split import Split
+from molattn.config import DataConfig, TrainConfig, TuneConfig, option_places
+from molattn.config.yaml_file import write_config_file
+from molattn.data.dataset import TrainingTable
+from molattn.data.splitting import part_rows
+from molattn.data.table import write_table
+from molattn.errors import InputError, MolattnError
+from molattn.training.fine_tuning import (
+    check_same_model,
+    pretrained_digest,
+    with_pretrained_network,
+)
+from molattn.training.history import Epoch
+from molattn.training.resume import changed_data
+from molattn.training.run import read_rows, train_model
+from molattn.tuning.plot import study_plot
+from molattn.tuning.search_space import Space, check_space
+from molattn.utils.console import say
+
+__all__ = ["BEST_FILE", "STUDY_FILE", "Tuned", "trials_table", "tune"]
+
+STUDY_FILE = "study.db"
+BEST_FILE = "best.yaml"
+_NAME = "molattn"
+_TRIALS = 50
+_SHOWN = 5
+_ERROR, _DATA, _BEGINNING, _WANTED = "error", "data", "init_from", "trials"
+_RANDOM_TRIALS = 10
+_MEDIAN_OF = 5
+_ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+class Tuned(NamedTuple):
+    """What a search came to.
+
+    Args:
+        config: The options of the best trial.
+        loss: Its validation loss.
+        trials: All trials that came to an end, in order.
+        importance: Part of the losses' variance that each option explains; empty where too few
+            trials say.
+    """
+
+    config: TrainConfig
+    loss: float
+    trials: list[FrozenTrial]
+    importance: dict[str, float]
+
+
+def tune(
+    config: TrainConfig,
+    tuning: TuneConfig,
+    space: Space,
+    folder: Path,
+    console: Console | None = None,
+) -> Tuned:
+    """Search for the options whose training validates best.
+
+    Each trial trains one model on the training rows, and its loss is that of the validation rows
+    with the weights that it keeps; the test rows are never looked at. Options are suggested by the
+    tree-structured Parzen estimator (Bergstra et al. 2011), after 10 trials at random. A trial
+    begins from the seed and the number of trials before it, so that an interrupted study goes on as
+    if it had not been.
+
+    Args:
+        config: The table, and the options that are not varied.
+        tuning: How long to search.
+        space: The options that are.
+        folder: Where ``study.db`` is or will be, with ``best.yaml``, ``trials.csv`` and
+            ``study.png``; no other process may be using it.
+        console: Where to report; silent without one.
+
+    Raises:
+        InputError: If the table cannot be used so, it or the model that trials begin with is not
+            the one that the study was begun with, an option cannot be, or every trial has failed.
+    """
+    if config.data.folds is not None:
+        raise InputError(
+            "--folds: got it for a search, which validates on one split; expected none"
+        )
+    start = time.perf_counter()
+    config = with_pretrained_network(config, space)  # the same beginning for every trial
+    chosen = partial(_chosen, config)
+    check_space(space, chosen)
+    rows = _Rows(config, console)
+    table, _ = rows(config.data)
+    with _opened(folder / STUDY_FILE) as study:
+        former = study.user_attrs.get(_DATA, table.digest)
+        if former != table.digest:
+            raise changed_data(f"{table.path}: the file has", folder, table.digest, former)
+        wanted = tuning.trials or study.user_attrs.get(_WANTED, _TRIALS)
+        name = config.fine_tuning.init_from
+        beginning = pretrained_digest(name)
+        check_same_model(name, beginning, study.user_attrs.get(_BEGINNING, beginning), folder)
+        study.set_user_attr(_DATA, table.digest)
+        study.set_user_attr(_BEGINNING, beginning)
+        study.set_user_attr(_WANTED, wanted)
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            study.tell(trial.number, state=TrialState.FAIL)  # of a killed process
+        startup = _MEDIAN_OF if tuning.prune else wanted
+        study.pruner = optuna.pruners.MedianPruner(startup, config.optimisation.epochs // 5)
+        while (done := len(_ended(study))) < wanted:
+            if tuning.timeout is not None and time.perf_counter() - start >= tuning.timeout:
+                say(console, f"{tuning.timeout:g} s are over")
+                break
+            seed = np.random.SeedSequence([config.optimisation.seed, done]).generate_state(1)[0]
+            study.sampler = optuna.samplers.TPESampler(
+                n_startup_trials=_RANDOM_TRIALS, seed=int(seed)
+            )
+            objective = partial(_objective, space=space, chosen=chosen, rows=rows)
+            study.optimize(objective, n_trials=1, catch=(MolattnError,))
+            latest = _ended(study)[-1]
+            say(console, f"{done + 1}/{wanted}  {_told(latest)}")
+            _write_trials(folder / "trials.csv", study, space)
+        return _finish(study, space, chosen, folder)
+
+
+def trials_table(tuned: Tuned) -> TextTable:
+    """Return the best trials with their options, for the terminal: a column each."""
+    complete = [trial for trial in tuned.trials if trial.state == TrialState.COMPLETE]
+    best = sorted(complete, key=_loss)[:_SHOWN]
+    table = TextTable(box=None, pad_edge=False)
+    table.add_column("trial")
+    for trial in best:
+        table.add_column(str(tuned.trials.index(trial) + 1), justify="right")
+    table.add_row("validation loss", *(f"{_loss(trial):.4f}" for trial in best))
+    for name in best[0].params:
+        table.add_row(name, *(_shown(trial.params[name]) for trial in best))
+    return table
+
+
+class _Rows:
+    """The rows of the table and their parts, read once for each way of reading it."""
+
+    def __init__(self, config: TrainConfig, console: Console | None) -> None:
+        self._config, self._console = config, console
+        self._read: dict[DataConfig, tuple[TrainingTable, Split]] = {}
+
+    def __call__(self, data: DataConfig) -> tuple[TrainingTable, Split]:
+        if data not in self._read:
+            table = read_rows(replace(self._config, data=data), self._console)
+            self._read[data] = table, part_rows(table, data, self._config.optimisation.seed)
+            self._console = None  # the same once more is no news
+        return self._read[data]
+
+
+def _objective(trial: optuna.Trial, space: Space, chosen: Any, rows: _Rows) -> float:
+    options = {name: of.suggest(trial, name) for name, of in space.items()}
+    losses: list[float] = []
+
+    def report(epoch: Epoch) -> None:
+        losses.append(epoch.validation_loss)
+        trial.report(epoch.validation_loss, epoch.epoch)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+
+    try:
+        config = chosen(options)  # values that can each be, but perhaps not together
+        one = replace(config, optimisation=replace(config.optimisation, ensemble=1))
+        train_model(one, *rows(one.data), on_epoch=report)
+    except MolattnError as error:
+        trial.set_user_attr(_ERROR, str(error))
+        raise
+    return losses[-1] if config.optimisation.keep == "last" else min(losses)
+
+
+def _chosen(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
+    """Return the run with other values of some options."""
+    sections: dict[str, dict[str, Any]] = {}
+    for name, value in options.items():
+        sections.setdefault(option_places()[name][0], {})[name] = value
+    return replace(
+        config,
+        **{name: replace(getattr(config, name), **values) for name, values in sections.items()},
+    )
+
+
+def _ended(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the trials that count: not those that an interruption ended."""
+    return [
+        trial
+        for trial in study.get_trials(deepcopy=False)
+        if trial.state in _ENDED or _ERROR in trial.user_attrs
+    ]
+
+
+def _finish(study: optuna.Study, space: Space, chosen: Any, folder: Path) -> Tuned:
+    trials = _ended(study)
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    if not complete:
+        reason = trials[-1].user_attrs.get(_ERROR, "pruned") if trials else "no time for one"
+        raise InputError(
+            f"{folder}: no trial of {len(trials)} came to its end (the last: {reason}), expected "
+            "one; a resumed study goes on"
+        )
+    best = min(complete, key=_loss)
+    tuned = Tuned(
+        chosen({name: best.params[name] for name in space}),
+        _loss(best),
+        trials,
+        _importance(study, len(complete)),
+    )
+    write_config_file(folder / BEST_FILE, tuned.config)
+    _write_trials(folder / "trials.csv", study, space)
+    losses = [_loss(trial) if trial.state == TrialState.COMPLETE else None for trial in trials]
+    study_plot(losses, tuned.importance).savefig(folder / "study.png", dpi=150)
+    return tuned
+
+
+def _importance(study: optuna.Study, complete: int) -> dict[str, float]:
+    if complete < _RANDOM_TRIALS:
+        return {}
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    try:
+        return optuna.importance.get_param_importances(study, evaluator=evaluator)
+    except (ValueError, RuntimeError):  # all losses are equal
+        return {}
+
+
+def _write_trials(path: Path, study: optuna.Study, space: Space) -> None:
+    header = ("trial", "state", "validation_loss", "epochs", "seconds", _ERROR, *space)
+    with write_table(path, header) as write:
+        for number, trial in enumerate(_ended(study), start=1):
+            seconds = trial.duration.total_seconds() if trial.duration else 0.0
+            loss = f"{_loss(trial):.7g}" if trial.intermediate_values else ""
+            options = [trial.params.get(name, "") for name in space]
+            about = (len(trial.intermediate_values), f"{seconds:.1f}")
+            reason = trial.user_attrs.get(_ERROR, "")
+            write([number, trial.state.name.lower(), loss, *about, reason, *options])
+
+
+def _loss(trial: FrozenTrial) -> float:
+    given = trial.value  # none of a trial that was not finished
+    return min(trial.intermediate_values.values()) if given is None else given
+
+
+def _told(trial: FrozenTrial) -> str:
+    options = ", ".join(f"{name} {_shown(value)}" for name, value in trial.params.items())
+    if _ERROR in trial.user_attrs:
+        return f"failed: {trial.user_attrs[_ERROR]}  ({options})"
+    pruned = trial.state == TrialState.PRUNED
+    ending = f", pruned after epoch {len(trial.intermediate_values)}" if pruned else ""
+    return f"validation loss {_loss(trial):.4f}{ending}  ({options})"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[optuna.Study]:
+    """Open the study of a file, or begin it."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            try:
+                storage = optuna.storages.RDBStorage(str(URL.create("sqlite", database=str(path))))
+            except Exception as error:
+                reason = str(error).partition("\n")[0]
+                raise InputError(f"{path}: not a readable study: {reason}") from error
+            try:
+                yield optuna.create_study(storage=storage, study_name=_NAME, load_if_exists=True)
+            finally:
+                storage.remove_session()
+                storage.engine.dispose()
+    finally:
+        optuna.logging.set_verbosity(verbosity)

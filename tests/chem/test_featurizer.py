@@ -1,0 +1,358 @@
+"""Codes against a plain reading of RDKit, atom by atom and bond by bond."""
+
+import csv
+import gzip
+import json
+import pickle
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rdkit import Chem
+
+from molattn.chem import Featurizer, parse_smiles
+from molattn.chem import codes as encode
+from molattn.chem import mol_binary as binary
+from molattn.chem.atom_features import Column
+from molattn.errors import InputError, SmilesError
+from molattn.record import MoleculeRecord
+
+ROOT = Path(__file__).parents[2]
+BUNDLED = ROOT / "datasets/solubility.csv"
+SHARED = ROOT.parent / "shared/data"
+
+FEATURIZER = Featurizer.default()
+
+ODD = [
+    "C",
+    "[Na+]",
+    "[H][H]",
+    "[H+]",
+    "*",
+    "C*",
+    "[*:1]CC[*:2]",
+    "[999*]C",
+    "[Na+].[Cl-]",
+    "C.C1CC1.c1ccccc1",
+    "N->[Cu+2]<-N",
+    "O=[Os](=O)(=O)=O",
+    "[Re]$[Re]",
+    "[235U]",
+    "[Og]",
+    "[Au-15]",
+    "[O-99]",
+    "[13CH3][CH]C#N",
+    "[CH2]",
+    "[N]=O",
+    "[2H]OC",
+    "FS(F)(F)(F)(F)F",
+    "F[P](F)(F)(F)F",
+    "C[C@H](F)Cl",
+    "C[C@@H](F)Cl",
+    "C[C@H]1CC[C@@H](C)CC1",
+    "C[Co@OH12](F)(Cl)(Br)(I)S",
+    "F/C=C/F",
+    "F/C=C\\F",
+    "FC=CF",
+    "C/C=C/C=C\\C(=O)N",
+    "C1CCCCCCCCCCC1",
+    "C12C3C4C1C5C2C3C45",
+    "c1ccc2c(c1)[nH]c1ccccc12",
+    "C1CC12CC2",
+    "CC |^2:0|",
+    "C" * 40,
+    "C" * 300,
+    "C1" + "C" * 260 + "1",
+]
+
+
+def plain_atom(atom: Chem.Atom, mol: Chem.Mol) -> dict[str, object]:
+    rings = [len(ring) for ring in mol.GetRingInfo().AtomRings() if atom.GetIdx() in ring]
+    chirality: object = "none"
+    if str(atom.GetChiralTag()) != "CHI_UNSPECIFIED":
+        chirality = atom.GetPropsAsDict(True, True).get("_CIPCode", "?")
+    return {
+        "element": atom.GetAtomicNum(),
+        "degree": len(atom.GetNeighbors()),
+        "hydrogens": atom.GetNumExplicitHs() + atom.GetNumImplicitHs(),
+        "charge": atom.GetFormalCharge(),
+        "hybridization": str(atom.GetHybridization()),
+        "aromatic": atom.GetIsAromatic(),
+        "ring_size": min(rings, default=0),
+        "chirality": chirality,
+        "radicals": atom.GetNumRadicalElectrons(),
+        "isotope": atom.GetIsotope() > 0,
+    }
+
+
+def plain_bond(bond: Chem.Bond | None) -> tuple[object, ...]:
+    if bond is None:
+        return ("none", False, False, "none")
+    stereo = {"STEREONONE": "none", "STEREOANY": "any", "STEREOZ": "Z", "STEREOE": "E"}
+    kind = str(bond.GetBondType()).lower()
+    return (kind, bond.GetIsConjugated(), bond.IsInRing(), stereo.get(str(bond.GetStereo()), "?"))
+
+
+def expected(mol: Chem.Mol, featurizer: Featurizer) -> tuple[np.ndarray, np.ndarray]:
+    """Atom codes ``[n, A]`` and pair component codes ``[n, n, 5]``, the slow way."""
+
+    def code(column: Column, value: object) -> int:
+        listed = list(column.values)
+        return listed.index(value) if value in listed else len(listed)  # type: ignore[arg-type]
+
+    atoms = [
+        [code(column, values[column.name]) for column in featurizer.atom_columns]
+        for values in (plain_atom(atom, mol) for atom in mol.GetAtoms())
+    ]
+    n, top = mol.GetNumAtoms(), featurizer.max_distance
+    pairs = np.zeros((n, n, 5), dtype=int)
+    far = Chem.GetDistanceMatrix(mol, force=True)
+    pairs[:, :, 4] = np.where(far > n, top + 1, np.minimum(far, top))
+    for bond in mol.GetBonds():
+        row = [
+            code(column, value)
+            for column, value in zip(featurizer.bond_columns, plain_bond(bond), strict=True)
+        ]
+        i, j = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        pairs[i, j, :4] = pairs[j, i, :4] = row
+    return np.array(atoms), pairs
+
+
+def assert_plain(mol: Chem.Mol, featurizer: Featurizer = FEATURIZER) -> None:
+    assert_record(featurizer(mol), mol, featurizer)
+
+
+def assert_all_plain(texts: list[str]) -> None:
+    mols = [parse_smiles(text) for text in texts]
+    for mol, record in zip(mols, FEATURIZER.many(mols), strict=True):
+        assert_record(record, mol)
+
+
+def assert_record(
+    record: MoleculeRecord, mol: Chem.Mol, featurizer: Featurizer = FEATURIZER
+) -> None:
+    atoms, pairs = expected(mol, featurizer)
+    assert record.atoms.dtype == record.pairs.dtype == np.uint8
+    np.testing.assert_array_equal(record.atoms, atoms, err_msg=Chem.MolToSmiles(mol))
+    got = featurizer.pair_table[record.pairs]
+    np.testing.assert_array_equal(got, pairs, err_msg=Chem.MolToSmiles(mol))
+
+
+@lru_cache
+def bundled() -> list[str]:
+    with BUNDLED.open(newline="", encoding="utf-8") as file:
+        return [row["smiles"] for row in csv.DictReader(file)]
+
+
+def shared() -> Iterator[str]:
+    for path in sorted(SHARED.glob("*.csv")):
+        with path.open(newline="", encoding="utf-8") as file:
+            yield from (row["smiles"] for row in csv.DictReader(file))
+    with gzip.open(SHARED / "unlabelled.smi.gz", "rt", encoding="utf-8") as file:
+        # Every atom of all of it takes minutes the slow way; a tenth is spread over the whole.
+        yield from (line.split()[0] for i, line in enumerate(file) if i % 10 == 0)
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_odd_molecules_equal_plain_reading(text: str) -> None:
+    assert_plain(parse_smiles(text))
+
+
+def test_bundled_molecules_equal_plain_reading() -> None:
+    assert len(bundled()) > 1000
+    assert_all_plain(bundled())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data beside the repository")
+def test_shared_molecules_equal_plain_reading() -> None:
+    assert_all_plain(list(shared()))
+
+
+def test_fast_reading_is_in_use_and_equals_the_slow_one() -> None:
+    encoder = encode.Encoder(FEATURIZER.atom_columns, FEATURIZER.bond_columns, 10)
+    assert encoder._learns, "this RDKit's binary form is not the one molattn.chem.mol_binary reads"
+    taken = 0
+    for text in bundled()[:200] + ODD:
+        mol = parse_smiles(text)
+        taken += binary.cut(mol) is not None
+        (fast,), slow = encoder([mol]), encoder.plain(mol)
+        np.testing.assert_array_equal(fast.atoms, slow.atoms)
+        np.testing.assert_array_equal(fast.pairs, slow.pairs)
+    assert taken > 200
+
+
+@given(st.lists(st.sampled_from(ODD + bundled()[:300]), max_size=150))
+def test_many_equal_one_at_a_time(texts: list[str]) -> None:
+    mols = [parse_smiles(text) for text in texts]
+    records = FEATURIZER.many(mols)
+    assert len(records) == len(mols)
+    for mol, record in zip(mols, records, strict=True):
+        alone = FEATURIZER(mol)
+        np.testing.assert_array_equal(record.atoms, alone.atoms)
+        np.testing.assert_array_equal(record.pairs, alone.pairs)
+
+
+def test_a_record_owns_its_memory() -> None:
+    for record in FEATURIZER.many([parse_smiles("CCO"), parse_smiles("C1CC1")]):
+        for array in (record.atoms, record.pairs):
+            assert array.base is None
+            assert array.flags.writeable
+
+
+def test_unknown_binary_form_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binary, "_HEADS", (b"other release",))
+    featurizer = Featurizer.default()
+    assert not featurizer._encoder._learns
+    for text in ODD:
+        assert_plain(parse_smiles(text), featurizer)
+
+
+def test_mol_with_conformer_and_hydrogens() -> None:
+    mol = Chem.AddHs(parse_smiles("C[C@H](O)C=C"))
+    assert_plain(mol)
+    assert FEATURIZER(mol).num_atoms == mol.GetNumAtoms()
+
+
+def decode(featurizer: Featurizer, record: MoleculeRecord, i: int, j: int) -> list[object]:
+    row = featurizer.pair_table[record.pairs[i, j]]
+    values: list[object] = []
+    for column, code in zip(featurizer.bond_columns, row[:4], strict=True):
+        values.append(column.values[code] if code < len(column.values) else "other")
+    return [*values, int(row[4])]
+
+
+def test_pairs_by_hand() -> None:
+    record = FEATURIZER(parse_smiles("F/C=C/CCCCCCCCCCC.[Na+]"))
+    assert decode(FEATURIZER, record, 0, 0) == ["none", False, False, "none", 0]
+    assert decode(FEATURIZER, record, 0, 1) == ["single", False, False, "none", 1]
+    assert decode(FEATURIZER, record, 1, 2) == ["double", False, False, "E", 1]
+    assert decode(FEATURIZER, record, 0, 9) == ["none", False, False, "none", 9]
+    assert decode(FEATURIZER, record, 0, 10) == ["none", False, False, "none", 10]
+    assert decode(FEATURIZER, record, 0, 13) == ["none", False, False, "none", 10]
+    assert decode(FEATURIZER, record, 0, 14) == ["none", False, False, "none", 11]
+    dative = FEATURIZER(parse_smiles("N->[Cu+2]"))
+    assert decode(FEATURIZER, dative, 0, 1)[0] == "dative"
+    assert decode(FEATURIZER, FEATURIZER(parse_smiles("[Re]$[Re]")), 0, 1)[0] == "other"
+
+
+def test_unknown_values_have_the_last_code() -> None:
+    atoms = FEATURIZER(parse_smiles("[Og-99]")).atoms[0]
+    for name in ("element", "charge"):
+        place = FEATURIZER.atom_names.index(name)
+        column = FEATURIZER.atom_columns[place]
+        assert atoms[place] == column.other == FEATURIZER.atom_sizes[place] - 1
+    assert next(c for c in FEATURIZER.atom_columns if c.name == "aromatic").other is None
+
+
+def test_pair_table_lists_each_combination_once() -> None:
+    table = FEATURIZER.pair_table
+    assert table.shape == (FEATURIZER.num_pair_codes, 5)
+    assert len(table) <= 256
+    assert len(np.unique(table, axis=0)) == len(table)
+    assert (table < FEATURIZER.pair_sizes).all()
+    assert table[0].tolist() == [0, 0, 0, 0, 0]  # an atom with itself
+    with pytest.raises(ValueError, match="read-only"):
+        table[0] = 1
+
+
+@given(st.sampled_from(ODD[:-3] + bundled()[:300]), st.randoms(use_true_random=False))
+def test_renumbering_permutes_the_record(text: str, rng: random.Random) -> None:
+    mol = parse_smiles(text)
+    order = list(range(mol.GetNumAtoms()))
+    rng.shuffle(order)
+    record = FEATURIZER(mol)
+    permuted = FEATURIZER(Chem.RenumberAtoms(mol, order))
+    np.testing.assert_array_equal(permuted.atoms, record.atoms[order])
+    np.testing.assert_array_equal(permuted.pairs, record.pairs[order][:, order])
+
+
+@given(st.sampled_from(bundled() + ODD[:-3]), st.randoms(use_true_random=False))
+def test_rewriting_a_smiles_permutes_the_record(text: str, rng: random.Random) -> None:
+    mol = parse_smiles(text)
+    shuffled = list(range(mol.GetNumAtoms()))
+    rng.shuffle(shuffled)
+    mol = Chem.RenumberAtoms(mol, shuffled)
+    rewritten = Chem.MolToSmiles(mol, canonical=False)
+    order = list(mol.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"])
+    ours, theirs = FEATURIZER(mol), FEATURIZER(parse_smiles(rewritten))
+    np.testing.assert_array_equal(theirs.atoms, ours.atoms[order])
+    np.testing.assert_array_equal(theirs.pairs, ours.pairs[order][:, order])
+
+
+def test_equal_calls_give_equal_records_of_their_own() -> None:
+    mol = parse_smiles("CCO")
+    first, second = FEATURIZER(mol), FEATURIZER(mol)
+    first.atoms[:] = 0
+    first.pairs[:] = 0
+    assert second.atoms.any()
+    assert second.pairs.any()
+
+
+def test_round_trip_through_json_and_pickle() -> None:
+    changed = replace(FEATURIZER, max_distance=5, atom_columns=FEATURIZER.atom_columns[::-2])
+    for featurizer in (FEATURIZER, changed):
+        again = Featurizer.from_dict(json.loads(json.dumps(featurizer.to_dict())))
+        assert again == featurizer
+        assert pickle.loads(pickle.dumps(featurizer)) == featurizer
+        assert json.dumps(again.to_dict()) == json.dumps(featurizer.to_dict())
+    assert changed.atom_names == ("isotope", "chirality", "aromatic", "charge", "degree")
+    for text in [*ODD, *bundled()[:50]]:
+        assert_plain(parse_smiles(text), changed)
+
+
+def broken(**changes: object) -> dict[str, object]:
+    return {**FEATURIZER.to_dict(), **changes}
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        ([], "expected keys"),
+        ({}, "expected keys"),
+        (broken(extra=1), "extra"),
+        (broken(version=2), "expected 1, got 2"),
+        (broken(max_distance=0), "max_distance"),
+        (broken(max_distance=2.5), "max_distance"),
+        (broken(max_distance=200), "at most 255 joint codes"),
+        (broken(atom_columns="element"), "expected a list"),
+        (broken(atom_columns=[]), "distinct names"),
+        (broken(atom_columns=[{"name": "element"}]), "expected keys"),
+        (broken(atom_columns=[{"name": "mass", "values": [1], "is_open": True}]), "mass"),
+        (broken(atom_columns=[{"name": "element", "values": [1, 1], "is_open": True}]), "distinct"),
+        (broken(atom_columns=[{"name": "element", "values": [], "is_open": True}]), "at least one"),
+        (broken(atom_columns=[{"name": "element", "values": [1, "a"], "is_open": True}]), "type"),
+        (broken(atom_columns=[{"name": "element", "values": [1.5], "is_open": True}]), "integers"),
+        (broken(atom_columns=[{"name": 3, "values": [1], "is_open": True}]), "expected str"),
+        (broken(bond_columns=FEATURIZER.to_dict()["bond_columns"][:2]), "bond features"),
+    ],
+)
+def test_broken_data_is_refused(data: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Featurizer.from_dict(data)
+
+
+def test_closed_column_needs_all_values() -> None:
+    columns = [column.to_dict() for column in FEATURIZER.atom_columns]
+    place = FEATURIZER.atom_names.index("aromatic")
+    columns[place] = {"name": "aromatic", "values": [False], "is_open": False}
+    with pytest.raises(InputError, match="aromatic"):
+        Featurizer.from_dict(broken(atom_columns=columns))
+
+
+def test_pair_without_bond_needs_the_first_codes() -> None:
+    columns = [column.to_dict() for column in FEATURIZER.bond_columns]
+    columns[0]["values"] = columns[0]["values"][::-1]
+    with pytest.raises(InputError, match="first value 'none'"):
+        Featurizer.from_dict(broken(bond_columns=columns))
+
+
+def test_refused_text_never_reaches_features() -> None:
+    with pytest.raises(SmilesError):
+        FEATURIZER(parse_smiles("not a molecule"))

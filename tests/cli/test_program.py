@@ -1,0 +1,382 @@
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from molattn import cli
+from molattn.cli import main
+from molattn.config import (
+    ArchitectureConfig,
+    DataConfig,
+    FineTuningConfig,
+    MoleculesConfig,
+    OptimisationConfig,
+    PredictConfig,
+    PretrainArchitectureConfig,
+    PretrainLoopConfig,
+    ReportConfig,
+)
+from molattn.data.table import bundled_dataset
+from molattn.errors import MolattnError
+from molattn.model.artefact import WEIGHTS_FILE
+
+TINY = (
+    "--width 8 --heads 2 --layers 1 --edge-width 4 --epochs 2 --batch-size 8 --device cpu"
+).split()
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+@pytest.fixture(autouse=True)
+def _working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def small_table(tmp_path_factory):
+    lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
+    path = tmp_path_factory.mktemp("cli") / "small.csv"
+    path.write_text("\n".join([*lines[:31], *lines[-10:], ",nonsense,1,train"]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def run_folder(small_table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    options = ["--target-columns", "logS", "--split-column", "split", "--output", str(folder)]
+    assert main(["train", str(small_table), *options, *TINY]) == 0
+    return folder
+
+
+def refused(capsys, code, argv):
+    """Run a command that must fail, and return its one line."""
+    assert main([str(word) for word in argv]) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def shell(*words):
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ONE_THREAD,
+    )
+
+
+def test_train_then_predict(run_folder, small_table, tmp_path, capsys):
+    assert {path.name for path in run_folder.iterdir()} == {
+        "config.yaml",
+        "coverage.png",
+        "history.csv",
+        "learning_curve.png",
+        "metrics.json",
+        "model",
+        "parity.png",
+        "predictions.csv",
+        "report.html",
+        "similarity.png",
+        "skipped.csv",
+    }
+    assert main(["predict", str(run_folder), str(small_table), "--output", "out.csv"]) == 0
+    printed = capsys.readouterr()
+    assert "refused: 1 name\n40 predicted, 1 refused; written" in printed.out
+    assert printed.err == ""
+    with open("out.csv", newline="") as out, open(small_table, newline="") as given:
+        rows, wanted = list(csv.DictReader(out)), list(csv.DictReader(given))
+    assert [row["smiles"] for row in rows] == [row["smiles"] for row in wanted]
+    assert [row["error"] != "" for row in rows] == [False] * 40 + [True]
+
+
+def test_train_tells_scores_baseline_and_skipped_rows(small_table, capsys):
+    options = ["--target-columns", "logS", "--target-units", "log mol/L", "--split", "random"]
+    assert main(["train", str(small_table), *options, *TINY]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "40 rows used, 1 skipped (line 42:" in printed.out.replace("\n", " ")
+    for word in ("RMSE", "MAE", "R²", "logS (log mol/L)", "the mean", "random forest"):
+        assert word in printed.out
+    metrics = json.loads(Path("runs/small/metrics.json").read_text())
+    assert "written to runs/small" in printed.out
+    for part in ("test", "baseline", "random_forest"):
+        assert f"{metrics[part]['logS']['rmse']:.3f}" in printed.out
+
+
+def test_without_a_table_the_bundled_set_is_split_as_published(monkeypatch):
+    seen = []
+
+    def train(config, console, folder):
+        seen.append(config)
+        raise MolattnError("enough")
+
+    monkeypatch.setattr("molattn.training.run.train", train)
+    asked = ([], ["--split", "scaffold"], ["--target-columns", "split"], ["--test-size", "0.4"])
+    for options in asked:
+        assert main(["train", *options]) == 1
+    published, scaffold, other, larger = (config.data for config in seen)
+    assert {Path(config.file) for config in seen} == {bundled_dataset()}
+    assert published.target_columns == scaffold.target_columns == ("logS",)
+    assert published.target_units == ("log mol/L",)
+    assert (published.split_column, published.split) == ("split", None)
+    assert (scaffold.split_column, scaffold.split) == (None, "scaffold")
+    assert (larger.split_column, larger.test_size) == (None, 0.4)
+    assert (other.target_columns, other.target_units) == (("split",), ())
+
+
+def test_runs_do_not_overwrite_each_other_by_default(small_table):
+    for _ in range(2):
+        assert main(["train", str(small_table), "--target-columns", "logS", *TINY]) == 0
+    assert sorted(os.listdir("runs")) == ["small", "small-2"]
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["trian"], ["trian", 'Did you mean "train"']),
+        (["train", "--epoch", "3"], ["--epoch", "Did you mean --epochs"]),
+        (["train", "--epochs", "many"], ["--epochs", "many"]),
+        (["train", "--epochs", "0"], ["--epochs", "at least 1"]),
+        (["train", "--split", "sorted"], ["--split", "random"]),
+        (["train", "a.csv", "b.csv"], ["b.csv"]),
+        (["train", "absent.csv", "--target-columns", "y"], ["absent.csv", "no such file"]),
+        (["train", "t.csv", "--target-columns", "z"], ["t.csv", "'z'", "--target-columns"]),
+        (["train", "t.csv", "--target-columns", "y"], ["t.csv", "line 3", "'y'", "'1,5'"]),
+        (["train", "t.csv", "--target-columns", "y", "--output", "t.csv"], ["t.csv", "folder"]),
+        (["train", "--heads", "7"], ["7"]),
+        (["train", "--readout", "median_of_dreams"], ["median_of_dreams"]),
+        (["predict"], ["MODEL"]),
+        (["predict", "absent", "t.csv"], ["--output"]),
+        (["predict", "absent", "t.csv", "--output", "o.csv"], ["absent", "no such folder"]),
+        (["predict", ".", "t.csv", "--output", "o.csv"], ["config.json"]),
+    ],
+)
+def test_wrong_input_is_one_line_and_leaves_nothing(capsys, words, expected):
+    Path("t.csv").write_text('smiles,y\nC,1\nCC,"1,5"\n')
+    line = refused(capsys, 2, words)
+    for word in expected:
+        assert word in line
+    assert os.listdir() == ["t.csv"]
+
+
+def test_a_folder_of_something_else_is_not_overwritten(capsys, small_table):
+    Path("thesis").mkdir()
+    Path("thesis/chapter.tex").write_text("mine")
+    words = ["train", small_table, "--target-columns", "logS", "--output", "thesis", *TINY]
+    assert "chapter.tex" in refused(capsys, 2, words)
+    assert os.listdir("thesis") == ["chapter.tex"]
+
+
+def test_divergence_is_an_error_of_its_own(capsys, small_table):
+    words = ["train", small_table, "--target-columns", "logS", *TINY, "--learning-rate", "1e30"]
+    assert "diverged" in refused(capsys, 1, words)
+    assert os.listdir() == []
+
+
+def test_an_unforeseen_error_is_one_line_with_a_hint(capsys, monkeypatch, small_table):
+    def broken(*args):
+        raise RuntimeError("something\nbroke")
+
+    monkeypatch.setattr("molattn.training.run.train", broken)
+    words = ["train", str(small_table), "--target-columns", "logS"]
+    line = refused(capsys, 1, words)
+    assert "RuntimeError: something broke" in line
+    assert "MOLATTN_TRACEBACK=1" in line
+    monkeypatch.setenv("MOLATTN_TRACEBACK", "1")
+    with pytest.raises(RuntimeError):
+        main(words)
+
+
+def test_what_a_user_typed_is_escaped_and_cut(capsys):
+    line = refused(capsys, 2, ["train", "\x1b[31m" + "é" * 5000])
+    assert "\x1b" not in line
+    assert line.isascii()
+    assert len(line) < 4000
+
+
+@pytest.mark.parametrize(
+    "command, kinds, example",
+    [
+        (
+            "train",
+            [
+                DataConfig,
+                ArchitectureConfig,
+                OptimisationConfig,
+                FineTuningConfig,
+                ReportConfig,
+            ],
+            "molattn train assay.csv",
+        ),
+        (
+            "pretrain",
+            [MoleculesConfig, PretrainArchitectureConfig, PretrainLoopConfig],
+            "molattn pretrain --resume",
+        ),
+        ("predict", [PredictConfig], "molattn predict runs/solubility"),
+    ],
+)
+def test_help_names_every_option_with_default_and_example(capsys, command, kinds, example):
+    assert main([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--output" in text
+    for option in (field for kind in kinds for field in fields(kind)):
+        name, default = f"--{option.name.replace('_', '-')}", option.default
+        if isinstance(default, bool):
+            words = re.search(rf"--\[no-\]{name[2:]} [^-]*(-[^-]+)*?(?=--|\n\S)", text)
+            assert words
+            assert ("on by default" in " ".join(words[0].split())) == default
+        elif default in (None, ()):
+            assert re.search(rf"{name} [A-Z|]+", text)
+        else:
+            assert re.search(rf"{name} [A-Z|]+={re.escape(str(default))}\s", text)
+    assert example in text
+    assert "--empty" not in text
+    assert len(text.splitlines()) <= 100
+
+
+def test_help_loads_nothing_heavy():
+    program = (
+        "import sys; from molattn.cli import main; main(['train', '--help']); "
+        "print({'torch', 'rdkit', 'lightning', 'pandas', 'matplotlib'} & set(sys.modules))"
+    )
+    assert shell("-c", program).stdout.splitlines()[-1] == "set()"
+
+
+def test_scripts_are_the_commands(small_table):
+    words = [small_table, "--target-columns", "logS", "--no-baselines", *TINY]
+    done = shell(SCRIPTS / "train.py", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = shell(SCRIPTS / "predict.py", "runs/small", small_table, "--output", "out.csv")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "40 predicted, 1 refused" in done.stdout
+    done = shell(SCRIPTS / "train.py", "--epoch", "3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: Unknown option: --epoch. Did you mean --epochs?\n"
+    assert sorted(os.listdir()) == ["out.csv", "runs"]
+
+
+def start(*words):
+    """Start a training that lasts, and wait for its first checkpoint in runs/small."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from molattn.cli import run; run()", "train", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ONE_THREAD,
+    )
+    while not Path("runs/small.unfinished/checkpoint.safetensors").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    return process
+
+
+LONG = [*TINY[:-6], "--epochs", "30", "--patience", "30", "--batch-size", "8", "--device", "cpu"]
+
+
+def test_a_killed_run_is_found_and_resumed_by_its_name_bit_for_bit(small_table, capsys):
+    words = [small_table, "--target-columns", "logS", "--no-baselines", *LONG]
+    process = start(*words, "--output", "runs/small")
+    process.kill()
+    process.communicate()
+    assert os.listdir("runs") == ["small.unfinished"]
+    unfinished = ["train", "--resume", "runs/small"]
+    line = refused(capsys, 2, ["train", *words, "--output", "runs/small"])
+    assert "--resume runs/small goes on with it" in line
+    for option, value, was in (("--epochs", 31, 30), ("--width", 16, 8), ("--split", "order", "")):
+        more = ["--order-column", "logS"] if value == "order" else []
+        line = refused(capsys, 2, [*unfinished, option, value, *more])
+        assert f"{option}: got" in line
+        assert f"has {was}" in line
+    assert "expected no --output" in refused(capsys, 2, [*unfinished, "--output", "x"])
+    assert "no --config" in refused(capsys, 2, [*unfinished, "--config", "x"])
+    assert main(unfinished) == 0
+    shown = capsys.readouterr().out
+    assert "going on after epoch" in shown
+    assert "written to runs/small" in shown
+    assert os.listdir("runs") == ["small"]
+    assert main(["train", *map(str, words), "--output", "runs/whole"]) == 0
+    resumed, whole = (Path("runs", name, "model", WEIGHTS_FILE) for name in ("small", "whole"))
+    assert resumed.read_bytes() == whole.read_bytes()
+    assert (
+        Path("runs/small/predictions.csv").read_text()
+        == Path("runs/whole/predictions.csv").read_text()
+    )
+    capsys.readouterr()
+    assert main(unfinished) == 0
+    assert "is finished" in capsys.readouterr().out
+
+
+def test_an_interrupt_ends_with_130_and_the_way_to_go_on(small_table):
+    endless = [word.replace("30", "100000") for word in LONG]
+    process = start(small_table, "--target-columns", "logS", *endless)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    line = "error: interrupted; molattn train --resume runs/small goes on\n"
+    assert (process.returncode, errors) == (130, line)
+    assert os.listdir("runs") == ["small.unfinished"]
+
+
+def test_a_changed_table_is_refused_by_name(small_table, capsys, monkeypatch):
+    Path("t.csv").write_bytes(small_table.read_bytes())
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("molattn.evaluation.scoring.score_run", interrupt)
+        words = ["t.csv", "--target-columns", "logS", *TINY, "--output", "runs/t"]
+        assert main(["train", *words]) == 130
+    Path("t.csv").write_bytes(small_table.read_bytes() + b"x,CC,1,train\n")
+    capsys.readouterr()
+    line = refused(capsys, 2, ["train", "--resume", "runs/t"])
+    assert "t.csv: the file has changed" in line
+    Path("other.csv").write_bytes(small_table.read_bytes() + b"x,CC,1,train\n")
+    line = refused(capsys, 2, ["train", "other.csv", "--resume", "runs/t"])
+    assert "other.csv: the file has changed" in line
+    Path("t.csv").write_bytes(small_table.read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr("molattn.evaluation.scoring.score_run", interrupt)
+        assert main(["train", "--resume", "runs/t"]) == 130
+    capsys.readouterr()
+    Path("t.csv").rename("moved.csv")
+    assert main(["train", "moved.csv", "--resume", "runs/t"]) == 0
+    assert str(Path("moved.csv").absolute()) in Path("runs/t/config.yaml").read_text()
+    assert "there is no unfinished run" in refused(capsys, 2, ["train", "--resume", "runs/u"])
+
+
+def test_the_config_of_a_run_repeats_it_and_the_command_line_wins(
+    run_folder, small_table, tmp_path, capsys
+):
+    config = str(run_folder / "config.yaml")
+    assert main(["train", "--config", config, "--output", "again"]) == 0
+    weights = [path / "model" / WEIGHTS_FILE for path in (run_folder, tmp_path / "again")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert Path("again/config.yaml").read_text() == Path(config).read_text()
+    Path("few.yaml").write_text("optimisation: {epochs: 1, seed: 3}\nreport: {baselines: false}\n")
+    few = [str(small_table), "--config", "few.yaml", "--target-columns", "logS", *TINY]
+    assert main(["train", *few, "--output", "few"]) == 0
+    metrics = json.loads(Path("few/metrics.json").read_text())
+    assert (metrics["members"][0]["epochs"], metrics["seed"]) == (2, 3)  # TINY says 2
+    assert "baseline" not in metrics
+    capsys.readouterr()
+    Path("few.yaml").write_text("optimisation: {epoch: 1}")
+    line = refused(capsys, 2, ["train", "--config", "few.yaml"])
+    assert "few.yaml, optimisation: unknown option 'epoch', did you mean 'epochs'?" in line
+    Path("few.yaml").write_text("optimisation: {epochs: many}")
+    assert "epochs" in refused(capsys, 2, ["train", "--config", "few.yaml"])
+
+
+def test_the_version_is_told(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == cli.app.version

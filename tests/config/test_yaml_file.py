@@ -1,0 +1,96 @@
+from dataclasses import replace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from molattn.config import (
+    ArchitectureConfig,
+    DataConfig,
+    OptimisationConfig,
+    ReportConfig,
+    TrainConfig,
+)
+from molattn.config.yaml_file import read_config_file, write_config_file
+from molattn.errors import InputError
+
+names = st.text(min_size=1, max_size=8).filter(lambda text: text.isprintable())
+
+
+@given(names, st.lists(names, min_size=1, max_size=3, unique=True), st.floats(1e-9, 10), names)
+def test_what_is_written_is_read_again_exactly(tmp_path_factory, smiles, targets, rate, unit):
+    config = TrainConfig(
+        "/data/x.csv",
+        DataConfig(smiles, tuple(targets), tuple(unit for _ in targets)),
+        ArchitectureConfig(gate=True),
+        OptimisationConfig(learning_rate=rate),
+        ReportConfig(bootstrap=7),
+    )
+    path = tmp_path_factory.getbasetemp() / "config.yaml"
+    write_config_file(path, config)
+    assert TrainConfig.from_dict(read_config_file(path)) == config
+
+
+def test_the_table_is_written_with_its_whole_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = TrainConfig("x.csv", DataConfig(), ArchitectureConfig(), OptimisationConfig())
+    write_config_file(tmp_path / "c.yaml", config)
+    written = TrainConfig.from_dict(read_config_file("c.yaml"))
+    assert written == replace(config, file=str(tmp_path / "x.csv"))
+
+
+def test_a_few_options_by_hand_are_enough(tmp_path):
+    path = tmp_path / "few.yaml"
+    path.write_text(
+        "data:\n  target_columns: [a, 2]\noptimisation:\n  learning_rate: 1e-4\nreport:"
+    )
+    content = read_config_file(path)
+    assert content["data"] == {"target_columns": ["a", 2]}
+    assert content["report"] == {}
+    path.write_text("")
+    assert read_config_file(path) == {}
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("dta: {}", ["'dta'", "did you mean 'data'?"]),
+        ("epochs: 3", ["'epochs'", "did you mean 'optimisation: epochs'?"]),
+        ("learning-rat: 3", ["'optimisation: learning_rate'"]),
+        ("optimisation: {epoch: 3}", ["optimisation", "'epoch'", "did you mean 'epochs'?"]),
+        ("optimisation: {learning-rate: 3}", ["did you mean 'learning_rate'?"]),
+        ("optimisation: 3", ["optimisation", "3", "expected options"]),
+        ("- a", ["list", "sections"]),
+        ("data: {split_column: yes}", ["data, split_column", "got true", "quotes"]),
+        ("data: {split: [random]}", ["data, split", "one value"]),
+        ("data: {target_columns: [[a]]}", ["target_columns", "plain values"]),
+        ("data: {target_columns: [null]}", ["target_columns", "plain values"]),
+        ("optimisation: {epochs: {a: 1}}", ["epochs", "plain values"]),
+        ("data: {a", ["not a YAML file", "line 1"]),
+        ("data: !!python/object/apply:os.system ['true']", ["not a YAML file", "python/object"]),
+        ("1: 2", ["unknown key 1"]),
+    ],
+)
+def test_what_is_no_option_is_refused_with_the_nearest(tmp_path, text, words):
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_config_file(path)
+    for word in ["odd.yaml", *words]:
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00\x01")
+    for path in (tmp_path / "absent.yaml", tmp_path, tmp_path / "bytes"):
+        with pytest.raises(InputError, match=path.name):
+            read_config_file(path)
+
+
+def test_yaml_that_a_person_writes_in_full_is_the_same(tmp_path):
+    config = TrainConfig("/x.csv", DataConfig(), ArchitectureConfig(), OptimisationConfig())
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(config.to_dict()))
+    assert TrainConfig.from_dict(read_config_file(path)) == config

@@ -1,0 +1,66 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from molattn.config import DataConfig
+from molattn.data.dataset import read_training_table
+from molattn.data.pyg_data import default_featurizer
+from molattn.data.table import open_table
+from molattn.errors import InputError
+
+
+def test_cells_are_texts_that_mean_the_values():
+    frame = pd.DataFrame(
+        {
+            "smiles": ["C", None],
+            "n": pd.array([1, None], "Int64"),
+            "x": [0.1, float("nan")],
+            "whole": [3.0, -2.0],
+            "single": np.array([0.1, 2.5], np.float32),
+            "yes": [True, pd.NA],
+            "when": [pd.Timestamp("2024-03-31"), pd.NaT],
+            7: ["a", "b"],
+        },
+        index=["first", "second"],
+    )
+    table = open_table(frame)
+    assert table.header == ["smiles", "n", "x", "whole", "single", "yes", "when", "7"]
+    assert [(row.line, row.cells) for row in table] == [
+        (1, ["C", "1", "0.1", "3", "0.1", "True", "2024-03-31 00:00:00", "a"]),
+        (2, ["", "", "", "-2", "2.5", "", "", "b"]),
+    ]
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame(), [["C", 1]], pd.Series(["C"])])
+def test_what_is_no_table_is_refused(frame):
+    with pytest.raises(InputError, match="DataFrame"):
+        open_table(frame)
+
+
+def test_the_digest_is_that_of_names_and_values():
+    frame = pd.DataFrame({"smiles": ["C", "CC"], "y": [1.0, 2.0]})
+    digest = open_table(frame).digest()
+    assert open_table(frame.copy()).digest() == digest
+    for other in (frame.iloc[::-1], frame.rename(columns={"y": "z"}), frame.assign(y=[1.0, 2.5])):
+        assert open_table(other).digest() != digest
+
+
+def test_complaints_name_the_row_and_the_column():
+    frame = pd.DataFrame({"smiles": ["C", "CC"], "y": ["1", "two"]}, index=[10, 20])
+    config = DataConfig(target_columns=("y",), task=("regression",))
+    with pytest.raises(InputError, match=r"DataFrame, row 2, column 'y': got 'two'"):
+        read_training_table(frame, config, default_featurizer())
+    skipped = read_training_table(
+        frame.assign(smiles=["C", "C("], y=1),
+        DataConfig(target_columns=("y",)),
+        default_featurizer(),
+    ).skipped
+    assert [(row.line, row.smiles) for row in skipped] == [(2, "C(")]
+
+
+def test_numbers_come_back_as_they_were():
+    values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-20, 20, 0.2)
+    frame = pd.DataFrame({"smiles": "C", "y": values})
+    config = DataConfig(target_columns=("y",), task=("regression",))
+    table = read_training_table(frame, config, default_featurizer())
+    assert (table.targets[:, 0] == values).all()

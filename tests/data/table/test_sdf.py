@@ -1,0 +1,123 @@
+import gzip
+
+import pytest
+from rdkit import Chem
+from rdkit.Chem import AllChem
+
+from molattn.chem import parse_smiles
+from molattn.data.table import open_table, sdf
+from molattn.errors import InputError, SmilesError
+
+SMILES = ["CCO", "c1ccccc1O", "C[C@H](N)C(=O)O", "F/C=C/F", "[NH4+].[Cl-]"]
+
+
+def sdf_text(smiles=SMILES, properties=({"y": "1.5"}, {}, {"y": "2", "note": "two\nlines"})):
+    """An SD file as RDKit itself writes it."""
+    records = []
+    for number, text in enumerate(smiles):
+        mol = Chem.MolFromSmiles(text)
+        AllChem.Compute2DCoords(mol)
+        mol.SetProp("_Name", f"m{number}")
+        for name, value in (properties[number] if number < len(properties) else {}).items():
+            mol.SetProp(name, value)
+        records.append(Chem.SDWriter.GetText(mol))
+    return "".join(records)
+
+
+def saved(tmp_path, text, name="t.sdf"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def same(one, other):
+    return Chem.CanonSmiles(one) == Chem.CanonSmiles(other)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_molecules_names_and_properties_become_columns(tmp_path, end):
+    table = open_table(saved(tmp_path, sdf_text().replace("\n", end)))
+    assert table.header == ["smiles", "name", "y", "note"]
+    rows = list(table)
+    assert all(same(row.cells[0], text) for row, text in zip(rows, SMILES, strict=True))
+    assert [row.cells[1] for row in rows] == ["m0", "m1", "m2", "m3", "m4"]
+    assert [row.cells[2:] for row in rows[:4]] == [
+        ["1.5", ""],
+        ["", ""],
+        ["2", "two\nlines"],
+        ["", ""],
+    ]
+
+
+def test_stereo_is_read_from_a_structure_in_space(tmp_path):
+    mol = Chem.AddHs(Chem.MolFromSmiles("C[C@H](N)C(=O)O"))
+    AllChem.EmbedMolecule(mol, randomSeed=1)
+    (row,) = open_table(saved(tmp_path, Chem.MolToMolBlock(mol), "t.mol"))
+    assert same(row.cells[0], "C[C@H](N)C(=O)O")
+
+
+def test_gzip_and_v3000_are_read(tmp_path):
+    block = Chem.MolToV3KMolBlock(Chem.MolFromSmiles("CCO"))
+    text = f"{block}> <y>\n3\n\n$$$$\n{sdf_text(['CC'])}"
+    rows = list(open_table(saved(tmp_path, gzip.compress(text.encode()), "t.sdf.gz")))
+    assert [row.cells[0] for row in rows] == ["CCO", "CC"]
+    assert rows[0].cells[2] == "3"
+
+
+def test_a_property_of_the_name_of_a_column_keeps_apart(tmp_path):
+    text = sdf_text(["C"], [{"smiles": "other", "name": "n"}])
+    table = open_table(saved(tmp_path, text))
+    assert table.header == ["smiles", "name", "smiles_", "name_"]
+    assert next(iter(table)).cells == ["C", "m0", "other", "n"]
+
+
+def test_a_bad_molecule_costs_no_other(tmp_path, capfd):
+    good = sdf_text(["CCO"], [{"y": "1"}])
+    broken = good.replace("  3  2  0", "  9  9  9")
+    headless = "a title alone\n$$$$\n"
+    valence = Chem.MolToMolBlock(Chem.MolFromSmiles("FC(F)(F)(F)F", sanitize=False)) + "$$$$\n"
+    nothing = Chem.MolToMolBlock(Chem.Mol()) + "$$$$\n"
+    rows = list(open_table(saved(tmp_path, good + broken + headless + valence + nothing + good)))
+    assert [row.code for row in rows] == ["", "mol_block", "mol_block", "", "", ""]
+    assert rows[0].cells[0] == rows[-1].cells[0] == "CCO"
+    assert rows[2].cells[1] == "a title alone"
+    for row, code in ((rows[3], "valence"), (rows[4], "empty")):
+        with pytest.raises(SmilesError) as error:
+            parse_smiles(row.cells[0])
+        assert error.value.code == code
+    lines = (good + broken).count("\n")
+    assert [row.line for row in rows[:3]] == [1, good.count("\n") + 1, lines + 1]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_last_molecule_without_an_end_line_counts(tmp_path):
+    text = sdf_text(["CCO", "CC"]).removesuffix("$$$$\n")
+    assert [row.cells[0] for row in open_table(saved(tmp_path, text))] == ["CCO", "CC"]
+    codes = [row.code for row in open_table(saved(tmp_path, sdf_text(["CCO"]) + text[:150]))]
+    assert codes == ["", "mol_block"]
+
+
+def test_a_structure_beyond_all_use_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(sdf, "_MOST_LINES", 50)
+    rows = list(open_table(saved(tmp_path, sdf_text(["C" * 60, "CCO"]))))
+    assert [row.code for row in rows] == ["too_large", ""]
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"", "no molecule"),
+        (b"smiles,y\nC,1\n", "no molecule"),
+        (b"ab\0" * 9, "binary"),
+        (b"PK\x03\x04rest", "Excel"),
+    ],
+)
+def test_what_is_no_sdf_is_refused(tmp_path, content, words):
+    with pytest.raises(InputError, match=rf"t\.sdf: .*{words}"):
+        open_table(saved(tmp_path, content))
+
+
+def test_a_file_without_an_end_is_refused_in_bounded_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(sdf, "MOST_CHARACTERS", 500)
+    with pytest.raises(InputError, match=r"line 1: .*\$\$\$\$"):
+        open_table(saved(tmp_path, "C\n" * 1000))

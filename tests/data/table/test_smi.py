@@ -1,0 +1,44 @@
+import gzip
+
+import pytest
+
+from molattn.data.table import open_table
+from molattn.errors import InputError
+
+
+def read(tmp_path, text, name="t.smi"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return open_table(path)
+
+
+def test_a_line_is_a_smiles_and_a_name(tmp_path):
+    table = read(tmp_path, "CCO ethanol, a drug\n\nC\tmethane\n  CC  \nCCC |$;;x$| named\n")
+    assert table.header == ["smiles", "name"]
+    assert [(row.line, row.cells) for row in table] == [
+        (1, ["CCO", "ethanol, a drug"]),
+        (3, ["C", "methane"]),
+        (4, ["CC", ""]),
+        (5, ["CCC |$;;x$|", "named"]),
+    ]
+
+
+def test_a_header_names_more_columns(tmp_path):
+    table = read(tmp_path, "SMILES y id\nCCO 1.5 a\nC 2\nCC 3 b c\n")
+    assert table.header == ["SMILES", "y", "id"]
+    assert [(row.cells, row.code) for row in table] == [
+        (["CCO", "1.5", "a"], ""),
+        (["C", "2", ""], "ragged"),
+        (["CC", "3", "b c"], "ragged"),
+    ]
+    tabs = read(tmp_path, "smiles\tnote\ty\nC\ta b\t\n")
+    assert [row.cells for row in tabs] == [["C", "a b", ""]]
+
+
+def test_gzip_is_read_and_nothing_is_refused(tmp_path):
+    assert [row.cells for row in read(tmp_path, gzip.compress(b"C a\n"), "t.smi.gz")] == [
+        ["C", "a"]
+    ]
+    for text in ("", "\n \n"):
+        with pytest.raises(InputError, match=r"t\.smi: the file is empty"):
+            read(tmp_path, text)

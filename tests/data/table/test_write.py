@@ -1,0 +1,135 @@
+import gzip
+import os
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from molattn.data.table import check_output, no_formula, open_table, output_schema, write_table
+from molattn.errors import InputError
+
+
+def decoded(text):
+    return text.encode(errors="surrogateescape").decode(errors="surrogateescape")
+
+
+# Lone surrogates are what bytes that are not UTF-8 decode to.
+cells = st.text(
+    st.characters(exclude_categories=["Cs"])
+    | st.characters(min_codepoint=0xDC80, max_codepoint=0xDCFF),
+    max_size=8,
+).filter(lambda text: text == decoded(text))
+
+
+@given(rows=st.lists(st.tuples(cells, cells), min_size=1))
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv"])
+def test_what_is_written_is_read_again(tmp_path_factory, name, rows):
+    path = tmp_path_factory.mktemp("t") / name
+    with write_table(path, ["a", "b"]) as write:
+        for row in rows:
+            write(row)
+    again = open_table(path)
+    assert again.header == ["a", "b"]
+    assert [row.cells for row in again] == [list(row) for row in rows]
+
+
+def test_the_same_rows_make_the_same_gzip(tmp_path):
+    for name in ("a.csv.gz", "b.csv.gz"):
+        with write_table(tmp_path / name, ["a"]) as write:
+            write(["x"])
+    first, second = ((tmp_path / name).read_bytes() for name in ("a.csv.gz", "b.csv.gz"))
+    assert first == second
+    assert gzip.decompress(first) == b"a\nx\n"
+
+
+def test_parquet_keeps_types_and_rows_beyond_a_row_group(tmp_path, monkeypatch):
+    monkeypatch.setattr("molattn.data.table.write._ROWS_AT_ONCE", 10)
+    source = tmp_path / "in.parquet"
+    given = pa.table(
+        {"smiles": ["C", None] * 12, "n": list(range(24)), "when": [date.today()] * 24}
+    )
+    pq.write_table(given, source)
+    table = open_table(source)
+    types = {"y": "float64", "error": "string"}
+    header = [*table.header, *types]
+    path = tmp_path / "out.parquet"
+    with write_table(path, header, output_schema(path, table, types)) as write:
+        for row in table:
+            write([*row.values, 0.5 if row.cells[0] else None, ""])
+    written = pq.read_table(path)
+    assert written.select(given.column_names).equals(given)
+    assert written.schema.field("y").type == pa.float64()
+    assert written["y"].to_pylist() == [0.5, None] * 12
+
+
+def test_parquet_takes_bytes_that_are_no_text_as_replacement_characters(tmp_path):
+    with write_table(tmp_path / "t.parquet", ["a"]) as write:
+        write(["caf\udce9"])
+    assert pq.read_table(tmp_path / "t.parquet")["a"].to_pylist() == ["caf\ufffd"]
+    twice = write_table(tmp_path / "u.parquet", ["a", "a"])
+    with pytest.raises(InputError, match="two columns are named 'a'"), twice:
+        pass
+    assert os.listdir(tmp_path) == ["t.parquet"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = old_file(tmp_path)
+    with pytest.raises(ZeroDivisionError), write_table(path, ["new"]) as write:
+        write([1 / 0])
+    assert path.read_text() == "old\n"
+    assert os.listdir(tmp_path) == ["t.csv"]
+
+
+def test_a_written_file_replaces_the_old_one_and_has_ordinary_permissions(tmp_path):
+    path = old_file(tmp_path)
+    with write_table(path, ["a"]) as write:
+        write([1.5])
+        assert path.read_text() == "old\n"
+    assert path.read_text() == "a\n1.5\n"
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+    assert os.listdir(tmp_path) == ["t.csv"]
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "absent" / "t.csv", "/dev/null", tmp_path / "t.sdf"):
+        with pytest.raises(InputError), write_table(path, ["a"]):
+            pass
+    assert os.path.exists("/dev/null")
+
+
+@pytest.mark.parametrize(
+    "text, written",
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("-2+cmd", "'-2+cmd"),
+        ("\t=1", "'\t=1"),
+        ("-5.2", "-5.2"),
+        ("-", "-"),
+        ("C=O", "C=O"),
+        ("", ""),
+    ],
+)
+def test_a_refused_text_is_no_formula(text, written):
+    assert no_formula(text) == written
+
+
+def old_file(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("old\n")
+    return path
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.parametrize("name", ["p.xlsx", "p.csv.bz2", "p.json", "p.sdf"])
+def test_an_ending_that_promises_another_kind_of_file_is_refused(tmp_path, name):
+    with pytest.raises(InputError, match=r"expected \.csv, \.tsv or \.parquet"):
+        check_output(tmp_path / name)

@@ -1,0 +1,150 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from molattn.chem import Featurizer
+from molattn.config import DataConfig
+from molattn.data.dataset import describe_tasks, read_training_table
+from molattn.errors import InputError
+from molattn.task import Task
+
+CONFIG = DataConfig(target_columns=("y", "z"))
+
+
+def read(tmp_path, text, config=CONFIG):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    return read_training_table(path, config, Featurizer.default())
+
+
+def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_path):
+    table = read(tmp_path, "smiles,y,z\nC,1,\nnonsense,2,2\nCC,,NA\nCCO,3\nCCC, 4 ,5\n")
+    assert table.smiles == ["C", "CCC"]
+    assert [record.num_atoms for record in table.records] == [1, 3]
+    np.testing.assert_array_equal(table.targets, [[1.0, np.nan], [4.0, 5.0]])
+    assert [(row.line, row.code) for row in table.skipped[1:]] == [(4, "no_label"), (5, "ragged")]
+    assert (table.skipped[0].line, table.skipped[0].smiles) == (3, "nonsense")
+    assert table.skipped[0].reason
+    assert table.rows_in == 5
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("smiles,y,z\nC,1,2\nCC,1,45%\n", ["line 3", "'z'", "'45%'", "a number"]),
+        ("smiles,y,z\n", ["0 rows"]),
+        ("smiles,y,z\n12,1,1\n34,1,1\n", ["2 rows", "line 2"]),
+        ("smiles,y\nC,1\n", ["'z'", "--target-columns", "'smiles', 'y'"]),
+        ("smiles,y,z\nC,1,\nCC,2,NA\n", ["'z'", "no usable row has a label"]),
+        # Labels come first, so that a long table is not featurised in vain.
+        ("smiles,y,z\nnonsense,x,1\nC,1,1\n", ["line 2", "'y'", "'x'"]),
+        ("Smiles,y,z\nC,1\n", ["'smiles'", "--smiles-column", "did you mean 'Smiles'"]),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_by_place(tmp_path, text, words):
+    with pytest.raises(InputError) as error:
+        read(tmp_path, text)
+    for word in ["t.csv", *words]:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("id,smiles,y\n1,C,1\n", "some of 'id', 'y'"),
+        ("smiles\nC\n", "but it has no other than the SMILES"),
+    ],
+)
+def test_no_target_is_refused_with_the_columns_to_choose_from(tmp_path, text, told):
+    with pytest.raises(InputError, match=rf"--target-columns: got none, .*, {told}$"):
+        read(tmp_path, text, DataConfig())
+
+
+def test_tasks_follow_from_the_labels_and_are_said(tmp_path):
+    config = DataConfig(target_columns=("y", "toxic", "phase"), target_units=("mM", "", ""))
+    table = read(
+        tmp_path,
+        "smiles,y,toxic,phase\nC,1.5,yes,gas\nCC,-2,,gas\nCCO,,no,liquid\nO,0,yes,solid\n",
+        config,
+    )
+    assert table.tasks == (
+        Task("y", unit="mM"),
+        Task("toxic", "binary", ("no", "yes")),
+        Task("phase", "multiclass", ("gas", "liquid", "solid")),
+    )
+    nan = np.nan
+    np.testing.assert_array_equal(
+        table.targets, [[1.5, 1, 0], [-2, nan, 0], [nan, 0, 1], [0, 1, 2]]
+    )
+    assert describe_tasks(table) == [
+        "'y': regression, 3 labels from -2 to 1.5 mM",
+        "'toxic': binary, 3 labels, of which 2 are 'yes' (positive) and 1 'no'",
+        "'phase': multiclass, 4 labels in 3 classes: 'gas' (2), 'liquid' (1), 'solid' (1)",
+    ]
+
+
+def test_one_task_option_is_for_all_and_more_for_each(tmp_path):
+    text = "smiles,y,z\nC,0,1\nCC,1,0\n"
+    for task, kinds in (
+        ((), ["binary", "binary"]),
+        (("regression",), ["regression", "regression"]),
+        (("classification", "regression"), ["binary", "regression"]),
+    ):
+        table = read(tmp_path, text, DataConfig(target_columns=("y", "z"), task=task))
+        assert [task.kind for task in table.tasks] == kinds
+
+
+def test_features_and_weights_are_read_and_a_row_without_a_feature_skipped(tmp_path):
+    config = DataConfig(target_columns=("y",), feature_columns=("pH", "T"), weight_column="w")
+    table = read(tmp_path, "T,smiles,y,w,pH\n300,C,1,0.5,7\n,CC,2,1,7\n310,CCC,3,0,2\n", config)
+    np.testing.assert_array_equal(table.features, [[7, 300], [2, 310]])
+    np.testing.assert_array_equal(table.weights, [0.5, 0.0])
+    assert [(row.line, row.code) for row in table.skipped] == [(3, "missing_feature")]
+    assert "'T'" in table.skipped[0].reason
+    some = table.molecules(np.array([1]))
+    assert (some.features.tolist(), some.weights.tolist()) == ([[2.0, 310.0]], [0.0])
+    assert table.molecules(np.array([0, 1])).weights.tolist() == [2.0, 0.0]
+    assert (some.targets.tolist(), some.records[0].num_atoms) == ([[3.0]], 3)
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("smiles,y,w,f\nC,1,-1,1\n", ["line 2", "'w'", "'-1'", "a weight"]),
+        ("smiles,y,w,f\nC,1,,1\n", ["line 2", "'w'", "''", "a weight"]),
+        ("smiles,y,w,f\nC,1,0,1\nCC,1,0,1\n", ["'w'", "weight 0"]),
+        ("smiles,y,w,f\nC,1,1,hot\n", ["line 2", "'f'", "'hot'", "a number"]),
+    ],
+)
+def test_weights_and_features_that_are_no_numbers_are_refused(tmp_path, text, words):
+    config = DataConfig(target_columns=("y",), feature_columns=("f",), weight_column="w")
+    with pytest.raises(InputError) as error:
+        read(tmp_path, text, config)
+    for word in ["t.csv", *words]:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize("columns", [{"feature_columns": ("y",)}, {"smiles_column": "y"}])
+def test_a_target_is_not_read_as_an_input(tmp_path, columns):
+    with pytest.raises(InputError, match="column 'y' is to be learned"):
+        read(tmp_path, "smiles,y\nC,1\n", DataConfig(target_columns=("y",), **columns))
+
+
+def test_rows_of_a_parquet_file_are_called_rows(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"smiles": ["C", "CC"], "y": ["1", "x"]}), path)
+    with pytest.raises(InputError, match=r"t\.parquet, row 2, column 'y': got 'x'"):
+        read_training_table(path, DataConfig(target_columns=("y",)), Featurizer.default())
+
+
+def test_a_row_that_is_skipped_decides_nothing_about_its_target(tmp_path):
+    lines = ["smiles,y,z", *(f"{'C' * n},{n % 2},{n}.5" for n in range(1, 7)), "C((,2,7.5"]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(lines) + "\n")
+    data = DataConfig(target_columns=("y", "z"))
+    table = read_training_table(path, data, Featurizer.default())
+    assert [task.kind for task in table.tasks] == ["binary", "regression"]
+    path.write_text("smiles,y,z\nC,1.5,\nC((,2.5,7.5\n")
+    with pytest.raises(InputError, match="column 'z': no usable row has a label"):
+        read_training_table(path, data, Featurizer.default())

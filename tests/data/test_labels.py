@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from molattn.data.labels import LabelError, infer_task, is_missing, label_values, number
+from molattn.errors import InputError
+from molattn.task import Task
+
+
+@given(st.floats(-1e30, 1e30))
+def test_a_number_is_read_as_python_reads_it(value):
+    assert number(f" {value!r}\t") == value
+
+
+@pytest.mark.parametrize("text", ["", "  ", "NA", "nan", "NaN", "N/A", "null", "None", "#N/A"])
+def test_a_missing_label_is_nan(text):
+    assert is_missing(text)
+    assert np.isnan(number(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["45%", ">5", "1,5", "inf", "-inf", "1e31", "1e999", "1_000", "٣", "0x1", "1.5 mM", "-"]
+)
+def test_what_is_no_number_is_refused(text):
+    with pytest.raises(LabelError, match="number") as error:
+        number(text)
+    assert error.value.text == text
+
+
+@pytest.mark.parametrize(
+    "cells, kind, classes",
+    [
+        (["1.5", "2", ""], "regression", ()),
+        (["0", "1", "NA"], "binary", ("0", "1")),
+        (["0.0", "1.0", "1"], "binary", ("0", "1")),
+        (["-1", "1"], "binary", ("-1", "1")),
+        (["1", "2", "1"], "regression", ()),
+        (["0", "1", "2"], "regression", ()),
+        (["0", "0"], "regression", ()),
+        (["yes", "no", " yes"], "binary", ("no", "yes")),
+        (["active", "inactive"], "binary", ("inactive", "active")),
+        (["True", "False"], "binary", ("False", "True")),
+        (["blue", "amber"], "binary", ("amber", "blue")),
+        (["gas", "solid", "liquid"], "multiclass", ("gas", "liquid", "solid")),
+        # Numbers that somebody has to mend, not names of classes.
+        (["1.5", "45%", "2"], "regression", ()),
+        (["<1", ">5", "<2"], "regression", ()),
+        (["10%", "20%"], "regression", ()),
+        (["0", "1", "maybe"], "regression", ()),
+        # A class of its own for each row is no class.
+        ([f"compound {'x' * n}" for n in range(21)], "regression", ()),
+    ],
+)
+def test_labels_say_what_they_are(cells, kind, classes):
+    task = infer_task("y", cells)
+    assert (task.kind, task.classes) == (kind, classes)
+
+
+@pytest.mark.parametrize(
+    "choice, cells, kind, classes",
+    [
+        ("regression", ["0", "1"], "regression", ()),
+        ("classification", ["0", "1"], "binary", ("0", "1")),
+        ("classification", ["2", "1.0", "10", "1"], "multiclass", ("1", "2", "10")),
+        ("binary", ["3", "7"], "binary", ("3", "7")),
+        ("multiclass", ["1", "2", "3a"], "multiclass", ("1", "2", "3a")),
+        ("classification", [f"C{n}" for n in range(30)], "multiclass", None),
+    ],
+)
+def test_what_was_asked_for_decides(choice, cells, kind, classes):
+    task = infer_task("y", cells, choice, "mM")
+    assert task.kind == kind
+    assert classes is None or task.classes == classes
+    assert task.unit == ("mM" if kind == "regression" else "")
+
+
+@pytest.mark.parametrize(
+    "choice, cells, words",
+    [
+        ("binary", ["0", "1", "2"], "3 classes.*expected two"),
+        ("binary", ["1", "1"], "1 classes.*expected two"),
+        ("classification", ["a", "a"], "1 classes"),
+        ("multiclass", ["0", "1"], "2 classes.*3 to"),
+        ("classification", ["0", "1", "0.5"], r"'0\.5'.*whole numbers"),
+        ("binary", ["0", "1", "1", "maybe"], "'maybe'.*numbers alone"),
+        ("classification", ["yes", "no", "1"], "'1'.*words alone"),
+        ("classification", [str(n) for n in range(1001)], "1001 classes"),
+    ],
+)
+def test_classes_that_make_no_sense_are_refused(choice, cells, words):
+    with pytest.raises(InputError, match=words):
+        infer_task("y", cells, choice)
+
+
+def test_labels_become_places_of_classes():
+    binary = Task("y", "binary", ("0", "1"))
+    np.testing.assert_array_equal(
+        label_values(["1.0", "0", "", "+1", "nan"], binary), [1.0, 0.0, np.nan, 1.0, np.nan]
+    )
+    phase = Task("y", "multiclass", ("gas", "liquid", "solid"))
+    np.testing.assert_array_equal(label_values([" solid", "gas"], phase), [2.0, 0.0])
+    np.testing.assert_array_equal(label_values(["1e3", "NA"], Task("y")), [1000.0, np.nan])
+    with pytest.raises(LabelError, match="'ice', expected one of gas, liquid, solid"):
+        label_values(["gas", "ice"], phase)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "", "NA"]), min_size=1))
+def test_a_class_found_is_a_class_read(cells):
+    if len({cell for cell in cells if not is_missing(cell)}) < 2:
+        return
+    task = infer_task("y", cells)
+    values = label_values(cells, task)
+    again = ["" if np.isnan(value) else task.classes[int(value)] for value in values]
+    assert again == ["" if is_missing(cell) else cell for cell in cells]

@@ -1,0 +1,83 @@
+import json
+
+import numpy as np
+import pytest
+
+from molattn.chem import Featurizer, Split
+from molattn.chem.fingerprint_index import TrainingMolecules
+from molattn.config import DataConfig
+from molattn.data import leakage
+from molattn.data.dataset import read_training_table
+from molattn.data.leakage import find_leakage
+
+
+def read(tmp_path, rows):
+    path = tmp_path / "t.csv"
+    path.write_text("smiles,y,z\n" + "\n".join(rows) + "\n")
+    return read_training_table(path, DataConfig(target_columns=("y", "z")), Featurizer.default())
+
+
+def split(*parts):
+    return Split(*(np.array(part, dtype=np.int64) for part in parts))
+
+
+def test_duplicates_conflicts_and_shared_molecules_are_counted(tmp_path):
+    rows = ["CCO,1.0,", "CC,3.5,", "OCC,1.0,", "C,5.5,1.5", "C,5.5,2", "[CH4],,2", "CCCN,9.5,1"]
+    table = read(tmp_path, rows)
+    found = find_leakage(table, split([0, 1, 3], [4], [2, 5, 6]))
+    assert (found.duplicates, found.conflicts) == (2, 1)
+    assert found.first_conflict == "lines 5 and 6"
+    assert (found.shared_test, found.test_molecules) == (2, 3)
+    assert found.compared == (3, 3)
+    assert found.near_share == pytest.approx(2 / 3)
+    assert found.median_similarity == 1.0
+    text = "\n".join(found.lines())
+    for words in (
+        "duplicates: 2 molecules in more than one row, 1 of them with labels that differ",
+        "lines 5 and 6",
+        "2 of 3 test molecules",
+        "at least 0.9 for 67% of them",
+    ):
+        assert words in text
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_the_rows_that_contradict_are_named(tmp_path):
+    rows = ["CCO,1.0,", "OCC,1.0,2", "CC,3.5,", "C(O)C,4.0,2"]
+    found = find_leakage(read(tmp_path, rows), split([0, 1], [2], [3]))
+    assert (found.conflicts, found.first_conflict) == (1, "lines 2 and 5")
+
+
+def test_a_clean_split_has_one_line(tmp_path):
+    found = find_leakage(read(tmp_path, ["C,1.5,1", "CCO,2,2", "CCN,3,3"]), split([0], [1], [2]))
+    assert (found.duplicates, found.conflicts, found.shared_test) == (0, 0, 0)
+    (line,) = found.lines()
+    assert "nearest training molecule" in line
+
+
+def test_what_the_first_model_has_seen_of_the_test_is_told(tmp_path):
+    table = read(tmp_path, ["C,1.5,1", "CCO,2,2", "CCN,3,3", "OCC,2,2", "CCS,4,4"])
+    parts = split([0], [1], [2, 3, 4])
+    seen = TrainingMolecules.from_smiles(["CCO", "SCC", "CCCl"])
+    found = find_leakage(table, parts, pretrained=seen)
+    assert (found.pretrained_test, found.test_molecules) == (2, 3)
+    assert found.to_dict()["pretrained_test"] == 2
+    assert any("2 of 3 test molecules have" in line for line in found.lines())
+    for none, count in ((None, None), (TrainingMolecules.from_smiles(["BrBr"]), 0)):
+        found = find_leakage(table, parts, pretrained=none)
+        assert found.pretrained_test == count
+        assert not any("--init-from" in line for line in found.lines())
+
+
+def test_rounding_is_no_conflict_and_another_class_is(tmp_path):
+    rows = ["C,1.50000001,a", "C,1.5,a", "CC,1.5,a", "CC,1.5,b", "CCC,2.5,b", "CCCC,3.5,a"]
+    assert find_leakage(read(tmp_path, rows), split([0, 1, 2, 3], [4], [5])).conflicts == 1
+
+
+def test_much_is_compared_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(leakage, "_MOST_TEST", 2)
+    monkeypatch.setattr(leakage, "_MOST_TRAINING", 3)
+    table = read(tmp_path, [f"{'C' * n},{n}.5,1" for n in range(1, 20)])
+    found, again = (find_leakage(table, split(range(9), [9], range(10, 19)), 4) for _ in range(2))
+    assert found == again
+    assert found.compared == (2, 3)

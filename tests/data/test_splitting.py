@@ -1,0 +1,152 @@
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from molattn.chem import Featurizer
+from molattn.config import DataConfig
+from molattn.data.dataset import read_training_table
+from molattn.data.splitting import part_rows
+from molattn.data.table import bundled_dataset
+from molattn.errors import InputError
+
+
+def read(tmp_path, text, config):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    return read_training_table(path, config, Featurizer.default())
+
+
+def numbered(parts):
+    rows = "".join(f"{'C' * (n + 1)},{n},{part}\n" for n, part in enumerate(parts))
+    return f"smiles,y,part\n{rows}"
+
+
+def test_the_split_column_decides(tmp_path):
+    config = DataConfig(target_columns=("y",), split_column="part")
+    table = read(tmp_path, numbered(["test", "Train", " valid", "train", "training"]), config)
+    train, validation, test = part_rows(table, config, seed=0)
+    assert (train.tolist(), validation.tolist(), test.tolist()) == ([1, 3, 4], [2], [0])
+
+
+@pytest.mark.parametrize("split", ["random", "scaffold"])
+def test_validation_rows_are_set_aside_from_the_training_rows_alone(tmp_path, split):
+    config = DataConfig(target_columns=("y",), split_column="part", split=split)
+    rings = "".join(f"{'C' * n}C1{'C' * (n + 1)}1,{n},train\n" for n in range(1, 20))
+    table = read(tmp_path, f"smiles,y,part\nCCO,0,test\n{rings}", config)
+    train, validation, test = part_rows(table, config, seed=3)
+    assert test.tolist() == [0]
+    assert len(validation) == 2
+    assert sorted([*train, *validation]) == list(range(1, 20))
+    again = part_rows(table, config, seed=3)
+    assert validation.tolist() == again.val.tolist()
+
+
+def test_duplicates_of_a_molecule_stay_on_one_side(tmp_path):
+    config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
+    pairs = "".join(f"{'C' * n}O,1\nO{'C' * n},2\n" for n in range(1, 11))
+    table = read(tmp_path, "smiles,y\n" + pairs, config)
+    for part in part_rows(table, config, seed=0):
+        assert sorted(part) == sorted({row ^ 1 for row in part})
+
+
+@pytest.mark.parametrize(
+    "parts, words",
+    [
+        (["train", "tset"], ["line 3", "'part'", "'tset'", "test"]),
+        (["train", "train"], ["'part'", "test"]),
+        (["test", "test"], ["'part'", "train"]),
+        (["train", "test"], ["1 rows", "val"]),
+    ],
+)
+def test_a_split_column_that_makes_no_three_parts_is_refused(tmp_path, parts, words):
+    config = DataConfig(target_columns=("y",), split_column="part")
+    table = read(tmp_path, numbered(parts), config)
+    with pytest.raises(InputError) as error:
+        part_rows(table, config, seed=0)
+    for word in ["t.csv", *words]:
+        assert word in str(error.value)
+
+
+ORDERED = DataConfig(
+    target_columns=("y",),
+    split="order",
+    order_column="when",
+    validation_size=0.2,
+    test_size=0.2,
+)
+
+
+def dated(dates):
+    rows = "".join(f"{'C' * (n + 1)},{n},{date}\n" for n, date in enumerate(dates))
+    return f"smiles,y,when\n{rows}"
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        ["5", "1", "3", "2", "4"],
+        ["1e3", "-1", "0.5", "0", "20"],
+        ["2024-03-01", "1999-12-31", "2024-02-28", "2023-11-05", "2024-02-29"],
+        ["2024-03", "1999-12", "2024-01", "2023-11", "2024-02"],
+        [f"2024-01-01T{hour}:00" for hour in ("23", "01", "12", "02", "13")],
+    ],
+)
+def test_the_latest_rows_are_the_test(tmp_path, dates):
+    parts = part_rows(read(tmp_path, dated(dates), ORDERED), ORDERED, seed=0)
+    assert [part.tolist() for part in parts] == [[1, 2, 3], [4], [0]]
+
+
+def test_a_molecule_goes_by_its_latest_row_unless_it_may_straddle(tmp_path):
+    text = "smiles,y,when\n" + "".join(f"{'C' * n},1,{n}\n" for n in range(1, 10)) + "C,2,99\n"
+    table = read(tmp_path, text, ORDERED)
+    assert part_rows(table, ORDERED, seed=0).test.tolist() == [0, 9]
+    config = replace(ORDERED, split_duplicates=True)
+    assert part_rows(table, config, seed=0).test.tolist() == [8, 9]
+
+
+@pytest.mark.parametrize(
+    "dates, words",
+    [
+        (["1", "2", "soon"], ["line 4", "'when'", "'soon'", "a number"]),
+        (["1", "2", ""], ["line 4", "'when'", "''"]),
+        (["03/04/2024", "1", "2"], ["line 2", "'03/04/2024'", "2024-03-31"]),
+        (["2024-01-01", "2024"], ["line 3", "'2024'", "a date"]),
+        (["2024-13-01", "2024-01-01"], ["line 2", "'2024-13-01'"]),
+    ],
+)
+def test_an_order_that_is_none_is_refused_by_row(tmp_path, dates, words):
+    table = read(tmp_path, dated(dates), ORDERED)
+    with pytest.raises(InputError) as error:
+        part_rows(table, ORDERED, seed=0)
+    for word in ["t.csv", *words]:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize("method", ["random", "scaffold", "cluster"])
+def test_folds_test_every_row_once_and_keep_molecules_whole(tmp_path, method):
+    with open(bundled_dataset(), encoding="utf-8") as file:
+        smiles = [row["smiles"] for row in csv.DictReader(file)][::10]
+    pairs = "".join(f'"{text}",1\n"{text}",2\n' for text in dict.fromkeys(smiles))
+    config = DataConfig(target_columns=("y",), split=method, folds=3, validation_size=0.2)
+    table = read(tmp_path, "smiles,y\n" + pairs, config)
+    tested = []
+    for fold in (1, 2, 3):
+        parts = part_rows(table, replace(config, fold=fold), seed=1)
+        assert sorted(np.concatenate(parts)) == list(range(len(table.rows)))
+        for part in parts:
+            assert sorted(part) == sorted({row ^ 1 for row in part})
+        tested.extend(parts.test)
+        again = part_rows(table, replace(config, fold=fold), seed=1)
+        assert [part.tolist() for part in parts] == [part.tolist() for part in again]
+    assert sorted(tested) == list(range(len(table.rows)))
+
+
+def test_duplicates_may_straddle_when_asked(tmp_path):
+    config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
+    table = read(tmp_path, "smiles,y\n" + "CCO,1\n" * 10, config)
+    with pytest.raises(InputError, match=r"t\.csv: split"):
+        part_rows(table, config, seed=0)
+    parts = part_rows(table, replace(config, split_duplicates=True), seed=0)
+    assert [len(part) for part in parts] == [4, 3, 3]

@@ -1,0 +1,322 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from molattn.cli import main
+from molattn.config import (
+    ArchitectureConfig,
+    DataConfig,
+    OptimisationConfig,
+    ReportConfig,
+    TrainConfig,
+)
+from molattn.config.yaml_file import read_config_file
+from molattn.data.splitting import part_rows
+from molattn.data.table import open_table
+from molattn.errors import InputError, MolattnError
+from molattn.evaluation.cross_validation import cross_validate, rounds
+from molattn.evaluation.terminal_tables import summary_table
+from molattn.inference.predict import predict_table
+from molattn.model.artefact import WEIGHTS_FILE
+from molattn.model.model import MolAttn
+from molattn.training.checkpoint import CHECKPOINT_FILE
+from molattn.training.run import read_rows, train
+
+SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+QUICK = OptimisationConfig(epochs=1, batch_size=16, device="cpu", seed=7)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "t.csv"
+    path.write_text("smiles,y\n" + "".join(f"{'C' * n}O,{n}.5\n" for n in range(1, 31)))
+    data = DataConfig(target_columns=("y",), folds=3)
+    return TrainConfig(str(path), data, SMALL, QUICK, ReportConfig(bootstrap=0, interval=0.5))
+
+
+@pytest.fixture(scope="module")
+def folder(config, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    cross_validate(config, folder)
+    return folder
+
+
+def metrics_of(folder):
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def test_each_repetition_has_the_next_seed(config):
+    twice = TrainConfig(config.file, DataConfig(folds=2, repeats=2), SMALL, QUICK)
+    found = [
+        (one.name, one.config.data.fold, one.config.data.repeats, one.config.optimisation.seed)
+        for one in rounds(twice)
+    ]
+    assert found == [
+        ("repeat_1_fold_1", 1, 1, 7),
+        ("repeat_1_fold_2", 2, 1, 7),
+        ("repeat_2_fold_1", 1, 1, 8),
+        ("repeat_2_fold_2", 2, 1, 8),
+    ]
+
+
+def test_every_row_is_tested_once_by_the_model_of_its_round(folder, tmp_path):
+    table = open_table(folder / "predictions.csv")
+    assert table.header == [
+        *("smiles", "y", "y_predicted", "y_low", "y_high", "training_similarity"),
+        *("split", "round"),
+    ]
+    rows = list(table)
+    assert sorted(float(row.cells[1]) for row in rows) == [n + 0.5 for n in range(1, 31)]
+    mine = [row.cells for row in rows if row.cells[-1] == "fold_2"]
+    source = tmp_path / "in.csv"
+    source.write_text("smiles\n" + "".join(f"{cells[0]}\n" for cells in mine))
+    predict_table(folder / "fold_2", source, tmp_path / "out.csv")
+    again = [float(row.cells[1]) for row in open_table(tmp_path / "out.csv")]
+    np.testing.assert_allclose(again, [float(cells[2]) for cells in mine], rtol=1e-5)
+
+
+def test_scores_are_means_and_standard_deviations_of_the_rounds(folder):
+    metrics = metrics_of(folder)
+    assert [one["folder"] for one in metrics["folds"]] == ["fold_1", "fold_2", "fold_3"]
+    own = [metrics_of(folder / name) for name in ("fold_1", "fold_2", "fold_3")]
+    assert [one["test"] for one in metrics["folds"]] == [one["test"] for one in own]
+    for judged in ("test", "baseline", "random_forest"):
+        values = [one[judged]["y"]["rmse"] for one in own]
+        found = metrics[judged]["y"]["rmse"]
+        assert found["mean"] == pytest.approx(np.mean(values))
+        assert found["sd"] == pytest.approx(np.std(values, ddof=1))
+        assert found["rounds"] == 3
+    covered = [one["uncertainty"]["y"]["coverage"] for one in own]
+    assert metrics["uncertainty"]["y"]["coverage"]["mean"] == pytest.approx(np.mean(covered))
+    shown = summary_table(metrics)
+    assert next(iter(shown.columns[3].cells)) == f"{metrics['test']['y']['rmse']['mean']:.3f}"
+
+
+def test_a_round_alone_is_the_same_run(folder):
+    options = folder / "fold_2" / "config.yaml"
+    assert main(["train", "--config", str(options), "--output", "alone"]) == 0
+    one, alone = (metrics_of(place)["test"]["y"] for place in (folder / "fold_2", Path("alone")))
+    assert one == alone
+    assert one != metrics_of(folder / "fold_1")["test"]["y"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypatch, capsys):
+    words = f"{config.file} --target-columns y --folds 2 --repeats 2 --output cv --epochs 1"
+    words += " --width 8 --heads 2 --layers 1 --no-baselines --bootstrap 0"
+    trained = []
+
+    def interrupted(config, *rest, **options):
+        trained.append(config.data.fold)
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        return train(config, *rest, **options)
+
+    monkeypatch.setattr("molattn.evaluation.cross_validation.train", interrupted)
+    assert main(["train", *words.split()]) == 130
+    assert "--resume cv" in capsys.readouterr().err
+    assert not (tmp_path / "cv").exists()
+    assert main(["train", "--resume", "cv"]) == 0
+    assert trained == [1, 2, 2, 1, 2]
+    assert sorted(path.name for path in (tmp_path / "cv").iterdir()) == [
+        "config.yaml",
+        "metrics.json",
+        "predictions.csv",
+        *(f"repeat_{repeat}_fold_{fold}" for repeat in (1, 2) for fold in (1, 2)),
+        "report.html",
+    ]
+    assert [one["seed"] for one in metrics_of(tmp_path / "cv")["folds"]] == [0, 0, 1, 1]
+    shown = capsys.readouterr().out
+    assert "repeat_2_fold_2 (4 of 4)" in shown
+    assert "rmse" in shown
+    with pytest.raises(InputError, match=r"cross-validation of 4 models.*repeat_1_fold_1"):
+        predict_table("cv", config.file, "out.csv")
+    assert main(["train", *words.split()]) == 0  # a former one is replaced
+
+
+def without_seconds(found):
+    """The content of a metrics.json, less what no two runs have in common."""
+    if isinstance(found, dict):
+        return {k: without_seconds(v) for k, v in found.items() if not k.endswith("seconds")}
+    return [without_seconds(one) for one in found] if isinstance(found, list) else found
+
+
+def killed_within(number, command, at_step):
+    """Run a command in another process that dies at an optimisation step of a fold."""
+    code = f"""
+import os, sys
+import torch
+from molattn import cross_validation, fit
+from molattn.cli import main
+
+torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another order
+
+def train(config, *rest, original=cross_validation.train, **options):
+    global fold
+    fold = config.data.fold
+    return original(config, *rest, **options)
+
+def on_train_batch_end(self, trainer, *rest, original=fit.Save.on_train_batch_end):
+    original(self, trainer, *rest)
+    if fold == {number} and trainer.global_step == {at_step}:
+        os._exit(9)
+
+cross_validation.train = train
+fit.Save.on_train_batch_end = on_train_batch_end
+sys.exit(main({command!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 9, done.stderr
+
+
+def test_killed_within_a_fold_it_ends_with_the_very_summary_and_weights(config, tmp_path):
+    words = f"train {config.file} --target-columns y --folds 3 --epochs 3 --batch-size 8".split()
+    words += "--width 8 --heads 2 --layers 1 --dropout 0.2 --bootstrap 0 --device cpu".split()
+    words += "--no-baselines --checkpoint-steps 2".split()
+    assert main([*words, "--output", "whole"]) == 0
+    killed_within(2, [*words, "--output", "killed"], at_step=5)
+    assert (tmp_path / "killed.unfinished/fold_2.unfinished/checkpoint.safetensors").exists()
+    assert main(["train", "--resume", "killed"]) == 0
+    one, other = (without_seconds(metrics_of(Path(name))) for name in ("whole", "killed"))
+    assert one == other
+    for fold in ("fold_1", "fold_2", "fold_3"):
+        whole, killed = (Path(n, fold, "model/model.safetensors") for n in ("whole", "killed"))
+        assert whole.read_bytes() == killed.read_bytes()
+    predictions = [Path(name, "predictions.csv").read_bytes() for name in ("whole", "killed")]
+    assert predictions[0] == predictions[1]
+
+
+def test_a_refused_round_leaves_the_config_it_began_with(config, tmp_path):
+    table = tmp_path / "own.csv"
+    table.write_text(Path(config.file).read_text())
+    words = f"train {table} --target-columns y --folds 3 --batch-size 8 --bootstrap 0 --device cpu"
+    words += " --width 8 --heads 2 --layers 1 --no-baselines --checkpoint-steps 1 --output killed"
+    killed_within(1, words.split(), at_step=2)
+    moved = table.rename(tmp_path / "moved.csv")
+    moved.write_text(moved.read_text().replace("12.5", "12.25"))
+    begun = Path("killed.unfinished", "fold_1.unfinished", "config.yaml")
+    before = begun.read_bytes()
+    whole = TrainConfig.from_dict(read_config_file("killed.unfinished/config.yaml"))
+    with pytest.raises(InputError, match=r"moved\.csv.* has changed since"):
+        cross_validate(replace(whole, file=str(moved)), Path("killed.unfinished"))
+    assert begun.read_bytes() == before
+
+
+def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_path, monkeypatch):
+    read = []
+
+    def reading(config, *rest):
+        read.append(config.file)
+        return read_rows(config, *rest)
+
+    def failing(config, *rest, **options):
+        if config.data.fold == 2:
+            raise KeyboardInterrupt
+        return train(config, *rest, **options)
+
+    table = tmp_path / "own.csv"
+    table.write_text(Path(config.file).read_text())
+    monkeypatch.setattr("molattn.evaluation.cross_validation.read_rows", reading)
+    monkeypatch.setattr("molattn.evaluation.cross_validation.train", failing)
+    own = replace(config, file=str(table))
+    with pytest.raises(KeyboardInterrupt):
+        cross_validate(own, tmp_path)
+    assert read == [str(table)]
+    table.write_text(table.read_text().replace("12.5", "12.25"))
+    with pytest.raises(
+        InputError, match=r"own\.csv: the file has changed since the run in .*fold_1"
+    ):
+        cross_validate(own, tmp_path)
+
+
+def test_finished_rounds_are_of_the_same_options(config, folder):
+    other = replace(config, optimisation=replace(QUICK, epochs=2))
+    with pytest.raises(InputError, match=r"--epochs: got 2, but what is in .*fold_1 has 1"):
+        cross_validate(other, folder)
+
+
+def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monkeypatch):
+    rows = part_rows(read_rows(config), replace(config.data, fold=3), QUICK.seed)
+    lines = Path(config.file).read_text().splitlines()
+    own = tmp_path / "own.csv"
+    labelled = int(rows.test[0])  # the one label of z, which nothing of round 3 can learn
+    cells = [f"{line},{'1' if row == labelled else ''}" for row, line in enumerate(lines[1:])]
+    own.write_text("\n".join([f"{lines[0]},z", *cells]) + "\n")
+    monkeypatch.setattr("molattn.evaluation.cross_validation.train", None)
+    data = replace(config.data, target_columns=("y", "z"), task=("regression",))
+    with pytest.raises(InputError, match="'z': no training row has a label"):
+        cross_validate(replace(config, file=str(own), data=data), tmp_path)
+
+
+def test_finished_rounds_outlive_one_that_fails(config, tmp_path, monkeypatch, capsys):
+    words = f"{config.file} --target-columns y --folds 2 --output cv --epochs 1 --no-baselines"
+    words += " --width 8 --heads 2 --layers 1 --bootstrap 0"
+
+    def failing(config, *rest, **options):
+        if config.data.fold == 2:
+            raise MolattnError("training diverged")
+        return train(config, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("molattn.evaluation.cross_validation.train", failing)
+        assert main(["train", *words.split()]) != 0
+    kept = tmp_path / "cv.unfinished" / "fold_1" / "metrics.json"
+    before = kept.read_bytes()
+    assert main(["train", *words.split()]) == 2
+    assert "--resume cv goes on" in capsys.readouterr().err
+    assert main(["train", "--resume", "cv.unfinished"]) == 0
+    assert "written to cv\n" in capsys.readouterr().out
+    assert (tmp_path / "cv" / "fold_1" / "metrics.json").read_bytes() == before
+
+
+def test_a_column_named_round_stays(config, tmp_path):
+    own = tmp_path / "own.csv"
+    own.write_text(Path(config.file).read_text().replace("smiles,y", "smiles,round"))
+    data = replace(config.data, target_columns=("round",), folds=2)
+    report = ReportConfig(baselines=False, bootstrap=0)
+    cross_validate(replace(config, file=str(own), data=data, report=report), tmp_path)
+    header = open_table(tmp_path / "predictions.csv").header
+    assert (header[1], header[-1]) == ("round", "round_")
+
+
+def test_folds_of_ensembles_go_on_within_a_member(config, tmp_path, monkeypatch):
+    words = (
+        f"{config.file} --target-columns y --folds 2 --ensemble 2 --epochs 1 --width 8 --heads 2"
+    )
+    words += " --layers 1 --no-baselines --bootstrap 0 --output"
+    assert main(["train", *words.split(), "whole"]) == 0
+    forward, steps = MolAttn.forward, 0
+
+    def interrupted(self, *rest):
+        nonlocal steps
+        steps += self.training
+        if steps == 4:  # an epoch is one step: the second member of the second fold
+            raise KeyboardInterrupt
+        return forward(self, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MolAttn, "forward", interrupted)
+        assert main(["train", *words.split(), "cv"]) == 130
+    kept = Path("cv.unfinished", "fold_2.unfinished")
+    assert (kept / "member_1" / CHECKPOINT_FILE).exists()
+    assert not (kept / "member_2" / CHECKPOINT_FILE).exists()
+    assert main(["train", "--resume", "cv"]) == 0
+    resumed, whole = (Path(name, "fold_2", "model", WEIGHTS_FILE) for name in ("cv", "whole"))
+    assert resumed.read_bytes() == whole.read_bytes()
+    assert {"mean", "sd", "rounds"} == {*metrics_of(Path("cv"))["member"]["y"]["rmse"]}
+
+
+def test_a_table_that_cannot_be_used_leaves_nothing(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("smiles,y\nC,1\nCC,x\n")
+    assert main("train t.csv --target-columns y --folds 2 --output cv".split()) == 2
+    assert "line 3" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]

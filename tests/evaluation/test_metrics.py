@@ -1,0 +1,204 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics as sk
+from torchmetrics.functional.classification import (
+    binary_calibration_error,
+    multiclass_calibration_error,
+)
+
+from molattn.evaluation.metrics import SCORES, score_tasks
+from molattn.task import Task
+
+Y = Task("y")
+B = Task("b", "binary", ("no", "yes"))
+C = Task("c", "multiclass", ("red", "green", "blue"))
+seeds = st.integers(0, 100_000)
+
+
+def one(task, prediction, target, **options):
+    """Scores of one task."""
+    prediction = np.asarray(prediction, dtype=float)
+    prediction = prediction[:, None] if prediction.ndim == 1 else prediction
+    target = np.asarray(target, dtype=float)[:, None]
+    return score_tasks(prediction, target, [task], **options).tasks[task.name]
+
+
+@given(seeds, st.integers(3, 40), st.booleans())
+def test_scores_of_numbers_are_those_of_scikit_learn_and_scipy(seed, rows, has_ties):
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=rows)
+    guess = truth + rng.normal(size=rows)
+    if has_ties:
+        truth, guess = truth.round(), guess.round()
+        truth[:2] = 0, 1
+        guess[:2] = 1, 2
+    scores = one(Y, guess, truth)
+    assert scores["count"] == rows
+    assert scores["rmse"] == pytest.approx(sk.root_mean_squared_error(truth, guess))
+    assert scores["mae"] == pytest.approx(sk.mean_absolute_error(truth, guess))
+    assert scores["r2"] == pytest.approx(sk.r2_score(truth, guess))
+    assert scores["spearman"] == pytest.approx(stats.spearmanr(truth, guess).statistic)
+    assert scores["undefined"] == {}
+
+
+@given(seeds, st.integers(4, 60), st.booleans())
+def test_scores_of_two_classes_are_those_of_scikit_learn_and_torchmetrics(seed, rows, has_ties):
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 2, rows)
+    guess = rng.random(rows)
+    if has_ties:
+        guess = guess.round(1)
+    truth[:2], guess[:2] = (0, 1), (0.2, 0.9)
+    scores = one(B, guess, truth)
+    label = guess > 0.5
+    assert scores["roc_auc"] == pytest.approx(sk.roc_auc_score(truth, guess))
+    assert scores["pr_auc"] == pytest.approx(sk.average_precision_score(truth, guess))
+    assert scores["mcc"] == pytest.approx(sk.matthews_corrcoef(truth, label))
+    assert scores["accuracy"] == pytest.approx(sk.accuracy_score(truth, label))
+    assert scores["brier"] == pytest.approx(sk.brier_score_loss(truth, guess))
+    assert scores["nll"] == pytest.approx(sk.log_loss(truth, guess))
+    if not has_ties:  # else predictions on the edge of a bin, where torchmetrics rounds
+        error = binary_calibration_error(torch.tensor(guess), torch.tensor(truth), n_bins=10)
+        assert scores["ece"] == pytest.approx(error.item(), abs=1e-6)
+
+
+@given(seeds, st.integers(5, 60))
+def test_scores_of_several_classes_are_those_of_scikit_learn_and_torchmetrics(seed, rows):
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 3, rows)
+    truth[:3] = 0, 1, 2
+    guess = rng.dirichlet(np.ones(3), rows)
+    guess[:3] = np.eye(3) * 0.8 + 0.2 / 3
+    scores = one(C, guess, truth)
+    label, hot = guess.argmax(axis=1), np.eye(3)[truth]
+    assert scores["roc_auc"] == pytest.approx(sk.roc_auc_score(truth, guess, multi_class="ovr"))
+    assert scores["pr_auc"] == pytest.approx(sk.average_precision_score(hot, guess))
+    assert scores["mcc"] == pytest.approx(sk.matthews_corrcoef(truth, label))
+    assert scores["accuracy"] == pytest.approx(sk.accuracy_score(truth, label))
+    assert scores["brier"] == pytest.approx(((guess - hot) ** 2).sum(axis=1).mean())
+    assert scores["nll"] == pytest.approx(sk.log_loss(truth, guess, labels=range(3)))
+    error = multiclass_calibration_error(
+        torch.tensor(guess), torch.tensor(truth), num_classes=3, n_bins=10
+    )
+    assert scores["ece"] == pytest.approx(error.item(), abs=1e-6)
+
+
+@given(seeds, st.sampled_from(["regression", "binary", "multiclass"]))
+def test_a_weighted_score_is_that_of_repeated_rows(seed, kind):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 3, 12)
+    guess = rng.dirichlet(np.ones(3), 12).round(2)
+    truth = rng.normal(size=12).round(1) if kind == "regression" else rng.integers(0, 2, 12) * 1.0
+    guess = guess if kind == "multiclass" else guess[:, 0]
+    repeated = np.repeat(np.arange(12), counts)
+    for function in SCORES[kind].values():
+        with np.errstate(all="ignore"):
+            (weighted,) = function(truth, guess, counts[None].astype(float))
+            if len(repeated):
+                ones = np.ones((1, len(repeated)))
+                (plain,) = function(truth[repeated], guess[repeated], ones)
+                np.testing.assert_allclose(weighted, plain, rtol=1e-7, atol=1e-9)
+            else:
+                assert np.isnan(weighted)
+
+
+def test_undefined_scores_are_none_with_a_reason():
+    none = one(Y, [1.0, 2.0], [np.nan, np.nan])
+    assert none["count"] == 0
+    assert [none[key] for key in SCORES["regression"]] == [None] * 4
+    assert set(none["undefined"].values()) == {"no label"}
+    single = one(Y, [1.0], [3.0])
+    assert (single["rmse"], single["mae"], single["r2"], single["spearman"]) == (2, 2, None, None)
+    assert single["undefined"] == dict.fromkeys(("r2", "spearman"), "a single label")
+    constant = one(Y, [1.0, 2.0, 3.0], [0.1 + 0.2] * 3)
+    assert constant["undefined"] == dict.fromkeys(("r2", "spearman"), "the labels do not vary")
+    flat = one(Y, [0.3, 0.3, 0.3], [1.0, 2.0, 3.0])
+    assert flat["undefined"] == {"spearman": "the predictions do not vary"}
+    one_class = one(B, [0.2, 0.7], [1, 1])
+    assert one_class["brier"] == pytest.approx((0.64 + 0.09) / 2)
+    reason = "all labels are of one class"
+    assert one_class["undefined"] == dict.fromkeys(("roc_auc", "pr_auc", "mcc"), reason)
+    sure = one(B, [0.7, 0.8], [0, 1])
+    assert (sure["roc_auc"], sure["undefined"]) == (
+        1.0,
+        {"mcc": "all predictions are of one class"},
+    )
+
+
+def test_a_class_without_labels_stays_out_of_the_mean_over_classes():
+    guess = np.array([[0.7, 0.2, 0.1], [0.3, 0.6, 0.1], [0.2, 0.7, 0.1]])
+    scores = one(C, guess, [0, 1, 1])
+    assert (scores["roc_auc"], scores["pr_auc"], scores["undefined"]) == (1.0, 1.0, {})
+
+
+def test_missing_labels_and_several_tasks():
+    nan = np.nan
+    tasks = [Y, C, Task("z")]
+    target = np.array([[1.0, 0, 4.0], [2.0, nan, nan], [nan, 2, 6.0], [4.0, 1, 9.0]])
+    guess = np.array(
+        [
+            [1.5, 0.8, 0.1, 0.1, 4.0],
+            [2.0, 0.1, 0.8, 0.1, 5.0],
+            [9.0, 0.1, 0.1, 0.8, 7.0],
+            [3.0, 0.1, 0.8, 0.1, 8.0],
+        ]
+    )
+    scores = score_tasks(guess, target, tasks, resamples=50)
+    assert [scores.tasks[name]["count"] for name in "ycz"] == [3, 3, 3]
+    assert scores.tasks["y"]["mae"] == pytest.approx(0.5)
+    assert scores.tasks["c"]["accuracy"] == 1.0
+    assert scores.tasks["z"]["mae"] == pytest.approx(2 / 3)
+    assert scores.mean["count"] == 9
+    assert scores.mean["mae"] == pytest.approx((0.5 + 2 / 3) / 2)
+    assert scores.mean["accuracy"] == 1.0
+
+
+def test_intervals_are_those_of_a_bootstrap_by_hand():
+    rng = np.random.default_rng(1)
+    truth = rng.normal(size=80)
+    guess = truth + rng.normal(size=80)
+    scores = one(Y, guess, truth, resamples=2000, seed=3)
+    drawn = rng.integers(0, 80, (2000, 80))
+    by_hand = {
+        "rmse": [sk.root_mean_squared_error(truth[rows], guess[rows]) for rows in drawn],
+        "spearman": [stats.spearmanr(truth[rows], guess[rows]).statistic for rows in drawn],
+    }
+    for key, values in by_hand.items():
+        low, high = scores["intervals"][key]
+        assert low < scores[key] < high
+        # Two draws of 2,000 agree to a few hundredths of the interval.
+        np.testing.assert_allclose(
+            [low, high], np.percentile(values, [2.5, 97.5]), atol=0.12 * (high - low)
+        )
+
+
+def test_intervals_follow_from_the_seed_and_cover_the_mean_of_tasks():
+    rng = np.random.default_rng(2)
+    target = rng.integers(0, 2, (60, 2)).astype(float)
+    target[rng.random(target.shape) < 0.2] = np.nan
+    guess = np.clip(0.3 * np.nan_to_num(target) + rng.random((60, 2)) * 0.7, 0, 1)
+    tasks = [B, Task("d", "binary", ("no", "yes"))]
+    first, same, other = (
+        score_tasks(guess, target, tasks, resamples=200, seed=seed) for seed in (5, 5, 6)
+    )
+    assert first == same
+    assert first.mean["intervals"] != other.mean["intervals"]
+    width = {}
+    for name, scores in (*first.tasks.items(), ("mean", first.mean)):
+        low, high = scores["intervals"]["roc_auc"]
+        assert low < scores["roc_auc"] < high
+        width[name] = high - low
+    assert width["mean"] < max(width["b"], width["d"])
+
+
+def test_an_interval_of_what_is_mostly_undefined_is_none():
+    scores = one(B, [0.1, 0.2, 0.3, 0.9], [0, 0, 0, 1], resamples=300)
+    assert scores["roc_auc"] == 1.0
+    assert scores["intervals"]["roc_auc"] == [1.0, 1.0]
+    lone = one(Y, [1.0], [2.0], resamples=20)
+    assert lone["intervals"]["r2"] is None
+    assert lone["intervals"]["rmse"] == [1.0, 1.0]

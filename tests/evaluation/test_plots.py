@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+
+from molattn.evaluation.metrics import score_tasks
+from molattn.evaluation.plots import (
+    calibration_plot,
+    learning_curve,
+    parity_plot,
+    roc_pr_plot,
+    target_label,
+)
+from molattn.task import Task
+from molattn.training.history import Epoch, History
+
+nan = float("nan")
+Y = Task("y", unit="mg")
+B = Task("b", "binary", ("no", "yes"))
+C = Task("c$_1", "multiclass", ("red", "green", "blue"))
+
+
+def scored(plot, prediction, target, tasks):
+    return plot(prediction, target, tasks, score_tasks(prediction, target, tasks).tasks)
+
+
+def test_the_parity_plot_shows_labelled_rows_with_names_units_and_scores():
+    prediction = np.array([[1.0, 0.5, 2.0], [2.0, 0.5, 3.0], [3.0, 0.5, 4.0]])
+    target = np.array([[1.5, 0, nan], [2.0, 1, 5.0], [nan, 1, nan]])
+    figure = scored(parity_plot, prediction, target, [Y, B, Task("$z_1")])
+    first, second = figure.axes
+    assert first.collections[0].get_offsets().tolist() == [[1.5, 1.0], [2.0, 2.0]]
+    assert second.collections[0].get_offsets().tolist() == [[5.0, 3.0]]
+    assert (first.get_xlabel(), first.get_ylabel()) == ("measured y (mg)", "predicted y (mg)")
+    assert second.get_xlabel() == r"measured \$z_1"
+    assert first.get_title() == "RMSE 0.354   MAE 0.250   R² -1.000   n = 2"
+    assert "R² -" in second.get_title()
+    assert first.get_xlim() == first.get_ylim()
+
+
+def test_the_learning_curve_shows_both_losses():
+    epochs = [Epoch(1, 0.9, 0.8, 1e-3, 1.0), Epoch(2, 0.5, 0.6, 1e-3, 1.0)]
+    (axes,) = learning_curve([History(epochs, best=2)]).axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines[:2]}
+    assert drawn == {"training": [0.9, 0.5], "validation": [0.8, 0.6]}
+    assert axes.get_xlabel() == "epoch"
+
+
+def test_the_learning_curve_shows_every_member_under_one_legend():
+    histories = [
+        History([Epoch(1, 0.9 + n, 0.8, 1e-3, 1.0), Epoch(2, 0.5, 0.6, 1e-3, 1.0)], best=n + 1)
+        for n in range(2)
+    ]
+    (axes,) = learning_curve(histories).axes
+    first, second = (list(axes.lines[place].get_ydata()) for place in (0, 3))
+    assert (first, second) == ([0.9, 0.5], [1.9, 0.5])
+    legend = axes.get_legend()
+    assert legend is not None
+    words = [text.get_text() for text in legend.get_texts()]
+    assert words == ["training", "validation", "kept epoch (1, 2)"]
+
+
+def test_roc_and_pr_curves_are_drawn_for_each_class():
+    prediction = np.array(
+        [[9.0, 0.1, 0.8, 0.1, 0.1], [9.0, 0.4, 0.1, 0.8, 0.1], [9.0, 0.3, 0.1, 0.8, 0.1]]
+    )
+    target = np.array([[1.0, 0, 0], [2.0, 1, 1], [2.0, 1, nan]])
+    figure = scored(roc_pr_plot, prediction, target, [Y, B, C])
+    roc, pr, several_roc, _ = figure.axes
+    curve = roc.lines[1]
+    assert curve.get_label() == "yes"
+    assert curve.get_xydata()[[0, -1]].tolist() == [[0, 0], [1, 1]]
+    assert [0.0, 1.0] in curve.get_xydata().tolist()  # perfect
+    assert "b   ROC-AUC 1.000   n = 3" in roc.get_title()
+    assert "b   PR-AUC 1.000" in pr.get_title()
+    assert pr.lines[1].get_ydata()[0] == pytest.approx(2 / 3)  # found by chance
+    assert [line.get_label() for line in several_roc.lines[1:]] == ["red", "green"]
+    assert r"c\$_1" in several_roc.get_title()
+
+
+def test_one_class_alone_has_no_curve_and_says_so():
+    figure = scored(roc_pr_plot, np.array([[0.2], [0.6]]), np.ones((2, 1)), [B])
+    for axes in figure.axes:
+        assert [text.get_text() for text in axes.texts] == ["one class only"]
+
+
+def test_calibration_is_frequency_against_probability_by_bin():
+    prediction = np.array([[0.11, 0.9, 0.05, 0.05], [0.19, 0.1, 0.8, 0.1], [0.91, 0.9, 0.1, 0.0]])
+    target = np.array([[0.0, 0], [1, 1], [1, 1]])
+    figure = scored(calibration_plot, prediction, target, [B, C])
+    first, first_below, second, _ = figure.axes
+    np.testing.assert_allclose(first.lines[1].get_xydata(), [[0.15, 0.5], [0.91, 1.0]])
+    heights = [bar.get_height() for bar in first_below.patches]
+    np.testing.assert_allclose(heights, [0, 2 / 3, 0, 0, 0, 0, 0, 0, 0, 1 / 3], atol=1e-12)
+    assert first_below.get_xlabel() == "probability of class yes"
+    np.testing.assert_allclose(second.lines[1].get_xydata(), [[0.8, 1.0], [0.9, 0.5]])
+    assert first.get_title() == "b   ECE 0.263   n = 3"
+
+
+def test_a_unit_belongs_to_the_name():
+    assert (target_label(Y), target_label(B)) == ("y (mg)", "b")

@@ -1,0 +1,308 @@
+import csv
+import io
+import json
+import struct
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from rich.console import Console
+from sklearn.metrics import r2_score, roc_auc_score
+
+from molattn.config import (
+    ArchitectureConfig,
+    DataConfig,
+    OptimisationConfig,
+    ReportConfig,
+    TrainConfig,
+)
+from molattn.config.yaml_file import read_config_file
+from molattn.evaluation.run_files import write_run
+from molattn.evaluation.scoring import score_run
+from molattn.evaluation.terminal_tables import score_table
+from molattn.model.model import MolAttn
+from molattn.training.run import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "two targets.csv"
+    rows = "".join(f"m{n},{'C' * n},{n},{n * n if n % 3 else ''}\n" for n in range(1, 31))
+    path.write_text(f"name,smiles,y,$z_1\n{rows}bad,nonsense,1,1\n")
+    data = DataConfig(
+        target_columns=("y", "$z_1"), target_units=("mg", ""), validation_size=0.2, test_size=0.2
+    )
+    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+    quick = OptimisationConfig(epochs=2, batch_size=8, device="cpu", seed=4)
+    return train(TrainConfig(str(path), data, small, quick))
+
+
+@pytest.fixture(scope="module")
+def folder(run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    write_run(run, score_run(run), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classes_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "classes.csv"
+    colours = ["red", "green", "blue", ""]
+    rows = "".join(
+        f"{'C' * (n % 40 + 1)}{'O' * (n % 2)},{n % 2},{colours[n % 4]}\n" for n in range(60)
+    )
+    path.write_text(f"smiles,b,c\n{rows}")
+    data = DataConfig(
+        target_columns=("b", "c"),
+        task=("binary", "multiclass"),
+        validation_size=0.2,
+        test_size=0.3,
+    )
+    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+    quick = OptimisationConfig(epochs=2, batch_size=8, device="cpu", balance_classes=True)
+    run = train(TrainConfig(str(path), data, small, quick, ReportConfig(bootstrap=200)))
+    return run, score_run(run)
+
+
+@pytest.fixture(scope="module")
+def classes_folder(classes_run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classes")
+    write_run(*classes_run, folder)
+    return folder
+
+
+def table(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_model_left_behind_is_the_model_that_was_scored(run, folder):
+    rows = table(folder / "predictions.csv")
+    again = MolAttn.from_pretrained(folder / "model").predict([row["smiles"] for row in rows])
+    written = [[float(row["y_predicted"]), float(row["$z_1_predicted"])] for row in rows]
+    np.testing.assert_allclose(written, again, rtol=1e-5, atol=1e-5)
+
+
+def test_scores_are_made_with_the_threads_of_the_run(run, monkeypatch):
+    predict, seen = MolAttn.predict_records, []
+
+    def predicting(self, *rest, **options):
+        seen.append(torch.get_num_threads())
+        return predict(self, *rest, **options)
+
+    monkeypatch.setattr(MolAttn, "predict_records", predicting)
+    two = replace(run.config.optimisation, threads=2)
+    report = replace(run.config.report, baselines=False, bootstrap=0)
+    score_run(replace(run, config=replace(run.config, optimisation=two, report=report)))
+    assert seen == [2, 2]
+    assert torch.get_num_threads() == 1
+
+
+def test_predictions_are_those_of_the_test_rows(run, folder):
+    rows = table(folder / "predictions.csv")
+    assert [row["name"] for row in rows] == [f"m{n + 1}" for n in run.parts.test]
+    assert {row["split"] for row in rows} == {"test"}
+    assert list(rows[0])[:4] == ["name", "smiles", "y", "$z_1"]
+
+
+def test_metrics_follow_from_the_predictions(run, folder):
+    rows = table(folder / "predictions.csv")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    truth = np.array([float(row["y"]) for row in rows])
+    guess = np.array([float(row["y_predicted"]) for row in rows])
+    test, baseline = metrics["test"]["y"], metrics["baseline"]["y"]
+    assert test["rmse"] == pytest.approx(np.sqrt(np.mean((truth - guess) ** 2)), rel=1e-4)
+    assert test["mae"] == pytest.approx(np.mean(np.abs(truth - guess)), rel=1e-4)
+    assert test["r2"] == pytest.approx(r2_score(truth, guess), rel=1e-3)
+    mean = run.table.targets[run.parts.train, 0].mean()
+    assert baseline["mae"] == pytest.approx(np.mean(np.abs(truth - mean)))
+    assert metrics["test"]["$z_1"]["count"] == sum(row["$z_1"] != "" for row in rows)
+    assert metrics["test_mean"]["rmse"] == pytest.approx(
+        (test["rmse"] + metrics["test"]["$z_1"]["rmse"]) / 2
+    )
+
+
+def test_metrics_count_rows_and_name_what_made_them(run, folder):
+    metrics = json.loads((folder / "metrics.json").read_text())
+    counts = ("rows_in", "rows_used", "rows_skipped", "rows_train", "rows_validation", "rows_test")
+    assert [metrics[count] for count in counts] == [31, 30, 1, 18, 6, 6]
+    assert metrics["seed"] == 4
+    assert metrics["leakage"]["shared_test"] == 0
+    assert metrics["leakage"]["test_molecules"] == 6
+    assert metrics["data_sha256"] == sha256(Path(run.config.file).read_bytes()).hexdigest()
+    assert [(task["name"], task["unit"]) for task in metrics["tasks"]] == [
+        ("y", "mg"),
+        ("$z_1", ""),
+    ]
+    assert {"molattn", "torch", "rdkit", "python"} <= set(metrics["versions"])
+
+
+def test_the_config_says_what_was_asked_for(run, folder):
+    written = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    assert written == run.config.to_dict()
+    assert TrainConfig.from_dict(read_config_file(folder / "config.yaml")) == run.config
+
+
+def test_history_and_skipped_rows_are_tables(run, folder):
+    history = table(folder / "history.csv")
+    assert [float(row["validation_loss"]) for row in history] == [
+        epoch.validation_loss for epoch in run.histories[0].epochs
+    ]
+    (skipped,) = table(folder / "skipped.csv")
+    assert (skipped["line"], skipped["smiles"]) == ("32", "nonsense")
+    assert skipped["code"]
+    assert skipped["reason"]
+
+
+def test_uncertainty_of_numbers_follows_from_the_predictions(run, folder):
+    rows = table(folder / "predictions.csv")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    found = metrics["uncertainty"]["y"]
+    assert found["coverage"] is None  # 6 validation rows are too few for 0.9
+    assert "no interval at the level 0.9 from 6 labels" in found["undefined"]
+    assert {row["y_low"] for row in rows} == {""}
+    assert list(found["coverage_at"]) == ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8"]
+    low, high = run.model.predict_interval([row["smiles"] for row in rows], 0.8)
+    truth = np.array([float(row["y"]) for row in rows])
+    inside = (low[:, 0] <= truth) & (truth <= high[:, 0])
+    assert found["coverage_at"]["0.8"] == pytest.approx(inside.mean())
+    similarity = run.model.training_similarity([row["smiles"] for row in rows])
+    written = [float(row["training_similarity"]) for row in rows]
+    np.testing.assert_allclose(written, similarity, rtol=1e-6)
+
+
+def test_the_level_of_the_intervals_is_an_option(run, tmp_path):
+    config = replace(run.config, report=ReportConfig(False, bootstrap=0, interval=0.5))
+    other = replace(run, config=config)
+    scores = score_run(other)
+    write_run(other, scores, tmp_path)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["interval_level"] == 0.5
+    found = metrics["uncertainty"]["y"]
+    assert found["coverage"] == found["coverage_at"]["0.5"]
+    rows = table(tmp_path / "predictions.csv")
+    widths = [float(row["y_high"]) - float(row["y_low"]) for row in rows]
+    assert found["mean_width"] == pytest.approx(np.mean(widths), rel=1e-4)
+    console = Console(file=io.StringIO(), width=120)
+    console.print(score_table(scores, other), markup=False)
+    assert "in 50% intervals" in console.file.getvalue()
+
+
+def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_folder):
+    metrics = json.loads((classes_folder / "metrics.json").read_text())
+    for name in ("b", "c"):
+        found = metrics["uncertainty"][name]
+        for key in ("nll", "brier", "ece"):
+            assert found[f"{key}_after"] == metrics["test"][name][key]
+            assert found[f"{key}_before"] is not None
+    rows = table(classes_folder / "predictions.csv")
+    assert {"training_similarity", "b_probability"} <= set(rows[0])
+    assert not {"b_low", "b_std"} & set(rows[0])
+    console = Console(file=io.StringIO(), width=120)
+    console.print(score_table(classes_run[1], classes_run[0]), markup=False)
+    assert "NLL by calibration" in console.file.getvalue()
+
+
+def test_plots_are_png_pictures_of_readable_size(folder, classes_folder):
+    for path in (
+        folder / "learning_curve.png",
+        folder / "parity.png",
+        folder / "coverage.png",
+        folder / "similarity.png",
+        classes_folder / "roc_pr.png",
+        classes_folder / "calibration.png",
+    ):
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG")
+        width, height = struct.unpack(">II", content[16:24])
+        assert min(width, height) >= 500
+    assert not (folder / "roc_pr.png").exists()
+    assert not (classes_folder / "parity.png").exists()
+
+
+def test_scores_of_classes_follow_from_the_predictions(classes_run, classes_folder):
+    run, scores = classes_run
+    metrics = json.loads((classes_folder / "metrics.json").read_text())
+    truth = run.table.targets[run.parts.test]
+    assert metrics["test"]["b"]["roc_auc"] == pytest.approx(
+        roc_auc_score(truth[:, 0], scores.answer.prediction[:, 0])
+    )
+    assert metrics["test"]["c"]["count"] == np.sum(~np.isnan(truth[:, 1]))
+    assert metrics["tasks"][1]["classes"] == ["blue", "green", "red"]
+    share = np.nanmean(run.table.targets[run.parts.train, 0])
+    assert metrics["baseline"]["b"]["brier"] == pytest.approx(np.mean((truth[:, 0] - share) ** 2))
+    assert metrics["random_forest_seconds"] > 0.0
+    low, high = metrics["test"]["b"]["intervals"]["brier"]
+    assert low < metrics["test"]["b"]["brier"] < high
+
+
+def test_an_ensemble_is_scored_beside_its_members(run, tmp_path):
+    config = replace(
+        run.config,
+        optimisation=replace(run.config.optimisation, ensemble=2),
+        report=ReportConfig(baselines=False, bootstrap=100),
+    )
+    both = train(config)
+    scores = score_run(both)
+    write_run(both, scores, tmp_path)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    first, second = metrics["members"]
+    assert (first["seed"], second["seed"]) == (4, 5)
+    rows = table(tmp_path / "predictions.csv")
+    truth = np.array([float(row["y"]) for row in rows])
+    apart = MolAttn.from_pretrained(tmp_path).predict([row["smiles"] for row in rows], members=True)
+    for one, guess in zip((first, second), apart[:, :, 0], strict=True):
+        rmse = np.sqrt(np.mean((truth - guess) ** 2))
+        assert one["test"]["y"]["rmse"] == pytest.approx(rmse, rel=1e-4)
+    guess = apart[:, :, 0].mean(axis=0)
+    rmse = np.sqrt(np.mean((truth - guess) ** 2))
+    assert metrics["test"]["y"]["rmse"] == pytest.approx(rmse, rel=1e-4)
+    mean = (first["test"]["y"]["rmse"] + second["test"]["y"]["rmse"]) / 2
+    assert metrics["member"]["y"]["rmse"] == pytest.approx(mean)
+    for n, history in enumerate(both.histories):
+        written = table(tmp_path / f"member_{n + 1}" / "history.csv")
+        assert [float(row["train_loss"]) for row in written] == [
+            epoch.train_loss for epoch in history.epochs
+        ]
+    console = Console(file=io.StringIO(), width=100)
+    console.print(score_table(scores, both), markup=False)
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    assert ["one", "member", f"{mean:.3f}", "-"] in [line[:4] for line in lines]
+
+
+def test_the_table_of_scores_has_every_model(run, classes_run):
+    scores = score_run(run)
+    for given, of, words in (
+        (scores, run, ["RMSE", "95 % interval", "the mean", "random forest", "y (mg)"]),
+        (classes_run[1], classes_run[0], ["ROC-AUC", "ECE", "the majority", "mean"]),
+    ):
+        console = Console(file=io.StringIO(), width=100)
+        console.print(score_table(given, of), markup=False)
+        shown = console.file.getvalue()
+        assert [word for word in words if word not in shown] == []
+    test = classes_run[1].test.tasks["b"]
+    assert f"{test['roc_auc']:.3f}" in shown
+
+
+def test_baselines_and_intervals_are_left_out_on_demand(run, tmp_path):
+    config = replace(run.config, report=ReportConfig(baselines=False, bootstrap=0))
+    bare = replace(run, config=config)
+    scores = score_run(bare)
+    write_run(bare, scores, tmp_path)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert not {"baseline", "random_forest"} & set(metrics)
+    assert metrics["test"]["y"]["intervals"] == {}
+    console = Console(file=io.StringIO(), width=100)
+    console.print(score_table(scores, bare), markup=False)
+    assert "95" not in console.file.getvalue().split("RMSE")[1].splitlines()[0]
+
+
+def test_a_name_that_is_no_text_of_the_font_is_drawn_without_a_warning(run, tmp_path):
+    odd = tuple(replace(task, unit="溶解度") for task in run.table.tasks)
+    odd_run = replace(run, table=replace(run.table, tasks=odd))
+    write_run(odd_run, score_run(run), tmp_path)
+    assert (tmp_path / "parity.png").exists()

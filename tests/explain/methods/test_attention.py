@@ -1,0 +1,176 @@
+import numpy as np
+import pytest
+import torch
+
+from molattn.config import ArchitectureConfig
+from molattn.explain import METHODS, Options, explain
+from molattn.explain.attention_hooks import attention_gradients, record_weights
+from molattn.explain.explainer import find_average, read_subjects
+from molattn.explain.methods.attention import (
+    gradient_attention,
+    raw_attention,
+    relevance,
+    rollout,
+    rollout_matrix,
+)
+
+from .conftest import make
+
+SMILES = "CC(=O)NCCO"
+OPTIONS = Options()
+
+
+def subject_of(model, smiles=SMILES):
+    average = find_average(model, ["CCO"])
+    return next(read_subjects(model, [smiles], target=None, average=average))
+
+
+@pytest.fixture(scope="module")
+def subject():
+    return subject_of(make())
+
+
+def test_rollout_is_what_numpy_makes_of_the_paper():
+    # Abnar and Zuidema 2020, equations 1 to 3, one entry at a time.
+    layers = np.random.default_rng(0).dirichlet(np.ones(4), size=(3, 4))
+    expected = np.eye(4)
+    for layer in layers:
+        mixed = np.zeros((4, 4))
+        for i in range(4):
+            row = [0.5 * layer[i, j] + 0.5 * (i == j) for j in range(4)]
+            mixed[i] = np.array(row) / sum(row)
+        expected = np.einsum("ik,kj->ij", mixed, expected)
+    np.testing.assert_allclose(rollout_matrix(layers), expected, rtol=1e-12)
+    np.testing.assert_allclose(expected.sum(axis=1), 1)
+
+
+def test_rollout_of_uniform_attention_is_uniform_but_for_the_residual():
+    found = rollout_matrix(np.full((1, 5, 5), 0.2))
+    np.testing.assert_allclose(found, 0.5 * np.eye(5) + 0.1)
+
+
+def test_relevance_of_one_layer_is_the_mean_size_of_gradient_times_attention():
+    draw = np.random.default_rng(0)
+    weights, gradients = draw.random((1, 2, 3, 3)), draw.normal(size=(1, 2, 3, 3))
+    expected = np.eye(3)
+    for head in range(2):
+        expected += np.abs(weights[0, head] * gradients[0, head]) / 2
+    np.testing.assert_allclose(relevance(weights, gradients), expected)
+
+
+@pytest.mark.parametrize("gate", [False, True])
+def test_scores_are_those_of_the_attention_that_is_shown(gate):
+    subject = subject_of(make(architecture=ArchitectureConfig(16, 2, 2, 8, gate=gate)))
+    found = subject.attention
+    applied = found.weights[0] * found.gates[0][..., None]
+    assert found.gated is gate
+    assert bool((found.gates == 1).all()) is not gate
+    scores = raw_attention(subject, OPTIONS)
+    np.testing.assert_allclose(scores.atoms, applied.mean(axis=(0, 1, 2)))
+    np.testing.assert_allclose(
+        rollout(subject, OPTIONS).atoms, rollout_matrix(applied.mean(axis=1)).mean(axis=0)
+    )
+    i, j = subject.bonds[2]
+    mean = applied.mean(axis=(0, 1))
+    assert scores.bonds[2] == pytest.approx(mean[i, j] + mean[j, i])
+
+
+def test_weights_that_are_shown_are_those_applied(subject):
+    # The output follows from them: heads' sums of values by the recorded weights are what the
+    # layer gave, whatever path it took.
+    found = subject.attention
+    np.testing.assert_allclose(found.weights.sum(axis=-1), 1, rtol=1e-6)
+    net = subject.model.nets[0]
+    batch, features = subject.batch()
+    seen = {}
+    conv = net.encoder.blocks[0].conv
+
+    def keep(_, args, output):
+        seen["args"], seen["output"] = args, output
+
+    handle = conv.register_forward_hook(keep)
+    with torch.no_grad():
+        packed = subject.model(batch, features)  # the fast path: asks for no weights
+        handle.remove()
+        x, _, edges = seen["args"]
+        value = conv.lin_value(x).view(-1, 2, 8)
+        edge_value = conv.lin_edge_value(edges.dense()).view(7, 7, 2, 8)
+        weights = torch.from_numpy(found.weights[0, 0]).float()  # [H, n, n]
+        heads = torch.einsum("hrs,rshc->rhc", weights, value.unsqueeze(0) + edge_value)
+        expected = conv.head_combine(heads) + conv.bias
+        torch.testing.assert_close(seen["output"], expected, rtol=1e-5, atol=1e-5)
+        with record_weights(subject.model, batch.edge_index):
+            recorded = subject.model(batch, features)
+    torch.testing.assert_close(recorded, packed, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layer": "gaan"},
+        {"layer": "mat"},
+        {"layer": "graph_network", "gate": True},
+        {"pairs": "bonds", "gate": True},
+        {"pairs": "bonds", "layer": "gaan", "self_loops": False},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_other_networks_show_what_they_apply(options):
+    """The weights are also those of the other path, over a list of edges."""
+    model = make(architecture=ArchitectureConfig(width=16, heads=2, layers=2, **options)).double()
+    subject = subject_of(model)
+    found = subject.attention
+    assert found.weights.shape == (1, 2, 2, 7, 7)
+    assert found.gated is (options.get("gate", options.get("layer") == "gaan"))
+    assert bool((found.gates == 1).all()) is not found.gated
+    np.testing.assert_allclose(found.weights.sum(axis=-1), 1, rtol=1e-5)
+    edges = np.ones((7, 7), dtype=bool)
+    if "pairs" in options:
+        edges = np.eye(7, dtype=bool) & options.get("self_loops", True)
+        for i, j in subject.bonds:
+            edges[i, j] = edges[j, i] = True
+    assert ((found.weights > 0) == edges).all()
+    weights, gradients = attention_gradients(model, *subject.batch(), subject.output)
+    np.testing.assert_allclose(weights, found.weights, atol=1e-6)
+    assert np.abs(gradients).max() > 0
+    assert (gradients[..., ~edges] == 0).all()
+    for method in METHODS:
+        scores = explain(model, SMILES, method)
+        assert np.isfinite(scores.atom_scores).all()
+        assert scores.adds_up in (True, None)
+        assert scores.prediction == pytest.approx(model.predict([SMILES])[0, 0], abs=1e-5)
+
+
+def test_gradients_are_slopes_of_the_output(subject):
+    weights, gradients = attention_gradients(subject.model, *subject.batch(), subject.output)
+    np.testing.assert_allclose(weights, subject.attention.weights, atol=1e-6)
+    # Along a change of the last layer's weights the output changes by the gradient times it.
+    batch, features = subject.batch()
+    conv = subject.model.nets[0].encoder.blocks[-1].conv
+    step = 0.1 * np.random.default_rng(0).normal(size=weights[0, -1].shape)
+
+    def shifted(_, args, kwargs, result):
+        x, _, edges = args
+        change = torch.from_numpy(step).float()
+        value = conv.lin_value(x).view(-1, 2, 8)
+        edge_value = conv.lin_edge_value(edges.dense()).view(7, 7, 2, 8)
+        heads = torch.einsum("hrs,rshc->rhc", change, value.unsqueeze(0) + edge_value)
+        return result + 1e-2 * conv.head_combine(heads)
+
+    with torch.no_grad():
+        before = subject.output.value(subject.model(batch, features))
+        handle = conv.register_forward_hook(shifted, with_kwargs=True)
+        after = subject.output.value(subject.model(batch, features))
+        handle.remove()
+    slope = float(after - before) / 1e-2
+    assert slope == pytest.approx((gradients[0, -1] * step).sum(), rel=0.02)
+
+
+def test_gradient_attention_is_large_where_the_output_depends_on_it(subject):
+    scores = gradient_attention(subject, OPTIONS)
+    assert scores.atoms.min() >= 0
+    model = make()
+    with torch.no_grad():
+        for weight in model.nets[0].head.parameters():
+            weight.zero_()
+    np.testing.assert_array_equal(gradient_attention(subject_of(model), OPTIONS).atoms, 0)

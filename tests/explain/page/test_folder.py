@@ -1,0 +1,201 @@
+"""A table to a folder of explanations: every row, the same numbers everywhere, all or nothing."""
+
+import io
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from molattn.cli import main
+from molattn.config import ExplainConfig
+from molattn.errors import InputError
+from molattn.explain import METHODS as KNOWN
+from molattn.explain import explain
+from molattn.explain.faithfulness import deletion_insertion as fidelity
+from molattn.explain.faithfulness.summary import verdicts
+from molattn.explain.page.files import CONTENTS
+from molattn.explain.page.folder import explain_table
+
+from ..conftest import rows_of
+from .conftest import GOOD, METHODS, ROWS, TARGET, make
+
+
+def test_the_folder_holds_what_it_promises(explained):
+    assert sorted(entry.name for entry in explained.iterdir()) == sorted(CONTENTS)
+    assert sorted(entry.name for entry in (explained / "molecules").iterdir()) == sorted(
+        f"{row}_{method}.{kind}" for row in GOOD for method in METHODS for kind in ("png", "svg")
+    )
+    assert {entry.name for entry in explained.parent.iterdir()} == {"model", "out"}
+
+
+def test_numbers_are_those_of_explain(explained, small_model):
+    atoms, bonds = (rows_of(explained / name) for name in ("atoms.csv", "bonds.csv"))
+    given = json.loads((explained / "explanations.json").read_text())
+    weights = np.load(explained / "attention.npz", allow_pickle=False)
+    for row, smiles in GOOD.items():
+        for method in METHODS:
+            own = explain(small_model, smiles, method)
+            of_row = [one for one in atoms if one["row"] == str(row)]
+            assert [one["symbol"] for one in of_row] == [*own.symbols]
+            assert [float(one[method]) for one in of_row] == pytest.approx(
+                own.atom_scores, rel=1e-5
+            )
+            of_row = [one for one in bonds if one["row"] == str(row)]
+            pairs = [(int(one["atom_1"]), int(one["atom_2"])) for one in of_row]
+            assert pairs == [*own.bonds]
+            assert [float(one[method]) for one in of_row] == pytest.approx(
+                own.bond_scores, rel=1e-4, abs=1e-6
+            )
+            entry = given["rows"][row - 1]["explanations"][METHODS.index(method)]
+            assert entry["method"] == method
+            assert entry["atom_scores"] == pytest.approx(own.atom_scores, rel=1e-5)
+            assert entry["prediction"] == pytest.approx(own.prediction)
+            assert (entry["low"], entry["high"]) == pytest.approx((own.low, own.high))
+        assert weights[f"attention_{row}"] == pytest.approx(own.attention, abs=1e-6)
+        assert weights[f"gates_{row}"] == pytest.approx(own.gates, abs=1e-6)
+    assert len(weights.files) == 2 * len(GOOD)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_the_interval_is_that_of_the_model(explained, small_model, table, tmp_path, level):
+    config = ExplainConfig(method=("attention",), interval=level)
+    explain_table(explained.parent / "model", table, tmp_path / "out", config)
+    given = json.loads((tmp_path / "out" / "explanations.json").read_text())["rows"]
+    low, high = small_model.predict_interval([*GOOD.values()], level)
+    for place, row in enumerate(GOOD):
+        found = given[row - 1]["explanations"][0]
+        expected = (low[place, 0], high[place, 0])
+        assert (found["low"], found["high"]) == pytest.approx(expected, rel=1e-5)
+    assert (
+        f'"interval":"{100 * level:g} % interval"' in (tmp_path / "out" / "index.html").read_text()
+    )
+
+
+def test_every_row_comes_out_and_a_bad_one_says_why(explained):
+    given = json.loads((explained / "explanations.json").read_text())
+    assert given["target"] == TARGET
+    assert [(one["row"], one["smiles"], one["error"]) for one in given["rows"]] == [
+        (row, smiles, {2: "syntax", 5: "valence"}.get(row, ""))
+        for row, smiles in enumerate(ROWS, start=1)
+    ]
+    atoms = rows_of(explained / "atoms.csv")
+    assert [one["error"] for one in atoms if one["row"] in "25"] == ["syntax", "valence"]
+    assert Counter(one["row"] for one in atoms) == {"1": 13, "2": 1, "3": 1, "4": 14, "5": 1}
+    assert [one["row"] for one in atoms] == sorted((one["row"] for one in atoms), key=int)
+
+
+def test_target_and_limit(explained, table, tmp_path):
+    config = ExplainConfig(method=("attention",), target="y", limit=2)
+    counts = explain_table(explained.parent / "model", table, tmp_path / "out", config)
+    assert counts == (1, 1)
+    given = json.loads((tmp_path / "out" / "explanations.json").read_text())
+    assert [row["row"] for row in given["rows"]] == [1, 2]
+    assert given["rows"][0]["explanations"][0]["target"] == "y"
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        (["--method", "magic"], "'magic', expected one of attention"),
+        (["--target", "z"], "'z', expected one of logS"),
+        (["--limit", "0"], "--limit: got 0"),
+        (["--smiles-column", "smile"], "smile"),
+        (["--partner-column", "smiles"], "reads one molecule"),
+    ],
+)
+def test_a_wrong_option_is_told_before_anything_is_written(
+    explained, table, tmp_path, capsys, options, expected
+):
+    out = tmp_path / "new" / "out"
+    model = str(explained.parent / "model")
+    assert main(["explain", model, str(table), "--output", str(out), *options]) == 2
+    assert expected in capsys.readouterr().err
+    assert [*tmp_path.rglob("*")] == []
+
+
+def test_a_folder_of_something_else_stays(explained, table, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    model = str(explained.parent / "model")
+    assert main(["explain", model, str(table), "--output", str(tmp_path)]) == 2
+    assert "holds 'notes.txt'" in capsys.readouterr().err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
+    assert main(["explain", model, str(table), "--output", str(tmp_path / "notes.txt")]) == 2
+
+
+def test_a_failure_leaves_the_former_folder_as_it_was(explained, table, tmp_path, monkeypatch):
+    model, out = explained.parent / "model", tmp_path / "out"
+    quick = ExplainConfig(method=("attention",), limit=1)
+    explain_table(model, table, out, quick)
+    before = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+    def fail(*arguments, **options):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("molattn.explain.page.files.save_drawing", fail)
+    with pytest.raises(RuntimeError, match="broken"):
+        explain_table(model, table, out, quick)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+    assert before == {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    monkeypatch.undo()
+    explain_table(model, table, out, quick)  # replaces it
+    assert before == {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_the_help_names_every_method():
+    text = ExplainConfig.__doc__
+    assert text is not None
+    assert all(name in text for name in KNOWN)
+    with pytest.raises(InputError, match="--method: got none"):
+        ExplainConfig(method=())
+
+
+def test_check_is_the_fidelity_of_the_molecules_and_the_page_says_so(
+    explained, table, small_model, tmp_path
+):
+    config = ExplainConfig(method=METHODS, check=True)
+    told = io.StringIO()
+    console = Console(file=told, width=80)
+    explain_table(explained.parent / "model", table, tmp_path / "out", config, console)
+    lines = told.getvalue().splitlines()
+    assert "refused: 1 syntax, 1 valence" in lines
+    assert verdicts(fidelity(small_model, [*GOOD.values()], METHODS)).sentence in lines
+    given = json.loads((tmp_path / "out" / "explanations.json").read_text())["check"]
+    own = fidelity(small_model, [*GOOD.values()], METHODS)
+    assert given == json.loads(json.dumps(own.to_dict()))
+    assert (given["molecules"], given["skipped"]) == (2, 1)
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    for row in own.rows:
+        assert f"{row.deletion_area.mean:.3f}".replace("-", "\N{MINUS SIGN}") in page
+        assert row.method == "random" or row.verdict in page
+    assert "Whether the atoms marked here matter" not in page
+
+
+def test_without_a_pair_of_atoms_there_is_nothing_to_check(explained, tmp_path, capsys):
+    table = tmp_path / "methane.csv"
+    table.write_text("smiles\nC\n")
+    model, out = str(explained.parent / "model"), str(tmp_path / "out")
+    assert main(["explain", model, str(table), "--output", out, "--check"]) == 0
+    assert "nothing could be measured" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out" / "explanations.json").read_text())["check"] is None
+
+
+def test_what_a_model_reads_besides_atoms_is_told(tmp_path, capsys):
+    make(descriptors=("MolWt", "TPSA"), morgan_counts=8).save_pretrained(tmp_path / "model")
+    (tmp_path / "table.csv").write_text("smiles\nCCO\n")
+    words = [
+        str(tmp_path / "model"),
+        str(tmp_path / "table.csv"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert main(["explain", *words]) == 0
+    held = "2 descriptors, 8 Morgan counts"
+    assert (
+        f"the model also reads {held}, which no atom's score speaks of" in capsys.readouterr().out
+    )
+    given = json.loads((tmp_path / "out" / "explanations.json").read_text())
+    assert given["held"] == held
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert f"also reads {held}. They stay as they are" in page

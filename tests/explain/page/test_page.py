@@ -1,0 +1,232 @@
+"""The page of explanations in a real browser, against the numbers in the files beside it."""
+
+import base64
+import json
+import re
+import zlib
+
+import numpy as np
+import pytest
+
+from molattn.config import ExplainConfig
+from molattn.explain import explain
+from molattn.explain.page.folder import explain_table
+from molattn.explain.page.pack import pack
+
+from ..conftest import assert_fits_and_can_be_read
+from .conftest import EVIL, GOOD, METHODS, TARGET
+
+ASPIRIN = GOOD[1]
+
+
+def number(text):
+    return float(re.search(r"[+-]?[\d.]+(e[+-]?\d+)?", text.replace("\N{MINUS SIGN}", "-"))[0])
+
+
+def share(text):
+    """Percent as the page writes it, as a number from 0 to 1."""
+    return 0.005 if text.startswith("<") else int(text.split()[0]) / 100
+
+
+@pytest.fixture(scope="module")
+def numbers(explained):
+    """Explanations by row and method, and attention and gates by row."""
+    given = json.loads((explained / "explanations.json").read_text())
+    by_row = {one["row"]: {e["method"]: e for e in one["explanations"]} for one in given["rows"]}
+    return by_row, np.load(explained / "attention.npz", allow_pickle=False)
+
+
+def test_packing_keeps_attention_to_half_a_255th(small_model):
+    own = [explain(small_model, ASPIRIN, method) for method in METHODS]
+    content = zlib.decompress(base64.b64decode(pack(own)))
+    length = int.from_bytes(content[:4], "little")
+    head = json.loads(content[4 : 4 + length])
+    values = np.frombuffer(content[4 + length :], np.uint8).astype(float)
+    weights, gates = own[0].attention, own[0].gates
+    assert values.size == weights.size + gates.size
+    for given, scales, packed in (
+        (weights, head["weight_scales"], values[: weights.size]),
+        (gates, head["gate_scales"], values[weights.size :]),
+    ):
+        scale = np.array(scales).reshape(given.shape[:2] + (1,) * (given.ndim - 2))
+        assert np.abs(packed.reshape(given.shape) * scale / 255 - given).max() <= (
+            scale.max() / 510 * 1.001
+        )
+    assert head["methods"][0]["atoms"] == pytest.approx(own[0].atom_scores, rel=1e-5)
+
+
+def test_texts_of_the_table_are_no_code(explained):
+    text = (explained / "index.html").read_text(encoding="utf-8")
+    assert EVIL not in text
+    assert "<img" not in text
+    assert "<b onclick" not in text
+    assert text.count("</script>") == text.count("<script") == 1 + len(GOOD) + 1
+    assert 'http-equiv="Content-Security-Policy" content="default-src \'none\'' in text
+    references = re.findall(r"(?:src|href)=[\"']?([^\"'\s>]+)", text)
+    assert {one for one in references if not one.startswith(("#", "x"))} == {"data:,"}
+
+
+@pytest.mark.browser
+def test_hover_head_layer_and_direction_show_the_numbers(open_page, explained, numbers):
+    by_row, arrays = numbers
+    weights, gates = arrays["attention_1"].astype(float), arrays["gates_1"].astype(float)
+    own = by_row[1]["integrated_gradients"]
+    names = [f"{symbol}{place}" for place, symbol in enumerate(own["symbols"])]
+
+    def expected(layer, head, atom, towards):
+        chosen = weights[layer if layer is None else [layer]].reshape(-1, *weights.shape[1:])
+        chosen = (chosen if head is None else chosen[:, [head]]).mean(axis=(0, 1))
+        return chosen[atom] if towards else chosen[:, atom]
+
+    with open_page(explained / "index.html") as page:
+        hits = page.locator("#attention svg circle.hit")
+        hits.first.wait_for()
+        assert hits.count() == len(names)
+        for layer, head, direction, atom in (
+            (None, None, "to", 3),
+            (None, 1, "to", 5),
+            (1, 1, "from", 5),
+            (0, None, "from", 12),
+        ):
+            page.select_option("#layer", label="all, mean" if layer is None else str(layer + 1))
+            page.select_option("#head", label="all, mean" if head is None else str(head + 1))
+            page.select_option("#direction", value=direction)
+            hits.nth(atom).hover()
+            assert page.locator("#weights strong").inner_text() == names[atom]
+            real = expected(layer, head, atom, direction == "to")
+            bars = page.locator("#top li").all_inner_texts()
+            assert len(bars) == 6
+            for bar in bars:
+                name, text = re.split(r"\s+", bar.strip(), maxsplit=1)
+                assert share(text) == pytest.approx(real[names.index(name)], abs=0.008)
+            best = bars[0].split()[0]
+            assert real[names.index(best)] == pytest.approx(real.max(), abs=0.004)
+            # Halos follow the weights too.
+            halos = page.eval_on_selector_all(
+                "#attention svg circle.halo", "all => all.map(e => Number(e.style.opacity))"
+            )
+            assert np.corrcoef(halos, real)[0, 1] > 0.999
+            score = page.locator("#score").inner_text()
+            assert score.startswith(f"{names[atom]}: ")
+            assert score.endswith(" log mol/L")
+            assert number(score.split(": ")[1]) == pytest.approx(
+                own["atom_scores"][atom], rel=0.006
+            )
+            bars = page.locator("#gates li .value").all_inner_texts()
+            of_layers = gates[:, :, atom] if layer is None else gates[[layer], :, atom]
+            assert [float(bar) for bar in bars] == pytest.approx(of_layers.mean(axis=0), abs=0.008)
+        facts = page.locator("#facts").inner_text()
+        low, high = re.search(r"90 % interval\s+(\S+) to (\S+)", facts).groups()
+        assert [number(low), number(high)] == pytest.approx([own["low"], own["high"]], rel=0.006)
+        assert "without any atom" in page.locator("#facts").inner_text()
+        shown = page.locator("#facts dd").first.inner_text()
+        assert number(shown) == pytest.approx(own["prediction"], rel=0.006)
+
+
+@pytest.mark.browser
+def test_the_matrix_follows_the_pointer_and_the_keys(open_page, explained, numbers):
+    weights = numbers[1]["attention_1"].astype(float).mean(axis=(0, 1))
+    with open_page(explained / "index.html") as page:
+        page.locator("#parts svg circle.hit").first.wait_for()
+        canvas = page.locator("#matrix")
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        page.mouse.move(box["x"] + box["width"] - 5, box["y"] + box["height"] - 5)
+        assert re.match(r"O12 attends to O12: ", page.locator("#cell").inner_text())
+        assert page.locator("#weights strong").inner_text() == "O12"
+        canvas.press("ArrowLeft")
+        canvas.press("ArrowUp")
+        text = page.locator("#cell").inner_text()
+        assert text.startswith("O11 attends to O11: ")
+        assert share(text.split(": ")[1]) == pytest.approx(weights[11, 11], abs=0.008)
+        # The same atom is marked on both structures.
+        for name in ("parts", "attention"):
+            pressed = page.locator(f"#{name} [aria-pressed=true]")
+            assert pressed.get_attribute("data-atom") == "11"
+        pressed.press("ArrowRight")
+        assert page.locator("#weights strong").inner_text() == "O12"
+
+
+@pytest.mark.browser
+def test_the_list_is_searched_sorted_and_stepped_through(open_page, explained, numbers):
+    by_row, _ = numbers
+    with open_page(explained / "index.html") as page:
+        page.locator("#molecules svg").nth(2).wait_for(state="attached")
+        page.select_option("#sort", label="prediction, highest first")
+        rows = [int(t.split()[1]) for t in page.locator("#molecules small").all_inner_texts()]
+        predicted = {row: by_row[row]["rollout"]["prediction"] for row in GOOD}
+        assert rows == sorted(predicted, key=lambda row: -predicted[row])
+        page.fill("#search", "n1")
+        assert page.locator("#found").inner_text() == "1 of 3 molecules"
+        page.locator("#molecules button").click()
+        page.locator("#parts svg circle.hit").nth(13).wait_for(state="attached")
+        assert page.locator("#smiles").inner_text() == GOOD[4]
+        page.fill("#search", "")
+        page.select_option("#sort", label="row")
+        page.locator("#previous").click()
+        page.locator("#smiles").filter(has_text=re.compile("^C$")).wait_for()
+        page.select_option("#method", label="rollout")
+        assert page.locator("#parts-caption").inner_text() == "Share of each atom"
+        score = number(page.locator("#score").inner_text().split(": ")[1])
+        assert score == pytest.approx(by_row[3]["rollout"]["atom_scores"][0], rel=0.006)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_the_window_and_can_be_read(open_page, explained, width, scheme):
+    with open_page(explained / "index.html", width, color_scheme=scheme) as page:
+        page.locator("#parts svg circle.hit").first.wait_for()
+        page.locator(".detail summary").click()
+        page.locator("#numbers tbody tr").nth(12).wait_for()
+        assert page.locator("#numbers tbody tr").count() == 13
+        assert_fits_and_can_be_read(page, width)
+        assert page.locator("h1").inner_text().startswith("a <img")
+        assert TARGET in page.locator("header").inner_text()
+        refused = page.locator("section[aria-labelledby=refused] tbody tr").all_inner_texts()
+        assert [text.split()[0] for text in refused] == ["2", "5"]
+        boxes = page.eval_on_selector_all(
+            ".detail svg.structure path, .detail canvas",
+            "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])",
+        )
+        assert all(0 <= left <= right <= width for left, right in boxes)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("target", ["toxic", "phase"])
+def test_a_class_is_shown_with_its_probability(open_page, model, tmp_path, target):
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "table.csv").write_text("smiles\nCCO\n")
+    config = ExplainConfig(method=("occlusion",), target=target)
+    explain_table(tmp_path / "model", tmp_path / "table.csv", tmp_path / "out", config)
+    own = explain(model, "CCO", "occlusion", target=target)
+    with open_page(tmp_path / "out" / "index.html") as page:
+        page.locator("#facts dd").nth(1).wait_for()
+        names, values = (page.locator(f"#facts {tag}").all_inner_texts() for tag in ("dt", "dd"))
+        shown = dict(zip(names, values, strict=True))
+        assert number(shown[own.target]) == pytest.approx(own.prediction, rel=0.006)
+        assert shown[own.target].endswith("log-odds")
+        assert number(shown["probability"]) == pytest.approx(own.probability, rel=0.006)
+        assert not page.locator("#gates-figure").is_visible()
+
+
+@pytest.mark.browser
+def test_each_molecule_shows_the_class_that_is_explained(open_page, of_phases, tmp_path):
+    model, likeliest = of_phases
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "table.csv").write_text("\n".join(["smiles", *likeliest]) + "\n")
+    config = ExplainConfig(method=("rollout", "integrated_gradients"), target="phase", check=True)
+    explain_table(tmp_path / "model", tmp_path / "table.csv", tmp_path / "out", config)
+    names = [*likeliest.values()]
+    with open_page(tmp_path / "out" / "index.html") as page:
+        page.locator("#molecules svg").nth(5).wait_for(state="attached")
+        head = page.locator("header").inner_text()
+        assert "predictions of phase (of each molecule its likeliest class) by" in head
+        listed = page.locator("#molecules small").all_inner_texts()
+        assert listed == [f"row {row}, {name}" for row, name in enumerate(names, start=1)]
+        page.select_option("#method", label="integrated gradients")
+        for place, name in enumerate(names):
+            page.locator("#molecules button").nth(place).click()
+            page.locator("#facts dt").filter(has_text=name).first.wait_for()
+            assert name in page.locator("#parts-legend").inner_text()
+        assert f"{names[0]} ({names.count(names[0])})" in page.locator(".verdict").inner_html()

@@ -1,0 +1,324 @@
+import copy
+import gzip
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from rdkit import Chem
+
+from molattn.chem import parse_smiles
+from molattn.config import ArchitectureConfig, PredictConfig
+from molattn.data.table import open_table
+from molattn.data.table.delimited import DelimitedTable
+from molattn.errors import InputError
+from molattn.inference import streaming
+from molattn.inference.predict import predict_table
+from molattn.inference.streaming import RowCounts
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.task import Task
+
+from .conftest import rows_of, saved
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+    model = MolAttn(MolAttnConfig(("y", "z"), small)).eval()
+    model.set_target_scaling([1.0, 100.0], [2.0, 30.0])
+    return model
+
+
+def test_a_blank_cell_of_a_single_column_keeps_its_place(tmp_path, model_folder):
+    source, output = saved(tmp_path, "smiles\nCCO\n\nCC\n\n"), tmp_path / "out.csv"
+    assert predict_table(model_folder, source, output) == RowCounts(2, 1)
+    assert [(row["smiles"], row["error"]) for row in rows_of(output)] == [
+        ("CCO", ""),
+        ("", "empty"),
+        ("CC", ""),
+    ]
+
+
+def test_every_row_comes_out_in_order_with_its_columns(tmp_path, model, model_folder):
+    source = saved(
+        tmp_path,
+        'id,smiles,note\n1,CCO,"a, b"\n2,nan,\n3,c1ccccc1,x\n4,C(C,\n5,CC\n6,CCO,y\n7,,\n',
+    )
+    output = tmp_path / "out.csv"
+    assert predict_table(model_folder, source, output) == RowCounts(3, 4)
+    rows = rows_of(output)
+    assert list(rows[0]) == ["id", "smiles", "note", "y_predicted", "z_predicted", "error"]
+    assert [row["id"] for row in rows] == list("1234567")
+    assert [row["note"] for row in rows] == ["a, b", "", "x", "", "", "y", ""]
+    assert [bool(row["error"]) for row in rows] == [False, True, False, True, True, False, True]
+    assert rows[4]["error"] == "ragged"
+    for row in rows:
+        if row["error"]:
+            assert row["error"].replace("_", "").isalnum()
+            assert (row["y_predicted"], row["z_predicted"]) == ("", "")
+    found = [[float(r["y_predicted"]), float(r["z_predicted"])] for r in rows if not r["error"]]
+    np.testing.assert_allclose(found, model.predict(["CCO", "c1ccccc1", "CCO"]), rtol=1e-6)
+
+
+def test_the_batch_size_and_bad_rows_change_no_prediction(tmp_path, model_folder):
+    smiles = ["C" * n for n in range(1, 20)]
+    source = saved(tmp_path, "smiles\n" + "\n".join(smiles) + "\n")
+    outputs = []
+    for size in (1, 7, 64):
+        predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=size))
+        outputs.append(rows_of(tmp_path / "out.csv"))
+    mixed = saved(tmp_path, "smiles\n" + "\nnonsense\n".join(smiles) + "\n")
+    assert predict_table(model_folder, mixed, tmp_path / "out.csv") == (19, 18)
+    outputs.append([row for row in rows_of(tmp_path / "out.csv") if not row["error"]])
+    values = np.array([[float(row["y_predicted"]) for row in rows] for rows in outputs])
+    np.testing.assert_allclose(values, np.tile(values[0], (4, 1)), rtol=1e-5, atol=1e-5)
+
+
+def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, monkeypatch):
+    sizes = []
+
+    def predict_records(self, records, batch_size, features, members):
+        sizes.append([record.num_atoms for record in records])
+        return np.zeros((1, len(records), 2))
+
+    monkeypatch.setattr(streaming, "_PAIRS_IN_BATCH", 100)
+    monkeypatch.setattr(MolAttn, "predict_records", predict_records)
+    source = saved(tmp_path, "smiles\n" + "\n".join("C" * n for n in (2, 3, 20, 9, 5, 5, 5)))
+    predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=3))
+    assert sizes == [[2, 3], [20], [9], [5, 5, 5]]
+
+
+def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch):
+    """Rows are written before the last one is read: memory does not grow with the table."""
+    events = []
+    table_rows, predictions = DelimitedTable.__iter__, streaming._read
+
+    def read(table):
+        for row in table_rows(table):
+            events.append("read")
+            yield row
+
+    def predicted(how, batch):
+        events.append("predict")
+        return predictions(how, batch)
+
+    monkeypatch.setattr(DelimitedTable, "__iter__", read)
+    monkeypatch.setattr(streaming, "_read", predicted)
+    monkeypatch.setattr(streaming, "_ROWS_AT_ONCE", 5)
+    source = saved(tmp_path, "smiles\n" + "CC\n" * 40)
+    predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=4))
+    runs = [len(list(same)) for event, same in itertools.groupby(events) if event == "read"]
+    assert sum(runs) == 40
+    assert max(runs) <= 5
+
+
+@pytest.mark.parametrize("updates", [False, True])
+def test_no_code_is_kept_for_numbers_of_pairs(tmp_path, monkeypatch, updates):
+    """With oneDNN, memory grows with the number of batches of different sizes."""
+    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, update_edges=updates)
+    MolAttn(MolAttnConfig(("y",), small)).save_pretrained(tmp_path / "model")
+    seen, predict_records = [], MolAttn.predict_records
+
+    def predicting(self, *args, **options):
+        seen.append(torch.backends.mkldnn.enabled)
+        return predict_records(self, *args, **options)
+
+    monkeypatch.setattr(MolAttn, "predict_records", predicting)
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", True)
+    predict_table(tmp_path / "model", saved(tmp_path, "smiles\nCC\n"), tmp_path / "out.csv")
+    assert seen == [not updates]
+    assert torch.backends.mkldnn.enabled
+
+
+@pytest.fixture(scope="module")
+def rich_folder(tmp_path_factory):
+    """A model of every kind of task, with features."""
+    torch.manual_seed(0)
+    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+    tasks = (
+        Task("y", unit="mM"),
+        Task("toxic", "binary", ("no", "yes")),
+        Task("phase", "multiclass", ("gas", "liquid", "solid")),
+    )
+    model = MolAttn(MolAttnConfig(tasks, small, features=("pH", "T"))).eval()
+    model.set_feature_scaling([7.0, 300.0], [1.0, 10.0])
+    folder = tmp_path_factory.mktemp("rich") / "model"
+    model.save_pretrained(folder)
+    return folder
+
+
+RICH = """id,T,smiles,pH
+1,300,CCO,7
+2,,CC,7
+3,300,CC,hot
+4,310,nonsense,7
+5,290,c1ccccc1,2
+"""
+
+
+def test_classes_come_with_probabilities_and_features_are_read(tmp_path, rich_folder):
+    output = tmp_path / "out.csv"
+    assert predict_table(rich_folder, saved(tmp_path, RICH), output) == (2, 3)
+    rows = rows_of(output)
+    phases = ["gas", "liquid", "solid"]
+    assert list(rows[0])[4:] == [
+        "y_predicted",
+        "toxic_predicted",
+        "toxic_probability",
+        "phase_predicted",
+        *(f"phase_probability_{phase}" for phase in phases),
+        "error",
+    ]
+    assert [row["error"] for row in rows][:3] == ["", "missing_feature", "bad_feature"]
+    assert all(row["y_predicted"] == row["phase_predicted"] == "" for row in rows[1:4])
+    expected = MolAttn.from_pretrained(rich_folder).predict(
+        ["CCO", "c1ccccc1"], features=[[7, 300], [2, 290]]
+    )
+    for row, values in zip((rows[0], rows[4]), expected, strict=True):
+        found = [row["y_predicted"], row["toxic_probability"]]
+        found += [row[f"phase_probability_{phase}"] for phase in phases]
+        np.testing.assert_allclose([float(cell) for cell in found], values, rtol=1e-5)
+        assert row["toxic_predicted"] == ("yes" if values[1] > 0.5 else "no")
+        assert row["phase_predicted"] == phases[int(np.argmax(values[2:]))]
+
+
+def test_a_feature_that_the_table_lacks_is_named(tmp_path, rich_folder):
+    source = saved(tmp_path, "smiles,ph,T\nC,7,300\n")
+    with pytest.raises(InputError, match=r"'pH' \(a feature of the model\), did you mean 'ph'"):
+        predict_table(rich_folder, source, tmp_path / "out.csv")
+
+
+def test_every_kind_of_file_gives_the_same_predictions(tmp_path, model_folder):
+    smiles = ["CCO", "nonsense", "c1ccccc1", "", "CC"]
+    lines = "".join(f"{text},{n}\n" for n, text in enumerate(smiles))
+    (tmp_path / "in.csv").write_text(f"smiles,n\n{lines}")
+    (tmp_path / "in.csv.gz").write_bytes(gzip.compress(f"smiles,n\n{lines}".encode()))
+    (tmp_path / "in.tsv").write_text(f"smiles,n\n{lines}".replace(",", "\t"))
+    (tmp_path / "in.smi").write_text("smiles\tn\n" + lines.replace(",", "\t"))
+    typed = pa.table({"smiles": [text or None for text in smiles], "n": range(5)})
+    pq.write_table(typed, tmp_path / "in.parquet")
+    found = []
+    for kind in ("csv", "csv.gz", "tsv", "smi", "parquet"):
+        output = tmp_path / ("out." + ("csv" if kind == "smi" else kind))
+        assert predict_table(model_folder, tmp_path / f"in.{kind}", output) == (3, 2)
+        found.append([row.cells for row in open_table(output)])
+    assert [row[1] for row in found[0]] == ["0", "1", "2", "3", "4"]
+    assert [bool(row[4]) for row in found[0]] == [False, True, False, True, False]
+    for rows in found[1:-1]:
+        assert rows == found[0]
+    for row, cells in zip(found[-1], found[0], strict=True):
+        assert (row[:2], row[4]) == (cells[:2], cells[4])
+        if cells[2]:
+            values = [[float(cell) for cell in some[2:4]] for some in (row, cells)]
+            np.testing.assert_allclose(*values, rtol=1e-6)
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert written.select(["smiles", "n"]).equals(typed)
+    assert written.schema.field("y_predicted").type == pa.float64()
+
+
+def test_molecules_of_an_sd_file_are_predicted(tmp_path, model, model_folder):
+    records = [Chem.MolToMolBlock(Chem.MolFromSmiles(text)) for text in ("CCO", "c1ccccc1")]
+    source = tmp_path / "in.sdf"
+    source.write_text(f"{records[0]}> <id>\n7\n\n$$$$\nbroken\n$$$$\n{records[1]}$$$$\n")
+    assert predict_table(model_folder, source, tmp_path / "out.csv") == (2, 1)
+    rows = rows_of(tmp_path / "out.csv")
+    assert [row["id"] for row in rows] == ["7", "", ""]
+    assert rows[1]["error"] == "mol_block"
+    found = [[float(row["y_predicted"]), float(row["z_predicted"])] for row in rows[::2]]
+    np.testing.assert_allclose(found, model.predict(["CCO", "c1ccccc1"]), rtol=1e-5)
+
+
+def test_a_refused_text_is_no_formula_for_a_spreadsheet(tmp_path, model_folder):
+    texts = ["=cmd|' /C calc'!A0", "@SUM(1)", "-2+3+cmd", "+C", "-5", "C=O", "nonsense"]
+    source = saved(tmp_path, "note,smiles\n" + "".join(f'=1+1,"{text}"\n' for text in texts))
+    predict_table(model_folder, source, tmp_path / "out.csv")
+    rows = rows_of(tmp_path / "out.csv")
+    assert [row["smiles"] for row in rows] == [
+        "'=cmd|' /C calc'!A0",
+        "'@SUM(1)",
+        "'-2+3+cmd",
+        "'+C",
+        "-5",
+        "C=O",
+        "nonsense",
+    ]
+    assert {row["note"] for row in rows} == {"=1+1"}
+
+
+def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder, monkeypatch):
+    monkeypatch.setattr(MolAttn, "unscale", lambda self, outputs: outputs + torch.inf)
+    source = saved(tmp_path, "smiles\nCCO\n")
+    assert predict_table(model_folder, source, tmp_path / "out.csv") == (0, 1)
+    assert rows_of(tmp_path / "out.csv") == [
+        {"smiles": "CCO", "y_predicted": "", "z_predicted": "", "error": "not_finite"}
+    ]
+
+
+def test_a_molecule_is_parsed_once_for_all_that_is_said_of_it(tmp_path, model, monkeypatch):
+    known = copy.deepcopy(model)
+    smiles = ["CCO", "c1ccccc1O", "CCCCN"]
+    known.calibrate(smiles * 10, np.zeros((30, 2)), smiles[:2])
+    known.save_pretrained(tmp_path / "model")
+    parsed = []
+
+    def parse(text):
+        parsed.append(text)
+        return parse_smiles(text)
+
+    monkeypatch.setattr("molattn.chem.reader.parse_smiles", parse)
+    monkeypatch.setattr("molattn.chem.fingerprint_index.parse_smiles", parse)
+    source = saved(tmp_path, "smiles\n" + "\n".join([*smiles, "C(C", smiles[0]]) + "\n")
+    assert predict_table(tmp_path / "model", source, tmp_path / "out.csv") == (4, 1)
+    assert parsed == [*smiles, "C(C", smiles[0]]
+    found = [row["training_similarity"] for row in rows_of(tmp_path / "out.csv")]
+    expected = known.training_similarity(smiles)
+    assert [float(text) for text in found if text] == pytest.approx([*expected, expected[0]])
+
+
+def test_a_run_folder_or_a_file_of_the_model_serves_as_the_model(tmp_path, model_folder):
+    source = saved(tmp_path, "smiles\nCCO\n")
+    for path in (model_folder.parent, model_folder, model_folder / "model.safetensors"):
+        assert predict_table(path, source, tmp_path / "out.csv") == (1, 0)
+
+
+def test_a_table_without_rows_gives_a_table_without_rows(tmp_path, model_folder):
+    source = saved(tmp_path, "smiles\n")
+    assert predict_table(model_folder, source, tmp_path / "out.csv") == (0, 0)
+    assert (tmp_path / "out.csv").read_text() == "smiles,y_predicted,z_predicted,error\n"
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("smiles,error\nC,1\n", ["in.csv", "'error'", "overwrite"]),
+        ("smiles,z_predicted\nC,1\n", ["in.csv", "'z_predicted'", "overwrite"]),
+        ("smile\nC\n", ["in.csv", "'smiles'", "did you mean 'smile'"]),
+        ('smiles\n"C\n', ["in.csv", "line 2"]),
+    ],
+)
+def test_a_refused_table_leaves_the_old_output(tmp_path, model_folder, text, words):
+    output = tmp_path / "out.csv"
+    output.write_text("old")
+    with pytest.raises(InputError) as error:
+        predict_table(model_folder, saved(tmp_path, text), output)
+    for word in words:
+        assert word in str(error.value)
+    assert output.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "out.csv"]
+
+
+def test_the_input_itself_is_no_output(tmp_path, model_folder):
+    source = saved(tmp_path, "smiles\nC\n")
+    (tmp_path / "link.csv").symlink_to(source)
+    for output in (source, tmp_path / "link.csv"):
+        with pytest.raises(InputError, match="the input itself"):
+            predict_table(model_folder, source, output)
+    assert source.read_text() == "smiles\nC\n"
+
+
+def test_a_folder_that_is_not_there_is_not_looked_for_elsewhere(tmp_path):
+    with pytest.raises(InputError, match="no such folder"):
+        predict_table("runs/absent", saved(tmp_path, "smiles\nC\n"), tmp_path / "out.csv")

@@ -1,0 +1,24 @@
+import io
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from molattn.inference.streaming import say_refused
+
+
+@pytest.mark.parametrize(
+    "refused, told",
+    [
+        ({}, ""),
+        ({"name": 1, "empty": 3}, "refused: 3 empty, 1 name\n"),
+        (
+            {"name": 2, "empty": 3, "syntax": 1, "valence": 2, "ring_closure": 1},
+            "refused: 3 empty, 2 name, 2 valence, 2 for other reasons\n",
+        ),
+    ],
+)
+def test_the_commonest_reasons_are_told_and_the_others_counted(refused, told):
+    written = io.StringIO()
+    say_refused(Counter(refused), Console(file=written, width=80))
+    assert written.getvalue() == told

@@ -1,0 +1,208 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Batch
+
+from molattn import from_smiles
+from molattn.config import ArchitectureConfig
+from molattn.data.dataset import Molecules
+from molattn.errors import InputError, SmilesError
+from molattn.explain import explain
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.task import Task
+from molattn.training.batches import LabelledBatches
+
+SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+TASKS = (
+    Task("logS", unit="log mol/L"),
+    Task("toxic", "binary", ("no", "yes")),
+    Task("phase", "multiclass", ("gas", "liquid", "solid")),
+)
+SMILES = ["CCO", "c1ccccc1", "C", "CC(=O)[O-].[Na+]"]
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    model = MolAttn(MolAttnConfig(TASKS, SMALL, features=("pH", "T"))).eval()
+    model.set_target_scaling([3.0, 0.0, 0.0], [2.0, 1.0, 1.0])
+    model.set_feature_scaling([7.0, 300.0], [1.0, 10.0])
+    return model
+
+
+FEATURES = np.array([[7.0, 300.0], [2.0, 310.0], [9.0, 280.0], [7.0, 305.0]])
+
+
+def test_a_config_survives_json(model):
+    assert MolAttnConfig.from_dict(json.loads(json.dumps(model.config.to_dict()))) == model.config
+
+
+def test_a_text_is_a_regression_of_that_name():
+    assert MolAttnConfig(("y", TASKS[1])).tasks == (Task("y"), TASKS[1])
+    assert MolAttnConfig("logS").targets == ("logS",)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"tasks": ()}, "tasks: got none"),
+        ({"tasks": ("y", "y")}, "tasks: got y, y"),
+        ({"tasks": (Task("a"), Task("a", "binary", ("0", "1")))}, "tasks"),
+        ({"features": ("T", "T")}, "features: got T, T"),
+    ],
+)
+def test_names_that_collide_are_refused(model, change, words):
+    with pytest.raises(InputError, match=words):
+        replace(model.config, **change)
+
+
+def test_predictions_are_the_outputs_in_units_and_probabilities(model):
+    batch = model.collate([model.featurize(text) for text in SMILES])
+    with torch.no_grad():
+        raw = model(batch, torch.tensor(FEATURES, dtype=torch.float32)).double().numpy()
+    found = model.predict(SMILES, features=FEATURES)
+    assert found.shape == (4, len(model.config.output_names)) == (4, 5)
+    np.testing.assert_allclose(found[:, 0], 2.0 * raw[:, 0] + 3.0, rtol=1e-5)
+    np.testing.assert_allclose(found[:, 1], 1.0 / (1.0 + np.exp(-raw[:, 1])), rtol=1e-5)
+    exponentials = np.exp(raw[:, 2:])
+    np.testing.assert_allclose(
+        found[:, 2:], exponentials / exponentials.sum(1, keepdims=True), rtol=1e-5
+    )
+
+
+def test_scaling_of_labels_undoes_that_of_predictions(model):
+    labels = torch.tensor([[5.0, 1.0, 2.0], [torch.nan, 0.0, torch.nan]])
+    scaled = model.scale(labels)
+    torch.testing.assert_close(
+        scaled, torch.tensor([[1.0, 1.0, 2.0], [torch.nan, 0.0, torch.nan]]), equal_nan=True
+    )
+
+
+def test_features_are_read_in_their_own_units_and_each_by_its_molecule(model):
+    found = model.predict(SMILES, features=FEATURES)
+    alone = [
+        model.predict([text], features=row[None])[0]
+        for text, row in zip(SMILES, FEATURES, strict=True)
+    ]
+    np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-6)
+    other = FEATURES.copy()
+    other[1, 0] += 1.0
+    changed = np.abs(model.predict(SMILES, features=other) - found).max(axis=1)
+    assert changed[1] > 1e-4
+    assert changed[[0, 2, 3]].max() == 0.0
+    # Another unit with its own scaling is the same feature.
+    model.set_feature_scaling([7.0, 26.85], [1.0, 10.0])
+    celsius = FEATURES - [0.0, 273.15]
+    np.testing.assert_allclose(model.predict(SMILES, features=celsius), found, rtol=1e-4)
+
+
+def test_large_features_keep_their_digits_on_every_way(model):
+    small = np.array([[1.0, 33.0], [2.0, 0.25], [3.0, -140.5], [4.0, 77.7]])
+    large = small + np.array([0.0, 2.0**30])
+    records, labels = [model.featurize(text) for text in SMILES], np.zeros((4, 3))
+    found = {}
+    for name, offset, given in (("small", 0.0, small), ("large", 2.0**30, large)):
+        model.set_feature_scaling([0.0, offset], [1.0, 100.0])
+        trained = next(iter(LabelledBatches(model, Molecules(records, labels, None, given), 4)))
+        with torch.no_grad():
+            outputs = model(trained.molecules, trained.features)
+        explained = explain(model, SMILES[:2], "attention", features=given[:2])
+        found[name] = (
+            model.predict(SMILES, features=given),
+            outputs,
+            [one.prediction for one in explained],
+        )
+    for one, other in zip(found["small"], found["large"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_probabilities_near_1_are_as_fine_as_near_0(model):
+    """Beyond logits of 17 single precision knows no probability but 1."""
+    with torch.no_grad():
+        head = model.nets[0].head
+        for weight in head.parameters():
+            weight.zero_()
+        found = []
+        for logit in (20.0, -20.0):
+            head.mlp[-1].bias[:] = torch.tensor([0.0, logit, logit, 0.0, 0.0])
+            found.append(model.predict(["C"], features=FEATURES[:1])[0])
+    high, low = found
+    assert low[1] == pytest.approx(np.exp(-20.0), rel=1e-6)
+    assert 1.0 - high[1] == pytest.approx(low[1], rel=1e-6)
+    assert 1.0 - high[2] == pytest.approx(2 * np.exp(-20.0), rel=1e-6)
+
+
+def test_the_batch_size_changes_nothing(model):
+    found = model.predict(SMILES, features=FEATURES)
+    np.testing.assert_allclose(model.predict(SMILES, 3, features=FEATURES), found, rtol=1e-5)
+
+
+@pytest.mark.parametrize("features", [None, FEATURES[:, :1], FEATURES[:2]])
+def test_features_that_do_not_fit_are_refused(model, features):
+    with pytest.raises(ValueError, match="features: got"):
+        model.predict(SMILES, features=features)
+
+
+def test_a_saved_model_predicts_the_same(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    again = MolAttn.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(
+        again.predict(SMILES, features=FEATURES), model.predict(SMILES, features=FEATURES)
+    )
+
+
+@pytest.mark.parametrize(
+    "mean, scale", [([0.0], [1.0]), ([0.0, 0.0, 0.0], [1.0, 2.0, 1.0]), ([0, 0, 0], [0, 1, 1])]
+)
+def test_scaling_that_makes_no_sense_is_refused(model, mean, scale):
+    with pytest.raises(ValueError, match="target scal"):
+        model.set_target_scaling(mean, scale)
+
+
+def test_a_bad_smiles_is_named_by_position(model):
+    with pytest.raises(SmilesError, match=r"position 1"):
+        model.predict(["C", "C(C"], features=FEATURES[:2])
+
+
+def test_a_graph_with_other_pairs_than_the_model_was_made_for_is_refused():
+    model = MolAttn(MolAttnConfig(tasks=("y",)))
+    with pytest.raises(ValueError, match=r"got 6 edges, expected 9: .* self_loops=True"):
+        model(from_smiles("CCO"))
+    whole = from_smiles("CCO", self_loops=True)
+    assert model(whole).shape == (1, 1)
+    both = Batch.from_data_list([whole, from_smiles("C")])
+    with pytest.raises(ValueError, match="got 9 edges, expected 10"):
+        model(both)
+
+
+def test_one_text_is_not_taken_for_a_list():
+    with pytest.raises(TypeError, match=r"got one text, expected a list: \['CCO'\]"):
+        MolAttn(MolAttnConfig(tasks=("y",))).predict("CCO")
+
+
+def test_a_model_is_found_by_the_folder_of_its_run(model, tmp_path):
+    model.save_pretrained(tmp_path / "model")
+    again = MolAttn.from_pretrained(tmp_path)
+    assert torch.equal(again.target_mean, model.target_mean)
+    (tmp_path / "folds" / "fold_1").mkdir(parents=True)
+    (tmp_path / "model").rename(tmp_path / "folds" / "fold_1" / "model")
+    with pytest.raises(InputError, match="a cross-validation of 1 models, expected one of them"):
+        MolAttn.from_pretrained(tmp_path / "folds")
+
+
+def test_one_feature_may_be_named_by_a_text():
+    assert MolAttnConfig(tasks="y", features="logP").features == ("logP",)
+
+
+def test_features_must_be_one_finite_row_a_molecule(model):
+    records = [model.featurize(text) for text in SMILES]
+    for wrong in (
+        np.zeros((9, 2)),
+        np.zeros((len(records), 1)),
+        np.full((len(records), 2), np.nan),
+    ):
+        with pytest.raises(ValueError, match=r"features: got .*, expected finite numbers \(4, 2\)"):
+            model.predict_records(records, 2, features=wrong)

@@ -1,0 +1,266 @@
+"""The network's layers and what it reads of pairs: each by one option."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from rdkit import Chem
+from torch_geometric.data import Batch
+
+import molattn
+from molattn.cli import main
+from molattn.config import ArchitectureConfig, PretrainConfig
+from molattn.errors import InputError
+from molattn.graph import collate
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.nn.prediction_head import HEADS, BothHeads, FourierHead, MLPHead
+from molattn.nn.registry import LAYERS
+from molattn.task import Task
+from molattn.testing import assert_permutation_invariant
+
+SMALL = ArchitectureConfig(width=8, heads=2, layers=2)
+OPTIONS = [
+    {"layer": "gaan"},
+    {"layer": "mat"},
+    {"layer": "graph_network", "gate": True, "update_edges": True},
+    {"edge_value": False},
+    {"distances": False},
+    {"pairs": "bonds"},
+    {"pairs": "bonds", "gate": True, "update_edges": True, "score": "gatv2"},
+    {"pairs": "bonds", "layer": "gaan", "edge_value": False},
+    {"pairs": "bonds", "layer": "mat", "distances": False},
+]
+# Among them a ring, stereo, two fragments and, without self loops, atoms that have no neighbour.
+SMILES = ["C[C@H](N)C(=O)O", "c1ccc2[nH]ccc2c1", "CC(=O)[O-].[Na+]", r"C/C=C/C#N", "C"]
+
+
+def options_of(case):
+    return "-".join(f"{name}={value}" for name, value in case.items())
+
+
+every_option = pytest.mark.parametrize("options", OPTIONS, ids=options_of)
+
+
+def make(**options):
+    torch.manual_seed(0)
+    return MolAttn(MolAttnConfig(("y",), replace(SMALL, **options))).eval().double()
+
+
+def test_blocks_and_head_have_a_dropout_each():
+    (net,) = make(dropout=0.2, head_dropout=0.7).nets
+
+    def dropouts(part):
+        return {module.p for module in part.modules() if isinstance(module, torch.nn.Dropout)}
+
+    assert (dropouts(net.encoder), dropouts(net.head)) == ({0.2}, {0.7})
+    pretraining = PretrainConfig(("molecules.smi",)).architecture
+    assert (pretraining.dropout, pretraining.head_dropout) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "kinds, chosen, expected",
+    [
+        (["binary"], "auto", FourierHead),
+        (["binary", "multiclass"], "auto", FourierHead),
+        (["binary", "regression"], "auto", BothHeads),
+        (["regression"], "auto", BothHeads),
+        (["regression"], "fourier", FourierHead),
+        (["binary"], "mlp", MLPHead),
+    ],
+)
+def test_the_head_follows_from_the_targets_unless_it_is_chosen(kinds, chosen, expected):
+    classes = {"regression": (), "binary": ("0", "1"), "multiclass": ("a", "b", "c")}
+    tasks = tuple(Task(kind, kind, classes[kind]) for kind in kinds)
+    config = MolAttnConfig(tasks, replace(SMALL, head=chosen))
+    (net,) = MolAttn(config).nets
+    assert type(net.head) is expected
+    assert config.architecture.head == next(n for n, h in HEADS.items() if h is expected)
+    assert MolAttnConfig.from_dict(config.to_dict()) == config
+
+
+def test_a_model_that_names_no_head_has_the_first_there_was():
+    config = MolAttnConfig((Task("toxic", "binary", ("0", "1")),), SMALL).to_dict()
+    assert config["architecture"].pop("head") == "fourier"
+    assert MolAttnConfig.from_dict(config).architecture.head == "mlp"
+
+
+def as_batch(model):
+    loops = model.config.architecture.self_loops
+    return Batch.from_data_list([molattn.from_smiles(s, self_loops=loops) for s in SMILES])
+
+
+def as_rows(model):
+    return model.collate([model.featurize(text) for text in SMILES])
+
+
+@pytest.mark.parametrize("self_loops", [True, False])
+@every_option
+def test_both_forms_of_a_batch_agree_in_values_and_gradients(options, self_loops):
+    model = make(self_loops=self_loops, **options)
+    rows, listed = model(as_rows(model)), model(as_batch(model))
+    torch.testing.assert_close(rows, listed, rtol=0, atol=1e-10)
+    learned = list(model.parameters())
+    upstream = torch.randn_like(rows)
+    for got, expected in zip(
+        torch.autograd.grad((rows * upstream).sum(), learned, materialize_grads=True),
+        torch.autograd.grad((listed * upstream).sum(), learned, materialize_grads=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+    for text, row in zip(SMILES, model.predict(SMILES), strict=True):  # padding or none
+        np.testing.assert_allclose(model.predict([text])[0], row, rtol=0, atol=1e-10)
+
+
+@every_option
+def test_the_order_of_atoms_is_of_no_account(options):
+    model = make(**options)
+    assert_permutation_invariant(model, as_batch(model), tolerance=1e-10)
+    turned = Chem.MolToSmiles(
+        Chem.RenumberAtoms(Chem.MolFromSmiles("CC(=O)Nc1ccccc1"), [*range(9, -1, -1)]),
+        canonical=False,
+    )
+    one, other = model.predict(["CC(=O)Nc1ccccc1", turned])
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-10)
+
+
+@every_option
+def test_trains_and_is_saved_as_what_it_is(options, tmp_path):
+    frame = pd.DataFrame({"smiles": ["C" * n + "O" for n in range(1, 21)]})
+    frame["y"] = frame["smiles"].str.len() * 0.5
+    run = molattn.train(
+        frame, "y", epochs=1, width=8, heads=2, layers=1, baselines=False, device="cpu", **options
+    )
+    run.model.save_pretrained(tmp_path)
+    loaded = MolAttn.from_pretrained(tmp_path)
+    assert loaded.config == run.model.config
+    for name, value in options.items():
+        assert getattr(loaded.config.architecture, name) == value
+    np.testing.assert_array_equal(loaded.predict(SMILES), run.model.predict(SMILES))
+
+
+def test_each_option_makes_another_model():
+    found = [make(**options).predict(SMILES) for options in ({}, *OPTIONS)]
+    for i, one in enumerate(found):
+        assert all(np.abs(one - other).max() > 1e-6 for other in found[:i])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_layer_is_the_one_named_and_takes_the_options_that_it_has(name):
+    changed = {
+        "score": "gatv2",
+        "combine": "mean",
+        "gate": True,
+        "edge_value": False,
+        "update_edges": True,
+        "edge_width": 3,
+    }
+    plain = ArchitectureConfig(width=8, heads=2, layer=name)
+    assert isinstance(make(layer=name).nets[0].encoder.blocks[0].conv, LAYERS[name].conv)
+    for option, value in changed.items():
+        has = LAYERS[name].has("edge_dim" if option == "edge_width" else option)
+        if (name, option) == ("gaan", "gate"):
+            has = False  # always on
+        assert (option not in plain.unused) == has
+        if has:
+            make(layer=name, **{option: value})
+            continue
+        with pytest.raises(InputError, match=rf"--{option.replace('_', '-')}: .*--layer {name} "):
+            replace(plain, **{option: value})
+
+
+def test_gaan_has_its_gates():
+    assert make(layer="gaan").nets[0].encoder.blocks[0].conv.head_gate is not None
+
+
+def test_what_a_layer_does_not_take_is_one_line_of_the_command(tmp_path, capsys):
+    path = tmp_path / "t.csv"
+    path.write_text("smiles,y\nCCO,1\nCCCO,2\n")
+    assert main(["train", str(path), "--target-columns", "y", "--layer", "mat", "--gate"]) == 2
+    assert capsys.readouterr().err == (
+        "error: --gate: got True, which --layer mat does not take; expected the default, False\n"
+    )
+    assert main(["train", str(path), "--target-columns", "y", "--pairs", "near"]) == 2
+    assert "near" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("distances", [True, False])
+@pytest.mark.parametrize("text", ["CCCCCCCCCCCCCO", "c1ccccc1CC.Cl"])
+def test_mat_reads_the_distance_in_bonds_and_the_bond(text, distances):
+    model = make(layer="mat", distances=distances)
+    net, featurizer = model.nets[0], model.config.featurizer
+    mol = Chem.MolFromSmiles(text)
+    # RDKit's distance between fragments is 1e8.
+    far = featurizer.max_distance + 1
+    distance = Chem.GetDistanceMatrix(mol)
+    distance = np.where(distance > 1000, far, distance.clip(max=far - 1))
+    if not distances:
+        distance = np.where(distance > 1, far, distance)
+    bond = Chem.GetAdjacencyMatrix(mol) + np.eye(mol.GetNumAtoms())
+    codes = torch.from_numpy(featurizer(mol).pairs).flatten()
+    got = net.pair_embedding(codes).view(*bond.shape, 2)
+    np.testing.assert_array_equal(got.numpy(), np.stack([distance, bond], axis=-1))
+    assert not any("pair_embedding" in name for name in model.state_dict())
+    amounts = torch.zeros(1, sum(featurizer.pair_sizes), dtype=torch.float64)
+    assert net.pair_embedding(amounts).tolist() == [[far, 0.0]]  # a pair of which nothing is known
+
+
+def test_without_distances_pairs_without_a_bond_are_alike_and_nothing_else():
+    net, featurizer = make(distances=False).nets[0], MolAttnConfig("y").featurizer
+    every = torch.arange(featurizer.num_pair_codes)
+    found = net.pair_embedding(every)
+    far = found[2 : featurizer.first_bond_code]
+    assert torch.equal(far, far[:1].expand_as(far))
+    others = torch.cat([found[:1], found[2:3], found[featurizer.first_bond_code :]])
+    assert len(others.unique(dim=0)) == len(others)
+    table = torch.tensor(featurizer.pair_table).long()
+    hot = [
+        torch.nn.functional.one_hot(column, size)
+        for column, size in zip(table.T, featurizer.pair_sizes, strict=True)
+    ]
+    torch.testing.assert_close(net.pair_embedding(torch.cat(hot, 1).double()), found)
+    # The same molecule but for how far the ends are from one another: a ring's codes are kept.
+    model, whole = make(distances=False), make()
+    other = [replace(model.featurize("CCCCO"), pairs=model.featurize("CCCCO").pairs.copy())]
+    other[0].pairs[[0, 4], [4, 0]] = featurizer.max_distance
+    one = [model.featurize("CCCCO")]
+    assert np.array_equal(model.predict_records(one), model.predict_records(other))
+    assert not np.array_equal(whole.predict_records(one), whole.predict_records(other))
+
+
+@pytest.mark.parametrize("form", ["rows", "list"])
+@pytest.mark.parametrize("layer", ["edge_attention", "gaan", "mat", "graph_network"])
+def test_over_bonds_an_atom_sees_as_many_bonds_as_there_are_blocks(layer, form):
+    """Weights, gates and their pools included."""
+    gate = {"gate": True} if layer in ("edge_attention", "graph_network") else {}
+    model = make(layer=layer, pairs="bonds", **gate)
+    record = model.featurize("CCCCO")
+    batch = model.collate([record])
+    if form == "list":
+        batch = molattn.from_smiles("CCCCO", self_loops=True)
+    before = model.nets[0].encode_atoms(batch)[0]
+    x = batch.x.clone()
+    x[4] = x[4] + 1
+    changed = replace(batch, x=x) if form == "rows" else batch.clone().update({"x": x})
+    moved = (model.nets[0].encode_atoms(changed)[0] - before).abs().amax(dim=1)
+    assert (moved[:2] == 0).all()  # three and more bonds away, of two blocks
+    assert (moved[2:] > 1e-9).all()
+
+
+def test_a_bonded_graph_need_not_have_the_other_pairs():
+    model = make(pairs="bonds")
+    data = molattn.from_smiles(SMILES[0], self_loops=True)
+    expected = model(data)
+    kept = (data.edge_attr[:, 0] > 0) | (data.edge_index[0] == data.edge_index[1])
+    assert kept.sum() == 2 * 5 + 6
+    data.edge_index, data.edge_attr = data.edge_index[:, kept], data.edge_attr[kept]
+    assert torch.equal(model(data), expected)
+
+
+def test_graphs_of_another_kind_than_the_models_are_refused():
+    model = make(pairs="bonds")
+    with pytest.raises(ValueError, match="got edges between all atoms, expected bonds alone"):
+        model(collate([model.featurize("CCO")]))
+    with pytest.raises(ValueError, match="got 0 self loops, expected 3"):
+        model(molattn.from_smiles("CCO", self_loops=False))

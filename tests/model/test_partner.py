@@ -1,0 +1,219 @@
+"""Two molecules in, one prediction out."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from molattn.chem import reader as bulk
+from molattn.config import (
+    ArchitectureConfig,
+    DataConfig,
+    OptimisationConfig,
+    PredictConfig,
+    TrainConfig,
+)
+from molattn.data.leakage import find_leakage
+from molattn.errors import InputError, SmilesError
+from molattn.evaluation.scoring import score_run
+from molattn.inference.predict import predict_table
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.training.run import train
+
+SMALL = ArchitectureConfig(width=16, heads=2, layers=1, edge_width=4, dropout=0.0)
+QUICK = OptimisationConfig(epochs=30, batch_size=8, device="cpu", learning_rate=0.01)
+DATA = DataConfig(
+    target_columns=("y",), split_column="split", partner_column="solvent", descriptors=True
+)
+SOLVENTS = {"O": 2.0, "CCCCCC": -2.0}
+MODES = ("concat", "cross_attention")
+
+
+def config(path, partner, **data):
+    """Six chains in two solvents; the answer is the chain's length times the solvent's number."""
+    rows = []
+    for place, atoms in enumerate((2, 3, 4, 5, 6, 7, 8, 9)):
+        part = "train" if place % 4 else ("val" if place else "test")
+        for solvent, number in SOLVENTS.items():
+            rows.append(f"{'C' * atoms}O,{solvent},{number * atoms},{part}")
+    rows.append("CCO,not a solvent,1,train")
+    rows.append("CCO,,1,train")
+    path.write_text("smiles,solvent,y,split\n" + "\n".join(rows) + "\n")
+    data, net = replace(DATA, **data), replace(SMALL, partner=partner)
+    return TrainConfig(str(path), data, net, QUICK)
+
+
+@pytest.fixture(scope="module", params=MODES)
+def run(request, tmp_path_factory):
+    return train(config(tmp_path_factory.mktemp("partner") / "t.csv", request.param))
+
+
+def test_the_second_molecule_decides(run, tmp_path):
+    prediction = run.model.predict(["CCCCCO", "CCCCCO"], partners=list(SOLVENTS))[:, 0]
+    assert prediction[0] > 5.0
+    assert prediction[1] < -5.0
+    # The first molecule matters as well.
+    shorter = run.model.predict(["CCCO", "CCCO"], partners=list(SOLVENTS))[:, 0]
+    assert shorter[0] < prediction[0]
+    assert shorter[1] > prediction[1]
+
+
+def test_rows_without_a_second_molecule_are_skipped_with_a_reason(run):
+    codes = [row.code for row in run.table.skipped]
+    assert codes == ["partner_name", "partner_empty"]
+    assert run.table.skipped[0].reason.startswith("column 'solvent', 'not a solvent': ")
+    assert run.table.rows_in == len(run.table.rows) + 2
+    assert len({id(record.partner) for record in run.table.records}) == len(SOLVENTS)
+
+
+def test_a_loaded_model_predicts_the_same_and_every_row_comes_out(run, tmp_path):
+    run.model.save_pretrained(tmp_path / "model")
+    model = MolAttn.from_pretrained(tmp_path / "model")
+    pairs = [("CCO", "O"), ("CCCC", "CCO"), ("C", "C")]
+    smiles, partners = zip(*pairs, strict=True)
+    expected = run.model.predict(smiles, partners=partners)
+    np.testing.assert_array_equal(model.predict(smiles, partners=partners), expected)
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    lines = [*map(",".join, pairs), "CCO,=cmd()", "nonsense,O", "CCO,"]
+    source.write_text("smiles,solvent\n" + "\n".join(lines) + "\n")
+    assert predict_table(tmp_path / "model", source, output) == (3, 3)
+    with open(output) as file:
+        rows = list(csv.DictReader(file))
+    found = [float(row["y_predicted"]) for row in rows[:3]]
+    np.testing.assert_allclose(found, expected[:, 0], rtol=1e-4, atol=1e-5)
+    assert [row["error"].startswith("partner_") for row in rows[3:]] == [True, False, True]
+    assert rows[3]["solvent"] == "'=cmd()"
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text(source.read_text().replace("solvent", "medium"))
+    with pytest.raises(InputError, match=r"no column 'solvent' \(--partner-column\)"):
+        predict_table(tmp_path / "model", renamed, output)
+    asked = PredictConfig(partner_column="medium", batch_size=2)
+    assert predict_table(tmp_path / "model", renamed, output, asked) == (3, 3)
+
+
+def test_a_pair_is_predicted_the_same_in_any_batch_and_order_of_atoms(run):
+    model = run.model.double()
+    smiles, partners = ["CCCO", "C", "c1ccccc1CCN", "CCCO"], ["CCO", "C", "O", "O"]
+    together = model.predict(smiles, partners=partners)
+    alone = [model.predict([s], partners=[p])[0] for s, p in zip(smiles, partners, strict=True)]
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
+    other = ["OCCC", "C", "NCCc1ccccc1", "C(O)CC"], ["OCC", "C", "O", "O"]
+    np.testing.assert_allclose(model.predict(other[0], partners=other[1]), together, atol=1e-5)
+    model.float()
+
+
+def test_a_repeated_second_molecule_is_read_and_laid_out_once(run, monkeypatch):
+    read = []
+    parse = bulk.parse_smiles
+    monkeypatch.setattr(bulk, "parse_smiles", lambda text: read.append(text) or parse(text))
+    reader = bulk.MoleculeReader(run.model.config.featurizer, run.model.config.calculator)
+    records = reader.all(["C", "CC", "CCC"], ["O", "CO", "O"])
+    assert read.count("O") == 1
+    batch = run.model.collate(records)
+    assert batch.partners.num_graphs == 2
+    assert batch.partner_index.tolist() == [0, 1, 0]
+
+
+def test_a_molecule_in_two_solvents_is_no_contradiction(run):
+    assert run.leakage.duplicates == 8
+    assert run.leakage.conflicts == 0
+    twice = replace(
+        run.table,
+        partners=["O"] * len(run.table.rows),
+    )
+    assert find_leakage(twice, run.parts).conflicts == 8
+
+
+def test_rows_of_one_first_molecule_stay_together(tmp_path):
+    parted = train(
+        replace(
+            config(tmp_path / "t.csv", "concat", split_column=None, test_size=0.25),
+            optimisation=replace(QUICK, epochs=1),
+        )
+    )
+    parts = [{parted.table.smiles[row] for row in part} for part in parted.parts]
+    assert sum(map(len, parts)) == len(set.union(*parts))
+
+
+def test_the_forest_knows_the_second_molecule(run):
+    scores = score_run(run)
+    (forest,) = scores.baselines["random_forest"].tasks.values()
+    (constant,) = scores.baselines["baseline"].tasks.values()
+    assert forest["rmse"] < constant["rmse"]
+
+
+def test_partners_that_do_not_fit_are_refused():
+    one, two = (
+        MolAttn(MolAttnConfig("y", SMALL)),
+        MolAttn(MolAttnConfig("y", SMALL, partner_column="solvent")),
+    )
+    with pytest.raises(ValueError, match="partners: got none, expected one for each molecule"):
+        two.predict(["C"])
+    with pytest.raises(ValueError, match="partners: got one for each molecule, expected none"):
+        one.predict(["C"], partners=["C"])
+    with pytest.raises(ValueError, match="partners: got 1, expected 2"):
+        two.predict(["C", "C"], partners=["C"])
+    with pytest.raises(TypeError, match="partners: got one text"):
+        two.predict(["C", "C"], partners="CC")
+    with pytest.raises(SmilesError, match=r"its partner, 'xx': .*\(position 1\) \[partner_"):
+        two.predict(["C", "C"], partners=["C", "xx"])
+    with pytest.raises(ValueError, match="second molecules: got none for each molecule"):
+        two.predict_records([one.featurize("C")])
+    with pytest.raises(ValueError, match="second molecules: got one for each molecule"):
+        one.predict_records([two.featurize("C", "O")])
+
+
+def test_options_that_do_not_fit_are_refused(tmp_path):
+    with pytest.raises(InputError, match="--partner: got 'sum', expected one of concat"):
+        replace(SMALL, partner="sum")
+    with pytest.raises(InputError, match="--partner: got cross_attention without --partner-column"):
+        config(tmp_path / "t.csv", "cross_attention", partner_column=None)
+    with pytest.raises(InputError, match="'y' is to be learned"):
+        train(config(tmp_path / "t.csv", "concat", partner_column="y"))
+    MolAttn(MolAttnConfig("y", SMALL)).save_pretrained(tmp_path / "model")
+    with pytest.raises(InputError, match="--partner-column: got 'solvent', but the model reads"):
+        predict_table(
+            tmp_path / "model",
+            tmp_path / "t.csv",
+            tmp_path / "out.csv",
+            PredictConfig(partner_column="solvent"),
+        )
+
+
+def test_gradients_reach_both_molecules(run):
+    model = run.model
+    model.zero_grad()
+    batch = model.collate([model.featurize("CCO", "O"), model.featurize("C", "CC")])
+    model(batch).sum().backward()
+    net = model.nets[0]
+    for parameter in (net.cross or net.encoder).parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+    assert torch.count_nonzero(net.atom_embedding.weight.grad) > 0
+
+
+@pytest.mark.parametrize("partner", MODES)
+def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path, monkeypatch, partner):
+    options = replace(QUICK, epochs=3, checkpoint_steps=1)
+    asked = config(tmp_path / "t.csv", partner, morgan_counts=16)
+    asked = replace(
+        asked, optimisation=options, architecture=replace(asked.architecture, dropout=0.3)
+    )
+    whole = train(asked).model.state_dict()
+    forward, steps = MolAttn.forward, 0
+
+    def dying(self, *args):
+        nonlocal steps
+        steps += self.training
+        if steps == 4:
+            raise KeyboardInterrupt
+        return forward(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MolAttn, "forward", dying)
+        with pytest.raises(KeyboardInterrupt):
+            train(asked, folder=tmp_path)
+    resumed = train(asked, folder=tmp_path).model.state_dict()
+    assert steps == 4
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)

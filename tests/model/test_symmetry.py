@@ -1,0 +1,117 @@
+"""MolAttn knows no order of atoms and no other molecule of its batch."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rdkit import Chem
+from torch_geometric.data import Batch
+
+import molattn
+from molattn.config import ArchitectureConfig
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.nn.readout import READOUTS
+from molattn.testing import assert_permutation_invariant
+
+SMALL = ArchitectureConfig(width=8, heads=2, layers=2, edge_width=4, gate=True, update_edges=True)
+SMILES = [
+    "C[C@H](N)C(=O)O",
+    "c1ccc2[nH]ccc2c1",
+    "CC(=O)[O-].[Na+]",
+    r"C/C=C/C#N",
+    "C",
+    "O=S(=O)(N)c1ccc(Cl)cc1",
+]
+
+
+def make(**options):
+    model = MolAttn(MolAttnConfig(("y", "z"), replace(SMALL, **options))).eval()
+    model.set_target_scaling([1.0, -2.0], [2.0, 0.5])
+    return model
+
+
+def as_data(smiles, model):
+    return molattn.from_smiles(smiles, self_loops=model.config.architecture.self_loops)
+
+
+def in_batch(model):
+    return Batch.from_data_list([as_data(smiles, model) for smiles in SMILES])
+
+
+@pytest.mark.parametrize("self_loops", [True, False])
+@pytest.mark.parametrize("dtype, worst", [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_the_order_of_nodes_is_of_no_account(dtype, worst, self_loops):
+    model = make(self_loops=self_loops).to(dtype)
+    assert assert_permutation_invariant(model, as_data(SMILES[0], model), tolerance=worst) <= worst
+    assert assert_permutation_invariant(model, in_batch(model), tolerance=worst) <= worst
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+def test_no_readout_knows_an_order(readout):
+    model = make(readout=readout).double()
+    assert_permutation_invariant(model, in_batch(model), tolerance=1e-10)
+
+
+def test_ten_ways_to_write_a_molecule_give_one_prediction():
+    model = make(layers=3)
+    for smiles in SMILES:
+        mol = Chem.MolFromSmiles(smiles)
+        written = [Chem.MolToSmiles(mol, doRandom=True, canonical=False) for _ in range(10)]
+        found = model.predict([smiles, *written])
+        assert np.abs(found - found[0]).max() <= 1e-5 * max(1.0, np.abs(found[0]).max())
+
+
+def test_other_isomers_and_charges_are_other_molecules():
+    """What the tests above do not see must not be because nothing is seen."""
+    pairs = [("C/C=C/C", r"C/C=C\C"), ("CC(=O)O", "CC(=O)[O-]"), ("CCO", "COC")]
+    model = make()
+    for pair in pairs:
+        one, other = model.predict(pair)
+        assert np.abs(one - other).max() > 1e-4
+
+
+def test_a_molecule_is_alone_in_every_batch():
+    model = make().double()
+    together = model.predict(SMILES)
+    for smiles, row in zip(SMILES, together, strict=True):
+        np.testing.assert_allclose(model.predict([smiles])[0], row, rtol=0, atol=1e-10)
+    turned = model.predict(SMILES[::-1])[::-1]
+    np.testing.assert_allclose(turned, together, rtol=0, atol=1e-10)
+
+
+def test_both_forms_of_a_batch_give_the_same():
+    for self_loops in (True, False):
+        model = make(self_loops=self_loops).double()
+        rows = model(model.collate([model.featurize(smiles) for smiles in SMILES]))
+        pyg = model(in_batch(model))
+        torch.testing.assert_close(rows, pyg, rtol=0, atol=1e-10)
+        single = model(as_data(SMILES[0], model))
+        torch.testing.assert_close(single, pyg[:1], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("form", ["rows", "pyg"])
+@pytest.mark.parametrize("readout", ["mean", "set_transformer"])
+def test_no_gradient_crosses_from_one_molecule_to_another(form, readout):
+    model = make(readout=readout)
+    kept = []
+
+    def keep(module, inputs, output):
+        output.retain_grad()
+        kept.append(output)
+
+    model.nets[0].atom_embedding.register_forward_hook(keep)
+    if form == "rows":
+        batch = model.collate([model.featurize(smiles) for smiles in SMILES])
+        molecule = batch.edge_index.row_graph
+        real = batch.edge_index.row_mask
+    else:
+        batch = in_batch(model)
+        molecule, real = batch.batch, torch.ones(batch.num_nodes, dtype=torch.bool)
+    for i in range(len(SMILES)):
+        kept.clear()
+        model(batch)[i].sum().backward()
+        grad = kept[0].grad
+        mine = (molecule == i) & real
+        assert bool((grad[~mine] == 0).all())
+        assert bool((grad[mine] != 0).any())

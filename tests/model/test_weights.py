@@ -1,0 +1,66 @@
+"""The models that come with the package."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from molattn.cli import main
+from molattn.config import ArchitectureConfig, TrainConfig
+from molattn.data.pyg_data import default_featurizer
+from molattn.model.artefact import PACKAGED, WEIGHTS_FILE, find_model
+from molattn.model.model import MolAttn
+from molattn.training.fine_tuning import with_pretrained_network
+
+MOST_BYTES = 10_000_000
+SMILES = ["CCO", "CC(=O)Oc1ccccc1C(=O)O", "C[N+](C)(C)CC(=O)[O-]"]
+RECORDED = {
+    "MolLogP": [0.2244, 1.1448, -1.2267],
+    "TPSA": [21.8486, 65.236, 26.2853],
+    "HeavyAtomCount": [4.4901, 12.7983, 7.3356],
+}
+
+
+@pytest.fixture(scope="module")
+def base():
+    return MolAttn.from_pretrained("base")
+
+
+def test_base_predicts_what_was_recorded(base):
+    predicted = base.predict(SMILES)
+    columns = [base.config.targets.index(name) for name in RECORDED]
+    expected = np.transpose([*RECORDED.values()])
+    np.testing.assert_allclose(predicted[:, columns], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_base_is_the_default_network_and_the_default_beginning(base):
+    default = ArchitectureConfig()
+    own = {"dropout": default.dropout, "head": default.head}
+    assert replace(base.config.architecture, **own) == default
+    assert base.config.featurizer == default_featurizer()
+    begins = with_pretrained_network(TrainConfig.from_options("", {}))
+    assert begins.fine_tuning.init_from == "base"
+
+
+def test_base_is_small_and_its_card_says_how_to_make_it_again():
+    folder = find_model("base")
+    assert folder == PACKAGED / "base"
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= MOST_BYTES
+    assert (folder / WEIGHTS_FILE).is_file()
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for said in ("SHA-256", "CC BY-SA 3.0", "seed 0", "molattn pretrain ", "R²", "hours"):
+        assert said in card
+
+
+def test_commands_find_base_by_its_name_unless_a_folder_has_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_text("smiles\nCCO\n")
+    words = ["predict", "base", "in.csv", "--output", "out.csv"]
+    assert main(words) == 0
+    with open("out.csv", encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["MolLogP_predicted"]) == pytest.approx(RECORDED["MolLogP"][0], abs=1e-3)
+    (tmp_path / "base").mkdir()
+    assert main(words) == 2
+    assert "base: no config.json in it" in capsys.readouterr().err

@@ -1,0 +1,215 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+from scipy.stats import betabinom
+from sklearn.metrics import log_loss
+
+from molattn.errors import InputError
+from molattn.model.uncertainty.calibration import Calibration
+from molattn.model.uncertainty.conformal import ConformalScores, difficulty
+from molattn.model.uncertainty.platt import ProbabilityScaling
+from molattn.task import Task
+
+Y = Task("y")
+BINARY = Task("b", "binary", ("no", "yes"))
+SEVERAL = Task("c", "multiclass", ("x", "y", "z"))
+
+
+def test_the_bound_is_the_score_of_the_rank_worked_by_hand():
+    scores = ConformalScores.of(np.array([5.0, 1.0, 4.0, 2.0, 3.0, 9.0, 7.0, 8.0, 6.0]))
+    # Of 9 scores: ceil(10 * 0.5) = 5, ceil(10 * 0.81) = 9, ceil(10 * 0.9) = 9, ceil(9.1) = 10.
+    assert [scores.bound(level) for level in (0.01, 0.5, 0.81, 0.9)] == [1.0, 5.0, 9.0, 9.0]
+    assert scores.bound(0.91) == math.inf
+    assert scores.highest_level == 0.9
+
+
+@pytest.mark.parametrize("count", [19, 99, 999])
+def test_a_level_that_is_a_whole_rank_takes_that_rank(count):
+    scores = ConformalScores.of(np.arange(1.0, count + 1.0))
+    for rank in range(1, count + 1):
+        assert scores.bound(rank / (count + 1)) == rank
+
+
+def test_ties_are_covered():
+    scores = ConformalScores.of(np.array([1.0] * 8 + [2.0] * 2))
+    assert scores.bound(0.7) == 1.0
+    assert scores.bound(0.9) == 2.0
+
+
+def test_no_scores_bound_nothing():
+    assert ConformalScores.of(np.zeros(0)).bound(0.1) == math.inf
+
+
+def test_many_scores_are_kept_at_a_thousand_ranks_and_never_bound_too_little():
+    many = np.random.default_rng(0).exponential(size=54_321)
+    scores = ConformalScores.of(many)
+    assert len(scores.kept) == 1000
+    ordered = np.sort(many)
+    for level in np.linspace(0.001, 0.999, 333):
+        rank = math.ceil(round((len(many) + 1) * level, 9))
+        assert ordered[rank - 1] <= scores.bound(level) <= ordered[min(rank + 54, len(many) - 1)]
+    assert ConformalScores.of(many[:1000]).kept == tuple(np.sort(many[:1000]))
+
+
+@pytest.mark.parametrize("count, level", [(19, 0.9), (112, 0.9), (60, 0.5)])
+def test_coverage_of_exchangeable_errors_is_the_level(count, level):
+    """Over many draws the mean and spread of the coverage are those of its known distribution."""
+    rng = np.random.default_rng(3)
+    covered = []
+    for _ in range(2000):
+        # Errors that depend on the similarity in another way than the difficulty says.
+        similarity = rng.uniform(size=count + 50)
+        errors = rng.standard_t(3, count + 50) * (2.0 - similarity**3)
+        prediction, target = np.zeros((count + 50, 1)), errors[:, None]
+        found = Calibration.fit([Y], prediction[:count], target[:count], similarity[:count])
+        half = found.half_widths(similarity[count:], level)[:, 0]
+        covered.append(np.mean(np.abs(errors[count:]) <= half))
+    rank = math.ceil(round((count + 1) * level, 9))
+    expected = betabinom(50, rank, count + 1 - rank)
+    sd = expected.std() / 50
+    assert abs(np.mean(covered) - expected.mean() / 50) < 4.0 * sd / np.sqrt(2000)
+    assert expected.mean() / 50 >= level
+    assert np.std(covered) == pytest.approx(sd, rel=0.1)
+    assert ConformalScores.of(np.arange(float(count))).coverage_sd(level, 50) == pytest.approx(sd)
+
+
+def test_intervals_are_wider_far_from_the_training():
+    found = Calibration.fit([Y], np.zeros((9, 1)), np.full((9, 1), 2.0), np.ones(9))
+    np.testing.assert_allclose(
+        found.half_widths(np.array([1.0, 0.5, 0.0]), 0.9)[:, 0], 2.0 * np.exp([0.0, 0.5, 1.0])
+    )
+    np.testing.assert_allclose(difficulty(np.array([1.0, 0.0])), [1.0, math.e])
+
+
+def test_each_task_learns_from_its_own_labels():
+    rng = np.random.default_rng(0)
+    targets = rng.normal(size=(40, 2))
+    targets[:25, 0] = np.nan
+    targets[30:, 1] = np.nan
+    prediction, similarity = np.zeros((40, 2)), rng.uniform(size=40)
+    both = Calibration.fit([Task("u"), Task("v")], prediction, targets, similarity)
+    for place, rows in enumerate((slice(25, 40), slice(0, 30))):
+        alone = Calibration.fit(
+            [Y], prediction[rows, :1], targets[rows, place : place + 1], similarity[rows]
+        )
+        assert both.parts[place] == alone.parts[0]
+    assert both.without_interval(0.95) == [
+        "'u': no interval at the level 0.95 from 15 labels, expected 19 or more"
+    ]
+    assert np.isinf(both.half_widths(similarity, 0.95)).all(axis=0).tolist() == [True, False]
+
+
+def draw_classes(rng, count, sharpness, shift=0.0):
+    """Probabilities [n, 3] that are too sharp or shifted, with labels of the true ones."""
+    logits = rng.normal(scale=1.5, size=(count, 3))
+    truth = softmax(logits, axis=1)
+    labels = (truth.cumsum(axis=1) < rng.uniform(size=(count, 1))).sum(axis=1)
+    return softmax(sharpness * logits + [shift, 0.0, 0.0], axis=1), labels
+
+
+@pytest.mark.parametrize("sharpness, shift", [(3.0, 0.0), (0.4, 0.0), (1.0, 2.0), (2.5, -1.0)])
+def test_wrong_confidence_is_mended(sharpness, shift):
+    rng = np.random.default_rng(1)
+    scaling = ProbabilityScaling.fit(*draw_classes(rng, 400, sharpness, shift))
+    fresh, labels = draw_classes(rng, 4000, sharpness, shift)
+    true_nll = log_loss(labels, softmax(log_softmax_inverse(fresh, sharpness, shift), axis=1))
+    before, after = log_loss(labels, fresh), log_loss(labels, scaling(fresh))
+    assert after < before - 0.04
+    assert after < true_nll + 0.01
+    assert scaling.scale == pytest.approx(1.0 / sharpness, rel=0.2)
+
+
+def log_softmax_inverse(probabilities, sharpness, shift):
+    return (log_softmax(np.log(probabilities), axis=1) - [shift, 0.0, 0.0]) / sharpness
+
+
+def test_right_confidence_is_hardly_changed():
+    rng = np.random.default_rng(2)
+    given, labels = draw_classes(rng, 3000, 1.0)
+    scaling = ProbabilityScaling.fit(given, labels)
+    assert np.abs(scaling(given) - given).max() < 0.03
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_likelihood_of_its_own_labels_never_falls(seed):
+    rng = np.random.default_rng(seed)
+    given, labels = softmax(rng.normal(scale=4.0, size=(31, 4)), axis=1), rng.integers(0, 4, 31)
+    after = ProbabilityScaling.fit(given, labels)(given)
+    np.testing.assert_allclose(after.sum(axis=1), 1.0)
+    assert log_loss(labels, after, labels=range(4)) <= log_loss(labels, given, labels=range(4))
+
+
+def test_labels_told_apart_without_error_leave_finite_probabilities():
+    given = np.repeat([[1.0, 0.0], [0.0, 1.0]], 50, axis=0)
+    scaling = ProbabilityScaling.fit(given, np.repeat([0, 1], 50))
+    assert np.isfinite(scaling(given)).all()
+    assert 0.1 < scaling.scale < 10.0
+
+
+@pytest.mark.parametrize(
+    "labels, reason",
+    [
+        ([0.0, 1.0] * 14, "28 labels, expected 30 or more"),
+        ([1.0] * 40, "all labels are of one class"),
+        ([np.nan] * 40, "0 labels"),
+    ],
+)
+def test_few_labels_calibrate_no_probability_and_say_so(labels, reason):
+    given = np.random.default_rng(0).uniform(size=(len(labels), 1))
+    found = Calibration.fit([BINARY], given, np.array(labels)[:, None], np.zeros(len(labels)))
+    np.testing.assert_array_equal(found.calibrated(given), given)
+    assert reason in found.lines()[0]
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    rng = np.random.default_rng(5)
+    several, labels = draw_classes(rng, 200, 3.0)
+    prediction = np.hstack([rng.normal(size=(200, 1)), several[:, :1], several])
+    targets = np.column_stack([rng.normal(size=200), labels == 0, labels])
+    found = Calibration.fit([Y, BINARY, SEVERAL], prediction, targets, rng.uniform(size=200))
+    return found, prediction
+
+
+def test_numbers_stay_and_the_order_of_two_classes_too(mixed):
+    found, prediction = mixed
+    after = found.calibrated(prediction)
+    np.testing.assert_array_equal(after[:, 0], prediction[:, 0])
+    assert np.argsort(after[:, 1]).tolist() == np.argsort(prediction[:, 1]).tolist()
+    assert (after[:, 1] != prediction[:, 1]).any()
+    np.testing.assert_allclose(after[:, 2:].sum(axis=1), 1.0)
+    assert np.isnan(found.half_widths(np.zeros(2), 0.9)).tolist() == [[False, True, True]] * 2
+
+
+def test_a_calibration_survives_json(mixed):
+    found, _ = mixed
+    read = Calibration.from_dict(found.tasks, json.loads(json.dumps(found.to_dict())))
+    assert read == found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"y": None},
+        {"y": {"count": 3, "scores": [1.0, 2.0]}},
+        {"y": {"count": 2, "scores": [2.0, 1.0]}},
+        {"y": {"scale": 1.0, "bias": [0.0, 0.0]}},
+        {"b": {"scale": -1.0, "bias": [0.0, 0.0]}},
+        {"b": {"scale": 1.0, "bias": [0.0]}},
+        {"b": {"scale": "x", "bias": [0.0, 0.0]}},
+        {"d": {"uncalibrated": "-"}},
+    ],
+)
+def test_a_damaged_calibration_is_refused(mixed, change):
+    found, _ = mixed
+    with pytest.raises(InputError, match="calibration"):
+        Calibration.from_dict(found.tasks, {**found.to_dict(), **change})
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 90.0, math.nan])
+def test_a_level_is_between_0_and_1(mixed, level):
+    with pytest.raises(InputError, match="between 0 and 1"):
+        mixed[0].half_widths(np.zeros(1), level)

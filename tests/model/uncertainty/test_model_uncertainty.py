@@ -1,0 +1,184 @@
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from molattn.config import ArchitectureConfig, PredictConfig
+from molattn.errors import InputError
+from molattn.inference.predict import predict_table
+from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.task import Task
+
+from .conftest import rows_of
+
+SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+TASKS = (
+    Task("y"),
+    Task("b", "binary", ("no", "yes")),
+    Task("c", "multiclass", ("u", "v", "w")),
+)
+KNOWN = ["CCO", "CCC", "c1ccccc1"]
+HELD_OUT = ["C" * n + end for n in range(1, 21) for end in ("O", "N")]
+NEW = ["CCO", "CCF", "c1ccncc1"]
+
+
+def make(seed, members=1):
+    torch.manual_seed(seed)
+    config = MolAttnConfig(TASKS, SMALL, members=members)
+    return MolAttn(config).eval()
+
+
+def labels():
+    rng = np.random.default_rng(0)
+    return np.column_stack([rng.normal(size=40), rng.integers(0, 2, 40), rng.integers(0, 3, 40)])
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    model = make(0, members=3)
+    model.calibrate(HELD_OUT, labels(), KNOWN)
+    return model
+
+
+@pytest.fixture(scope="module")
+def folder(ensemble, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    ensemble.save_pretrained(folder)
+    return folder
+
+
+def test_intervals_hold_the_part_of_the_calibration_rows_that_was_asked_for(ensemble):
+    for level, fewest in ((0.5, 21), (0.9, 37)):  # ceil(41 * level)
+        low, high = ensemble.predict_interval(HELD_OUT, level)
+        inside = (low[:, 0] <= labels()[:, 0]) & (labels()[:, 0] <= high[:, 0])
+        assert abs(inside.sum() - fewest) <= 1  # an end is rounded
+        assert np.isnan(low[:, 1:]).all()
+    np.testing.assert_allclose((low + high)[:, 0] / 2, ensemble.predict(HELD_OUT)[:, 0])
+
+
+def test_calibration_changes_probabilities_and_no_number(ensemble):
+    raw = ensemble.predict(NEW, members=True).mean(axis=0)
+    after = ensemble.predict(NEW)
+    np.testing.assert_array_equal(after[:, 0], raw[:, 0])
+    assert np.abs(after[:, 1:] - raw[:, 1:]).max() > 1e-3
+
+
+def test_a_saved_model_is_as_sure_as_before(ensemble, folder):
+    again = MolAttn.from_pretrained(folder)
+    np.testing.assert_array_equal(again.predict(NEW), ensemble.predict(NEW))
+    np.testing.assert_array_equal(
+        again.predict_interval(NEW, 0.8), ensemble.predict_interval(NEW, 0.8)
+    )
+    np.testing.assert_array_equal(again.training_similarity(NEW), ensemble.training_similarity(NEW))
+
+
+def test_a_model_saved_in_place_of_a_calibrated_one_is_not_calibrated(ensemble, tmp_path):
+    ensemble.save_pretrained(tmp_path)
+    MolAttn.from_pretrained(tmp_path).save_pretrained(tmp_path)  # read lazily from there
+    assert MolAttn.from_pretrained(tmp_path).training_similarity(["CCO"]) == [1.0]
+    make(1).save_pretrained(tmp_path)
+    assert not (tmp_path / CALIBRATION_FILE).exists()
+    assert not (tmp_path / FINGERPRINTS_FILE).exists()
+    model = MolAttn.from_pretrained(tmp_path)
+    for ask in (model.predict_interval, model.training_similarity):
+        with pytest.raises(InputError, match="not been calibrated"):
+            ask(NEW)
+
+
+def test_members_joined_anew_have_no_calibration(ensemble):
+    assert MolAttn.ensemble([ensemble, ensemble]).uncertainty is None
+    assert ensemble.uncertainty is not None
+
+
+def test_a_model_of_another_scaling_has_no_calibration(folder):
+    model = MolAttn.from_pretrained(folder)
+    model.set_target_scaling([1.0, 0.0, 0.0], [2.0, 1.0, 1.0])
+    assert model.uncertainty is None
+
+
+@pytest.mark.parametrize("name", [CALIBRATION_FILE, FINGERPRINTS_FILE])
+def test_damaged_files_are_named(ensemble, tmp_path, name):
+    ensemble.save_pretrained(tmp_path)
+    (tmp_path / name).write_text("{")
+    with pytest.raises(InputError, match=name):
+        MolAttn.from_pretrained(tmp_path)
+
+
+def test_targets_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"targets: got \(2,\), expected \(2, 3\)"):
+        make(0).calibrate(["C", "CC"], [1.0, 2.0], KNOWN)
+
+
+def test_predictions_come_with_intervals_spread_and_similarity(ensemble, folder, tmp_path):
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("smiles\n" + "\nnonsense\n".join(NEW) + "\n")
+    predict_table(folder, source, output, PredictConfig(interval=0.8, batch_size=2))
+    rows = rows_of(output)
+    assert list(rows[0]) == [
+        *("smiles", "y_predicted", "y_low", "y_high", "y_std"),
+        *("b_predicted", "b_probability", "b_std"),
+        *("c_predicted", "c_probability_u", "c_probability_v", "c_probability_w", "c_std"),
+        *("training_similarity", "error"),
+    ]
+    assert set(rows[1].values()) - {"nonsense", rows[1]["error"]} == {""}
+    members, after = ensemble.predict(NEW, members=True), ensemble.predict(NEW)
+    low, high = ensemble.predict_interval(NEW, 0.8)
+    likeliest = 2 + after[:, 2:].argmax(axis=1)
+    for row, place in zip(rows[::2], range(3), strict=True):
+        expected = {
+            "y_low": low[place, 0],
+            "y_high": high[place, 0],
+            "y_std": members[:, place, 0].std(ddof=1),
+            "b_probability": after[place, 1],
+            "b_std": members[:, place, 1].std(ddof=1),
+            "c_std": members[:, place, likeliest[place]].std(ddof=1),
+            "training_similarity": ensemble.training_similarity(NEW)[place],
+        }
+        for name, value in expected.items():
+            assert float(row[name]) == pytest.approx(value, rel=1e-4, abs=1e-6)
+    predict_table(folder, source, tmp_path / "out.parquet", PredictConfig(interval=0.8))
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert written.schema.field("y_low").type == pa.float64()
+    assert written.schema.field("training_similarity").type == pa.float64()
+    assert written.schema.field("c_predicted").type == pa.string()
+    assert written["y_low"].to_pylist()[1] is None
+    assert written["y_high"].to_pylist()[0] == pytest.approx(high[0, 0], rel=1e-5)
+
+
+def test_a_level_with_too_few_labels_leaves_no_interval_and_is_told(folder, tmp_path):
+    from io import StringIO
+
+    from rich.console import Console
+
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("smiles\nCCO\n")
+    console = Console(file=StringIO(), width=200)
+    predict_table(folder, source, output, PredictConfig(interval=0.99), console)
+    (row,) = rows_of(output)
+    assert row["y_low"] == row["y_high"] == ""
+    assert row["y_predicted"]
+    told = "'y': no interval at the level 0.99 from 40 labels, expected 99 or more"
+    assert told in console.file.getvalue()
+
+
+@pytest.mark.parametrize("name", ["training_similarity", "y_low", "b_std"])
+def test_columns_of_the_input_are_not_overwritten(folder, tmp_path, name):
+    source = tmp_path / "in.csv"
+    source.write_text(f"smiles,{name}\nC,1\n")
+    with pytest.raises(InputError, match=f"'{name}'.*overwrite"):
+        predict_table(folder, source, tmp_path / "out.csv")
+
+
+def test_a_level_is_between_0_and_1():
+    with pytest.raises(InputError, match="--interval: got 90"):
+        PredictConfig(interval=90)
+
+
+def test_the_calibration_is_small(folder):
+    content = json.loads((folder / CALIBRATION_FILE).read_text())
+    assert content["y"]["count"] == len(content["y"]["scores"]) == 40
+    assert set(content["b"]) == {"scale", "bias"}

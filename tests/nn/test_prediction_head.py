@@ -1,0 +1,117 @@
+"""Heads against their formulas, and the Gaussian kernel that one of them begins as."""
+
+import numpy as np
+import pytest
+import torch
+
+from molattn.nn.prediction_head import HEADS, BothHeads, FourierHead, MLPHead
+
+CHANNELS, NUMBERS, OUT = 6, 3, 2
+
+
+def inputs(rows=5):
+    generator = torch.Generator().manual_seed(1)
+    sizes = (CHANNELS, NUMBERS)
+    return [torch.randn(rows, size, generator=generator).double() * 3 for size in sizes]
+
+
+def weights(layer):
+    return layer.weight.detach().numpy(), layer.bias.detach().numpy()
+
+
+def test_mlp_is_its_formula():
+    head = MLPHead(CHANNELS, NUMBERS, 8, OUT, dropout=0.5).double().eval()
+    h, z = inputs()
+    (w, b), (v, c) = weights(head[0]), weights(head[3])
+    hidden = np.hstack([h, z]) @ w.T + b
+    expected = (hidden / (1 + np.exp(-hidden))) @ v.T + c
+    np.testing.assert_allclose(head(h, z).detach().numpy(), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_fourier_is_its_formula():
+    head = FourierHead(CHANNELS, NUMBERS, 8, OUT, dropout=0.5).double().eval()
+    h, z = inputs()
+    w, b = head.directions.detach().numpy(), head.phases.detach().numpy()
+    v, c = weights(head.out)
+    x = h.numpy()
+    x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    w = w / np.linalg.norm(w, axis=1, keepdims=True)
+    features = np.sqrt(2 / 32) * np.cos(np.hstack([x, z]) @ w.T + b)
+    expected = features @ v.T + c
+    np.testing.assert_allclose(head(h, z).detach().numpy(), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_fourier_features_begin_as_a_gaussian_kernel():
+    channels, numbers = 200, 100
+    head = FourierHead(channels, numbers, 10_000, OUT, dropout=0.0).double()
+    kept = []
+    head.dropout.register_forward_hook(lambda *values: kept.append(values[-1].detach()))
+    h, z = torch.randn(6, channels).double(), torch.randn(6, numbers).double()
+    h[1], z[1] = h[0] + 0.5 * h[1], z[0] + 0.5 * z[1]  # a near pair
+    z[2] *= 3.0  # and a molecule that is far from all
+    head(h, z)
+    x = torch.cat([torch.nn.functional.layer_norm(h, (channels,)), z], dim=-1)
+    expected = torch.exp(-(torch.cdist(x, x) ** 2) / (2 * (channels + numbers)))
+    assert float(expected[0, 1]) > 0.8
+    assert float(expected[0, 2]) < 0.2
+    found = kept[0] @ kept[0].T
+    # The standard deviation is at most that of a feature over the root of their number; directions
+    # of one length rather than Gaussian ones are worth at most some 2 / F.
+    assert float((found - expected).abs().max()) < 5 / kept[0].size(1) ** 0.5 + 2 / x.size(1)
+
+
+def test_lengths_of_fourier_weights_say_nothing():
+    head = FourierHead(CHANNELS, NUMBERS, 8, OUT, dropout=0.0).double()
+    before = head(*inputs())
+    with torch.no_grad():
+        head.directions *= torch.arange(1.0, 33.0)[:, None]
+    torch.testing.assert_close(head(*inputs()), before)
+
+
+def test_a_step_turns_directions_by_the_rate_over_their_scale():
+    rate, head = 1e-3, BothHeads(200, 100, 8, OUT, dropout=0.0)
+    turned = []
+    for fourier, scale in ((FourierHead(200, 100, 8, OUT, 0.0), 0.05), (head.fourier, 0.2)):
+        before = fourier.directions.detach().clone()
+        optimiser = torch.optim.Adam(fourier.parameters(), lr=rate)
+        fourier(torch.randn(5, 200), torch.randn(5, 100)).square().sum().backward()
+        optimiser.step()
+        after = fourier.directions.detach().double()
+        cosines = torch.cosine_similarity(before.double(), after, dim=-1)
+        turned.append(float(cosines.clamp(max=1.0).acos().mean() * scale / rate))
+    assert turned == pytest.approx([1.0, 1.0], rel=0.1)
+
+
+def test_fourier_answers_are_bounded_and_those_of_an_mlp_are_not():
+    fourier, mlp = (
+        kind(CHANNELS, NUMBERS, 8, OUT, 0.0).double().eval() for kind in (FourierHead, MLPHead)
+    )
+    h, z = inputs()
+    far = 1e6 * z
+    bound = (2 / 32) ** 0.5 * fourier.out.weight.abs().sum(dim=1)
+    assert bool(((fourier(h, far) - fourier.out.bias).abs() <= bound).all())
+    assert bool((mlp(h, far).abs() > 100 * bound).any())
+
+
+def test_both_is_the_sum_of_the_two_of_a_normalised_vector():
+    head = BothHeads(CHANNELS, NUMBERS, 8, OUT, dropout=0.5).double().eval()
+    h, z = inputs()
+    normalised = torch.nn.functional.layer_norm(h, (CHANNELS,))
+    torch.testing.assert_close(head(h, z), head.mlp(normalised, z) + head.fourier(h, z))
+
+
+@pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
+def test_heads_read_molecules_without_numbers_and_a_molecule_alone(kind):
+    head = kind(CHANNELS, 0, 8, OUT, 0.0).double()
+    h, _ = inputs()
+    together = head(h)
+    assert together.shape == (5, OUT)
+    torch.testing.assert_close(torch.cat([head(row[None]) for row in h]), together)
+    assert head(h[:0]).shape == (0, OUT)
+
+
+@pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
+def test_all_weights_of_a_head_learn(kind):
+    head = kind(CHANNELS, NUMBERS, 8, OUT, 0.0).double()
+    head(*inputs()).square().sum().backward()
+    assert all(bool((weight.grad != 0).any()) for weight in head.parameters())

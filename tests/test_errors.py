@@ -1,0 +1,25 @@
+import re
+from typing import get_args
+
+import pytest
+
+from molattn.chem import parse, parse_smiles
+from molattn.data.table import sdf
+from molattn.errors import REASONS, ReasonCode, SmilesError, reason_table
+
+
+def test_every_code_has_its_meaning_and_its_line():
+    assert [*REASONS] == [*get_args(ReasonCode)]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", reason_table(), re.MULTILINE)
+    assert rows == [("error", "Meaning"), *REASONS.items()]
+
+
+def test_the_limits_are_those_that_are_told():
+    assert f"{parse._CHARACTERS_PER_ATOM * 2000:,}" in REASONS["too_long"]
+    assert f"{sdf._MOST_LINES:,} lines" in REASONS["too_large"]
+    assert f"{parse._MAX_NESTING} deep" in REASONS["too_nested"]
+    assert parse_smiles("C" * 2000).GetNumAtoms() == 2000
+    for text, code in (("C" * 2001, "too_large"), ("C" * 40_001, "too_long")):
+        with pytest.raises(SmilesError) as caught:
+            parse_smiles(text)
+        assert caught.value.code == code

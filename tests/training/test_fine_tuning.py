@@ -1,0 +1,388 @@
+"""Trainings that begin with a trained model."""
+
+import copy
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from molattn.cli import main
+from molattn.config import (
+    ArchitectureConfig,
+    DataConfig,
+    FineTuningConfig,
+    OptimisationConfig,
+    TrainConfig,
+)
+from molattn.config.yaml_file import read_config_file
+from molattn.errors import InputError
+from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.task import Task
+from molattn.training.fine_tuning import Pretrained, with_pretrained_network
+from molattn.training.run import train
+from molattn.training.run_folder import RESULT_FILE
+
+SMALL = ArchitectureConfig(width=8, heads=2, layers=2, edge_width=4, dropout=0.3)
+QUICK = OptimisationConfig(epochs=2, batch_size=8, device="cpu", learning_rate=0.01)
+SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
+SMILES = ["CCO", "CCCCO", "CC"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "t.csv"
+    parts = ["train"] * 18 + ["val"] * 4 + ["test"] * 4
+    rows = "".join(f"{'C' * n}O,{n}.5,{n % 2},{part}\n" for n, part in enumerate(parts, 1))
+    path.write_text(f"smiles,y,z,part\n{rows}")
+    return path
+
+
+def saved(folder, *, members=1, seed=9):
+    config = MolAttnConfig((Task("y", unit="mg"),), SMALL, members=members)
+    torch.manual_seed(seed)
+    model = MolAttn(config)
+    model.set_target_scaling([3.0], [2.0])
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pretrained") / "model"
+    return saved(folder), folder
+
+
+def config_of(table, init_from, targets=("y",), optimisation=QUICK, **fine_tuning):
+    data = DataConfig(target_columns=targets, split_column="part", descriptors=False)
+    options = FineTuningConfig(init_from=str(init_from), **fine_tuning)
+    return TrainConfig(str(table), data, ArchitectureConfig(), optimisation, fine_tuning=options)
+
+
+def changed(before, after):
+    """Names of the weights that differ, in shape too, or that the second model lacks."""
+    others = after.state_dict()
+    return {
+        name
+        for name, value in before.state_dict().items()
+        if name not in others or not torch.equal(value, others[name])
+    }
+
+
+def part_of(name):
+    return name.split(".")[0]
+
+
+def test_a_model_of_the_same_tasks_is_the_beginning_itself(table, pretrained):
+    """At no learning rate the run ends as the very model that it began with."""
+    model, folder = pretrained
+    shown = io.StringIO()
+    config = config_of(table, folder, pretrained_rate=0.0)
+    run = train(config, Console(file=shown, width=200))
+    assert run.config.architecture.width == 8
+    assert not changed(model, run.model)
+    np.testing.assert_array_equal(run.model.predict(SMILES), model.predict(SMILES))
+    assert "its head too" in shown.getvalue()
+
+
+def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
+    model, folder = pretrained
+    shown = io.StringIO()
+    config = config_of(table, folder, ("z",), pretrained_rate=0.0)
+    run = train(config, Console(file=shown, width=200))
+    words = "with a new head 'fourier' (its own is 'both' for 'y' (regression))"
+    assert words in shown.getvalue().replace("\n", "")
+    assert run.model.config.tasks[0].kind == "binary"
+    assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
+    units = config_of(table, folder, pretrained_rate=0.0)
+    units = replace(units, data=replace(units.data, target_units=("kg",)))
+    assert {part_of(name) for name in changed(model.nets[0], train(units).model.nets[0])} == {
+        "head"
+    }
+
+
+@pytest.mark.parametrize(
+    "freeze, frozen",
+    [
+        ("none", ()),
+        ("embeddings", ("atom_embedding", "pair_embedding")),
+        (1, ("atom_embedding", "pair_embedding", "encoder.blocks.0.")),
+        ("encoder", ("atom_embedding", "pair_embedding", "encoder.")),
+    ],
+)
+def test_what_is_frozen_stays_and_the_rest_learns(table, pretrained, freeze, frozen):
+    model, folder = pretrained
+    run = train(config_of(table, folder, freeze=freeze))
+    moved = changed(model.nets[0], run.model.nets[0])
+    learned = {name for name, _ in model.nets[0].named_parameters()}
+    still = learned - moved
+    assert {name for name in learned if name.startswith(frozen)} <= still
+    # A code that no training molecule has teaches its embedding nothing but decay.
+    assert not {name for name in still if not name.startswith(frozen)}
+    assert all(weight.requires_grad for weight in run.model.parameters())
+
+
+def test_what_is_frozen_leaves_out_dropout_in_every_step(table, pretrained, monkeypatch):
+    _, folder = pretrained
+    forward, modes = MolAttn.forward, []
+
+    def watched(self, *rest):
+        if self.training:
+            (net,) = self.nets
+            blocks = [block.training for block in net.encoder.blocks]
+            modes.append((*blocks, net.encoder.blocks[0].dropout.training, net.head.training))
+        return forward(self, *rest)
+
+    monkeypatch.setattr(MolAttn, "forward", watched)
+    train(config_of(table, folder, freeze=1))
+    assert len(modes) == 6  # 2 epochs of 3 steps
+    assert set(modes) == {(False, True, False, True)}
+
+
+def largest_step(before, after, name):
+    old, new = (m.nets[0].get_submodule(name).state_dict() for m in (before, after))
+    return max(float((new[key] - old[key]).abs().max()) for key in old)
+
+
+EVEN = replace(QUICK, epochs=1, warmup=0.0, weight_decay=0.0, schedule="constant")
+
+
+def test_the_pretrained_part_may_learn_more_slowly(table, pretrained):
+    """The first step of Adam is the learning rate, whatever the gradient."""
+    model, folder = pretrained
+    steps = replace(EVEN, batch_size=18)
+    run = train(config_of(table, folder, ("z",), steps, pretrained_rate=0.1, head_steps=0))
+    for name in ("atom_embedding", "encoder"):
+        assert largest_step(model, run.model, name) == pytest.approx(0.001, rel=0.01)
+    assert run.histories[0].epochs[0].learning_rate == pytest.approx(0.01)
+
+
+def learns(monkeypatch):
+    """Whether the encoder learns, at each step of the trainings to come."""
+    steps, forward = [], MolAttn.forward
+
+    def watched(self, *rest):
+        if self.training:
+            steps.append(next(self.nets[0].encoder.parameters()).requires_grad)
+        return forward(self, *rest)
+
+    monkeypatch.setattr(MolAttn, "forward", watched)
+    return steps
+
+
+@pytest.mark.parametrize(
+    "epochs, head_steps, alone", [(2, 0, 0), (2, 1, 1), (2, 2, 2), (2, 9, 3), (1, 9, 1)]
+)
+def test_a_new_head_learns_alone_at_first(
+    table, pretrained, monkeypatch, epochs, head_steps, alone
+):
+    """For so many of three steps an epoch, at most half of all."""
+    model, folder = pretrained
+    steps, shown = learns(monkeypatch), io.StringIO()
+    options = {"pretrained_rate": 0.1, "head_steps": head_steps}
+    config = config_of(table, folder, ("z",), replace(EVEN, epochs=epochs), **options)
+    run = train(config, Console(file=shown, width=200))
+    assert steps == [False] * alone + [True] * (3 * epochs - alone)
+    assert ("learns alone at first" in shown.getvalue().replace("\n", "")) == (alone > 0)
+    assert largest_step(model, run.model, "encoder") >= 0.00099
+
+
+def test_patience_waits_for_the_pretrained_part(table, pretrained, monkeypatch):
+    """Of 30 steps, 3 an epoch, the head has 15; without progress one more epoch is the last."""
+    steps = learns(monkeypatch)
+    still = replace(EVEN, epochs=10, learning_rate=1e-30, patience=1)
+    shown = io.StringIO()
+    config = config_of(table, pretrained[1], ("z",), still)
+    run = train(config, Console(file=shown, width=200))
+    assert len(run.histories[0].epochs) == 6
+    assert "ended after epoch 6 of 10: no progress for 1 epochs" in shown.getvalue()
+    assert steps == [False] * 15 + [True] * 3
+
+
+def test_a_training_that_is_stopped_while_the_head_learns_says_so(table, pretrained):
+    shown = io.StringIO()
+    config = config_of(table, pretrained[1], ("z",), replace(QUICK, max_hours=1e-9))
+    train(config, Console(file=shown, width=200))
+    assert "ended after epoch 1 of 2: time is over" in shown.getvalue()
+    assert "ended before what was pretrained could learn" in shown.getvalue()
+
+
+def test_a_head_that_is_taken_over_does_not_learn_alone(table, pretrained):
+    model, folder = pretrained
+    steps = replace(EVEN, batch_size=18)
+    run = train(config_of(table, folder, optimisation=steps, pretrained_rate=0.1, head_steps=9))
+    assert largest_step(model, run.model, "encoder") == pytest.approx(0.001, rel=0.01)
+
+
+@pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "edge_value": False}])
+def test_a_network_of_another_kind_is_taken_over_whole(table, tmp_path, options):
+    network = replace(SMALL, edge_width=16, **options)
+    model = MolAttn(MolAttnConfig((Task("y"),), network))
+    model.save_pretrained(tmp_path)
+    steps = replace(QUICK, epochs=1)
+    run = train(config_of(table, tmp_path, ("z",), steps, pretrained_rate=0.0))
+    assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
+    for option, value in options.items():
+        assert getattr(run.model.config.architecture, option) == value
+
+
+def test_members_begin_with_one_model_or_each_with_its_own(table, pretrained, tmp_path):
+    model, folder = pretrained
+    two = replace(QUICK, epochs=1, ensemble=2)
+    still = {"pretrained_rate": 0.0}
+    run = train(config_of(table, folder, ("z",), two, **still))
+    for net in run.model.nets:
+        assert {part_of(name) for name in changed(model.nets[0], net)} == {"head"}
+    heads = [net.get_submodule("head") for net in run.model.nets]
+    assert changed(*heads)
+    several = saved(tmp_path / "model", members=2)
+    run = train(config_of(table, tmp_path, ("y",), replace(two, ensemble=3), **still))
+    for net, old in zip(run.model.nets, [*several.nets, several.nets[0]], strict=True):
+        assert not changed(old, net)
+
+
+@pytest.mark.parametrize("target", ["y", "z"])  # the head is taken over, or first learns alone
+def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(
+    table, tmp_path, monkeypatch, target
+):
+    saved(tmp_path / "model")
+    optimisation = replace(QUICK, ensemble=2, epochs=3)
+    config = config_of(table, tmp_path, (target,), optimisation, freeze=1, pretrained_rate=0.5)
+    whole = train(config)
+    forward, steps = MolAttn.forward, 0
+
+    def killed(self, *rest):
+        nonlocal steps
+        steps += self.training
+        if steps == 14:  # of 9 for each member
+            raise KeyboardInterrupt
+        return forward(self, *rest)
+
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(MolAttn, "forward", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, folder=folder)
+    assert not changed(train(config, folder=folder).model, whole.model)
+    saved(tmp_path / "model", seed=10)
+    with pytest.raises(InputError, match=r"--init-from: the model .* has changed since"):
+        train(config, folder=folder)
+
+
+def test_a_model_that_has_seen_the_test_is_told(table, pretrained, tmp_path, capsys):
+    once = replace(QUICK, epochs=1)
+    assert train(config_of(table, pretrained[1], optimisation=once)).leakage.pretrained_test is None
+    knows = copy.deepcopy(pretrained[0])
+    knows.calibrate(SMILES, np.zeros((3, 1)), ["CCO", "C" * 26 + "O", "BrBr"])
+    knows.save_pretrained(tmp_path / "model")
+    words = f"{table} --target-columns y --split-column part --epochs 1 --no-baselines".split()
+    words += f"--bootstrap 0 --init-from {tmp_path} --device cpu --output {tmp_path}/run".split()
+    assert main(["train", *words]) == 0
+    told = "4 of 4 test molecules have the fingerprints of molecules that the model of --init-from"
+    assert told in capsys.readouterr().out  # of chains all of one fingerprint
+    metrics = json.loads((tmp_path / "run" / RESULT_FILE).read_text())
+    assert metrics["leakage"]["pretrained_test"] == 4
+    assert told in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_command_takes_a_run_and_its_config_repeats_it(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "mine" / "model")
+    words = f"{table} --target-columns y --split-column part --epochs 1 --no-baselines".split()
+    words += "--bootstrap 0 --init-from mine --freeze 1 --ensemble 2 --device cpu".split()
+    assert main(["train", *words, "--output", "one"]) == 0
+    assert "beginning with" in capsys.readouterr().out
+    written = TrainConfig.from_dict(read_config_file(Path("one", "config.yaml")))
+    assert written.architecture == replace(SMALL, dropout=ArchitectureConfig().dropout)
+    assert written.fine_tuning == FineTuningConfig(str(tmp_path / "mine"), 1)
+    assert main(["train", "--config", "one/config.yaml", "--output", "two"]) == 0
+    one, two = (Path(name, "model", WEIGHTS_FILE).read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+@pytest.mark.parametrize("partner", ["concat", "cross_attention"])
+def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
+    both = MolAttnConfig("y", replace(SMALL, partner=partner), partner_column="solvent")
+    old = MolAttn(both)
+    old.save_pretrained(tmp_path)
+    beginning = Pretrained(FineTuningConfig(str(tmp_path)))
+    same, alone, counted, other = (
+        MolAttn(config)
+        for config in (
+            replace(both, partner_column="other"),
+            replace(both, partner_column=None),
+            replace(both, morgan_counts=16),
+            replace(both, architecture=replace(both.architecture, head="fourier")),
+        )
+    )
+    for model, taken in ((same, True), (alone, False), (counted, False), (other, False)):
+        found, told = beginning.begin(model, 0)
+        assert found.keeps_scaling == taken
+        assert ("its head too" in told) == taken
+        own = {part_of(name) for name in changed(model.nets[0], old.nets[0])}
+        assert own - {"cross"} == (set() if taken else {"head"})
+        assert taken <= ("cross" not in own)
+
+
+def test_options_of_another_network_are_refused_and_dropout_is_the_runs_own(table, pretrained):
+    _, folder = pretrained
+    config = config_of(table, folder)
+    own = replace(config, architecture=ArchitectureConfig(dropout=0.5, layers=2))
+    found = with_pretrained_network(own)
+    assert found.architecture == replace(SMALL, dropout=0.5)
+    assert with_pretrained_network(found) == found
+    headed = replace(config, architecture=replace(config.architecture, head="fourier"))
+    assert with_pretrained_network(headed).architecture.head == "fourier"
+    other = replace(config, architecture=ArchitectureConfig(edge_width=8))
+    with pytest.raises(InputError, match=r"--edge-width: got 8, but the model .* has 4"):
+        with_pretrained_network(other)
+    with pytest.raises(InputError, match=r"--freeze: got 3, expected at most the 2 blocks"):
+        train(config_of(table, folder, freeze=3))
+
+
+def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
+    _, folder = pretrained
+    (tmp_path / "model").mkdir()
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        (tmp_path / "model" / name).write_bytes((folder / name).read_bytes())
+    featurizer = replace(MolAttnConfig("y").featurizer, max_distance=6)
+    config = MolAttnConfig("y", SMALL, featurizer)
+    MolAttn(config).save_pretrained(tmp_path / "model")
+    with pytest.raises(InputError, match="another featurizer: its max_distance 6, expected 10"):
+        train(config_of(table, tmp_path))
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        train(config_of(table, tmp_path / "nowhere"))
+
+
+def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("molattn.model.artefact.PACKAGED", tmp_path)
+    plain = config_of(table, "auto")
+    assert with_pretrained_network(plain).fine_tuning.init_from == "none"  # there is no base
+    saved(tmp_path / "base")
+    found = with_pretrained_network(plain)
+    assert found.fine_tuning.init_from == "base"
+    assert found.architecture == replace(SMALL, dropout=ArchitectureConfig().dropout)
+    assert with_pretrained_network(found) == found
+    wider = replace(plain, architecture=ArchitectureConfig(width=24))
+    found = with_pretrained_network(wider)
+    assert (found.fine_tuning.init_from, found.architecture.width) == ("none", 24)
+    assert with_pretrained_network(plain, ["width"]).fine_tuning.init_from == "none"
+    assert with_pretrained_network(plain, ["dropout"]).fine_tuning.init_from == "base"
+    new = config_of(table, "none")
+    assert with_pretrained_network(new) == new
+
+
+def test_a_run_without_a_model_to_begin_with_says_so(table):
+    shown = io.StringIO()
+    wider = replace(config_of(table, "auto"), architecture=SMALL)
+    run = train(wider, Console(file=shown, width=200))
+    assert run.config.fine_tuning.init_from == "none"
+    assert "beginning from scratch" in shown.getvalue()
+    with pytest.raises(InputError, match="without a model to begin with"):
+        with_pretrained_network(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))

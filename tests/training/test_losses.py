@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit, log_softmax
+from sklearn.utils.class_weight import compute_class_weight
+from torch import nan
+
+from molattn.config import OptimisationConfig
+from molattn.task import Task
+from molattn.training.losses import TaskLoss, class_weights
+
+Y, Z = Task("y"), Task("z")
+B = Task("b", "binary", ("no", "yes"))
+C = Task("c", "multiclass", ("red", "green", "blue"))
+MIXED = (Y, C, B, Z)  # outputs: y, c c c, b, z
+
+
+def loss_of(tasks, targets, task_weights=(), **options):
+    return TaskLoss(tasks, OptimisationConfig(**options), targets, task_weights)
+
+
+def test_missing_labels_add_neither_loss_nor_gradient():
+    output = torch.tensor([[1.0, 5.0], [2.0, 7.0]], requires_grad=True)
+    target = torch.tensor([[3.0, nan], [nan, 6.0]])
+    total, weight = loss_of((Y, Z), target)(output, target)
+    total.backward()
+    assert (total.item(), weight.item()) == (5.0, 2)
+    assert output.grad is not None
+    assert output.grad.tolist() == [[-4.0, 0.0], [0.0, 2.0]]
+
+
+def test_a_batch_without_labels_costs_nothing():
+    output = torch.ones(2, 6, requires_grad=True)
+    target = torch.full((2, 4), nan)
+    total, weight = loss_of(MIXED, torch.zeros(2, 4))(output, target)
+    total.backward()
+    assert (total.item(), weight.item()) == (0.0, 0)
+    assert output.grad is not None
+    assert not output.grad.any()
+
+
+def by_hand(row, labels, options, weights):
+    """The loss of one row of MIXED, in NumPy."""
+    total = 0.0
+    for place, at in ((0, 0), (3, 5)):
+        if not np.isnan(labels[place]):
+            error = abs(row[at] - labels[place])
+            delta = options.get("huber_delta", 1.0)
+            total += {
+                "mse": error**2,
+                "mae": error,
+                "huber": 0.5 * error**2 if error < delta else delta * (error - 0.5 * delta),
+            }[options.get("loss", "mse")]
+    smoothing = options.get("label_smoothing", 0.0)
+    if not np.isnan(labels[1]):
+        wanted = np.eye(3)[int(labels[1])] * (1 - smoothing) + smoothing / 3
+        total -= weights[0][int(labels[1])] * wanted @ log_softmax(row[1:4])
+    if not np.isnan(labels[2]):
+        wanted = labels[2] * (1 - smoothing) + smoothing / 2
+        chance = expit(row[4])
+        cross = wanted * np.log(chance) + (1 - wanted) * np.log(1 - chance)
+        total -= weights[1][int(labels[2])] * cross
+    return total
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(
+        [
+            {},
+            {"loss": "mae", "label_smoothing": 0.1},
+            {"loss": "huber", "huber_delta": 0.5},
+            {"balance_classes": True},
+            {"positive_weight": 3.0, "label_smoothing": 0.2},
+        ]
+    ),
+)
+def test_the_loss_of_mixed_tasks_is_that_of_each_by_hand(seed, options):
+    rng = np.random.default_rng(seed)
+    labels = np.column_stack(
+        [rng.normal(size=8), rng.integers(0, 3, 8), rng.integers(0, 2, 8), rng.normal(size=8)]
+    )
+    labels[rng.random(labels.shape) < 0.3] = np.nan
+    output = rng.normal(size=(8, 6))
+    targets = torch.tensor(labels, dtype=torch.float32)
+    loss = loss_of(MIXED, targets, **options)
+    weights = [np.ones(3), np.array([1.0, options.get("positive_weight", 1.0)])]
+    if options.get("balance_classes"):
+        for place, column in enumerate((1, 2)):
+            known = labels[~np.isnan(labels[:, column]), column]
+            for label in np.unique(known):
+                share = len(weights[place]) * (known == label).sum()
+                weights[place][int(label)] = len(known) / share
+    total, weight = loss(torch.tensor(output), targets)
+    expected = sum(by_hand(*row, options, weights) for row in zip(output, labels, strict=True))
+    assert total.item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert weight.item() == (~np.isnan(labels)).sum()
+
+
+def test_rows_and_tasks_are_weighed():
+    target = torch.tensor([[0.0, 0.0], [0.0, nan]])
+    output = torch.tensor([[1.0, 2.0], [3.0, 9.0]])
+    loss = loss_of((Y, Z), target, (2.0, 0.5))
+    total, weight = loss(output, target, torch.tensor([0.5, 1.5]))
+    assert total.item() == pytest.approx(0.5 * 2 * 1 + 0.5 * 0.5 * 4 + 1.5 * 2 * 9)
+    assert weight.item() == 2.0 + 0.5 + 2.0
+
+
+def test_the_parts_of_a_whole_add_up():
+    targets = torch.tensor([[0.3, 2.0, 1.0, nan], [nan, 0.0, 0.0, 1.0], [1.0, 1.0, nan, 2.0]])
+    output = torch.randn(3, 6)
+    loss = loss_of(MIXED, targets, (1.0, 2.0, 3.0, 4.0))
+    whole = loss(output, targets)
+    parts = [loss(output[i : i + 1], targets[i : i + 1]) for i in range(3)]
+    for index in range(2):
+        assert sum(part[index].item() for part in parts) == pytest.approx(whole[index].item())
+
+
+def test_balanced_classes_are_those_of_scikit_learn():
+    labels = np.array([0, 0, 0, 1, 2, 2])
+    config = OptimisationConfig(balance_classes=True)
+    weights = class_weights(C, torch.tensor([*labels, nan]), config)
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
+    assert class_weights(B, torch.tensor([0.0, nan]), config).tolist() == [0.5, 1.0]
+    assert class_weights(Y, torch.tensor([0.0]), config).tolist() == []
+
+
+def test_half_precision_outputs_are_judged_in_full():
+    target = torch.tensor([[0.1]])
+    total, _ = loss_of((Y,), target)(torch.tensor([[0.1]], dtype=torch.bfloat16), target)
+    assert total.dtype == torch.float32
+    assert total.item() == pytest.approx((float(torch.tensor(0.1).bfloat16()) - 0.1) ** 2, rel=1e-3)

@@ -1,0 +1,271 @@
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
+from molattn.data.table import bundled_dataset
+from molattn.errors import InputError
+from molattn.evaluation.scoring import score_run
+from molattn.model.model import MolAttn
+from molattn.training import resume as going_on
+from molattn.training.batches import LabelledBatches
+from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
+from molattn.training.lightning.loop import epochs_done
+from molattn.training.run import train
+
+SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.2, readout="sum")
+# 27 training rows: 7 steps an epoch.
+QUICK = OptimisationConfig(
+    keep="best", epochs=5, batch_size=4, patience=5, device="cpu", learning_rate=0.01
+)
+DATA = DataConfig(target_columns=("logS",), split_column="split")
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
+    path = tmp_path_factory.mktemp("training") / "small.csv"
+    path.write_text("\n".join([*lines[:31], *lines[-10:]]) + "\n")
+    return TrainConfig(str(path), DATA, SMALL, QUICK)
+
+
+class Killed(BaseException):
+    """What no code of ours catches."""
+
+
+def interrupted(monkeypatch, config, folder, step):
+    """Train into a folder, dying at a training step counted from 1 over all members."""
+    forward, steps = MolAttn.forward, 0
+
+    def counted(self, *args):
+        nonlocal steps
+        steps += self.training
+        if steps == step:
+            raise Killed
+        return forward(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MolAttn, "forward", counted)
+        with pytest.raises(Killed):
+            train(config, folder=folder)
+
+
+def assert_same(run, other):
+    weights, others = run.model.state_dict(), other.model.state_dict()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    for history, others in zip(run.histories, other.histories, strict=True):
+        assert [epoch[:4] for epoch in history.epochs] == [epoch[:4] for epoch in others.epochs]
+        assert history.best == others.best
+
+
+CASES = {
+    "each epoch": {},
+    "steps": {"checkpoint_steps": 3},
+    "each step": {"checkpoint_steps": 1},
+    "constant, bf16": {"schedule": "constant", "precision": "bf16", "loss": "huber"},
+    "early stopping": {"learning_rate": 3.0, "patience": 1, "checkpoint_steps": 2},
+}
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_a_resumed_training_comes_to_the_same_weights_bit_for_bit(
+    config, tmp_path, monkeypatch, options
+):
+    config = replace(config, optimisation=replace(QUICK, **options))
+    whole = train(config)
+    assert (len(whole.histories[0].epochs) < QUICK.epochs) == ("patience" in options)
+    steps = 7 * len(whole.histories[0].epochs)
+    for step in {1, 7, 8, 11, min(14, steps - 1), steps}:
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        interrupted(monkeypatch, config, folder, step)
+        assert_same(train(config, folder=folder), whole)
+
+
+def test_a_training_interrupted_again_and_again_comes_to_the_same_weights(
+    config, tmp_path, monkeypatch
+):
+    config = replace(config, optimisation=replace(QUICK, checkpoint_steps=2))
+    for step in (9, 3, 12, 1):
+        interrupted(monkeypatch, config, tmp_path, step)
+    assert_same(train(config, folder=tmp_path), train(config))
+
+
+def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_path, monkeypatch):
+    config = replace(config, optimisation=replace(QUICK, ensemble=3, epochs=2, checkpoint_steps=3))
+    whole = train(config)
+    assert whole.model.config.members == len(whole.histories) == 3
+    for step in (5, 14, 15, 20, 42):  # within the first, at its last step, the second, the last
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        interrupted(monkeypatch, config, folder, step)
+        done = sorted(path.parent.name for path in folder.rglob(CHECKPOINT_FILE))
+        assert done == [f"member_{n + 1}" for n in range(-(-(step - 3) // 14))]
+        shown = io.StringIO()
+        assert_same(train(config, Console(file=shown, width=200), folder=folder), whole)
+        assert "member 3 of 3 (seed 2)" in shown.getvalue()
+        assert "going on after epoch" in shown.getvalue()
+    assert len((folder / "member_3" / "history.csv").read_text().splitlines()) == 3
+    other = replace(config, optimisation=replace(config.optimisation, ensemble=2))
+    with pytest.raises(InputError, match=r"--ensemble: got 2, but what is in .* has 3"):
+        train(other, folder=folder)
+
+
+def test_a_member_is_the_model_that_its_seed_alone_gives(config, tmp_path):
+    lines = Path(config.file).read_text().splitlines()
+    path = tmp_path / "parts.csv"  # a split that no seed decides
+    path.write_text("\n".join(line.replace(",test", ",val", n % 2) for n, line in enumerate(lines)))
+    config = replace(config, file=str(path))
+    two = train(replace(config, optimisation=replace(QUICK, ensemble=2, epochs=2, seed=4)))
+    for net, seed in zip(two.model.nets, (4, 5), strict=True):
+        alone = train(replace(config, optimisation=replace(QUICK, epochs=2, seed=seed)))
+        (own,) = alone.model.nets
+        for name, weight in own.state_dict().items():
+            assert torch.equal(net.state_dict()[name], weight)
+
+
+def test_the_history_is_kept_up_to_date(config, tmp_path, monkeypatch):
+    interrupted(monkeypatch, config, tmp_path, 16)
+    state = read_checkpoint(tmp_path / CHECKPOINT_FILE)
+    assert epochs_done(state) == 2
+    assert len((tmp_path / "history.csv").read_text().splitlines()) == 3
+    run = train(config, folder=tmp_path)
+    assert len((tmp_path / "history.csv").read_text().splitlines()) == 6
+    assert run.histories[0].seconds > state["molattn_state"]["seconds"]
+
+
+def test_keeping_checkpoints_changes_nothing_and_a_finished_training_trains_no_more(
+    config, tmp_path, monkeypatch
+):
+    whole, kept = train(config), train(config, folder=tmp_path)
+    assert_same(kept, whole)
+    monkeypatch.setattr("molattn.training.lightning.loop._run", None)
+    assert_same(train(config, folder=tmp_path), whole)
+
+
+def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    interrupted(monkeypatch, config, folder, 9)
+    before = (folder / CHECKPOINT_FILE).read_bytes()
+    for section, option, value, words in (
+        ("optimisation", "batch_size", 5, "--batch-size: got 5,.* has 4"),
+        ("architecture", "width", 16, "--width: got 16,.* has 8"),
+        ("data", "split", "scaffold", "--split: got 'scaffold',.* has None"),
+    ):
+        changed = replace(getattr(config, section), **{option: value})
+        with pytest.raises(InputError, match=words):
+            train(replace(config, **{section: changed}), folder=folder)
+    table = Path(config.file)
+    moved = tmp_path / "moved.csv"
+    moved.write_bytes(table.read_bytes() + b",C,1.0,train\n")
+    with pytest.raises(InputError, match=r"moved\.csv: the file has changed"):
+        train(replace(config, file=str(moved)), folder=folder)
+    assert (folder / CHECKPOINT_FILE).read_bytes() == before
+    moved.write_bytes(table.read_bytes())
+    assert_same(train(replace(config, file=str(moved)), folder=folder), train(config))
+
+
+def test_another_version_is_told(config, tmp_path, monkeypatch):
+    interrupted(monkeypatch, config, tmp_path, 9)
+    monkeypatch.setattr(going_on, "version", lambda package: "9.9")
+    shown = io.StringIO()
+    train(config, Console(file=shown, width=200), folder=tmp_path)
+    assert f"begun with torch {torch.__version__.split('+')[0]}" in shown.getvalue()
+    assert "going on with 9.9" in shown.getvalue()
+
+
+def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    config = replace(config, optimisation=replace(QUICK, tensorboard=True))
+    interrupted(monkeypatch, config, tmp_path, 18)
+    run = train(config, folder=tmp_path)
+    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    logged = events.Scalars("validation_loss")
+    assert [event.step for event in logged] == [1, 2, 3, 4, 5]
+    assert [event.value for event in logged] == pytest.approx(
+        [epoch.validation_loss for epoch in run.histories[0].epochs]
+    )
+
+
+def test_tensorboard_that_is_not_there_is_one_line(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("molattn.training.lightning.loop.find_spec", lambda name: None)
+    config = replace(config, optimisation=replace(QUICK, tensorboard=True))
+    with pytest.raises(InputError, match=r"--tensorboard: .* pip install 'molattn\[tensorboard\]'"):
+        train(config, folder=tmp_path)
+
+
+def test_row_and_task_weights_enter_the_loss_alone(tmp_path):
+    rows = "".join(f"{'C' * n},{n},{-n},train,{n % 3}\n" for n in range(1, 25))
+    rest = "CO,1,1,val,1\nCCO,2,2,test,1\n"
+    path = tmp_path / "t.csv"
+    path.write_text(f"smiles,y,z,part,w\n{rows}{rest}")
+    data = DataConfig(target_columns=("y", "z"), split_column="part")
+    plain = train(TrainConfig(str(path), data, SMALL, QUICK))
+    same = train(TrainConfig(str(path), replace(data, task_weights=(1.0, 1.0)), SMALL, QUICK))
+    other = train(TrainConfig(str(path), replace(data, task_weights=(1.0, 0.0)), SMALL, QUICK))
+    assert_same(plain, same)
+    assert torch.equal(plain.model.target_mean, other.model.target_mean)
+    ours, others = (run.model.nets[0].head.mlp[-1].weight for run in (plain, other))
+    assert not torch.equal(ours, others)
+
+
+def test_a_training_row_of_weight_zero_is_as_if_it_were_not_there(tmp_path):
+    rows = [f"{'C' * n},{n}.5,{3.0 if n % 2 else 1.5}" for n in range(1, 25)]
+    parts = ["train"] * 20 + ["val"] * 2 + ["test"] * 2
+    lines = [f"{row},{part}" for row, part in zip(rows, parts, strict=True)]
+    (tmp_path / "less.csv").write_text("\n".join(["smiles,y,w,split", *lines]) + "\n")
+    lines.insert(7, "c1ccccc1,100000,0,train")
+    (tmp_path / "more.csv").write_text("\n".join(["smiles,y,w,split", *lines]) + "\n")
+    data = DataConfig(target_columns=("y",), weight_column="w", split_column="split")
+    told = io.StringIO()
+    less, more = (
+        train(TrainConfig(str(tmp_path / name), data, SMALL, QUICK), Console(file=told))
+        for name in ("less.csv", "more.csv")
+    )
+    assert told.getvalue().count("20 rows train, 2 validate, 2 test") == 2
+    assert told.getvalue().count("1 of weight 0 left out") == 1
+    assert_same(less, more)
+    scores = [score_run(run).baselines["random_forest"].tasks for run in (less, more)]
+    assert scores[0] == scores[1]
+
+
+def test_small_differences_of_large_numbers_are_learned(tmp_path):
+    parts = ["train"] * 18 + ["test"] * 2
+    lines = [f"{'C' * n},{1e8 + n},{1.7e9 + n},{part}" for n, part in enumerate(parts, start=1)]
+    (tmp_path / "t.csv").write_text("\n".join(["smiles,y,time,split", *lines]) + "\n")
+    data = DataConfig(target_columns=("y",), feature_columns=("time",), split_column="split")
+    run = train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))
+    model, rows = run.model, run.table.molecules(run.parts.train)
+    batch = LabelledBatches(model, rows, 64).batch(np.arange(len(rows.records)), (0, 0))
+    scaled = model.scale(batch.targets)[:, 0]
+    assert scaled.dtype == torch.float32
+    expected = (rows.targets[:, 0] - rows.targets.mean()) / rows.targets.std()
+    np.testing.assert_allclose(scaled, expected, atol=1e-5)
+    torch.testing.assert_close(
+        ((batch.features - model.feature_mean[:1]) / model.feature_scale[:1]).float()[:, 0], scaled
+    )
+    predicted = model.predict_records(rows.records, features=rows.features)
+    assert len(np.unique(predicted)) == len(predicted)  # in single precision steps would be of 8
+
+
+@pytest.mark.parametrize("weights", [{"task_weights": (0.0, 1.0)}, {"weight_column": "w"}])
+def test_a_part_without_a_label_that_counts_is_refused(tmp_path, weights):
+    lines = ["smiles,y,z,w,split"]
+    lines += [f"{'C' * n},{n}.5,{n}.5,1,{'test' if n > 8 else 'train'}" for n in range(1, 11)]
+    lines += ["CO,1.5,,1,val", "CCO,,2.5,0,val"]
+    if "task_weights" in weights:
+        lines[-1] = "CCO,2.5,,1,val"
+    else:
+        lines[-2] = "CO,1.5,,0,val"
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    data = DataConfig(target_columns=("y", "z"), split_column="split", **weights)
+    words = "no validation row has a label that weighs" if "task_weights" in weights else "weight 0"
+    with pytest.raises(InputError, match=words):
+        train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))

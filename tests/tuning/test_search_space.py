@@ -1,0 +1,90 @@
+import pytest
+
+from molattn.config import TrainConfig, option_places
+from molattn.errors import InputError
+from molattn.tuning.search_space import (
+    DEFAULT_SPACE,
+    Choice,
+    Range,
+    check_space,
+    default_space,
+    read_space,
+    write_space,
+)
+
+
+def saved(tmp_path, text):
+    path = tmp_path / "space.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_lists_are_choices_and_ends_are_ranges(tmp_path):
+    text = """
+width: [64, 128]
+readout: [mean, sum]
+gate: [true, false]
+layers: {low: 1, high: 4}
+learning_rate: {low: 1e-4, high: 0.01, log: true}
+descriptors: [true, false]
+"""
+    space = read_space(saved(tmp_path, text))
+    assert space == {
+        "width": Choice((64, 128)),
+        "readout": Choice(("mean", "sum")),
+        "gate": Choice((True, False)),
+        "layers": Range(1, 4),
+        "learning_rate": Range(1e-4, 0.01, True),
+        "descriptors": Choice((True, False)),
+    }
+    assert isinstance(space["layers"].low, int)
+    write_space(tmp_path / "again.yaml", space)
+    assert read_space(tmp_path / "again.yaml") == space
+
+
+@pytest.mark.parametrize(
+    "text,words",
+    [
+        ("widht: [1]", r"widht: is no option, did you mean 'width'\?"),
+        ("seed: [1, 2]", "seed: is not to be searched for"),
+        ("keep: [best, last]", "keep: is not to be searched for"),
+        ("loss: [mse, mae]", "loss: is not to be searched for"),
+        ("target_columns: [y]", "target_columns: is not to be searched for"),
+        ("width: 64", "width: got 64, expected a list, or low and high"),
+        ("width: []", "width: got .*, expected a list"),
+        ("width: [64, 64]", "expected each value once"),
+        ("width: [64.5]", "expected whole numbers"),
+        ("width: [wide]", "expected numbers"),
+        ("readout: {low: 0, high: 1}", "got a range, expected a list"),
+        ("dropout: {low: 0}", "got no 'high'"),
+        ("dropout: {low: 0.5, high: 0.1}", "expected low < high"),
+        ("dropout: {low: 0, high: 0.1, log: true}", "expected 0 < low < high"),
+        ("dropout: {low: 0, high: 0.1, step: 1}", "got 'step'"),
+        ("[width]", "expected options with their values"),
+        ("", "got None, expected options"),
+        ("a: b: c", "not a YAML file"),
+    ],
+)
+def test_what_cannot_be_searched_is_named(tmp_path, text, words):
+    with pytest.raises(InputError, match=rf"space\.yaml.*{words}"):
+        read_space(saved(tmp_path, text))
+
+
+def test_the_default_leaves_out_what_is_set():
+    def left_out(**options):
+        return {*DEFAULT_SPACE} - {*default_space(TrainConfig.from_options("", options))}
+
+    assert DEFAULT_SPACE.keys() <= option_places().keys()
+    assert left_out(init_from="none") == {"pretrained_rate"}
+    assert left_out(init_from="none", dropout=0.0) == {"pretrained_rate", "dropout"}
+    # The network is that of the model that a run begins with.
+    assert left_out(init_from="base") == {"width", "heads", "layers", "readout", "gate"}
+    assert left_out(init_from="none", layer="mat") == {"pretrained_rate", "gate"}
+    assert left_out(init_from="none", layer="graph_network") == {"pretrained_rate"}
+
+
+def test_a_value_that_its_option_cannot_have_is_named():
+    with pytest.raises(InputError, match="--batch-size: got 0"):
+        check_space(
+            {"batch_size": Range(0, 8)}, lambda options: TrainConfig.from_options("", options)
+        )
