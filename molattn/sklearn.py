@@ -23,7 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from molattn.chem.featurizer import Featurizer
-from molattn.chem.fingerprint_index import TrainingMolecules
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.groups import same_molecule
 from molattn.chem.split import Split, group_split
 from molattn.config import CONFIG_SECTIONS, TrainConfig, option_places
@@ -122,7 +122,7 @@ class _MolAttnEstimator(BaseEstimator):
             model.load_state_dict(safetensors.torch.load(weights))
             if known is not None:
                 calibration = Calibration.from_dict(model.config.tasks, known[0])
-                model.uncertainty = Uncertainty(calibration, TrainingMolecules(known[1]))
+                model.uncertainty = Uncertainty(calibration, FingerprintIndex(known[1]))
             state = {**state, "model_": model}
         super().__setstate__(state)
 
@@ -182,8 +182,8 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
     """A regressor of molecules, after scikit-learn.
 
     Its parameters are the options of ``molattn train`` under their Python names (``epochs``,
-    ``width``, ``learning_rate``, ``loss``, ...: see :class:`molattn.config.ArchitectureConfig` and
-    :class:`molattn.config.OptimisationConfig`), but ``random_state`` for ``seed`` and
+    ``width``, ``learning_rate``, ``loss``, ...: see :class:`molattn.config.NetworkConfig` and
+    :class:`molattn.config.SupervisedConfig`), but ``random_state`` for ``seed`` and
     ``attention_score`` for ``score``. ``fit`` sets
     ``validation_size`` of the rows aside, at random but with rows of one molecule together: they
     calibrate, and with ``keep="best"`` choose the epoch.

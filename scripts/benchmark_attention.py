@@ -25,7 +25,7 @@ from torch_geometric.nn import GATv2Conv, GPSConv, TransformerConv
 from torch_geometric.utils import to_dense_batch
 
 from molattn.chem import parse_smiles
-from molattn.data.pyg_data import default_featurizer
+from molattn.chem.featurizer import Featurizer
 from molattn.graph import CodedEdges, CompleteGraphs, collate
 from molattn.nn import EdgeAttentionConv
 from molattn.nn.encoder import Encoder
@@ -79,7 +79,7 @@ def make_batch(
 def molecules(name: str, options: argparse.Namespace) -> Batch:
     """A batch of molecules of a data set, drawn at random."""
     smiles = np.random.default_rng(options.seed).choice(read_smiles(name), options.batch_size)
-    featurizer = default_featurizer()
+    featurizer = Featurizer.default()
     batch = collate([featurizer(parse_smiles(str(text))) for text in smiles])
     return make_batch(batch.edge_index, batch.edge_attr, len(batch.pair_codes), options)
 

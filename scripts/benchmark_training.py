@@ -25,7 +25,7 @@ from torch_geometric.nn import TransformerConv, global_mean_pool
 
 from molattn import from_smiles
 from molattn.chem import parse_smiles
-from molattn.data.pyg_data import default_featurizer
+from molattn.chem.featurizer import Featurizer
 from molattn.graph import CodedEdges, MoleculeBatch, collate
 from molattn.nn import EdgeAttentionConv
 from molattn.nn.embedding import CodeEmbedding, PairEmbedding
@@ -66,7 +66,7 @@ class Model(nn.Module):
         self, layer: Callable[[], nn.Module], body: Callable, options: argparse.Namespace
     ) -> None:
         super().__init__()
-        seen = default_featurizer()
+        seen = Featurizer.default()
         self.atoms = CodeEmbedding(seen.atom_sizes, options.width)
         table = torch.tensor(seen.pair_table)
         self.pairs = PairEmbedding(table, seen.pair_sizes, options.edge_width)
@@ -119,7 +119,7 @@ BODIES = {Stack: "plain stack", Encoder: "molattn's blocks"}
 def epoch(data: str, body: Callable, options: argparse.Namespace) -> list[list[str]]:
     """Rows of the table: seconds an epoch by each model, and how many times as fast ours is."""
     smiles = read_smiles(data)[: options.molecules]
-    featurizer = default_featurizer()
+    featurizer = Featurizer.default()
     records = [featurizer(parse_smiles(text)) for text in smiles]
     graphs = [from_smiles(text, self_loops=True) for text in smiles]
     width, heads, edge_width = options.width, options.heads, options.edge_width

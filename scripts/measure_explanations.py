@@ -3,7 +3,7 @@ r"""Test methods of explanation: by masking atoms, and on data whose rule is kno
 The tables of docs/explain.md, the molecules tested being those that were held out of training:
 
     molattn train --output runs/solubility
-    python scripts/measure_explanations.py fidelity runs/solubility
+    python scripts/measure_explanations.py faithfulness runs/solubility
     python scripts/measure_explanations.py plant hydroxyls hydroxyls.csv
     molattn train hydroxyls.csv --target-columns hydroxyls --split-column split \
         --output runs/hydroxyls
@@ -18,7 +18,7 @@ import torch
 from molattn import MolAttn
 from molattn.data.table import bundled_dataset, open_table
 from molattn.explain import discovery, plant
-from molattn.explain.faithfulness import deletion_insertion as fidelity
+from molattn.explain.faithfulness.deletion_insertion import faithfulness
 
 
 def measure_fidelity(model: str, most: int | None) -> None:
@@ -27,7 +27,7 @@ def measure_fidelity(model: str, most: int | None) -> None:
     test = [row.cells[smiles] for row in table if row.cells[part] == "test"][:most]
     loaded = MolAttn.from_pretrained(model)
     for measure, masking in product(("support", "distance"), ("remove", "blank")):
-        found = fidelity(loaded, test, measure=measure, masking=masking)
+        found = faithfulness(loaded, test, measure=measure, masking=masking)
         print(f"\n{found.target}, {found.molecules} molecules, {measure}, masking: {masking}\n")
         print(found.table(), flush=True)
 
@@ -44,7 +44,7 @@ def measure_discovery(rule: str, model: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("fidelity", help="deletion and insertion curves")
+    one = commands.add_parser("faithfulness", help="deletion and insertion curves")
     one.add_argument("model")
     two = commands.add_parser("plant", help="write data with a planted rule")
     two.add_argument("rule")
@@ -55,7 +55,7 @@ def main() -> None:
     one.add_argument("--molecules", type=int, help="test on the first so many alone")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    if given.command == "fidelity":
+    if given.command == "faithfulness":
         measure_fidelity(given.model, given.molecules)
     elif given.command == "plant":
         plant(given.rule).save(given.output)

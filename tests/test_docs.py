@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from molattn import MolAttn, MolAttnConfig
-from molattn.config import ArchitectureConfig
+from molattn.config import NetworkConfig
 from molattn.errors import REASONS
 from molattn.nn.registry import LAYERS, table
 
@@ -18,7 +18,7 @@ WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
-    small = ArchitectureConfig(width=16, heads=2, layers=1)
+    small = NetworkConfig(width=16, heads=2, layers=1)
     MolAttn(MolAttnConfig(("logS",), small)).save_pretrained(tmp_path / "runs/solubility/model")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "docs"}

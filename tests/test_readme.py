@@ -6,13 +6,13 @@ from pathlib import Path
 import torch
 
 from molattn import MolAttn, MolAttnConfig
-from molattn.config import ArchitectureConfig
+from molattn.config import NetworkConfig
 
 README = Path(__file__).parents[1] / "README.md"
 
 
 def test_python_blocks_run(tmp_path, monkeypatch):
-    small = ArchitectureConfig(width=16, heads=2, layers=1)
+    small = NetworkConfig(width=16, heads=2, layers=1)
     model = MolAttn(MolAttnConfig(tasks=("logS",), architecture=small))
     model.save_pretrained(tmp_path / "runs" / "solubility" / "model")
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from molattn.chem.distance import blocks, pair_codes, row_starts, split_rows
 from molattn.chem.mol_binary import Pieces, cut
 from molattn.record import MoleculeRecord
 
-__all__ = ["Encoder"]
+__all__ = ["CodeEncoder"]
 
 _BOND_NAMES = {
     "SINGLE": "single",
@@ -76,7 +76,7 @@ def _indices(texts: Sequence[bytes]) -> NDArray[np.intp]:
     return np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.intp)
 
 
-class Encoder:
+class CodeEncoder:
     """Writes the codes of molecules; holds what it has learned about pieces of the binary form.
 
     Args:

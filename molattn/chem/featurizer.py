@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rdkit import Chem
 
 from molattn.chem.atom_features import ATOM_COLUMNS, BOND_COLUMNS, Column
-from molattn.chem.codes import Encoder
+from molattn.chem.codes import CodeEncoder
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 
@@ -92,8 +92,9 @@ class Featurizer:
             )
 
     @classmethod
+    @cache
     def default(cls) -> "Featurizer":
-        """Return the featurizer of the current version with its standard vocabularies."""
+        """Return the featurizer of the current version with its standard vocabularies, one object."""
         return cls()
 
     @property
@@ -161,8 +162,8 @@ class Featurizer:
         return self._encoder(mols)
 
     @cached_property
-    def _encoder(self) -> Encoder:
-        return Encoder(self.atom_columns, self.bond_columns, self.max_distance)
+    def _encoder(self) -> CodeEncoder:
+        return CodeEncoder(self.atom_columns, self.bond_columns, self.max_distance)
 
     def __reduce__(self) -> tuple[Any, ...]:
         columns = self.atom_columns, self.bond_columns

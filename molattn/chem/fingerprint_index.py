@@ -14,14 +14,14 @@ from molattn.chem.fingerprints import FINGERPRINT_BYTES, SimilaritySearch, packe
 from molattn.errors import InputError
 from molattn.utils.files import write_file
 
-__all__ = ["MOST_KEPT", "TrainingMolecules"]
+__all__ = ["MOST_KEPT", "FingerprintIndex"]
 
 MOST_KEPT = 100_000
 """Most fingerprints kept with a model: 25.6 MB."""
 _TENSOR = "fingerprints"
 
 
-class TrainingMolecules:
+class FingerprintIndex:
     """Fingerprints of training molecules: Morgan, radius 2, 2,048 bits in 256 bytes each.
 
     Of more than 100,000 different ones so many are drawn at random; the nearest of those may then
@@ -35,7 +35,7 @@ class TrainingMolecules:
         self.fingerprints = fingerprints
 
     @classmethod
-    def from_smiles(cls, smiles: Sequence[str], seed: int = 0) -> "TrainingMolecules":
+    def from_smiles(cls, smiles: Sequence[str], seed: int = 0) -> "FingerprintIndex":
         """Keep the fingerprints of some molecules.
 
         Args:
@@ -56,7 +56,7 @@ class TrainingMolecules:
         return cls(found)
 
     @classmethod
-    def load(cls, path: Path) -> "TrainingMolecules":
+    def load(cls, path: Path) -> "FingerprintIndex":
         """Read what :meth:`save` wrote.
 
         Raises:

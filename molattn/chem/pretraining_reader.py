@@ -16,7 +16,7 @@ from molattn.chem.parse import parse_smiles
 from molattn.errors import SmilesError
 from molattn.record import MoleculeRecord
 
-__all__ = ["LEARNED_DESCRIPTORS", "LearnedMolecules", "MoleculeReader"]
+__all__ = ["LEARNED_DESCRIPTORS", "PretrainingBlock", "PretrainingReader"]
 
 # What takes long, alone or as the first of its kind, and says little that the others do not.
 _SLOW = {
@@ -32,7 +32,7 @@ LEARNED_DESCRIPTORS = tuple(
 
 
 @dataclass(frozen=True)
-class LearnedMolecules:
+class PretrainingBlock:
     """The molecules of some texts, in their order, but for those that are known to be left out.
 
     Args:
@@ -56,7 +56,7 @@ class LearnedMolecules:
     counts: list[HashedCounts]
 
 
-class MoleculeReader:
+class PretrainingReader:
     """Reads blocks of SMILES.
 
     Args:
@@ -65,7 +65,7 @@ class MoleculeReader:
             :func:`molattn.chem.inchi_keys.connectivity_keys` is among them.
 
     Example:
-        >>> read = MoleculeReader(max_atoms=100, excluded=KeySet())(["CCO", "ethanol", "OCC"])
+        >>> read = PretrainingReader(max_atoms=100, excluded=KeySet())(["CCO", "ethanol", "OCC"])
         >>> read.keys, read.refused, read.duplicates
         (['LFQSCWFLJHTTHZ'], Counter({'name': 1}), 1)
     """
@@ -78,7 +78,7 @@ class MoleculeReader:
         self._descriptors = DescriptorCalculator(LEARNED_DESCRIPTORS)
         self._counts = SubstructureCounter()
 
-    def __call__(self, texts: Sequence[str]) -> LearnedMolecules:
+    def __call__(self, texts: Sequence[str]) -> PretrainingBlock:
         """Read a block.
 
         Args:
@@ -104,7 +104,7 @@ class MoleculeReader:
         descriptors = np.empty((len(mols), len(self._descriptors)), dtype=np.float32)
         for row, mol in enumerate(mols):
             descriptors[row] = self._descriptors(mol)
-        return LearnedMolecules(
+        return PretrainingBlock(
             len(texts),
             refused,
             left_out,

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from molattn.cli.shared import EXPLANATION, OUTPUT, make_console, section
 from molattn.config import ExplainConfig
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 
 __all__ = ["EXAMPLE", "explain"]
 
@@ -38,4 +38,6 @@ def explain(
 
     console = make_console()
     counts = explain_table(model, table, output, config, console)
-    say(console, f"{counts.done} explained, {counts.refused} refused; see {output / 'index.html'}")
+    print_line(
+        console, f"{counts.done} explained, {counts.refused} refused; see {output / 'index.html'}"
+    )

@@ -6,8 +6,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from molattn.cli.shared import EMBEDDING, OUTPUT, make_console, section
-from molattn.config import FingerprintConfig
-from molattn.utils.console import say
+from molattn.config import EmbedConfig
+from molattn.utils.console import print_line
 
 __all__ = ["EXAMPLE", "fingerprint"]
 
@@ -22,7 +22,7 @@ def fingerprint(
     /,
     *,
     output: Annotated[Path, Parameter(group=OUTPUT)],
-    config: Annotated[FingerprintConfig, section(EMBEDDING)] = FingerprintConfig(),
+    config: Annotated[EmbedConfig, section(EMBEDDING)] = EmbedConfig(),
 ) -> None:
     """Write the embedding that a model learned of every molecule of a table.
 
@@ -38,4 +38,4 @@ def fingerprint(
 
     console = make_console()
     counts = fingerprint_table(model, table, output, config, console)
-    say(console, f"{counts.done} embedded, {counts.refused} refused; written to {output}")
+    print_line(console, f"{counts.done} embedded, {counts.refused} refused; written to {output}")

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from molattn.cli.shared import OUTPUT, PREDICTION, make_console, section
 from molattn.config import PredictConfig
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 
 __all__ = ["EXAMPLE", "predict"]
 
@@ -37,4 +37,4 @@ def predict(
 
     console = make_console()
     counts = predict_table(model, table, output, config, console)
-    say(console, f"{counts.done} predicted, {counts.refused} refused; written to {output}")
+    print_line(console, f"{counts.done} predicted, {counts.refused} refused; written to {output}")

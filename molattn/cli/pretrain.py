@@ -19,12 +19,12 @@ from molattn.cli.shared import (
 from molattn.cli.source import is_finished
 from molattn.config import (
     MoleculesConfig,
-    PretrainArchitectureConfig,
     PretrainConfig,
     PretrainLoopConfig,
+    PretrainNetworkConfig,
 )
 from molattn.errors import InputError
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 
 __all__ = ["EXAMPLES", "pretrain"]
 
@@ -45,9 +45,7 @@ def pretrain(
     overwrite: Annotated[bool, Parameter(group=RUN, negative=(), show_default=False)] = False,
     num_workers: Annotated[int, Parameter(group=RUN)] = 0,
     molecules: Annotated[MoleculesConfig, section(DATA)] = MoleculesConfig(),
-    architecture: Annotated[
-        PretrainArchitectureConfig, section(NETWORK)
-    ] = PretrainArchitectureConfig(),
+    architecture: Annotated[PretrainNetworkConfig, section(NETWORK)] = PretrainNetworkConfig(),
     optimisation: Annotated[PretrainLoopConfig, section(TRAINING)] = PretrainLoopConfig(),
 ) -> None:
     """Pretrain a network on molecules without labels, for molattn train --init-from.
@@ -99,8 +97,10 @@ def pretrain(
     ):
         run = run_pretraining(config, folder, console, num_workers=num_workers)
         write_pretraining(run, folder)
-    say(console, _told(run.scores))
-    say(console, f"{run.history.steps} steps, {run.seconds:.0f} s; written to {final_folder(name)}")
+    print_line(console, _told(run.scores))
+    print_line(
+        console, f"{run.history.steps} steps, {run.seconds:.0f} s; written to {final_folder(name)}"
+    )
 
 
 def _told(scores: Mapping[str, Any]) -> str:

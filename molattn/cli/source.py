@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from molattn.config import DataConfig, TrainConfig
 from molattn.errors import InputError, quoted
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +89,7 @@ def is_finished(resume: Path | None, console: "Console") -> bool:
 
     if unfinished_run(resume) is not None:
         return False
-    say(console, f"{resume} is finished: there is nothing to resume")
+    print_line(console, f"{resume} is finished: there is nothing to resume")
     return True
 
 

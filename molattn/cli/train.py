@@ -18,15 +18,15 @@ from molattn.cli.shared import (
 )
 from molattn.cli.source import folder_name, is_finished, with_source
 from molattn.config import (
-    ArchitectureConfig,
     DataConfig,
     FineTuningConfig,
-    OptimisationConfig,
+    NetworkConfig,
     ReportConfig,
+    SupervisedConfig,
     TrainConfig,
 )
 from molattn.errors import InputError
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,8 +52,8 @@ def train(
     dataset: Annotated[str | None, Parameter(group=DATA)] = None,
     dataset_folder: Annotated[Path | None, Parameter(group=DATA)] = None,
     data: Annotated[DataConfig, section(DATA)] = DataConfig(),
-    architecture: Annotated[ArchitectureConfig, section(NETWORK)] = ArchitectureConfig(),
-    optimisation: Annotated[OptimisationConfig, section(TRAINING)] = OptimisationConfig(),
+    architecture: Annotated[NetworkConfig, section(NETWORK)] = NetworkConfig(),
+    optimisation: Annotated[SupervisedConfig, section(TRAINING)] = SupervisedConfig(),
     fine_tuning: Annotated[FineTuningConfig, section(FINE_TUNING)] = FineTuningConfig(),
     report: Annotated[ReportConfig, section(REPORT)] = ReportConfig(),
 ) -> None:
@@ -94,7 +94,7 @@ def train(
             _cross_validate(config, folder, console)
         else:
             _train_once(config, folder, console)
-    say(console, f"written to {output}")
+    print_line(console, f"written to {output}")
 
 
 def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
@@ -117,7 +117,7 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     console.print(score_table(scores, run), markup=False)
     forest = scores.seconds.get("random_forest")
     epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
-    say(
+    print_line(
         console,
         f"weights of epoch {epochs}, {run.seconds:.0f} s"
         f"{f' (the forest: {forest:.0f} s)' if forest else ''}",

@@ -21,16 +21,16 @@ from molattn.cli.shared import (
 )
 from molattn.cli.source import folder_name, with_source
 from molattn.config import (
-    ArchitectureConfig,
     DataConfig,
     FineTuningConfig,
-    OptimisationConfig,
+    NetworkConfig,
     ReportConfig,
+    SupervisedConfig,
     TrainConfig,
     TuneConfig,
 )
 from molattn.errors import InputError
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 
 __all__ = ["EXAMPLES", "tune"]
 
@@ -57,8 +57,8 @@ def tune(
     dataset: Annotated[str | None, Parameter(group=DATA)] = None,
     dataset_folder: Annotated[Path | None, Parameter(group=DATA)] = None,
     data: Annotated[DataConfig, section(DATA)] = DataConfig(),
-    architecture: Annotated[ArchitectureConfig, section(NETWORK)] = ArchitectureConfig(),
-    optimisation: Annotated[OptimisationConfig, section(TRAINING)] = OptimisationConfig(),
+    architecture: Annotated[NetworkConfig, section(NETWORK)] = NetworkConfig(),
+    optimisation: Annotated[SupervisedConfig, section(TRAINING)] = SupervisedConfig(),
     fine_tuning: Annotated[FineTuningConfig, section(FINE_TUNING)] = FineTuningConfig(),
     report: Annotated[ReportConfig, section(REPORT)] = ReportConfig(),
 ) -> None:
@@ -116,7 +116,7 @@ def tune(
             write_space(folder / _SPACE_FILE, searched)
         tuned = search(config, tuning, searched, folder, console)
     console.print(trials_table(tuned), markup=False)
-    say(console, f"written to {folder}; molattn train --config {folder / BEST_FILE}")
+    print_line(console, f"written to {folder}; molattn train --config {folder / BEST_FILE}")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from molattn.config.inference import PredictConfig
 from molattn.config.validation import check
 from molattn.errors import InputError
 
-__all__ = ["ExplainConfig", "FingerprintConfig", "PredictConfig", "StreamConfig"]
+__all__ = ["ExplainConfig", "EmbedConfig", "PredictConfig", "TableConfig"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ExplainConfig(PredictConfig):
 
 
 @dataclass(frozen=True)
-class StreamConfig:
+class TableConfig:
     """How a table is read by a saved model.
 
     Args:
@@ -61,7 +61,7 @@ class StreamConfig:
 
 
 @dataclass(frozen=True)
-class PredictConfig(StreamConfig):
+class PredictConfig(TableConfig):
     """How predictions are made.
 
     Args:
@@ -76,7 +76,7 @@ class PredictConfig(StreamConfig):
 
 
 @dataclass(frozen=True)
-class FingerprintConfig(StreamConfig):
+class EmbedConfig(TableConfig):
     """How embeddings are made.
 
     Args:

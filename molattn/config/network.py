@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 from molattn.config.validation import check, check_choice, option
 from molattn.errors import InputError, quoted
 
-__all__ = ["ArchitectureConfig"]
+__all__ = ["NetworkConfig"]
 
 LayerName = Literal["edge_attention", "gaan", "mat", "graph_network"]
 
@@ -25,7 +25,7 @@ _WITHOUT = {
 
 
 @dataclass(frozen=True)
-class ArchitectureConfig:
+class NetworkConfig:
     """The network.
 
     The head is by default one of Fourier features where all targets are classes, and that and an
@@ -105,4 +105,4 @@ class ArchitectureConfig:
 
 
 def _default(name: str) -> Any:
-    return next(field.default for field in fields(ArchitectureConfig) if field.name == name)
+    return next(field.default for field in fields(NetworkConfig) if field.name == name)

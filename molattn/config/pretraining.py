@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from molattn.config.base import RunConfig
-from molattn.config.network import ArchitectureConfig, Head
-from molattn.config.training import Keep, LoopConfig
+from molattn.config.network import Head, NetworkConfig
+from molattn.config.training import Keep, TrainingLoopConfig
 from molattn.config.validation import check
 from molattn.errors import InputError, quoted
 
 __all__ = [
     "MoleculesConfig",
-    "PretrainArchitectureConfig",
+    "PretrainNetworkConfig",
     "PretrainConfig",
     "PretrainLoopConfig",
 ]
@@ -53,7 +53,7 @@ class MoleculesConfig:
 
 
 @dataclass(frozen=True)
-class PretrainArchitectureConfig(ArchitectureConfig):
+class PretrainNetworkConfig(NetworkConfig):
     """The network that is pretrained, on more molecules than it can learn by heart."""
 
     dropout: float = 0.0
@@ -62,7 +62,7 @@ class PretrainArchitectureConfig(ArchitectureConfig):
 
 
 @dataclass(frozen=True)
-class PretrainLoopConfig(LoopConfig):
+class PretrainLoopConfig(TrainingLoopConfig):
     """How the network is pretrained.
 
     Args:
@@ -95,14 +95,14 @@ class PretrainConfig(RunConfig):
 
     files: tuple[str, ...]
     molecules: MoleculesConfig = field(default_factory=MoleculesConfig)
-    architecture: PretrainArchitectureConfig = field(default_factory=PretrainArchitectureConfig)
+    architecture: PretrainNetworkConfig = field(default_factory=PretrainNetworkConfig)
     optimisation: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
 
     def __post_init__(self) -> None:
-        if (got := self.architecture.partner) != ArchitectureConfig.partner:
+        if (got := self.architecture.partner) != NetworkConfig.partner:
             raise InputError(
                 f"--partner: got {got}, but a pretraining has no second molecule; expected the "
-                f"default, {quoted(ArchitectureConfig.partner)}"
+                f"default, {quoted(NetworkConfig.partner)}"
             )
 
     def changes(self) -> dict[str, Any]:

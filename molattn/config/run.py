@@ -8,9 +8,9 @@ from typing import Any, get_origin, get_type_hints
 from molattn.config.base import RunConfig
 from molattn.config.data import DataConfig
 from molattn.config.fine_tuning import FineTuningConfig
-from molattn.config.network import ArchitectureConfig
+from molattn.config.network import NetworkConfig
 from molattn.config.report import ReportConfig
-from molattn.config.training import OptimisationConfig
+from molattn.config.training import SupervisedConfig
 from molattn.errors import InputError, quoted
 
 __all__ = ["CONFIG_SECTIONS", "TrainConfig", "option_places"]
@@ -31,8 +31,8 @@ class TrainConfig(RunConfig):
 
     file: str
     data: DataConfig
-    architecture: ArchitectureConfig
-    optimisation: OptimisationConfig
+    architecture: NetworkConfig
+    optimisation: SupervisedConfig
     report: ReportConfig = field(default_factory=ReportConfig)
     fine_tuning: FineTuningConfig = field(default_factory=FineTuningConfig)
 
@@ -71,9 +71,9 @@ class TrainConfig(RunConfig):
 
 CONFIG_SECTIONS = {
     "data": DataConfig,
-    "architecture": ArchitectureConfig,
+    "architecture": NetworkConfig,
     "fine_tuning": FineTuningConfig,
-    "optimisation": OptimisationConfig,
+    "optimisation": SupervisedConfig,
     "report": ReportConfig,
 }
 """Sections of a :class:`TrainConfig`, and of a config file."""

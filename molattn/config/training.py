@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from molattn.config.validation import check, check_choice
 from molattn.errors import InputError
 
-__all__ = ["LoopConfig", "OptimisationConfig"]
+__all__ = ["TrainingLoopConfig", "SupervisedConfig"]
 
 Loss = Literal["mse", "mae", "huber"]
 Schedule = Literal["cosine", "linear", "constant"]
@@ -17,7 +17,7 @@ Device = Literal["auto", "cpu", "gpu"]
 
 
 @dataclass(frozen=True)
-class LoopConfig:
+class TrainingLoopConfig:
     """How a network is trained, whatever it learns.
 
     Args:
@@ -75,7 +75,7 @@ class LoopConfig:
 
 
 @dataclass(frozen=True)
-class OptimisationConfig(LoopConfig):
+class SupervisedConfig(TrainingLoopConfig):
     """How the network is trained.
 
     Args:
@@ -112,7 +112,7 @@ class OptimisationConfig(LoopConfig):
                 "one of the two"
             )
 
-    def members(self) -> list["OptimisationConfig"]:
+    def members(self) -> list["SupervisedConfig"]:
         """Return the options of each member: these, of one network, with one seed after another."""
         return [
             replace(self, ensemble=1, seed=seed)

@@ -6,7 +6,7 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.chem.fingerprint_index import TrainingMolecules
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.fingerprints import nearest_similarity
 from molattn.chem.groups import same_molecule
 from molattn.chem.parse import parse_smiles
@@ -86,7 +86,7 @@ def find_leakage(
     table: TrainingTable,
     parts: Split,
     seed: int = 0,
-    pretrained: TrainingMolecules | None = None,
+    pretrained: FingerprintIndex | None = None,
 ) -> Leakage:
     """Compare the parts of a table.
 

@@ -1,6 +1,5 @@
 """Molecules to complete graphs: where chemistry and PyG meet."""
 
-from functools import cache
 from typing import Optional, Union
 
 import torch
@@ -10,13 +9,7 @@ from torch_geometric.data import Data
 from molattn.chem import ConformerGenerator, Featurizer, parse_smiles
 from molattn.errors import InputError
 
-__all__ = ["default_featurizer", "from_mol", "from_smiles"]
-
-
-@cache
-def default_featurizer() -> Featurizer:
-    """The featurizer used where none is given."""
-    return Featurizer.default()
+__all__ = ["from_mol", "from_smiles"]
 
 
 def from_smiles(
@@ -93,7 +86,7 @@ def from_mol(
     if not isinstance(mol, Chem.Mol) or not mol.GetNumAtoms():
         got = "a molecule without atoms" if isinstance(mol, Chem.Mol) else repr(mol)[:80]
         raise InputError(f"mol: got {got}, expected an RDKit molecule")
-    featurizer = featurizer or default_featurizer()
+    featurizer = featurizer or Featurizer.default()
     record = featurizer(mol)
     pairs = torch.ones(record.num_atoms, record.num_atoms, dtype=torch.bool)
     if not self_loops:

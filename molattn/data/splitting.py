@@ -13,7 +13,7 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.errors import InputError, quoted
 
-__all__ = ["check_labels", "part_rows"]
+__all__ = ["check_labels", "split_rows"]
 
 _PARTS = {
     "train": "train",
@@ -26,7 +26,7 @@ _PARTS = {
 _ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}.*)?")
 
 
-def part_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
+def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     """Part the rows into training, validation and test.
 
     The split column decides where there is one; if it marks no validation rows, some of the

@@ -12,7 +12,7 @@ from rich.console import Console
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import check_unchanged, writing_config
 from molattn.data.dataset import TrainingTable
-from molattn.data.splitting import part_rows
+from molattn.data.splitting import split_rows
 from molattn.data.table import free_name, open_table, write_table
 from molattn.evaluation.report import write_fold_page
 from molattn.evaluation.run_files import write_run
@@ -31,7 +31,7 @@ from molattn.training.run_folder import (
     has_checkpoint,
     run_folder,
 )
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 
 __all__ = ["Round", "cross_validate", "rounds"]
 
@@ -100,10 +100,10 @@ def cross_validate(
     todo = rounds(with_pretrained_network(config))
     rows = read_rows(config, console)
     # All at first: what is wrong with the last round should not be found out after days.
-    parts = [part_rows(rows, one.config.data, one.config.optimisation.seed) for one in todo]
+    parts = [split_rows(rows, one.config.data, one.config.optimisation.seed) for one in todo]
     done = []
     for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
-        say(console, f"{one.name} ({number} of {len(todo)})")
+        print_line(console, f"{one.name} ({number} of {len(todo)})")
         place = folder / one.name
         if not (place / RESULT_FILE).exists():
             with (

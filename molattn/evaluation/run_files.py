@@ -22,8 +22,8 @@ from molattn.evaluation.plots import (
 from molattn.evaluation.report import write_run_page
 from molattn.evaluation.scoring import RunScores
 from molattn.evaluation.uncertainty_plots import coverage_plot, similarity_plot
-from molattn.model.prediction_columns import Answers
-from molattn.model.uncertainty.prediction import Answer
+from molattn.model.prediction_columns import PredictionColumns
+from molattn.model.uncertainty.prediction import Prediction
 from molattn.training.fine_tuning import pretrained_digest
 from molattn.training.history import write_history
 from molattn.training.run import TrainingRun
@@ -58,7 +58,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
         for row in run.table.skipped:
             write(row._replace(smiles=no_formula(row.smiles)))
-    _write_predictions(run, scores.answer, folder / "predictions.csv")
+    _write_predictions(run, scores.prediction, folder / "predictions.csv")
     with warnings.catch_warnings():
         # A column name in a script that the plot's font lacks is not worth a warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -74,13 +74,18 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
 
 def _figures(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, Figure]]:
     tasks = run.table.tasks
-    shown = scores.answer.prediction, run.table.targets[run.parts.test], tasks, scores.test.tasks
+    shown = (
+        scores.prediction.prediction,
+        run.table.targets[run.parts.test],
+        tasks,
+        scores.test.tasks,
+    )
     yield "learning_curve.png", learning_curve(run.histories)
     if any(task.kind == "regression" for task in tasks):
         yield "parity.png", parity_plot(*shown)
         if any("coverage" in given for given in scores.uncertainty.values()):
             yield "coverage.png", coverage_plot(tasks, scores.uncertainty)
-            yield "similarity.png", similarity_plot(*shown[:3], scores.answer.similarity)
+            yield "similarity.png", similarity_plot(*shown[:3], scores.prediction.similarity)
     if any(task.kind != "regression" for task in tasks):
         yield "roc_pr.png", roc_pr_plot(*shown)
         yield "calibration.png", calibration_plot(*shown)
@@ -130,8 +135,8 @@ def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
         }
 
 
-def _write_predictions(run: TrainingRun, said: Answer, path: Path) -> None:
-    table, answers = run.table, Answers(run.model, run.config.report.interval)
+def _write_predictions(run: TrainingRun, said: Prediction, path: Path) -> None:
+    table, answers = run.table, PredictionColumns(run.model, run.config.report.interval)
     columns = [*answers.columns, "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     with write_table(path, header) as w:

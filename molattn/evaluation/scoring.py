@@ -11,10 +11,10 @@ from rich.console import Console
 from molattn.evaluation.baselines import constant_prediction, forest_prediction
 from molattn.evaluation.metrics import TaskScores, score_tasks
 from molattn.evaluation.uncertainty_metrics import score_uncertainty
-from molattn.model.prediction_columns import Answers
-from molattn.model.uncertainty.prediction import Answer
+from molattn.model.prediction_columns import PredictionColumns
+from molattn.model.uncertainty.prediction import Prediction
 from molattn.training.run import TrainingRun
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 from molattn.utils.reproducibility import threads
 
 __all__ = ["RunScores", "score_run"]
@@ -30,7 +30,7 @@ class RunScores(NamedTuple):
     an ensemble on them, uncalibrated, and none of a model that is none.
     """
 
-    answer: Answer
+    prediction: Prediction
     uncertainty: dict[str, dict[str, Any]]
     validation: TaskScores
     test: TaskScores
@@ -52,7 +52,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     def score(prediction: NDArray[np.float64]) -> TaskScores:
         return score_tasks(prediction, target, tasks, resamples=config.bootstrap, seed=seed)
 
-    answers = Answers(run.model, config.interval)
+    answers = PredictionColumns(run.model, config.interval)
     members, said = [], []
     for rows in (run.parts.val, run.parts.test):
         molecules = run.table.molecules(rows)
@@ -62,7 +62,9 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
                     molecules.records, features=molecules.features, members=True
                 )
             )
-        said.append(answers.of(members[-1], [run.table.smiles[row] for row in rows]))
+        said.append(
+            answers.predict_with_uncertainty(members[-1], [run.table.smiles[row] for row in rows])
+        )
     validation, test = said
     baselines: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
@@ -71,7 +73,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         baselines[name] = score(prediction())
         seconds[name] = time.perf_counter() - start
     return RunScores(
-        answer=test,
+        prediction=test,
         uncertainty=score_uncertainty(
             run.model, test, members[-1].mean(axis=0), target, config.interval
         ),
@@ -91,7 +93,7 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
     yield "baseline", lambda: constant_prediction(tasks, targets, len(test))
     rows = [*train, *test]
     if len(rows) > _MOST_FOREST_ROWS:
-        say(console, f"no random forest beside it: more than {_MOST_FOREST_ROWS:,} rows")
+        print_line(console, f"no random forest beside it: more than {_MOST_FOREST_ROWS:,} rows")
         return
 
     def forest() -> NDArray[np.float64]:
@@ -106,5 +108,5 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
             run.config.optimisation.seed,
         )
 
-    say(console, "random forest for comparison (not with --no-baselines) ...")
+    print_line(console, "random forest for comparison (not with --no-baselines) ...")
     yield "random_forest", forest

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from molattn.evaluation.metrics import score_tasks
 from molattn.model.model import MolAttn
 from molattn.model.uncertainty.calibration import Calibration
-from molattn.model.uncertainty.prediction import Answer
+from molattn.model.uncertainty.prediction import Prediction
 from molattn.task import output_slices
 
 __all__ = ["LEVELS", "score_uncertainty"]
@@ -23,7 +23,7 @@ _PROPER = ("nll", "brier", "ece")
 
 def score_uncertainty(
     model: MolAttn,
-    said: Answer,
+    said: Prediction,
     uncalibrated: NDArray[np.float64],
     targets: NDArray[np.float64],
     level: float,
@@ -62,7 +62,7 @@ def score_uncertainty(
 def _of_interval(
     calibration: Calibration,
     place: int,
-    said: Answer,
+    said: Prediction,
     output: int,
     target: NDArray[np.float64],
     level: float,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from molattn.explain.target import Output
+from molattn.explain.target import Target
 from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
 from molattn.nn.gate import HeadGate
@@ -124,7 +124,7 @@ def attention_of(
 
 
 def attention_gradients(
-    model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor], output: Output
+    model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor], output: Target
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the weights, and the gradient of each member's own output with respect to them.
 

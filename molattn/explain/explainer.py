@@ -9,13 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 from molattn.chem.reader import MoleculeReader
 from molattn.explain.baseline import average_atom, bundled_average
 from molattn.explain.explanation import Explanation
-from molattn.explain.instance import LEVEL, Subject, interval_of
-from molattn.explain.methods.base import Options
+from molattn.explain.instance import LEVEL, Instance, interval_of
+from molattn.explain.methods.base import MethodOptions
 from molattn.explain.methods.registry import find_method
 from molattn.explain.target import find_output
 from molattn.model.model import MolAttn
 
-__all__ = ["explain", "explain_subject", "find_average", "read_subjects"]
+__all__ = ["explain", "explain_instance", "find_average", "read_instances"]
 
 
 @overload
@@ -54,7 +54,7 @@ def explain(
         background: Molecules, such as the training set, whose average atom integrated gradients
             begin with and ``masking="blank"`` leaves; None = those of the bundled solubility set.
         interval: Level of the interval of a regression, where the model is calibrated.
-        options: Of the method: see :class:`molattn.explain.Options`.
+        options: Of the method: see :class:`molattn.explain.MethodOptions`.
 
     Returns:
         An explanation, or a list of them, in the order of the molecules.
@@ -70,11 +70,11 @@ def explain(
         ((3,), (4, 8, 3, 3))
     """
     find_method(method)
-    chosen = Options(**options)
+    chosen = MethodOptions(**options)
     average = find_average(model, background)
     one = isinstance(smiles, str)
     texts, seconds = ([given] if isinstance(given, str) else given for given in (smiles, partners))
-    subjects = read_subjects(
+    instances = read_instances(
         model,
         texts or [],
         target=target,
@@ -82,7 +82,7 @@ def explain(
         features=features,
         average=average,
     )
-    found = [explain_subject(subject, method, chosen, level=interval) for subject in subjects]
+    found = [explain_instance(instance, method, chosen, level=interval) for instance in instances]
     return found[0] if one else found
 
 
@@ -94,7 +94,7 @@ def find_average(model: MolAttn, background: Optional[Sequence[str]]) -> NDArray
     return average_atom(MoleculeReader(featurizer).all(background), featurizer)
 
 
-def read_subjects(
+def read_instances(
     model: MolAttn,
     smiles: Sequence[str],
     *,
@@ -102,13 +102,13 @@ def read_subjects(
     average: NDArray[np.float64],
     partners: Optional[Sequence[str]] = None,
     features: Optional[ArrayLike] = None,
-) -> Iterator[Subject]:
+) -> Iterator[Instance]:
     """Read molecules, to be explained or tested on; see :func:`explain`."""
     numbers = None if features is None else np.asarray(features, dtype=np.float64)
     seconds = [None] * len(smiles) if partners is None else partners
     predicted = model.predict(smiles, partners=partners, features=features)
     for place, (text, partner) in enumerate(zip(smiles, seconds, strict=True)):
-        yield Subject(
+        yield Instance(
             model,
             text,
             model.featurize(text, partner),
@@ -119,42 +119,42 @@ def read_subjects(
         )
 
 
-def explain_subject(
-    subject: Subject,
+def explain_instance(
+    instance: Instance,
     method: str,
-    options: Options,
+    options: MethodOptions,
     *,
     level: float = LEVEL,
 ) -> Explanation:
     """Explain one molecule.
 
     Args:
-        subject: The molecule.
+        instance: The molecule.
         method: A name of :data:`molattn.explain.METHODS`.
         options: Of the method.
         level: Probability with which the truth lies in the prediction's interval.
     """
     chosen = find_method(method)
-    scores = chosen.compute(subject, options)
-    attention, output, prediction = subject.attention, subject.output, subject.prediction
+    scores = chosen.compute(instance, options)
+    attention, output, prediction = instance.attention, instance.output, instance.prediction
     residual = None
     if scores.baseline is not None:
         residual = prediction - scores.baseline - float(scores.atoms.sum())
     members, _, heads = attention.weights.shape[:3]
-    low, high = interval_of(subject, level)
+    low, high = interval_of(instance, level)
     return Explanation(
-        smiles=subject.smiles,
+        smiles=instance.smiles,
         target=output.name,
         unit=output.unit,
         method=method,
         signed=chosen.signed,
         prediction=prediction,
-        probability=subject.probability,
+        probability=instance.probability,
         low=low,
         high=high,
         baseline=scores.baseline,
-        symbols=tuple(atom.GetSymbol() for atom in subject.mol.GetAtoms()),
-        bonds=subject.bonds,
+        symbols=tuple(atom.GetSymbol() for atom in instance.mol.GetAtoms()),
+        bonds=instance.bonds,
         atom_scores=scores.atoms,
         bond_scores=scores.bonds,
         residual=residual,

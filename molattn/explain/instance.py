@@ -16,39 +16,41 @@ from torch import Tensor
 from molattn.chem import parse_smiles
 from molattn.explain.attention_hooks import Attention, attention_of
 from molattn.explain.baseline import amounts
-from molattn.explain.instance import Subject
-from molattn.explain.target import Output
+from molattn.explain.instance import Instance
+from molattn.explain.target import Target
 from molattn.graph import CompleteGraphs, MoleculeBatch
 from molattn.model.extra_features import number_type
 from molattn.model.model import MolAttn
 from molattn.record import MoleculeRecord
 
-__all__ = ["LEVEL", "Masking", "Subject", "interval_of"]
+__all__ = ["LEVEL", "Masking", "Instance", "interval_of"]
 
 
 LEVEL = 0.9
 """The usual probability that the truth lies in an interval."""
 
 
-def interval_of(subject: Subject, level: float = LEVEL) -> tuple[float, float] | tuple[None, None]:
+def interval_of(
+    instance: Instance, level: float = LEVEL
+) -> tuple[float, float] | tuple[None, None]:
     """Return the ends of a prediction's interval; None of a class, or where nothing is known.
 
     Args:
-        subject: The molecule.
+        instance: The molecule.
         level: Probability with which the truth lies in the interval.
     """
-    model, task = subject.model, subject.output.task
+    model, task = instance.model, instance.output.task
     known = model.uncertainty
     if known is None or task.kind != "regression":
         return None, None
-    widths = known.calibration.half_widths(np.array([subject.similarity]), level)
+    widths = known.calibration.half_widths(np.array([instance.similarity]), level)
     half = float(widths[0, model.config.tasks.index(task)])
-    middle = subject.prediction
+    middle = instance.prediction
     return (middle - half, middle + half) if math.isfinite(half) else (None, None)
 
 
 Masking = Literal["remove", "blank"]
-"""What masking an atom does; see :meth:`Subject.keep`."""
+"""What masking an atom does; see :meth:`Instance.keep`."""
 
 
 _NUMBERS_AT_ONCE = 2_000_000  # of pair amounts: 8 MB, whatever the size of a molecule
@@ -57,7 +59,7 @@ _MOST_AT_ONCE = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class Instance:
     """A molecule, the model and the output that are looked at.
 
     A second molecule and further numbers of the molecule (table columns, descriptors,
@@ -77,7 +79,7 @@ class Subject:
     model: MolAttn
     smiles: str
     record: MoleculeRecord
-    output: Output
+    output: Target
     average: NDArray[np.float64]
     predicted: NDArray[np.float64]
     features: Optional[NDArray[np.float64]] = None

@@ -10,11 +10,11 @@ from molattn.errors import InputError, quoted
 from molattn.model.model import MolAttn
 from molattn.task import Task, output_slices
 
-__all__ = ["Output", "described", "find_output"]
+__all__ = ["Target", "described", "find_output"]
 
 
 @dataclass(frozen=True)
-class Output:
+class Target:
     r"""One number that a model predicts of a molecule.
 
     A regression is explained in its own unit. A class is explained as its log-odds
@@ -60,7 +60,7 @@ def described(model: MolAttn, target: Optional[str]) -> str:
     return output.name
 
 
-def find_output(model: MolAttn, target: Optional[str], predicted: Sequence[float]) -> Output:
+def find_output(model: MolAttn, target: Optional[str], predicted: Sequence[float]) -> Target:
     """Find the output of that name.
 
     Args:
@@ -79,12 +79,12 @@ def find_output(model: MolAttn, target: Optional[str], predicted: Sequence[float
     for task, part, scaling in zip(tasks, output_slices(tasks), scalings, strict=True):
         places = range(part.start, part.stop)
         if task.kind != "multiclass" and target in (task.name, *task.output_names):
-            return Output(task.name, task, part.start, part.start, *scaling)
+            return Target(task.name, task, part.start, part.start, *scaling)
         if task.kind == "multiclass" and target == task.name:
             target = task.output_names[max(places, key=lambda p: predicted[p]) - part.start]
         if task.kind == "multiclass" and target in task.output_names:
             column = part.start + task.output_names.index(target)
-            return Output(target, task, column, part.start, *scaling)
+            return Target(target, task, column, part.start, *scaling)
     known = [name for task in tasks for name in (task.name, *task.output_names)]
     raise InputError(
         f"target: got {quoted(target)}, expected one of {', '.join(dict.fromkeys(known))}"

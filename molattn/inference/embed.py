@@ -8,9 +8,9 @@ from rdkit import Chem
 from rich.console import Console
 
 from molattn.chem import parse_smiles
-from molattn.config import FingerprintConfig
+from molattn.config import EmbedConfig
 from molattn.errors import ReasonCode
-from molattn.inference.streaming import Cells, Molecule, Reading, RowCounts, stream_table
+from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
 from molattn.model.model import MolAttn
 
 __all__ = ["fingerprint_table"]
@@ -20,7 +20,7 @@ def fingerprint_table(
     model_folder: str | Path,
     source: str | Path,
     output: str | Path,
-    config: FingerprintConfig | None = None,
+    config: EmbedConfig | None = None,
     console: Console | None = None,
 ) -> RowCounts:
     """Embed every molecule of a table, as :meth:`molattn.MolAttn.embed` does.
@@ -42,24 +42,24 @@ def fingerprint_table(
     Raises:
         InputError: If the model, the table or the output cannot be used so.
     """
-    config = config or FingerprintConfig()
+    config = config or EmbedConfig()
     reading = _of_atoms if config.atoms else _of_molecules
     return stream_table(model_folder, source, output, reading, config, console)
 
 
-def _of_molecules(model: MolAttn) -> Reading:
-    def read(molecules: Sequence[Molecule]) -> Iterator[Sequence[Cells] | ReasonCode]:
+def _of_molecules(model: MolAttn) -> OutputSpec:
+    def read(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         records = [molecule.record for molecule in molecules if molecule.record is not None]
         for embedding in model.embed_records(records, batch_size=len(records)):
             yield [embedding.tolist()] if np.isfinite(embedding).all() else "not_finite"
 
-    return Reading(
+    return OutputSpec(
         "embedding", _embedding_columns(model.embedding_width()), read, reads_numbers=False
     )
 
 
-def _of_atoms(model: MolAttn) -> Reading:
-    def read(molecules: Sequence[Molecule]) -> Iterator[Sequence[Cells] | ReasonCode]:
+def _of_atoms(model: MolAttn) -> OutputSpec:
+    def read(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         records = [molecule.record for molecule in molecules if molecule.record is not None]
         embeddings = model.embed_records(records, batch_size=len(records), atoms=True)
         ends = np.cumsum([record.num_atoms for record in records])
@@ -76,7 +76,7 @@ def _of_atoms(model: MolAttn) -> Reading:
 
     columns = {"atom": "int64", "symbol": "string"}
     columns |= _embedding_columns(model.embedding_width(atoms=True))
-    return Reading("embedding atoms", columns, read, reads_numbers=False, keeps_columns=False)
+    return OutputSpec("embedding atoms", columns, read, reads_numbers=False, keeps_columns=False)
 
 
 def _symbols(smiles: str) -> list[str]:

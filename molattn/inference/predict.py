@@ -10,9 +10,9 @@ from rich.console import Console
 
 from molattn.config import PredictConfig
 from molattn.errors import ReasonCode
-from molattn.inference.streaming import Cells, Molecule, Reading, RowCounts, stream_table
+from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
 from molattn.model.model import MolAttn
-from molattn.model.prediction_columns import Answers
+from molattn.model.prediction_columns import PredictionColumns
 
 __all__ = ["predict_table"]
 
@@ -27,7 +27,7 @@ def predict_table(
     """Predict every row of a table.
 
     Every row comes out, in order, with its own columns, those of the prediction (see
-    :class:`molattn.model.prediction_columns.Answers`), and a column ``error`` with a short reason code where there
+    :class:`molattn.model.prediction_columns.PredictionColumns`), and a column ``error`` with a short reason code where there
     is no prediction. The output is there whole or not at all.
 
     Args:
@@ -46,10 +46,10 @@ def predict_table(
     return stream_table(model_folder, source, output, reading, config, console)
 
 
-def _reading(model: MolAttn, level: float) -> Reading:
-    answers = Answers(model, level)
+def _reading(model: MolAttn, level: float) -> OutputSpec:
+    answers = PredictionColumns(model, level)
 
-    def read(molecules: Sequence[Molecule]) -> Iterator[Sequence[Cells] | ReasonCode]:
+    def read(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         features = [molecule.features for molecule in molecules] if model.config.features else None
         records = [molecule.record for molecule in molecules if molecule.record is not None]
         members = model.predict_records(
@@ -58,12 +58,12 @@ def _reading(model: MolAttn, level: float) -> Reading:
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(members).all(axis=(0, 2)))
         # Of None, which nobody reads, where the model knows no training molecules.
         fingerprints = np.array([record.fingerprint for record in records])
-        said = answers.of(members[:, is_finite], fingerprints[is_finite])
+        said = answers.predict_with_uncertainty(members[:, is_finite], fingerprints[is_finite])
         rows = iter(range(len(said.prediction)))
         for good in is_finite:
             yield [answers.cells(said, next(rows))] if good else "not_finite"
 
-    return Reading(
+    return OutputSpec(
         verb="predicting",
         columns={
             name: "float64" if name in answers.numbers else "string" for name in answers.columns

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Union
 from rich.console import Console
 
 from molattn.chem.reader import MoleculeReader
-from molattn.config import StreamConfig
+from molattn.config import TableConfig
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.table import (
     Row,
@@ -26,15 +26,15 @@ from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.record import MoleculeRecord
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 from molattn.utils.progress import RowProgress
-from molattn.utils.reproducibility import no_code_for_shapes, threads
+from molattn.utils.reproducibility import threads, without_onednn
 
 __all__ = [
     "ERROR_COLUMN",
     "ROW_COLUMN",
-    "Molecule",
-    "Reading",
+    "ReadRow",
+    "OutputSpec",
     "RowCounts",
     "molecule_batches",
     "open_with_model",
@@ -60,7 +60,7 @@ class RowCounts(NamedTuple):
     refused: int
 
 
-class Molecule(NamedTuple):
+class ReadRow(NamedTuple):
     """A row and the molecule in it.
 
     Args:
@@ -81,7 +81,7 @@ class Molecule(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class OutputSpec:
     """What is written of each molecule.
 
     Args:
@@ -99,7 +99,7 @@ class Reading:
 
     verb: str
     columns: Mapping[str, str]
-    read: Callable[[Sequence[Molecule]], Iterable[Sequence[Cells] | ReasonCode]]
+    read: Callable[[Sequence[ReadRow]], Iterable[Sequence[Cells] | ReasonCode]]
     reads_numbers: bool = True
     reads_similarity: bool = False
     keeps_columns: bool = True
@@ -110,8 +110,8 @@ def stream_table(
     model_folder: str | Path,
     source: str | Path,
     output: str | Path,
-    reading: Callable[[MolAttn], Reading],
-    config: StreamConfig,
+    reading: Callable[[MolAttn], OutputSpec],
+    config: TableConfig,
     console: Console | None = None,
 ) -> RowCounts:
     """Read every row of a table by a saved model.
@@ -151,13 +151,13 @@ def stream_table(
     console = console or Console(quiet=True)
     say_remarks(table, console)
     for remark in how.remarks:
-        say(console, remark)
+        print_line(console, remark)
     progress = RowProgress(console, how.verb)
     # Rows of atoms are few enough: 12,000 molecules through the default model took 503 MB with
     # oneDNN and 483 MB without, and 14 % less time. Maps of all pairs are not: 8,000 molecules
     # through a small model that updates pairs took 803 MB and 535 MB, and as much time.
     updates_pairs = model.config.architecture.update_edges
-    code = no_code_for_shapes() if updates_pairs else nullcontext()
+    code = without_onednn() if updates_pairs else nullcontext()
     with (
         threads(config.threads),
         code,
@@ -187,7 +187,7 @@ def stream_table(
 
 
 def open_with_model(
-    source: Path, model_folder: str | Path, config: StreamConfig
+    source: Path, model_folder: str | Path, config: TableConfig
 ) -> tuple[Table, MolAttn]:
     """Open a table and load the model that is to read it.
 
@@ -220,23 +220,25 @@ def say_refused(refused: Counter[str], console: Console) -> None:
         told = refused.most_common(_MOST_TOLD)
         others = refused.total() - sum(count for _, count in told)
         some = [f"{count} {code}" for code, count in told]
-        say(console, "refused: " + ", ".join(some + [f"{others} for other reasons"] * (others > 0)))
+        print_line(
+            console, "refused: " + ", ".join(some + [f"{others} for other reasons"] * (others > 0))
+        )
 
 
 def say_remarks(table: Table, console: Console) -> None:
     """Print what was found out about a table."""
     for remark in table.remarks:
-        say(console, f"{table.path}: {remark}")
+        print_line(console, f"{table.path}: {remark}")
 
 
 def molecule_batches(
     table: Table,
     model: MolAttn,
-    config: StreamConfig,
+    config: TableConfig,
     *,
     reads_numbers: bool = True,
     reads_similarity: bool = False,
-) -> Iterator[list[Molecule]]:
+) -> Iterator[list[ReadRow]]:
     """Read the rows of a table as molecules, in batches that fit into memory.
 
     Args:
@@ -269,7 +271,7 @@ class _Places(NamedTuple):
 
 
 def _find_columns(
-    table: Table, asked: StreamConfig, model: MolAttnConfig, reads_numbers: bool
+    table: Table, asked: TableConfig, model: MolAttnConfig, reads_numbers: bool
 ) -> _Places:
     if asked.partner_column is not None and not model.has_partner:
         raise InputError(
@@ -285,7 +287,7 @@ def _find_columns(
     )
 
 
-def _molecules(table: Table, places: _Places, reader: MoleculeReader) -> Iterator[Molecule]:
+def _molecules(table: Table, places: _Places, reader: MoleculeReader) -> Iterator[ReadRow]:
     rows = enumerate(table, start=1)
     while block := list(islice(rows, _ROWS_AT_ONCE)):
         whole = [row for _, row in block if row.fault is None]
@@ -296,16 +298,16 @@ def _molecules(table: Table, places: _Places, reader: MoleculeReader) -> Iterato
         records = reader(texts or (), partners)
         for place, row in block:
             if row.fault is not None:
-                yield Molecule(place, row, "", None, [], row.code)
+                yield ReadRow(place, row, "", None, [], row.code)
                 continue
             smiles, record = row.cells[places.smiles], next(records)
             features, code = _features(row, places.features)
             if isinstance(record, SmilesError):
-                yield Molecule(place, row, smiles, None, [], record.code)
+                yield ReadRow(place, row, smiles, None, [], record.code)
             elif code:
-                yield Molecule(place, row, smiles, None, [], code)
+                yield ReadRow(place, row, smiles, None, [], code)
             else:
-                yield Molecule(place, row, smiles, record, features, "")
+                yield ReadRow(place, row, smiles, record, features, "")
 
 
 def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], ReasonCode | Literal[""]]:
@@ -320,9 +322,9 @@ def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], ReasonCode
     return values, ""
 
 
-def _batches(molecules: Iterable[Molecule], size: int) -> Iterator[list[Molecule]]:
+def _batches(molecules: Iterable[ReadRow], size: int) -> Iterator[list[ReadRow]]:
     """Group molecules by ``size``, and earlier where large ones would take too much memory."""
-    batch: list[Molecule] = []
+    batch: list[ReadRow] = []
     pairs = first = second = 0
     for molecule in molecules:
         atoms, others = _num_atoms(molecule.record)
@@ -345,8 +347,8 @@ def _num_atoms(record: MoleculeRecord | None) -> tuple[int, int]:
 
 
 def _read(
-    how: Reading, batch: Sequence[Molecule]
-) -> Iterator[tuple[Molecule, Sequence[Cells], str]]:
+    how: OutputSpec, batch: Sequence[ReadRow]
+) -> Iterator[tuple[ReadRow, Sequence[Cells], str]]:
     readable = [molecule for molecule in batch if molecule.record is not None]
     results = iter(how.read(readable) if readable else ())
     nothing = [[None] * len(how.columns)]

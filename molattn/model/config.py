@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from molattn.chem import Featurizer
 from molattn.chem.descriptors import DescriptorCalculator
-from molattn.config import ArchitectureConfig
-from molattn.data.pyg_data import default_featurizer
+from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.task import Task, output_slices
 from molattn.version import __version__
@@ -44,8 +43,8 @@ class MolAttnConfig:
     """
 
     tasks: tuple[Task, ...]
-    architecture: ArchitectureConfig = field(default_factory=ArchitectureConfig)
-    featurizer: Featurizer = field(default_factory=default_featurizer)
+    architecture: NetworkConfig = field(default_factory=NetworkConfig)
+    featurizer: Featurizer = field(default_factory=Featurizer.default)
     features: tuple[str, ...] = ()
     descriptors: tuple[str, ...] = ()
     morgan_counts: int = 0
@@ -164,11 +163,11 @@ class MolAttnConfig:
         expected = {"format", "molattn_version"} | {f.name for f in fields(cls)}
         _check_keys("model config", config, expected)
         options = {"head": "mlp", **config["architecture"]}  # there was no other at first
-        known = {f.name for f in fields(ArchitectureConfig)}
+        known = {f.name for f in fields(NetworkConfig)}
         _check_keys("model config, architecture", options, known - (_LATER - set(options)))
         return cls(
             tasks=tuple(Task.from_dict(task) for task in config["tasks"]),
-            architecture=ArchitectureConfig(**options),
+            architecture=NetworkConfig(**options),
             featurizer=Featurizer.from_dict(config["featurizer"]),
             features=tuple(config["features"]),
             descriptors=tuple(config["descriptors"]),

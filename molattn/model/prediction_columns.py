@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 from molattn.errors import InputError
 from molattn.model.model import MolAttn
-from molattn.model.uncertainty.prediction import Answer, answer
+from molattn.model.uncertainty.prediction import Prediction, assemble_prediction
 from molattn.task import Task, output_slices
 
-__all__ = ["SIMILARITY_COLUMN", "Answers"]
+__all__ = ["SIMILARITY_COLUMN", "PredictionColumns"]
 
 SIMILARITY_COLUMN = "training_similarity"
 
 Cell = float | str | None
 
 
-class Answers:
+class PredictionColumns:
     """The columns and cells of a model's predictions.
 
     For each task those of :attr:`molattn.task.Task.columns`; of a number then ``NAME_low`` and
@@ -56,9 +56,9 @@ class Answers:
             names.append(f"{task.name}_std")
         return names
 
-    def of(
+    def predict_with_uncertainty(
         self, members: NDArray[np.float64], molecules: Sequence[str] | NDArray[np.uint8]
-    ) -> Answer:
+    ) -> Prediction:
         """Return what the model says.
 
         Args:
@@ -66,9 +66,11 @@ class Answers:
             molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
         """
         model = self._model
-        return answer(model.config.tasks, model.uncertainty, members, molecules, self._level)
+        return assemble_prediction(
+            model.config.tasks, model.uncertainty, members, molecules, self._level
+        )
 
-    def cells(self, said: Answer, row: int) -> list[Cell]:
+    def cells(self, said: Prediction, row: int) -> list[Cell]:
         """Return the cells of one molecule; None where an interval has no end."""
         cells: list[Cell] = []
         for place, (task, part) in enumerate(

@@ -13,7 +13,7 @@ from rich.console import Console
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.inchi_keys import KeySet, connectivity_keys
 from molattn.chem.parse import parse_smiles
-from molattn.chem.pretraining_reader import LEARNED_DESCRIPTORS, LearnedMolecules, MoleculeReader
+from molattn.chem.pretraining_reader import LEARNED_DESCRIPTORS, PretrainingBlock, PretrainingReader
 from molattn.config import MoleculesConfig
 from molattn.data.table import Table, open_table
 from molattn.errors import InputError, SmilesError, quoted
@@ -106,7 +106,7 @@ def _write_store(
         texts = chain.from_iterable(
             _texts(table, columns[id(table)], chosen.refused) for table in tables
         )
-        reader = MoleculeReader(asked["max_atoms"], chosen.excluded)
+        reader = PretrainingReader(asked["max_atoms"], chosen.excluded)
         for read in done_by_workers(reader, texts, num_workers):
             if new := chosen.new(read):
                 store.append(
@@ -156,7 +156,7 @@ class _Chosen:
             )
         self.excluded_refused += refused
 
-    def new(self, read: LearnedMolecules) -> list[int]:
+    def new(self, read: PretrainingBlock) -> list[int]:
         """Return the places of the molecules that no reader has read before."""
         new = [place for place, key in enumerate(read.keys) if self._seen.add(key)]
         for place in new:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
-from molattn.config import ArchitectureConfig, FineTuningConfig, PretrainConfig
+from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.pretraining.batches import HiddenBatches, Source
@@ -25,14 +25,14 @@ from molattn.task import Task
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.fine_tuning import (
     NO_MODEL,
-    Pretrained,
+    PretrainedWeights,
     pretrained_digest,
     with_former_network,
 )
 from molattn.training.history import History
 from molattn.training.lightning.loop import epochs_done, fit
-from molattn.training.resume import about_run, check_same_run
-from molattn.utils.console import say
+from molattn.training.resume import check_same_run, run_fingerprint
+from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
 
 __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
@@ -113,16 +113,16 @@ def pretrain(
     if not scaling.names:
         raise InputError("got molecules that do not differ in any descriptor, expected various")
     source = Source(store, scaling, config.molecules)
-    about = about_run(config, init_from, store.about["sha256"])
+    about = run_fingerprint(config, init_from, store.about["sha256"])
     check_same_run(folder, config, loop.init_from, about, f"{place}: the molecules have", console)
     if (folder / CHECKPOINT_FILE).exists():
-        say(console, _told(read_checkpoint(folder / CHECKPOINT_FILE)))
+        print_line(console, _told(read_checkpoint(folder / CHECKPOINT_FILE)))
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
         model = _new_model(config, scaling.names)
         if former is not None:  # but for its head, which goes with the scaling of its descriptors
             _, told = former.begin(model, 0, with_head=False)
-            say(console, told)
+            print_line(console, told)
         model.set_target_scaling(scaling.mean, scaling.scale)
         batches = partial(HiddenBatches, model, source, mask_seed=loop.seed)
         objective = _objective(model, source, rows, loop.seed)
@@ -160,14 +160,14 @@ def _prepared(
         config.files, config.molecules, place, console, num_workers=num_workers
     )
     read = store.about
-    say(
+    print_line(
         console,
         f"{len(store)} molecules of {store.num_bytes / len(store):.0f} bytes; left out: "
         f"{read['duplicates']} duplicates, {read['left_out']} excluded, "
         f"refused: {refusals(read['refused'])}",
     )
     if read["excluded_refused"]:
-        say(
+        print_line(
             console,
             "--exclude: rows that are no molecules, and keep nothing out: "
             f"{refusals(read['excluded_refused'])}",
@@ -192,7 +192,7 @@ def _objective(
 
 def _new_model(config: PretrainConfig, descriptors: Sequence[str]) -> MolAttn:
     try:
-        network = ArchitectureConfig(**vars(config.architecture))
+        network = NetworkConfig(**vars(config.architecture))
         return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network))
     except ValueError as error:  # the layers' own complaint about an option
         raise InputError(f"the network cannot be built so: {error}") from error
@@ -202,5 +202,5 @@ def _told(checkpoint: Mapping[str, Any]) -> str:
     return f"going on after epoch {epochs_done(checkpoint)}, step {checkpoint['global_step']}"
 
 
-def _former(name: str) -> Pretrained | None:
-    return None if name == NO_MODEL else Pretrained(FineTuningConfig(init_from=name))
+def _former(name: str) -> PretrainedWeights | None:
+    return None if name == NO_MODEL else PretrainedWeights(FineTuningConfig(init_from=name))

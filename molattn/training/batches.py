@@ -14,7 +14,7 @@ from molattn.graph import MoleculeBatch
 from molattn.model.extra_features import number_type
 from molattn.model.model import MolAttn
 
-__all__ = ["Batches", "LabelledBatch", "LabelledBatches"]
+__all__ = ["Batches", "LabelledBatch", "LabelledLoader"]
 
 
 class LabelledBatch(NamedTuple):
@@ -83,7 +83,7 @@ class Batches(ABC):
         return np.random.default_rng([self._seed, self._epoch]).permutation(self._count)
 
 
-class LabelledBatches(Batches):
+class LabelledLoader(Batches):
     """Batches of molecules with labels.
 
     Args:

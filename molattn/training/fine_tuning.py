@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from molattn.chem.featurizer import Featurizer
-from molattn.chem.fingerprint_index import TrainingMolecules
-from molattn.config import ArchitectureConfig, FineTuningConfig, PretrainConfig, TrainConfig
+from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, TrainConfig
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import (
     FINGERPRINTS_FILE,
@@ -18,11 +18,11 @@ from molattn.model.artefact import (
 )
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
-from molattn.training.optimizer import Beginning
+from molattn.training.optimizer import FineTuningPlan
 
 __all__ = [
     "NO_MODEL",
-    "Pretrained",
+    "PretrainedWeights",
     "check_same_model",
     "pretrained_digest",
     "pretrained_molecules",
@@ -40,10 +40,10 @@ _WITH_HEAD = ("head", "cross")
 # Weights fit any dropout; how a second molecule joins, and the head, come after the encoder.
 _OWN_OPTIONS = ("dropout", "head", "head_dropout", "attention_dropout", "partner")
 
-_Network = TypeVar("_Network", bound=ArchitectureConfig)
+_Network = TypeVar("_Network", bound=NetworkConfig)
 
 
-class Pretrained:
+class PretrainedWeights:
     """A trained model for others to begin with.
 
     Args:
@@ -67,7 +67,7 @@ class Pretrained:
 
     def begin(
         self, model: MolAttn, number: int, *, with_head: bool = True
-    ) -> tuple[Beginning, str]:
+    ) -> tuple[FineTuningPlan, str]:
         """Give a new model of one network the weights, and freeze some of them.
 
         Embeddings, encoder and readout are taken over; the head, with the scaling of what it reads
@@ -115,7 +115,7 @@ class Pretrained:
         taken = tuple(f"nets.0.{name}." for name in names)
         learned = (name for name, _ in model.named_parameters() if name.startswith(taken))
         wait = 0 if keeps else self._config.head_steps
-        return Beginning(dict.fromkeys(learned, factor), keeps, wait), told
+        return FineTuningPlan(dict.fromkeys(learned, factor), keeps, wait), told
 
     def _fits_head(self, model: MolAttn) -> bool:
         ours, theirs = model.config, self._model.config
@@ -177,15 +177,15 @@ def _found(name: str, network: _Network, varied: Collection[str] = ()) -> tuple[
     return str(Path(name).absolute()) if is_place else name, replace(network, **taken)
 
 
-def _network(name: str) -> ArchitectureConfig:
+def _network(name: str) -> NetworkConfig:
     return MolAttnConfig.from_dict(read_config(find_model(name))).architecture
 
 
 def _differences(
-    ours: ArchitectureConfig, theirs: ArchitectureConfig, varied: Collection[str]
+    ours: NetworkConfig, theirs: NetworkConfig, varied: Collection[str]
 ) -> Iterator[tuple[str, object, object]]:
     """Yield the options that weights depend on, and that are set to something else than theirs."""
-    for option in fields(ArchitectureConfig):
+    for option in fields(NetworkConfig):
         got, has = getattr(ours, option.name), getattr(theirs, option.name)
         if option.name in varied:
             got = "several values"
@@ -198,12 +198,12 @@ def pretrained_digest(name: str) -> str | None:
     return None if name == NO_MODEL else model_digest(find_model(name))
 
 
-def pretrained_molecules(config: TrainConfig) -> TrainingMolecules | None:
+def pretrained_molecules(config: TrainConfig) -> FingerprintIndex | None:
     """Return what the model that a run begins with was trained on, or None if it does not know."""
     if (name := config.fine_tuning.init_from) == NO_MODEL:
         return None
     path = find_model(name) / FINGERPRINTS_FILE
-    return TrainingMolecules.load(path) if path.is_file() else None
+    return FingerprintIndex.load(path) if path.is_file() else None
 
 
 def check_same_model(name: str, now: str | None, former: str | None, folder: Path) -> None:

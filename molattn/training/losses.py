@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from molattn.config import OptimisationConfig
+from molattn.config import SupervisedConfig
 from molattn.task import Task, output_slices
 
 __all__ = ["TaskLoss", "class_weights"]
@@ -39,7 +39,7 @@ class TaskLoss(nn.Module):
     def __init__(
         self,
         tasks: Sequence[Task],
-        config: OptimisationConfig,
+        config: SupervisedConfig,
         targets: Tensor,
         task_weights: Sequence[float] = (),
     ) -> None:
@@ -122,7 +122,7 @@ class TaskLoss(nn.Module):
         return self.get_buffer(f"class_weights_{place}")
 
 
-def class_weights(task: Task, labels: Tensor, config: OptimisationConfig) -> Tensor:
+def class_weights(task: Task, labels: Tensor, config: SupervisedConfig) -> Tensor:
     """Return the weight of each class of a task (none for a regression).
 
     Balanced classes weigh as much in sum as they are many: n / (classes × labels of the class), as

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from molattn.config import LoopConfig
+from molattn.config import TrainingLoopConfig
 
-__all__ = ["Beginning", "learning_rate_factor", "new_optimiser"]
+__all__ = ["FineTuningPlan", "learning_rate_factor", "new_optimiser"]
 
 
 @dataclass(frozen=True)
-class Beginning:
+class FineTuningPlan:
     """What a model has from a training before; by default nothing.
 
     Args:
@@ -30,7 +30,7 @@ class Beginning:
 
 
 def new_optimiser(
-    model: nn.Module, config: LoopConfig, beginning: Beginning = Beginning()
+    model: nn.Module, config: TrainingLoopConfig, beginning: FineTuningPlan = FineTuningPlan()
 ) -> torch.optim.AdamW:
     """Return AdamW over the weights that are learned (Loshchilov and Hutter 2019).
 
@@ -61,7 +61,7 @@ def new_optimiser(
     )
 
 
-def learning_rate_factor(config: LoopConfig, steps: int) -> Callable[[int], float]:
+def learning_rate_factor(config: TrainingLoopConfig, steps: int) -> Callable[[int], float]:
     """Return the function that gives the part of the highest learning rate at each step.
 
     It rises linearly over the warm-up; then it stays, or falls to zero linearly or as a cosine.

@@ -12,14 +12,14 @@ from molattn.errors import InputError
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.fine_tuning import check_same_model
 from molattn.training.lightning.loop import ABOUT
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 
-__all__ = ["about_run", "changed_data", "check_same_run"]
+__all__ = ["run_fingerprint", "changed_data", "check_same_run"]
 
 _DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
 
 
-def about_run(config: RunConfig, init_from: str | None, data: str) -> dict[str, Any]:
+def run_fingerprint(config: RunConfig, init_from: str | None, data: str) -> dict[str, Any]:
     """Return what a checkpoint keeps of its run.
 
     Args:
@@ -51,7 +51,7 @@ def check_same_run(
         folder: Where the training may have left a checkpoint.
         config: The options now.
         init_from: Name of the model that it begins with, or ``none``.
-        about: What :func:`about_run` gives now.
+        about: What :func:`run_fingerprint` gives now.
         data: What has changed where the data have, in words.
         console: Where to tell; silent without one.
 
@@ -68,7 +68,9 @@ def check_same_run(
     check_same_model(init_from, about["init_from"], former.get("init_from"), folder)
     for package, was in former["versions"].items():
         if was != (now := about["versions"][package]):
-            say(console, f"begun with {package} {was}, going on with {now}: digits may differ")
+            print_line(
+                console, f"begun with {package} {was}, going on with {now}: digits may differ"
+            )
 
 
 def changed_data(what: str, folder: Path, now: str, former: str) -> InputError:

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from molattn.chem.featurizer import Featurizer
-from molattn.chem.fingerprint_index import TrainingMolecules
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.split import Split
 from molattn.config import TrainConfig
 from molattn.data.dataset import (
@@ -22,25 +22,25 @@ from molattn.data.dataset import (
     table_calculator,
 )
 from molattn.data.leakage import Leakage, find_leakage
-from molattn.data.splitting import part_rows
+from molattn.data.splitting import split_rows
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.fine_tuning import (
     NO_MODEL,
-    Pretrained,
+    PretrainedWeights,
     pretrained_digest,
     pretrained_molecules,
     with_pretrained_network,
 )
 from molattn.training.history import Epoch, History
 from molattn.training.lightning.loop import epochs_done
-from molattn.training.optimizer import Beginning
-from molattn.training.resume import about_run, check_same_run
+from molattn.training.optimizer import FineTuningPlan
+from molattn.training.resume import check_same_run, run_fingerprint
 from molattn.training.run_folder import member_folders
 from molattn.training.supervised import fit_model
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def train(
         folder: Where an unfinished training is kept; if it holds one, that one goes on.
         frame: The table, in place of the configuration's file.
         table: The same as :func:`read_rows` gave it, to be read once for several runs.
-        parts: Its parts, as :func:`molattn.data.splitting.part_rows` gave them.
+        parts: Its parts, as :func:`molattn.data.splitting.split_rows` gave them.
 
     Raises:
         InputError: If the table cannot be used so, or the folder's training is of other options or
@@ -103,10 +103,10 @@ def train(
     config = with_pretrained_network(config)
     seed = config.optimisation.seed
     table = table or read_rows(config, console, frame)
-    parts = parts or part_rows(table, config.data, seed)
+    parts = parts or split_rows(table, config.data, seed)
     leakage = find_leakage(table, parts, seed, pretrained_molecules(config))
     for line in (_sizes(parts, len(table.rows)), *leakage.lines()):
-        say(console, line)
+        print_line(console, line)
     reading = time.perf_counter() - start
     model, histories = train_model(config, table, parts, console, folder=folder)
     seconds = reading + sum(history.seconds for history in histories)
@@ -130,7 +130,7 @@ def read_rows(
     table = read_training_table(source, config.data, Featurizer.default(), console)
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     for line in (f"{table.path}{remarks}: {_counts(table)}", *describe_tasks(table)):
-        say(console, line)
+        print_line(console, line)
     return table
 
 
@@ -161,8 +161,8 @@ def train_model(
     train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
     config = with_pretrained_network(config)
     name = config.fine_tuning.init_from
-    about = about_run(config, pretrained_digest(name), table.digest)
-    pretrained = None if name == NO_MODEL else Pretrained(config.fine_tuning)
+    about = run_fingerprint(config, pretrained_digest(name), table.digest)
+    pretrained = None if name == NO_MODEL else PretrainedWeights(config.fine_tuning)
     members = config.optimisation.members()
     places = [None] if folder is None else member_folders(folder, len(members))
     for place in places:
@@ -171,18 +171,18 @@ def train_model(
     models, histories = [], []
     for number, (member, place) in enumerate(zip_longest(members, places), start=1):
         if len(members) > 1:
-            say(console, f"member {number} of {len(members)} (seed {member.seed})")
+            print_line(console, f"member {number} of {len(members)} (seed {member.seed})")
         if place is not None:
             place.mkdir(exist_ok=True)
             if (place / CHECKPOINT_FILE).exists():
                 done = epochs_done(read_checkpoint(place / CHECKPOINT_FILE))
-                say(console, f"going on after epoch {done}")
+                print_line(console, f"going on after epoch {done}")
         with seeded(member.seed):
             model = _new_model(config, table, Featurizer.default())
-            beginning, told = Beginning(), "beginning from scratch"
+            beginning, told = FineTuningPlan(), "beginning from scratch"
             if pretrained is not None:
                 beginning, told = pretrained.begin(model, number - 1)
-            say(console, told)
+            print_line(console, told)
             history = fit_model(
                 model,
                 train_rows,
@@ -201,7 +201,7 @@ def train_model(
     joined = MolAttn.ensemble(models)
     joined.uncertainty = _uncertainty(joined, table, parts, validation_rows, config)
     for line in joined.uncertainty.calibration.lines():
-        say(console, line)
+        print_line(console, line)
     return joined, histories
 
 
@@ -211,7 +211,7 @@ def _uncertainty(
     training, held_out = ([table.smiles[row] for row in rows] for rows in (parts.train, parts.val))
     with threads(config.optimisation.threads):
         prediction = model.predict_records(validation.records, features=validation.features)
-    molecules = TrainingMolecules.from_smiles(training, config.optimisation.seed)
+    molecules = FingerprintIndex.from_smiles(training, config.optimisation.seed)
     targets = validation.targets
     if validation.weights is not None:  # what weighs nothing tells nothing here either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)

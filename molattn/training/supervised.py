@@ -8,15 +8,15 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from molattn.config import OptimisationConfig
+from molattn.config import SupervisedConfig
 from molattn.data.dataset import Molecules
 from molattn.model.model import MolAttn
-from molattn.training.batches import LabelledBatch, LabelledBatches
+from molattn.training.batches import LabelledBatch, LabelledLoader
 from molattn.training.history import Epoch, History
 from molattn.training.lightning.loop import fit
 from molattn.training.losses import TaskLoss
 from molattn.training.objective import Objective
-from molattn.training.optimizer import Beginning
+from molattn.training.optimizer import FineTuningPlan
 from molattn.training.scaling import scale_by
 
 __all__ = ["fit_model"]
@@ -26,13 +26,13 @@ def fit_model(
     model: MolAttn,
     train: Molecules,
     validation: Molecules,
-    config: OptimisationConfig,
+    config: SupervisedConfig,
     console: Console | None = None,
     *,
     task_weights: tuple[float, ...] = (),
     folder: Path | None = None,
     about: Mapping[str, Any] | None = None,
-    beginning: Beginning = Beginning(),
+    beginning: FineTuningPlan = FineTuningPlan(),
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> History:
     """Train a model in place, on the masked loss of scaled targets; see :func:`molattn.training.lightning.loop.fit`.
@@ -61,8 +61,8 @@ def fit_model(
     loss = TaskLoss(model.config.tasks, config, torch.from_numpy(train.targets), task_weights)
     return fit(
         _OfLabels(model, loss),
-        LabelledBatches(model, train, config.batch_size, config.seed),
-        LabelledBatches(model, validation, config.batch_size),
+        LabelledLoader(model, train, config.batch_size, config.seed),
+        LabelledLoader(model, validation, config.batch_size),
         config,
         console,
         folder=folder,

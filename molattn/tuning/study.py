@@ -20,7 +20,7 @@ from molattn.chem.split import Split
 from molattn.config import DataConfig, TrainConfig, TuneConfig, option_places
 from molattn.config.yaml_file import write_config_file
 from molattn.data.dataset import TrainingTable
-from molattn.data.splitting import part_rows
+from molattn.data.splitting import split_rows
 from molattn.data.table import write_table
 from molattn.errors import InputError, MolattnError
 from molattn.training.fine_tuning import (
@@ -33,7 +33,7 @@ from molattn.training.resume import changed_data
 from molattn.training.run import read_rows, train_model
 from molattn.tuning.plot import study_plot
 from molattn.tuning.search_space import Space, check_space
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 
 __all__ = ["BEST_FILE", "STUDY_FILE", "Tuned", "trials_table", "tune"]
 
@@ -119,7 +119,7 @@ def tune(
         study.pruner = optuna.pruners.MedianPruner(startup, config.optimisation.epochs // 5)
         while (done := len(_ended(study))) < wanted:
             if tuning.timeout is not None and time.perf_counter() - start >= tuning.timeout:
-                say(console, f"{tuning.timeout:g} s are over")
+                print_line(console, f"{tuning.timeout:g} s are over")
                 break
             seed = np.random.SeedSequence([config.optimisation.seed, done]).generate_state(1)[0]
             study.sampler = optuna.samplers.TPESampler(
@@ -128,7 +128,7 @@ def tune(
             objective = partial(_objective, space=space, chosen=chosen, rows=rows)
             study.optimize(objective, n_trials=1, catch=(MolattnError,))
             latest = _ended(study)[-1]
-            say(console, f"{done + 1}/{wanted}  {_told(latest)}")
+            print_line(console, f"{done + 1}/{wanted}  {_told(latest)}")
             _write_trials(folder / "trials.csv", study, space)
         return _finish(study, space, chosen, folder)
 
@@ -157,7 +157,7 @@ class _Rows:
     def __call__(self, data: DataConfig) -> tuple[TrainingTable, Split]:
         if data not in self._read:
             table = read_rows(replace(self._config, data=data), self._console)
-            self._read[data] = table, part_rows(table, data, self._config.optimisation.seed)
+            self._read[data] = table, split_rows(table, data, self._config.optimisation.seed)
             self._console = None  # the same once more is no news
         return self._read[data]
 

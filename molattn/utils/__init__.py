@@ -1,0 +1,1 @@
+"""Console, files, reproducibility and HTML; nothing of molecules."""

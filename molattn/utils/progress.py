@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 
 __all__ = ["RowProgress", "TrainingProgress"]
 
@@ -49,7 +49,7 @@ class TrainingProgress:
         if self._console.is_terminal:
             self._bar.update(self._task, description=sentence)
         elif epoch % max(1, self._epochs // _LINES_WITHOUT_TERMINAL) == 0:
-            say(self._console, sentence)
+            print_line(self._console, sentence)
 
     def stop(self) -> None:
         """Take the bar away."""

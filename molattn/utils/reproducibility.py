@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["no_code_for_shapes", "random_state", "seeded", "set_random_state", "threads"]
+__all__ = ["without_onednn", "random_state", "seeded", "set_random_state", "threads"]
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
@@ -47,7 +47,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def no_code_for_shapes() -> Iterator[None]:
+def without_onednn() -> Iterator[None]:
     """Let torch do without oneDNN for a while.
 
     oneDNN compiles code for every number of rows that it meets, and torch keeps the code of the

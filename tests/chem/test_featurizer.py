@@ -176,7 +176,7 @@ def test_shared_molecules_equal_plain_reading() -> None:
 
 
 def test_fast_reading_is_in_use_and_equals_the_slow_one() -> None:
-    encoder = encode.Encoder(FEATURIZER.atom_columns, FEATURIZER.bond_columns, 10)
+    encoder = encode.CodeEncoder(FEATURIZER.atom_columns, FEATURIZER.bond_columns, 10)
     assert encoder._learns, "this RDKit's binary form is not the one molattn.chem.mol_binary reads"
     taken = 0
     for text in bundled()[:200] + ODD:

@@ -7,7 +7,7 @@ from rdkit import Chem, DataStructs
 from rdkit.Chem import rdFingerprintGenerator
 
 from molattn.chem import fingerprint_index as domain
-from molattn.chem.fingerprint_index import TrainingMolecules
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 
@@ -34,7 +34,7 @@ def nearest(smiles, known):
 
 def test_similarity_is_that_of_rdkit():
     asked = ["OCC", "Cc1ccccc1", "O=C(O)c1ccccc1", "CCCCCCCC", "N"]
-    found = TrainingMolecules.from_smiles(SMILES).similarity(asked)
+    found = FingerprintIndex.from_smiles(SMILES).similarity(asked)
     np.testing.assert_allclose(found, nearest(asked, SMILES), rtol=1e-12)
     assert found[0] == 1.0
 
@@ -44,27 +44,27 @@ def test_molecules_with_more_bits_than_a_byte_counts_are_compared_too():
         texts = [row["smiles"] for row in csv.DictReader(file)]
     big = [".".join(texts[start : start + 40]) for start in (0, 400, 800)]
     assert max(one.GetNumOnBits() for one in bits(big)) > 255
-    found = TrainingMolecules.from_smiles(SMILES + big[:2]).similarity(big)
+    found = FingerprintIndex.from_smiles(SMILES + big[:2]).similarity(big)
     np.testing.assert_allclose(found, nearest(big, SMILES + big[:2]), rtol=1e-12)
 
 
 def test_equal_molecules_are_kept_once_and_too_many_are_drawn(monkeypatch):
     monkeypatch.setattr(domain, "MOST_KEPT", 3)
-    assert len(TrainingMolecules.from_smiles(["CCO", "OCC", "CC"]).fingerprints) == 2
-    some = TrainingMolecules.from_smiles(SMILES, seed=1)
+    assert len(FingerprintIndex.from_smiles(["CCO", "OCC", "CC"]).fingerprints) == 2
+    some = FingerprintIndex.from_smiles(SMILES, seed=1)
     assert len(some.fingerprints) == 3
-    again = TrainingMolecules.from_smiles(SMILES, seed=1)
+    again = FingerprintIndex.from_smiles(SMILES, seed=1)
     np.testing.assert_array_equal(some.fingerprints, again.fingerprints)
-    drawn = {tuple(TrainingMolecules.from_smiles(SMILES, s).similarity(SMILES)) for s in range(5)}
+    drawn = {tuple(FingerprintIndex.from_smiles(SMILES, s).similarity(SMILES)) for s in range(5)}
     assert len(drawn) > 1
     assert all(sum(value == 1.0 for value in one) == 3 for one in drawn)
 
 
 def test_what_was_read_needs_its_file_no_more(tmp_path):
     path = tmp_path / "known.safetensors"
-    TrainingMolecules.from_smiles(SMILES).save(path)
+    FingerprintIndex.from_smiles(SMILES).save(path)
     assert path.stat().st_size < 256 * len(SMILES) + 200
-    first = TrainingMolecules.load(path)
+    first = FingerprintIndex.load(path)
     first.save(path)
     path.unlink()
     assert first.similarity(["CCO"]) == [1.0]
@@ -84,9 +84,9 @@ def test_a_file_of_something_else_is_refused(tmp_path, content):
     path = tmp_path / "known.safetensors"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"known\.safetensors"):
-        TrainingMolecules.load(path)
+        FingerprintIndex.load(path)
 
 
 def test_no_molecule_is_near_none():
     with pytest.raises(InputError, match="got none"):
-        TrainingMolecules.from_smiles([])
+        FingerprintIndex.from_smiles([])

@@ -3,14 +3,14 @@ from rdkit import Chem
 from rdkit.Chem import Descriptors
 
 from molattn.chem.inchi_keys import KeySet
-from molattn.chem.pretraining_reader import LEARNED_DESCRIPTORS, MoleculeReader
+from molattn.chem.pretraining_reader import LEARNED_DESCRIPTORS, PretrainingReader
 
 
 def test_a_block_is_read_in_order_and_what_is_left_out_is_counted():
     texts = ["CC(=O)[O-].[Na+]", "ethanol", "c1ccccc1O", "C" * 9, "C1CC", "Oc1ccccc1", "CCO.Cl"]
     excluded = KeySet()
     excluded.add(Chem.MolToInchiKey(Chem.MolFromSmiles("CCO"))[:14])
-    reader = MoleculeReader(8, excluded)
+    reader = PretrainingReader(8, excluded)
     read = reader(texts)
     assert (read.texts, read.left_out, read.duplicates) == (7, 1, 1)
     assert read.refused == {"name": 1, "too_large": 1, "ring_closure": 1}
@@ -26,6 +26,6 @@ def test_a_block_is_read_in_order_and_what_is_left_out_is_counted():
 
 
 def test_a_block_may_hold_no_molecule():
-    read = MoleculeReader(100, KeySet())(["nonsense"])
+    read = PretrainingReader(100, KeySet())(["nonsense"])
     assert (read.texts, read.keys, read.records, read.counts) == (1, [], [], [])
     assert read.descriptors.shape == (0, len(LEARNED_DESCRIPTORS))

@@ -14,15 +14,15 @@ import pytest
 from molattn import cli
 from molattn.cli import main
 from molattn.config import (
-    ArchitectureConfig,
     DataConfig,
     FineTuningConfig,
     MoleculesConfig,
-    OptimisationConfig,
+    NetworkConfig,
     PredictConfig,
-    PretrainArchitectureConfig,
     PretrainLoopConfig,
+    PretrainNetworkConfig,
     ReportConfig,
+    SupervisedConfig,
 )
 from molattn.data.table import bundled_dataset
 from molattn.errors import MolattnError
@@ -32,7 +32,7 @@ TINY = (
     "--width 8 --heads 2 --layers 1 --edge-width 4 --epochs 2 --batch-size 8 --device cpu"
 ).split()
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.fixture(autouse=True)
@@ -211,8 +211,8 @@ def test_what_a_user_typed_is_escaped_and_cut(capsys):
             "train",
             [
                 DataConfig,
-                ArchitectureConfig,
-                OptimisationConfig,
+                NetworkConfig,
+                SupervisedConfig,
                 FineTuningConfig,
                 ReportConfig,
             ],
@@ -220,7 +220,7 @@ def test_what_a_user_typed_is_escaped_and_cut(capsys):
         ),
         (
             "pretrain",
-            [MoleculesConfig, PretrainArchitectureConfig, PretrainLoopConfig],
+            [MoleculesConfig, PretrainNetworkConfig, PretrainLoopConfig],
             "molattn pretrain --resume",
         ),
         ("predict", [PredictConfig], "molattn predict runs/solubility"),

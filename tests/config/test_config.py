@@ -4,12 +4,12 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from molattn.config import (
-    ArchitectureConfig,
     DataConfig,
     FineTuningConfig,
-    OptimisationConfig,
+    NetworkConfig,
     PredictConfig,
     ReportConfig,
+    SupervisedConfig,
     TrainConfig,
     check_same_options,
 )
@@ -19,33 +19,33 @@ from molattn.errors import InputError
 @pytest.mark.parametrize(
     "kind, options, words",
     [
-        (OptimisationConfig, {"epochs": 0}, ["--epochs", "0", "at least 1"]),
-        (OptimisationConfig, {"ensemble": 0}, ["--ensemble", "0", "at least 1"]),
-        (OptimisationConfig, {"ensemble": 3, "seed": 2**32 - 2}, ["--seed", "--ensemble 3"]),
-        (OptimisationConfig, {"epochs": 2.5}, ["--epochs", "2.5", "whole number"]),
-        (OptimisationConfig, {"patience": 0}, ["--patience", "at least 1"]),
-        (OptimisationConfig, {"threads": 0}, ["--threads", "0"]),
-        (OptimisationConfig, {"batch_size": True}, ["--batch-size", "True"]),
-        (OptimisationConfig, {"learning_rate": 0.0}, ["--learning-rate", "positive"]),
-        (OptimisationConfig, {"learning_rate": float("nan")}, ["--learning-rate", "nan"]),
-        (OptimisationConfig, {"learning_rate": float("inf")}, ["--learning-rate", "inf"]),
-        (OptimisationConfig, {"warmup": 1.5}, ["--warmup", "1.5", "0 to 1"]),
-        (OptimisationConfig, {"weight_decay": -1.0}, ["--weight-decay", "-1.0"]),
-        (OptimisationConfig, {"gradient_clip": "x"}, ["--gradient-clip", "'x'"]),
-        (OptimisationConfig, {"seed": -1}, ["--seed", "-1"]),
-        (OptimisationConfig, {"schedule": "sine"}, ["--schedule", "'sine'", "cosine"]),
-        (OptimisationConfig, {"loss": "rmse"}, ["--loss", "'rmse'", "mse, mae, huber"]),
-        (OptimisationConfig, {"huber_delta": 0.0}, ["--huber-delta", "positive"]),
-        (OptimisationConfig, {"label_smoothing": 1.0}, ["--label-smoothing", "below 1"]),
-        (OptimisationConfig, {"precision": "fp8"}, ["--precision", "'fp8'", "bf16"]),
-        (OptimisationConfig, {"checkpoint_steps": -1}, ["--checkpoint-steps", "-1"]),
+        (SupervisedConfig, {"epochs": 0}, ["--epochs", "0", "at least 1"]),
+        (SupervisedConfig, {"ensemble": 0}, ["--ensemble", "0", "at least 1"]),
+        (SupervisedConfig, {"ensemble": 3, "seed": 2**32 - 2}, ["--seed", "--ensemble 3"]),
+        (SupervisedConfig, {"epochs": 2.5}, ["--epochs", "2.5", "whole number"]),
+        (SupervisedConfig, {"patience": 0}, ["--patience", "at least 1"]),
+        (SupervisedConfig, {"threads": 0}, ["--threads", "0"]),
+        (SupervisedConfig, {"batch_size": True}, ["--batch-size", "True"]),
+        (SupervisedConfig, {"learning_rate": 0.0}, ["--learning-rate", "positive"]),
+        (SupervisedConfig, {"learning_rate": float("nan")}, ["--learning-rate", "nan"]),
+        (SupervisedConfig, {"learning_rate": float("inf")}, ["--learning-rate", "inf"]),
+        (SupervisedConfig, {"warmup": 1.5}, ["--warmup", "1.5", "0 to 1"]),
+        (SupervisedConfig, {"weight_decay": -1.0}, ["--weight-decay", "-1.0"]),
+        (SupervisedConfig, {"gradient_clip": "x"}, ["--gradient-clip", "'x'"]),
+        (SupervisedConfig, {"seed": -1}, ["--seed", "-1"]),
+        (SupervisedConfig, {"schedule": "sine"}, ["--schedule", "'sine'", "cosine"]),
+        (SupervisedConfig, {"loss": "rmse"}, ["--loss", "'rmse'", "mse, mae, huber"]),
+        (SupervisedConfig, {"huber_delta": 0.0}, ["--huber-delta", "positive"]),
+        (SupervisedConfig, {"label_smoothing": 1.0}, ["--label-smoothing", "below 1"]),
+        (SupervisedConfig, {"precision": "fp8"}, ["--precision", "'fp8'", "bf16"]),
+        (SupervisedConfig, {"checkpoint_steps": -1}, ["--checkpoint-steps", "-1"]),
         (
-            OptimisationConfig,
+            SupervisedConfig,
             {"balance_classes": True, "positive_weight": 3.0},
             ["--positive-weight", "--balance-classes"],
         ),
         (ReportConfig, {"bootstrap": -1}, ["--bootstrap", "-1"]),
-        (OptimisationConfig, {"device": "abacus"}, ["--device", "'abacus'", "cpu"]),
+        (SupervisedConfig, {"device": "abacus"}, ["--device", "'abacus'", "cpu"]),
         (DataConfig, {"split": "sorted"}, ["--split", "'sorted'", "random, scaffold"]),
         (DataConfig, {"validation_size": 0.0}, ["--validation-size", "0.0"]),
         (DataConfig, {"test_size": 1.0}, ["--test-size", "1.0"]),
@@ -69,8 +69,8 @@ def test_a_wrong_value_is_refused_by_option_and_by_what_was_expected(kind, optio
 
 
 def test_the_bounds_themselves_are_allowed():
-    OptimisationConfig(warmup=0.0, weight_decay=0.0, gradient_clip=0.0, seed=2**32 - 1)
-    OptimisationConfig(warmup=1, epochs=1, patience=1, batch_size=1)
+    SupervisedConfig(warmup=0.0, weight_decay=0.0, gradient_clip=0.0, seed=2**32 - 1)
+    SupervisedConfig(warmup=1, epochs=1, patience=1, batch_size=1)
 
 
 def test_options_cannot_be_changed_afterwards():
@@ -80,7 +80,7 @@ def test_options_cannot_be_changed_afterwards():
 
 def test_a_run_survives_json():
     data = DataConfig(target_columns=("a", "b"), target_units=("m", "s"), split="scaffold")
-    config = TrainConfig("x.csv", data, ArchitectureConfig(), OptimisationConfig(seed=7))
+    config = TrainConfig("x.csv", data, NetworkConfig(), SupervisedConfig(seed=7))
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
@@ -93,8 +93,8 @@ def test_unknown_options_of_a_run_are_refused(config):
 
 def test_changed_options_are_refused_by_name(tmp_path):
     data = DataConfig(target_columns=("y",))
-    one = TrainConfig("a.csv", data, ArchitectureConfig(width=8), OptimisationConfig())
-    two = replace(one, file="b.csv", optimisation=OptimisationConfig(batch_size=7))
+    one = TrainConfig("a.csv", data, NetworkConfig(width=8), SupervisedConfig())
+    two = replace(one, file="b.csv", optimisation=SupervisedConfig(batch_size=7))
     with pytest.raises(InputError, match=f"--batch-size: got 7, but what is in {tmp_path} has 32"):
         check_same_options(one, two, tmp_path)
     check_same_options(one, replace(one, file="b.csv"), tmp_path)
@@ -129,10 +129,10 @@ def test_a_beginning_that_cannot_be_is_refused(options, words):
 
 def test_a_head_that_there_is_not_is_refused():
     with pytest.raises(InputError, match=r"--head: got 'tree', expected one of auto, mlp, fourier"):
-        ArchitectureConfig(head="tree")
+        NetworkConfig(head="tree")
 
 
 @pytest.mark.parametrize("name", ["dropout", "head_dropout", "attention_dropout"])
 def test_a_dropout_that_cannot_be_is_refused_by_name(name):
     with pytest.raises(InputError, match=f"--{name.replace('_', '-')}: got 2.0, expected a number"):
-        ArchitectureConfig(**{name: 2.0})
+        NetworkConfig(**{name: 2.0})

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molattn.config import (
-    ArchitectureConfig,
     DataConfig,
-    OptimisationConfig,
+    NetworkConfig,
     ReportConfig,
+    SupervisedConfig,
     TrainConfig,
 )
 from molattn.config.yaml_file import read_config_file, write_config_file
@@ -23,8 +23,8 @@ def test_what_is_written_is_read_again_exactly(tmp_path_factory, smiles, targets
     config = TrainConfig(
         "/data/x.csv",
         DataConfig(smiles, tuple(targets), tuple(unit for _ in targets)),
-        ArchitectureConfig(gate=True),
-        OptimisationConfig(learning_rate=rate),
+        NetworkConfig(gate=True),
+        SupervisedConfig(learning_rate=rate),
         ReportConfig(bootstrap=7),
     )
     path = tmp_path_factory.getbasetemp() / "config.yaml"
@@ -34,7 +34,7 @@ def test_what_is_written_is_read_again_exactly(tmp_path_factory, smiles, targets
 
 def test_the_table_is_written_with_its_whole_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = TrainConfig("x.csv", DataConfig(), ArchitectureConfig(), OptimisationConfig())
+    config = TrainConfig("x.csv", DataConfig(), NetworkConfig(), SupervisedConfig())
     write_config_file(tmp_path / "c.yaml", config)
     written = TrainConfig.from_dict(read_config_file("c.yaml"))
     assert written == replace(config, file=str(tmp_path / "x.csv"))
@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
 
 
 def test_yaml_that_a_person_writes_in_full_is_the_same(tmp_path):
-    config = TrainConfig("/x.csv", DataConfig(), ArchitectureConfig(), OptimisationConfig())
+    config = TrainConfig("/x.csv", DataConfig(), NetworkConfig(), SupervisedConfig())
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(config.to_dict()))
     assert TrainConfig.from_dict(read_config_file(path)) == config

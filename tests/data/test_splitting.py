@@ -7,7 +7,7 @@ import pytest
 from molattn.chem import Featurizer
 from molattn.config import DataConfig
 from molattn.data.dataset import read_training_table
-from molattn.data.splitting import part_rows
+from molattn.data.splitting import split_rows
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 
@@ -26,7 +26,7 @@ def numbered(parts):
 def test_the_split_column_decides(tmp_path):
     config = DataConfig(target_columns=("y",), split_column="part")
     table = read(tmp_path, numbered(["test", "Train", " valid", "train", "training"]), config)
-    train, validation, test = part_rows(table, config, seed=0)
+    train, validation, test = split_rows(table, config, seed=0)
     assert (train.tolist(), validation.tolist(), test.tolist()) == ([1, 3, 4], [2], [0])
 
 
@@ -35,11 +35,11 @@ def test_validation_rows_are_set_aside_from_the_training_rows_alone(tmp_path, sp
     config = DataConfig(target_columns=("y",), split_column="part", split=split)
     rings = "".join(f"{'C' * n}C1{'C' * (n + 1)}1,{n},train\n" for n in range(1, 20))
     table = read(tmp_path, f"smiles,y,part\nCCO,0,test\n{rings}", config)
-    train, validation, test = part_rows(table, config, seed=3)
+    train, validation, test = split_rows(table, config, seed=3)
     assert test.tolist() == [0]
     assert len(validation) == 2
     assert sorted([*train, *validation]) == list(range(1, 20))
-    again = part_rows(table, config, seed=3)
+    again = split_rows(table, config, seed=3)
     assert validation.tolist() == again.val.tolist()
 
 
@@ -47,7 +47,7 @@ def test_duplicates_of_a_molecule_stay_on_one_side(tmp_path):
     config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
     pairs = "".join(f"{'C' * n}O,1\nO{'C' * n},2\n" for n in range(1, 11))
     table = read(tmp_path, "smiles,y\n" + pairs, config)
-    for part in part_rows(table, config, seed=0):
+    for part in split_rows(table, config, seed=0):
         assert sorted(part) == sorted({row ^ 1 for row in part})
 
 
@@ -64,7 +64,7 @@ def test_a_split_column_that_makes_no_three_parts_is_refused(tmp_path, parts, wo
     config = DataConfig(target_columns=("y",), split_column="part")
     table = read(tmp_path, numbered(parts), config)
     with pytest.raises(InputError) as error:
-        part_rows(table, config, seed=0)
+        split_rows(table, config, seed=0)
     for word in ["t.csv", *words]:
         assert word in str(error.value)
 
@@ -94,16 +94,16 @@ def dated(dates):
     ],
 )
 def test_the_latest_rows_are_the_test(tmp_path, dates):
-    parts = part_rows(read(tmp_path, dated(dates), ORDERED), ORDERED, seed=0)
+    parts = split_rows(read(tmp_path, dated(dates), ORDERED), ORDERED, seed=0)
     assert [part.tolist() for part in parts] == [[1, 2, 3], [4], [0]]
 
 
 def test_a_molecule_goes_by_its_latest_row_unless_it_may_straddle(tmp_path):
     text = "smiles,y,when\n" + "".join(f"{'C' * n},1,{n}\n" for n in range(1, 10)) + "C,2,99\n"
     table = read(tmp_path, text, ORDERED)
-    assert part_rows(table, ORDERED, seed=0).test.tolist() == [0, 9]
+    assert split_rows(table, ORDERED, seed=0).test.tolist() == [0, 9]
     config = replace(ORDERED, split_duplicates=True)
-    assert part_rows(table, config, seed=0).test.tolist() == [8, 9]
+    assert split_rows(table, config, seed=0).test.tolist() == [8, 9]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_molecule_goes_by_its_latest_row_unless_it_may_straddle(tmp_path):
 def test_an_order_that_is_none_is_refused_by_row(tmp_path, dates, words):
     table = read(tmp_path, dated(dates), ORDERED)
     with pytest.raises(InputError) as error:
-        part_rows(table, ORDERED, seed=0)
+        split_rows(table, ORDERED, seed=0)
     for word in ["t.csv", *words]:
         assert word in str(error.value)
 
@@ -133,12 +133,12 @@ def test_folds_test_every_row_once_and_keep_molecules_whole(tmp_path, method):
     table = read(tmp_path, "smiles,y\n" + pairs, config)
     tested = []
     for fold in (1, 2, 3):
-        parts = part_rows(table, replace(config, fold=fold), seed=1)
+        parts = split_rows(table, replace(config, fold=fold), seed=1)
         assert sorted(np.concatenate(parts)) == list(range(len(table.rows)))
         for part in parts:
             assert sorted(part) == sorted({row ^ 1 for row in part})
         tested.extend(parts.test)
-        again = part_rows(table, replace(config, fold=fold), seed=1)
+        again = split_rows(table, replace(config, fold=fold), seed=1)
         assert [part.tolist() for part in parts] == [part.tolist() for part in again]
     assert sorted(tested) == list(range(len(table.rows)))
 
@@ -147,6 +147,6 @@ def test_duplicates_may_straddle_when_asked(tmp_path):
     config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
     table = read(tmp_path, "smiles,y\n" + "CCO,1\n" * 10, config)
     with pytest.raises(InputError, match=r"t\.csv: split"):
-        part_rows(table, config, seed=0)
-    parts = part_rows(table, replace(config, split_duplicates=True), seed=0)
+        split_rows(table, config, seed=0)
+    parts = split_rows(table, replace(config, split_duplicates=True), seed=0)
     assert [len(part) for part in parts] == [4, 3, 3]

@@ -9,14 +9,14 @@ import pytest
 
 from molattn.cli import main
 from molattn.config import (
-    ArchitectureConfig,
     DataConfig,
-    OptimisationConfig,
+    NetworkConfig,
     ReportConfig,
+    SupervisedConfig,
     TrainConfig,
 )
 from molattn.config.yaml_file import read_config_file
-from molattn.data.splitting import part_rows
+from molattn.data.splitting import split_rows
 from molattn.data.table import open_table
 from molattn.errors import InputError, MolattnError
 from molattn.evaluation.cross_validation import cross_validate, rounds
@@ -27,8 +27,8 @@ from molattn.model.model import MolAttn
 from molattn.training.checkpoint import CHECKPOINT_FILE
 from molattn.training.run import read_rows, train
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
-QUICK = OptimisationConfig(epochs=1, batch_size=16, device="cpu", seed=7)
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+QUICK = SupervisedConfig(epochs=1, batch_size=16, device="cpu", seed=7)
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +245,7 @@ def test_finished_rounds_are_of_the_same_options(config, folder):
 
 
 def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monkeypatch):
-    rows = part_rows(read_rows(config), replace(config.data, fold=3), QUICK.seed)
+    rows = split_rows(read_rows(config), replace(config.data, fold=3), QUICK.seed)
     lines = Path(config.file).read_text().splitlines()
     own = tmp_path / "own.csv"
     labelled = int(rows.test[0])  # the one label of z, which nothing of round 3 can learn

@@ -14,10 +14,10 @@ from rich.console import Console
 from sklearn.metrics import r2_score, roc_auc_score
 
 from molattn.config import (
-    ArchitectureConfig,
     DataConfig,
-    OptimisationConfig,
+    NetworkConfig,
     ReportConfig,
+    SupervisedConfig,
     TrainConfig,
 )
 from molattn.config.yaml_file import read_config_file
@@ -36,8 +36,8 @@ def run(tmp_path_factory):
     data = DataConfig(
         target_columns=("y", "$z_1"), target_units=("mg", ""), validation_size=0.2, test_size=0.2
     )
-    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
-    quick = OptimisationConfig(epochs=2, batch_size=8, device="cpu", seed=4)
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    quick = SupervisedConfig(epochs=2, batch_size=8, device="cpu", seed=4)
     return train(TrainConfig(str(path), data, small, quick))
 
 
@@ -62,8 +62,8 @@ def classes_run(tmp_path_factory):
         validation_size=0.2,
         test_size=0.3,
     )
-    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
-    quick = OptimisationConfig(epochs=2, batch_size=8, device="cpu", balance_classes=True)
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    quick = SupervisedConfig(epochs=2, batch_size=8, device="cpu", balance_classes=True)
     run = train(TrainConfig(str(path), data, small, quick, ReportConfig(bootstrap=200)))
     return run, score_run(run)
 
@@ -229,7 +229,7 @@ def test_scores_of_classes_follow_from_the_predictions(classes_run, classes_fold
     metrics = json.loads((classes_folder / "metrics.json").read_text())
     truth = run.table.targets[run.parts.test]
     assert metrics["test"]["b"]["roc_auc"] == pytest.approx(
-        roc_auc_score(truth[:, 0], scores.answer.prediction[:, 0])
+        roc_auc_score(truth[:, 0], scores.prediction.prediction[:, 0])
     )
     assert metrics["test"]["c"]["count"] == np.sum(~np.isnan(truth[:, 1]))
     assert metrics["tasks"][1]["classes"] == ["blue", "green", "red"]

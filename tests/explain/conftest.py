@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from molattn.config import ArchitectureConfig, ExplainConfig
+from molattn.config import ExplainConfig, NetworkConfig
 from molattn.explain.page.folder import explain_table
 from molattn.graph import CodedEdges
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
-SMALL = ArchitectureConfig(width=16, heads=2, layers=2, edge_width=8, readout="mean")
+SMALL = NetworkConfig(width=16, heads=2, layers=2, edge_width=8, readout="mean")
 TASKS = (
     Task("logS", unit="log mol/L"),
     Task("toxic", "binary", ("no", "yes")),
@@ -81,13 +81,13 @@ def linear():
 def known(linear):
     """What each atom, the average atom, each ordered pair and nothing at all are worth in it."""
 
-    def of(subject):
+    def of(instance):
         net = linear.nets[0]
         worth = 2.0 * net.head.weight[0]
         with torch.no_grad():
-            atoms = subject.atoms @ net.atom_embedding.weight @ worth
-            average = subject.average_atoms @ net.atom_embedding.weight @ worth
-            pairs = (subject.pairs @ net.pair_embedding.weight @ worth).fill_diagonal_(0)
+            atoms = instance.atoms @ net.atom_embedding.weight @ worth
+            average = instance.average_atoms @ net.atom_embedding.weight @ worth
+            pairs = (instance.pairs @ net.pair_embedding.weight @ worth).fill_diagonal_(0)
             nothing = 2.0 * net.head.bias + 3.0
         return (part.double().numpy() for part in (atoms, average, pairs, nothing))
 
@@ -105,7 +105,7 @@ GOOD = {1: ROWS[0], 3: ROWS[2], 4: ROWS[3]}
 @pytest.fixture(scope="session")
 def small_model():
     torch.manual_seed(0)
-    small = ArchitectureConfig(width=16, heads=2, layers=2, edge_width=4, gate=True)
+    small = NetworkConfig(width=16, heads=2, layers=2, edge_width=4, gate=True)
     model = MolAttn(
         MolAttnConfig(tasks=(Task(TARGET, unit="log mol/L"), Task("y")), architecture=small)
     )

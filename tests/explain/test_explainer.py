@@ -9,13 +9,13 @@ from rdkit import Chem
 
 from molattn import InputError, MolAttn, SmilesError
 from molattn.chem import parse_smiles
-from molattn.chem.fingerprint_index import TrainingMolecules
-from molattn.explain import METHODS, Options, explain
+from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.explain import METHODS, MethodOptions, explain
 from molattn.explain.attention_hooks import attention_of
-from molattn.explain.explainer import explain_subject, find_average, read_subjects
+from molattn.explain.explainer import explain_instance, find_average, read_instances
 from molattn.explain.methods.registry import find_method
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
-from molattn.model.uncertainty.prediction import answer
+from molattn.model.uncertainty.prediction import assemble_prediction
 
 from .conftest import SMALL, make
 
@@ -201,10 +201,12 @@ def test_a_calibrated_model_gives_its_interval_and_probability():
     targets = np.column_stack(
         [predicted[:, 0] + draw.normal(size=40), *draw.integers(2, size=(2, 40))]
     )
-    molecules = TrainingMolecules.from_smiles(smiles)
+    molecules = FingerprintIndex.from_smiles(smiles)
     tasks = model.config.tasks
     model.uncertainty = Uncertainty.fit(tasks, molecules, smiles, predicted, targets)
-    said = answer(tasks, model.uncertainty, model.predict(SMILES, members=True), SMILES, 0.8)
+    said = assemble_prediction(
+        tasks, model.uncertainty, model.predict(SMILES, members=True), SMILES, 0.8
+    )
     for row, found in enumerate(explain(model, SMILES, "attention", interval=0.8)):
         assert found.high - found.low == pytest.approx(2 * said.half_width[row, 0])
         assert found.low + found.high == pytest.approx(2 * found.prediction)
@@ -217,13 +219,13 @@ def test_methods_share_what_they_all_need(small_model):
     methods = ("attention", "rollout", "occlusion")
     apart = [explain(small_model, SMILES[0], method) for method in methods]
     average = find_average(small_model, None)
-    subject = next(read_subjects(small_model, SMILES[:1], target=None, average=average))
+    instance = next(read_instances(small_model, SMILES[:1], target=None, average=average))
     known = small_model.uncertainty.molecules
     with (
         patch.object(known, "similarity", wraps=known.similarity) as similarity,
         patch("molattn.explain.instance.attention_of", wraps=attention_of) as attention,
     ):
-        found = [explain_subject(subject, method, Options()) for method in methods]
+        found = [explain_instance(instance, method, MethodOptions()) for method in methods]
     assert (similarity.call_count, attention.call_count) == (1, 1)
     for one, other in zip(found, apart, strict=True):
         np.testing.assert_array_equal(one.atom_scores, other.atom_scores)

@@ -8,10 +8,10 @@ import pytest
 
 from molattn import InputError
 from molattn.chem import parse_smiles
-from molattn.explain import METHODS, Options, discovery, plant
+from molattn.explain import METHODS, MethodOptions, discovery, plant
 from molattn.explain.baseline import amounts, average_atom
-from molattn.explain.explainer import find_average, read_subjects
-from molattn.explain.faithfulness import deletion_insertion as fidelity
+from molattn.explain.explainer import find_average, read_instances
+from molattn.explain.faithfulness import deletion_insertion as faithfulness
 from molattn.explain.faithfulness.deletion_insertion import FRACTIONS
 from molattn.explain.faithfulness.synthetic import score_atoms
 from molattn.explain.methods.atom_groups import atom_groups
@@ -20,40 +20,40 @@ SMILES = "CC(=O)N"
 
 
 @pytest.fixture
-def subject(linear):
-    return next(read_subjects(linear, [SMILES], target=None, average=find_average(linear, None)))
+def instance(linear):
+    return next(read_instances(linear, [SMILES], target=None, average=find_average(linear, None)))
 
 
-def compute(name, subject, **options):
-    return METHODS[name].compute(subject, Options(**options))
+def compute(name, instance, **options):
+    return METHODS[name].compute(instance, MethodOptions(**options))
 
 
-def test_integrated_gradients_are_features_and_half_of_each_pair(subject, known):
-    atoms, average, pairs, nothing = known(subject)
-    found = compute("integrated_gradients", subject)
+def test_integrated_gradients_are_features_and_half_of_each_pair(instance, known):
+    atoms, average, pairs, nothing = known(instance)
+    found = compute("integrated_gradients", instance)
     expected = atoms - average + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
     np.testing.assert_allclose(found.atoms, expected, rtol=1e-4, atol=1e-5)
     assert found.baseline == pytest.approx(nothing[0] + average.sum(), abs=1e-4)
-    i, j = subject.bonds[1]
+    i, j = instance.bonds[1]
     assert found.bonds[1] == pytest.approx(pairs[i, j] + pairs[j, i], abs=1e-5)
 
 
 @pytest.mark.parametrize("orders", [1, 6])
-def test_occlusion_takes_the_worth_of_an_atom_and_half_of_its_pairs(subject, known, orders):
-    atoms, average, pairs, nothing = known(subject)
+def test_occlusion_takes_the_worth_of_an_atom_and_half_of_its_pairs(instance, known, orders):
+    atoms, average, pairs, nothing = known(instance)
     shared = 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
-    removed = compute("occlusion", subject, orders=orders)
+    removed = compute("occlusion", instance, orders=orders)
     np.testing.assert_allclose(removed.atoms, atoms + shared, rtol=1e-4, atol=1e-5)
     assert removed.baseline == pytest.approx(nothing[0], abs=1e-4)
-    blanked = compute("occlusion", subject, orders=orders, masking="blank")
+    blanked = compute("occlusion", instance, orders=orders, masking="blank")
     np.testing.assert_allclose(blanked.atoms, atoms - average + shared, rtol=1e-4, atol=1e-5)
-    i, j = subject.bonds[0]
+    i, j = instance.bonds[0]
     assert blanked.bonds[0] == pytest.approx(pairs[i, j] + pairs[j, i], abs=1e-5)
 
 
-def test_groups_are_masked_together_and_share_alike(subject, known):
-    atoms, _, pairs, _ = known(subject)
-    found = compute("occlusion", subject, groups=[[2, 3]]).atoms
+def test_groups_are_masked_together_and_share_alike(instance, known):
+    atoms, _, pairs, _ = known(instance)
+    found = compute("occlusion", instance, groups=[[2, 3]]).atoms
     both = pairs + pairs.T
     inside = atoms[[2, 3]].sum() + both[2, 3] + 0.5 * both[np.ix_([2, 3], [0, 1])].sum()
     alone = atoms[0] + 0.5 * both[0].sum()
@@ -61,37 +61,41 @@ def test_groups_are_masked_together_and_share_alike(subject, known):
 
 
 def test_more_orders_come_nearer_to_the_shapley_value_of_all_orders(model):
-    subject = next(
-        read_subjects(model, ["CC(N)=O"], target=None, average=find_average(model, None))
+    instance = next(
+        read_instances(model, ["CC(N)=O"], target=None, average=find_average(model, None))
     )
     parts = np.zeros((24, 4))
     for part, order in zip(parts, permutations(range(4)), strict=True):
         kept = np.ones(4, dtype=bool)
         for atom in order:
-            before = subject.keep(kept[None])[0]
+            before = instance.keep(kept[None])[0]
             kept[atom] = False
-            part[atom] = before - subject.keep(kept[None])[0]
+            part[atom] = before - instance.keep(kept[None])[0]
     exact = parts.mean(axis=0)
-    few, many = (compute("occlusion", subject, orders=n).atoms for n in (2, 400))
+    few, many = (compute("occlusion", instance, orders=n).atoms for n in (2, 400))
     assert np.all(np.abs(many - exact) < 4 * parts.std(axis=0) / 400**0.5 + 1e-6)
     assert np.abs(many - exact).max() < np.abs(few - exact).max()
 
 
 def test_atoms_that_no_symmetry_tells_apart_have_one_score(model):
-    subject = next(read_subjects(model, ["CC(C)O"], target=None, average=find_average(model, None)))
-    scores = compute("occlusion", subject, orders=2).atoms
+    instance = next(
+        read_instances(model, ["CC(C)O"], target=None, average=find_average(model, None))
+    )
+    scores = compute("occlusion", instance, orders=2).atoms
     assert scores[0] == scores[2] != scores[3]
 
 
 def test_the_order_of_signed_scores_is_the_best_there_is_for_a_sum(linear):
     # Without pairs no order takes more away sooner than that of the atoms' own worth.
     linear.nets[0].pair_embedding.weight.data.zero_()
-    subject = next(read_subjects(linear, [SMILES], target=None, average=find_average(linear, None)))
-    found = fidelity(linear, [SMILES, "C"], ["occlusion", "attention"][:1], random_orders=200)
+    instance = next(
+        read_instances(linear, [SMILES], target=None, average=find_average(linear, None))
+    )
+    found = faithfulness(linear, [SMILES, "C"], ["occlusion", "attention"][:1], random_orders=200)
     values = {}
     for order in permutations(range(4)):
         kept = np.array([[atom not in order[:k] for atom in range(4)] for k in range(5)])
-        ends = subject.keep(kept)
+        ends = instance.keep(kept)
         losses = (ends[0] - ends) * np.sign(ends[0] - ends[-1])
         values[order] = (losses[1:] + losses[:-1]).mean() / 2
     first, _, at_random = found.rows
@@ -110,23 +114,23 @@ def test_the_order_of_signed_scores_is_the_best_there_is_for_a_sum(linear):
 def test_verdicts_follow_the_intervals(linear):
     some = ["CCO", "CC(=O)N", "CCN(C)C", "OCC(=O)O", "CCCl", "CC#N", "CSC", "NCCO"]
     for measure, verdict in (("support", "beats random"), ("distance", None)):
-        found = fidelity(linear, some, ["integrated_gradients"], measure=measure)
+        found = faithfulness(linear, some, ["integrated_gradients"], measure=measure)
         signed, uniform, at_random = found.rows
         assert at_random.verdict == "no better than random"
         assert not uniform.beats_random
         assert verdict in (None, signed.verdict)
         assert signed.deletion_gain.low <= signed.deletion_gain.mean <= signed.deletion_gain.high
     with pytest.raises(InputError, match="none of two atoms or more"):
-        fidelity(linear, ["C", "O"])
+        faithfulness(linear, ["C", "O"])
     with pytest.raises(InputError, match="measure: got 'size'"):
-        fidelity(linear, some, measure="size")
+        faithfulness(linear, some, measure="size")
 
 
 def test_of_several_classes_each_molecule_is_tested_on_its_likeliest(of_phases):
     model, likeliest = of_phases
 
     def tested(smiles, target):
-        return fidelity(model, smiles, ["integrated_gradients"], target=target)
+        return faithfulness(model, smiles, ["integrated_gradients"], target=target)
 
     found = tested([*likeliest], "phase")
     assert (found.target, found.outputs) == ("phase", Counter(likeliest.values()))

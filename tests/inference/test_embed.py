@@ -8,19 +8,19 @@ from torch import nn
 from torch_geometric.data import Batch
 
 from molattn import MolAttn, from_smiles
-from molattn.config import ArchitectureConfig, FingerprintConfig
+from molattn.config import EmbedConfig, NetworkConfig
 from molattn.errors import InputError, SmilesError
 from molattn.inference.embed import fingerprint_table
 from molattn.model.model import MolAttnConfig
 
-from .conftest import rows_of, saved
+from ..conftest import rows_of, saved
 
 SMILES = ["CCO", "c1ccccc1Cl", "[Na+].[O-]C=O", "C"]
 
 
 def made(seed, **options):
     torch.manual_seed(seed)
-    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, readout="mean+max")
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, readout="mean+max")
     return MolAttn(MolAttnConfig(("y",), small, **options)).eval()
 
 
@@ -98,9 +98,7 @@ def test_with_atoms_there_is_a_row_for_each_atom(tmp_path, model, model_folder, 
     # A column of the input may have a name of the output, which has none of its columns.
     source = saved(tmp_path, "smiles,atom\n" + "".join(f"{text},x\n" for text in texts))
     output = tmp_path / f"out.{kind}"
-    counts = fingerprint_table(
-        model_folder, source, output, FingerprintConfig(atoms=True, batch_size=2)
-    )
+    counts = fingerprint_table(model_folder, source, output, EmbedConfig(atoms=True, batch_size=2))
     assert counts == (4, 1)
     rows = rows_of(output) if kind == "csv" else pq.read_table(output).to_pylist()
     width = model.embedding_width(atoms=True)
@@ -130,7 +128,7 @@ def test_an_embedding_that_is_no_number_becomes_a_reason(tmp_path, model_folder,
     monkeypatch.setattr(nn.LayerNorm, "forward", lambda self, x: x + torch.inf)
     source = saved(tmp_path, "smiles\nCCO\n")
     for atoms in (False, True):
-        config = FingerprintConfig(atoms=atoms)
+        config = EmbedConfig(atoms=atoms)
         assert fingerprint_table(model_folder, source, tmp_path / "o.csv", config) == (0, 1)
         assert [row["error"] for row in rows_of(tmp_path / "o.csv")] == ["not_finite"]
 

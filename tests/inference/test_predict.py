@@ -10,7 +10,7 @@ import torch
 from rdkit import Chem
 
 from molattn.chem import parse_smiles
-from molattn.config import ArchitectureConfig, PredictConfig
+from molattn.config import NetworkConfig, PredictConfig
 from molattn.data.table import open_table
 from molattn.data.table.delimited import DelimitedTable
 from molattn.errors import InputError
@@ -20,13 +20,13 @@ from molattn.inference.streaming import RowCounts
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
-from .conftest import rows_of, saved
+from ..conftest import rows_of, saved
 
 
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
     model = MolAttn(MolAttnConfig(("y", "z"), small)).eval()
     model.set_target_scaling([1.0, 100.0], [2.0, 30.0])
     return model
@@ -118,7 +118,7 @@ def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch)
 @pytest.mark.parametrize("updates", [False, True])
 def test_no_code_is_kept_for_numbers_of_pairs(tmp_path, monkeypatch, updates):
     """With oneDNN, memory grows with the number of batches of different sizes."""
-    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, update_edges=updates)
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, update_edges=updates)
     MolAttn(MolAttnConfig(("y",), small)).save_pretrained(tmp_path / "model")
     seen, predict_records = [], MolAttn.predict_records
 
@@ -137,7 +137,7 @@ def test_no_code_is_kept_for_numbers_of_pairs(tmp_path, monkeypatch, updates):
 def rich_folder(tmp_path_factory):
     """A model of every kind of task, with features."""
     torch.manual_seed(0)
-    small = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
     tasks = (
         Task("y", unit="mM"),
         Task("toxic", "binary", ("no", "yes")),

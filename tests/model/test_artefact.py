@@ -11,12 +11,12 @@ import safetensors.torch
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from molattn.config import ArchitectureConfig
+from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model import artefact
 from molattn.model.model import MolAttn, MolAttnConfig
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 SMILES = ["CCO", "c1ccccc1"]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descriptor_matrix
-from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
+from molattn.config import DataConfig, NetworkConfig, SupervisedConfig, TrainConfig
 from molattn.errors import InputError
 from molattn.inference.predict import predict_table
 from molattn.model.extra_features import CLIP, scaled_numbers
@@ -18,8 +18,8 @@ from molattn.record import MoleculeRecord
 from molattn.training.run import train
 from molattn.training.scaling import number_scaling
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.0)
-QUICK = OptimisationConfig(epochs=2, batch_size=4, device="cpu")
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.0)
+QUICK = SupervisedConfig(epochs=2, batch_size=4, device="cpu")
 DATA = DataConfig(target_columns=("y",), split_column="split", descriptors=True, morgan_counts=32)
 TRAINED = ["CCO", "CCN", "c1ccccc1O", "CC(=O)C", "CCCl", "OCC(O)CO", "CC(C)C", "C1CCCC1"]
 TESTED = ["CCCCCCCCCCCCCCCC", "[Na+].[Cl-]", "FC(F)(F)F"]

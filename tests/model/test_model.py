@@ -7,15 +7,15 @@ import torch
 from torch_geometric.data import Batch
 
 from molattn import from_smiles
-from molattn.config import ArchitectureConfig
+from molattn.config import NetworkConfig
 from molattn.data.dataset import Molecules
 from molattn.errors import InputError, SmilesError
 from molattn.explain import explain
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
-from molattn.training.batches import LabelledBatches
+from molattn.training.batches import LabelledLoader
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 TASKS = (
     Task("logS", unit="log mol/L"),
     Task("toxic", "binary", ("no", "yes")),
@@ -106,7 +106,7 @@ def test_large_features_keep_their_digits_on_every_way(model):
     found = {}
     for name, offset, given in (("small", 0.0, small), ("large", 2.0**30, large)):
         model.set_feature_scaling([0.0, offset], [1.0, 100.0])
-        trained = next(iter(LabelledBatches(model, Molecules(records, labels, None, given), 4)))
+        trained = next(iter(LabelledLoader(model, Molecules(records, labels, None, given), 4)))
         with torch.no_grad():
             outputs = model(trained.molecules, trained.features)
         explained = explain(model, SMILES[:2], "attention", features=given[:2])

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 
 import molattn
 from molattn.cli import main
-from molattn.config import ArchitectureConfig, PretrainConfig
+from molattn.config import NetworkConfig, PretrainConfig
 from molattn.errors import InputError
 from molattn.graph import collate
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -20,7 +20,7 @@ from molattn.nn.registry import LAYERS
 from molattn.task import Task
 from molattn.testing import assert_permutation_invariant
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=2)
+SMALL = NetworkConfig(width=8, heads=2, layers=2)
 OPTIONS = [
     {"layer": "gaan"},
     {"layer": "mat"},
@@ -156,7 +156,7 @@ def test_the_layer_is_the_one_named_and_takes_the_options_that_it_has(name):
         "update_edges": True,
         "edge_width": 3,
     }
-    plain = ArchitectureConfig(width=8, heads=2, layer=name)
+    plain = NetworkConfig(width=8, heads=2, layer=name)
     assert isinstance(make(layer=name).nets[0].encoder.blocks[0].conv, LAYERS[name].conv)
     for option, value in changed.items():
         has = LAYERS[name].has("edge_dim" if option == "edge_width" else option)

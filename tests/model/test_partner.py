@@ -9,10 +9,10 @@ import torch
 
 from molattn.chem import reader as bulk
 from molattn.config import (
-    ArchitectureConfig,
     DataConfig,
-    OptimisationConfig,
+    NetworkConfig,
     PredictConfig,
+    SupervisedConfig,
     TrainConfig,
 )
 from molattn.data.leakage import find_leakage
@@ -22,8 +22,8 @@ from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.run import train
 
-SMALL = ArchitectureConfig(width=16, heads=2, layers=1, edge_width=4, dropout=0.0)
-QUICK = OptimisationConfig(epochs=30, batch_size=8, device="cpu", learning_rate=0.01)
+SMALL = NetworkConfig(width=16, heads=2, layers=1, edge_width=4, dropout=0.0)
+QUICK = SupervisedConfig(epochs=30, batch_size=8, device="cpu", learning_rate=0.01)
 DATA = DataConfig(
     target_columns=("y",), split_column="split", partner_column="solvent", descriptors=True
 )

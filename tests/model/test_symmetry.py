@@ -9,12 +9,12 @@ from rdkit import Chem
 from torch_geometric.data import Batch
 
 import molattn
-from molattn.config import ArchitectureConfig
+from molattn.config import NetworkConfig
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.nn.readout import READOUTS
 from molattn.testing import assert_permutation_invariant
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=2, edge_width=4, gate=True, update_edges=True)
+SMALL = NetworkConfig(width=8, heads=2, layers=2, edge_width=4, gate=True, update_edges=True)
 SMILES = [
     "C[C@H](N)C(=O)O",
     "c1ccc2[nH]ccc2c1",

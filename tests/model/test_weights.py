@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from molattn.chem.featurizer import Featurizer
 from molattn.cli import main
-from molattn.config import ArchitectureConfig, TrainConfig
-from molattn.data.pyg_data import default_featurizer
+from molattn.config import NetworkConfig, TrainConfig
 from molattn.model.artefact import PACKAGED, WEIGHTS_FILE, find_model
 from molattn.model.model import MolAttn
 from molattn.training.fine_tuning import with_pretrained_network
@@ -35,10 +35,10 @@ def test_base_predicts_what_was_recorded(base):
 
 
 def test_base_is_the_default_network_and_the_default_beginning(base):
-    default = ArchitectureConfig()
+    default = NetworkConfig()
     own = {"dropout": default.dropout, "head": default.head}
     assert replace(base.config.architecture, **own) == default
-    assert base.config.featurizer == default_featurizer()
+    assert base.config.featurizer == Featurizer.default()
     begins = with_pretrained_network(TrainConfig.from_options("", {}))
     assert begins.fine_tuning.init_from == "base"
 

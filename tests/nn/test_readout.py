@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch_geometric.nn import aggr
 
-from molattn.config import ArchitectureConfig
+from molattn.config import NetworkConfig
 from molattn.nn.readout import READOUTS, Readout
 
 WIDTH = 6
@@ -90,7 +90,7 @@ def test_an_unknown_name_is_told():
 
 
 def test_the_option_lists_every_name():
-    text = ArchitectureConfig.__doc__ or ""
+    text = NetworkConfig.__doc__ or ""
     (option,) = re.findall(r"readout: (.*?)(?=\n {8}\w|\n {4}$)", text, re.DOTALL)
     listed = re.search(r"\+: (.*?)\.", option, re.DOTALL)
     assert listed is not None

@@ -5,14 +5,14 @@ import pytest
 
 from molattn.config import (
     MoleculesConfig,
-    PretrainArchitectureConfig,
     PretrainConfig,
     PretrainLoopConfig,
+    PretrainNetworkConfig,
 )
 from molattn.data.table import bundled_dataset
 from molattn.pretraining.prepare import prepare_molecules
 
-SMALL = PretrainArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
+SMALL = PretrainNetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from molattn.cli import main
 from molattn.config import (
     DataConfig,
     FineTuningConfig,
-    OptimisationConfig,
-    PretrainArchitectureConfig,
+    PretrainNetworkConfig,
+    SupervisedConfig,
     TrainConfig,
 )
 from molattn.config.yaml_file import read_config_file, write_config_file
@@ -131,7 +131,7 @@ def former(config, tmp_path):
     model.save_pretrained(place / "model")
     # so slow that what is taken over stays as it was
     slow = replace(once, learning_rate=1e-12, weight_decay=0.0, init_from=str(place / "model"))
-    network = PretrainArchitectureConfig(dropout=0.2)
+    network = PretrainNetworkConfig(dropout=0.2)
     return model, replace(config, architecture=network, optimisation=slow)
 
 
@@ -294,7 +294,7 @@ def test_a_training_begins_with_a_model_of_the_package_by_its_name(written, tmp_
     assert config.fine_tuning == FineTuningConfig(init_from="base")
     assert config.architecture.width == 8
     assert isinstance(config.data, DataConfig)
-    assert isinstance(config.optimisation, OptimisationConfig)
+    assert isinstance(config.optimisation, SupervisedConfig)
     lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
     (tmp_path / "few.csv").write_text("\n".join([*lines[:31], *lines[-10:]]) + "\n")
     run = train(replace(config, file=str(tmp_path / "few.csv")))

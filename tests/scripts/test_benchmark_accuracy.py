@@ -14,7 +14,7 @@ import pytest
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 # Stands for a model: predicts the number of carbon atoms, or does what its options say.
 FAKE = """
 import csv, os, signal, sys, time

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch_geometric.data import Batch
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "example_gine.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "example_gine.py"
 ADDED = "# +\n"
 
 

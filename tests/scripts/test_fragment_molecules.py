@@ -20,7 +20,7 @@ MOLECULES = [
 @pytest.fixture(scope="module")
 def script():
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parents[1] / "scripts")
+        patch.syspath_prepend(Path(__file__).parents[2] / "scripts")
         yield importlib.import_module("fragment_molecules")
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from molattn.config import ArchitectureConfig
+from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.outputs import mean_of_members
 from molattn.task import Task
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 TASKS = (
     Task("logS", unit="log mol/L"),
     Task("toxic", "binary", ("no", "yes")),

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from molattn.cli import main
 from molattn.config import (
-    ArchitectureConfig,
     DataConfig,
     FineTuningConfig,
-    OptimisationConfig,
+    NetworkConfig,
+    SupervisedConfig,
     TrainConfig,
 )
 from molattn.config.yaml_file import read_config_file
@@ -24,12 +24,12 @@ from molattn.errors import InputError
 from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
-from molattn.training.fine_tuning import Pretrained, with_pretrained_network
+from molattn.training.fine_tuning import PretrainedWeights, with_pretrained_network
 from molattn.training.run import train
 from molattn.training.run_folder import RESULT_FILE
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=2, edge_width=4, dropout=0.3)
-QUICK = OptimisationConfig(epochs=2, batch_size=8, device="cpu", learning_rate=0.01)
+SMALL = NetworkConfig(width=8, heads=2, layers=2, edge_width=4, dropout=0.3)
+QUICK = SupervisedConfig(epochs=2, batch_size=8, device="cpu", learning_rate=0.01)
 SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
 SMILES = ["CCO", "CCCCO", "CC"]
 
@@ -61,7 +61,7 @@ def pretrained(tmp_path_factory):
 def config_of(table, init_from, targets=("y",), optimisation=QUICK, **fine_tuning):
     data = DataConfig(target_columns=targets, split_column="part", descriptors=False)
     options = FineTuningConfig(init_from=str(init_from), **fine_tuning)
-    return TrainConfig(str(table), data, ArchitectureConfig(), optimisation, fine_tuning=options)
+    return TrainConfig(str(table), data, NetworkConfig(), optimisation, fine_tuning=options)
 
 
 def changed(before, after):
@@ -299,7 +299,7 @@ def test_the_command_takes_a_run_and_its_config_repeats_it(table, tmp_path, monk
     assert main(["train", *words, "--output", "one"]) == 0
     assert "beginning with" in capsys.readouterr().out
     written = TrainConfig.from_dict(read_config_file(Path("one", "config.yaml")))
-    assert written.architecture == replace(SMALL, dropout=ArchitectureConfig().dropout)
+    assert written.architecture == replace(SMALL, dropout=NetworkConfig().dropout)
     assert written.fine_tuning == FineTuningConfig(str(tmp_path / "mine"), 1)
     assert main(["train", "--config", "one/config.yaml", "--output", "two"]) == 0
     one, two = (Path(name, "model", WEIGHTS_FILE).read_bytes() for name in ("one", "two"))
@@ -311,7 +311,7 @@ def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
     both = MolAttnConfig("y", replace(SMALL, partner=partner), partner_column="solvent")
     old = MolAttn(both)
     old.save_pretrained(tmp_path)
-    beginning = Pretrained(FineTuningConfig(str(tmp_path)))
+    beginning = PretrainedWeights(FineTuningConfig(str(tmp_path)))
     same, alone, counted, other = (
         MolAttn(config)
         for config in (
@@ -333,13 +333,13 @@ def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
 def test_options_of_another_network_are_refused_and_dropout_is_the_runs_own(table, pretrained):
     _, folder = pretrained
     config = config_of(table, folder)
-    own = replace(config, architecture=ArchitectureConfig(dropout=0.5, layers=2))
+    own = replace(config, architecture=NetworkConfig(dropout=0.5, layers=2))
     found = with_pretrained_network(own)
     assert found.architecture == replace(SMALL, dropout=0.5)
     assert with_pretrained_network(found) == found
     headed = replace(config, architecture=replace(config.architecture, head="fourier"))
     assert with_pretrained_network(headed).architecture.head == "fourier"
-    other = replace(config, architecture=ArchitectureConfig(edge_width=8))
+    other = replace(config, architecture=NetworkConfig(edge_width=8))
     with pytest.raises(InputError, match=r"--edge-width: got 8, but the model .* has 4"):
         with_pretrained_network(other)
     with pytest.raises(InputError, match=r"--freeze: got 3, expected at most the 2 blocks"):
@@ -367,9 +367,9 @@ def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monk
     saved(tmp_path / "base")
     found = with_pretrained_network(plain)
     assert found.fine_tuning.init_from == "base"
-    assert found.architecture == replace(SMALL, dropout=ArchitectureConfig().dropout)
+    assert found.architecture == replace(SMALL, dropout=NetworkConfig().dropout)
     assert with_pretrained_network(found) == found
-    wider = replace(plain, architecture=ArchitectureConfig(width=24))
+    wider = replace(plain, architecture=NetworkConfig(width=24))
     found = with_pretrained_network(wider)
     assert (found.fine_tuning.init_from, found.architecture.width) == ("none", 24)
     assert with_pretrained_network(plain, ["width"]).fine_tuning.init_from == "none"

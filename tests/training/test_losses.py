@@ -7,7 +7,7 @@ from scipy.special import expit, log_softmax
 from sklearn.utils.class_weight import compute_class_weight
 from torch import nan
 
-from molattn.config import OptimisationConfig
+from molattn.config import SupervisedConfig
 from molattn.task import Task
 from molattn.training.losses import TaskLoss, class_weights
 
@@ -18,7 +18,7 @@ MIXED = (Y, C, B, Z)  # outputs: y, c c c, b, z
 
 
 def loss_of(tasks, targets, task_weights=(), **options):
-    return TaskLoss(tasks, OptimisationConfig(**options), targets, task_weights)
+    return TaskLoss(tasks, SupervisedConfig(**options), targets, task_weights)
 
 
 def test_missing_labels_add_neither_loss_nor_gradient():
@@ -120,7 +120,7 @@ def test_the_parts_of_a_whole_add_up():
 
 def test_balanced_classes_are_those_of_scikit_learn():
     labels = np.array([0, 0, 0, 1, 2, 2])
-    config = OptimisationConfig(balance_classes=True)
+    config = SupervisedConfig(balance_classes=True)
     weights = class_weights(C, torch.tensor([*labels, nan]), config)
     expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molattn.config import OptimisationConfig
+from molattn.config import SupervisedConfig
 from molattn.nn.prediction_head import BothHeads
 from molattn.training.history import Epoch, RunningMean, write_history
 from molattn.training.optimizer import learning_rate_factor, new_optimiser
@@ -13,7 +13,7 @@ from molattn.training.optimizer import learning_rate_factor, new_optimiser
 
 @given(st.sampled_from(["cosine", "linear", "constant"]), st.floats(0, 1), st.integers(2, 60))
 def test_the_learning_rate_rises_then_follows_its_schedule(schedule, warmup, steps):
-    config = OptimisationConfig(schedule=schedule, warmup=warmup)
+    config = SupervisedConfig(schedule=schedule, warmup=warmup)
     factor = learning_rate_factor(config, steps)
     rates = [factor(step) for step in range(steps + 1)]
     rising = sum(step < warmup * steps for step in range(steps + 1))
@@ -28,7 +28,7 @@ def test_the_learning_rate_rises_then_follows_its_schedule(schedule, warmup, ste
 
 def test_schedules_pass_half_way_through_half():
     for schedule in ("cosine", "linear"):
-        factor = learning_rate_factor(OptimisationConfig(schedule=schedule, warmup=0.5), 100)
+        factor = learning_rate_factor(SupervisedConfig(schedule=schedule, warmup=0.5), 100)
         assert factor(50) == 1.0
         assert factor(75) == pytest.approx(0.5)
 
@@ -36,14 +36,14 @@ def test_schedules_pass_half_way_through_half():
 def test_biases_and_gains_do_not_decay():
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2))
     model[0].weight.requires_grad_(False)
-    decayed, plain = new_optimiser(model, OptimisationConfig(weight_decay=0.3)).param_groups
+    decayed, plain = new_optimiser(model, SupervisedConfig(weight_decay=0.3)).param_groups
     assert (len(decayed["params"]), decayed["weight_decay"]) == (0, 0.3)
     assert (len(plain["params"]), plain["weight_decay"]) == (3, 0.0)
 
 
 def test_directions_of_fourier_features_do_not_decay():
     head = BothHeads(5, 3, 2, 1, dropout=0.0)
-    decayed, plain = new_optimiser(head, OptimisationConfig(weight_decay=0.3)).param_groups
+    decayed, plain = new_optimiser(head, SupervisedConfig(weight_decay=0.3)).param_groups
     matrices = {head.mlp[0].weight, head.mlp[3].weight, head.fourier.out.weight}
     assert set(decayed["params"]) == matrices
     assert set(plain["params"]) == set(head.parameters()) - matrices
@@ -69,5 +69,5 @@ def test_the_history_is_a_table(tmp_path):
 
 @pytest.mark.parametrize("precision, fused", [("fp32", True), ("bf16", None)])
 def test_optimisers_are_fused_where_gradients_can_be_clipped(precision, fused):
-    optimiser = new_optimiser(torch.nn.Linear(2, 2), OptimisationConfig(precision=precision))
+    optimiser = new_optimiser(torch.nn.Linear(2, 2), SupervisedConfig(precision=precision))
     assert optimiser.defaults["fused"] is fused

@@ -7,20 +7,20 @@ import pytest
 import torch
 from rich.console import Console
 
-from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
+from molattn.config import DataConfig, NetworkConfig, SupervisedConfig, TrainConfig
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run
 from molattn.model.model import MolAttn
 from molattn.training import resume as going_on
-from molattn.training.batches import LabelledBatches
+from molattn.training.batches import LabelledLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.lightning.loop import epochs_done
 from molattn.training.run import train
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.2, readout="sum")
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.2, readout="sum")
 # 27 training rows: 7 steps an epoch.
-QUICK = OptimisationConfig(
+QUICK = SupervisedConfig(
     keep="best", epochs=5, batch_size=4, patience=5, device="cpu", learning_rate=0.01
 )
 DATA = DataConfig(target_columns=("logS",), split_column="split")
@@ -243,7 +243,7 @@ def test_small_differences_of_large_numbers_are_learned(tmp_path):
     data = DataConfig(target_columns=("y",), feature_columns=("time",), split_column="split")
     run = train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))
     model, rows = run.model, run.table.molecules(run.parts.train)
-    batch = LabelledBatches(model, rows, 64).batch(np.arange(len(rows.records)), (0, 0))
+    batch = LabelledLoader(model, rows, 64).batch(np.arange(len(rows.records)), (0, 0))
     scaled = model.scale(batch.targets)[:, 0]
     assert scaled.dtype == torch.float32
     expected = (rows.targets[:, 0] - rows.targets.mean()) / rows.targets.std()

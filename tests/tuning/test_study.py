@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from molattn.cli import main
-from molattn.config import ArchitectureConfig, FineTuningConfig, TrainConfig, TuneConfig
+from molattn.config import FineTuningConfig, NetworkConfig, TrainConfig, TuneConfig
 from molattn.config.yaml_file import read_config_file
 from molattn.errors import InputError, MolattnError
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -92,15 +92,15 @@ def test_the_best_trains_again_to_the_same_loss(config, tmp_path):
 
 def test_the_test_rows_are_not_looked_at(config, tmp_path, monkeypatch):
     first = searched(config, tmp_path / "a", 2)
-    part_rows = module.part_rows
+    split_rows = module.split_rows
 
     def spoiled(table, *args):
-        parts = part_rows(table, *args)
+        parts = split_rows(table, *args)
         assert len(parts.test)
         table.targets[parts.test] = float("nan")
         return parts
 
-    monkeypatch.setattr(module, "part_rows", spoiled)
+    monkeypatch.setattr(module, "split_rows", spoiled)
     assert outcome(searched(config, tmp_path / "b", 2)) == outcome(first)
 
 
@@ -150,7 +150,7 @@ def test_all_trials_begin_alike(config, tmp_path, monkeypatch):
         on_epoch(module.Epoch(1, 1.0, 1.0, 0.0, 0.0))
 
     monkeypatch.setattr(module, "train_model", fit)
-    whole = replace(config, architecture=ArchitectureConfig())
+    whole = replace(config, architecture=NetworkConfig())
     for space, begins in (("width", "none"), ("dropout", "base")):
         values = {"width": Choice((64, 128)), "dropout": Choice((0.0, 0.1))}[space]
         begun.clear()

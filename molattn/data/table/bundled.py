@@ -18,7 +18,7 @@ def bundled_dataset() -> Path:
     Raises:
         InputError: If this installation lacks it.
     """
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     places = (
         package.parent / "datasets",
         package,  # where the build puts it in a wheel

@@ -114,7 +114,7 @@ def _headlines(
 def _task_parts(run: TrainingRun, scores: "RunScores") -> Iterator[_TaskPart]:
     tasks = run.table.tasks[:_MOST_TASKS]
     outputs = output_slices(tasks)
-    prediction = scores.answer.prediction[:, : outputs[-1].stop]
+    prediction = scores.prediction.prediction[:, : outputs[-1].stop]
     target = run.table.targets[run.parts.test][:, : len(tasks)]
     plots = task_plots(prediction, target, tasks, scores.test.tasks)
     for place, (task, figures) in enumerate(plots):
@@ -125,7 +125,7 @@ def _task_parts(run: TrainingRun, scores: "RunScores") -> Iterator[_TaskPart]:
                 prediction[:, outputs[place]],
                 target[:, place : place + 1],
                 [task],
-                scores.answer.similarity,
+                scores.prediction.similarity,
             )
         yield _TaskPart(
             task.name,

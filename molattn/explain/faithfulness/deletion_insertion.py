@@ -9,14 +9,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from molattn.errors import InputError, check_one_of
-from molattn.explain.explainer import find_average, read_subjects
+from molattn.explain.explainer import find_average, read_instances
 from molattn.explain.faithfulness.bootstrap import Estimate, mean_of_molecules
-from molattn.explain.instance import Masking, Subject
-from molattn.explain.methods.base import Options
+from molattn.explain.instance import Instance, Masking
+from molattn.explain.methods.base import MethodOptions
 from molattn.explain.methods.registry import METHODS, find_method
 from molattn.model.model import MolAttn
 
-__all__ = ["FRACTIONS", "Fidelity", "MethodFidelity", "fidelity", "fidelity_of_subjects"]
+__all__ = [
+    "FRACTIONS",
+    "Faithfulness",
+    "MethodFaithfulness",
+    "faithfulness",
+    "fidelity_of_subjects",
+]
 
 FRACTIONS = np.linspace(0.0, 1.0, 21)
 """Fractions of a molecule's atoms at which curves are given."""
@@ -44,7 +50,7 @@ _VERDICTS = {
 
 
 @dataclass(frozen=True, eq=False)
-class MethodFidelity:
+class MethodFaithfulness:
     """How one order of masking did.
 
     Args:
@@ -80,7 +86,7 @@ class MethodFidelity:
 
 
 @dataclass(frozen=True)
-class Fidelity:
+class Faithfulness:
     """How the orders that methods give did on some molecules.
 
     Args:
@@ -103,7 +109,7 @@ class Fidelity:
     molecules: int
     skipped: int
     random_orders: int
-    rows: tuple[MethodFidelity, ...]
+    rows: tuple[MethodFaithfulness, ...]
     outputs: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,7 +139,7 @@ class Fidelity:
         return "\n".join(lines)
 
 
-def fidelity(
+def faithfulness(
     model: MolAttn,
     smiles: Sequence[str],
     methods: Sequence[str] = tuple(METHODS),
@@ -145,7 +151,7 @@ def fidelity(
     measure: Measure = "support",
     random_orders: int = 5,
     **options: Any,
-) -> Fidelity:
+) -> Faithfulness:
     """Mask atoms in the order that each method gives, and see how far the prediction goes.
 
     Deletion masks the first atoms: the sooner the prediction is lost, the better. Insertion masks
@@ -172,7 +178,7 @@ def fidelity(
     Raises:
         InputError: A method that does not exist, no molecule of two atoms or more, or no order.
     """
-    subjects = read_subjects(
+    instances = read_instances(
         model,
         smiles,
         target=target,
@@ -180,22 +186,24 @@ def fidelity(
         partners=partners,
         features=features,
     )
-    return fidelity_of_subjects([*subjects], methods, Options(**options), measure, random_orders)
+    return fidelity_of_subjects(
+        [*instances], methods, MethodOptions(**options), measure, random_orders
+    )
 
 
 def fidelity_of_subjects(
-    subjects: Sequence[Subject],
+    instances: Sequence[Instance],
     methods: Sequence[str],
-    options: Options,
+    options: MethodOptions,
     measure: Measure = "support",
     random_orders: int = 5,
     progress: Callable[[], object] = lambda: None,
-) -> Fidelity:
+) -> Faithfulness:
     """Do the same with molecules that were read already.
 
     Args:
-        subjects: The molecules.
-        methods: As for :func:`fidelity`, as are those that follow.
+        instances: The molecules.
+        methods: As for :func:`faithfulness`, as are those that follow.
         options: Of the methods.
         measure: What a loss is.
         random_orders: How many.
@@ -206,26 +214,26 @@ def fidelity_of_subjects(
     check_one_of("measure", measure, get_args(Measure))
     if random_orders < 1:
         raise InputError(f"random_orders: got {random_orders}, expected 1 or more")
-    tested = [subject for subject in subjects if subject.num_atoms > 1]
+    tested = [instance for instance in instances if instance.num_atoms > 1]
     if not tested:
         raise InputError(
-            f"molecules: got {len(subjects)} and none of two atoms or more, expected some"
+            f"molecules: got {len(instances)} and none of two atoms or more, expected some"
         )
     names = [*methods, "uniform", "random"]
     curves = np.zeros((len(tested), len(names), 2, len(FRACTIONS)))
     areas = np.zeros((len(tested), len(names), 2))
-    for place, subject in enumerate(map(replace, tested)):  # copies, whose caches go with them
+    for place, instance in enumerate(map(replace, tested)):  # copies, whose caches go with them
         draw = np.random.default_rng([options.seed, place])
-        random = [draw.permutation(subject.num_atoms) for _ in range(random_orders)]
-        losses = _losses_by_order(subject, methods, random, options, measure)
-        steps = np.linspace(0.0, 1.0, subject.num_atoms + 1)
+        random = [draw.permutation(instance.num_atoms) for _ in range(random_orders)]
+        losses = _losses_by_order(instance, methods, random, options, measure)
+        steps = np.linspace(0.0, 1.0, instance.num_atoms + 1)
         for row, both in enumerate(losses):
             curves[place, row] = [np.interp(FRACTIONS, steps, curve) for curve in both]
         areas[place] = 0.5 * (losses[..., 1:] + losses[..., :-1]).mean(axis=-1)
         progress()
     gains = (areas - areas[:, -1:]) * np.array([1.0, -1.0])
     rows = tuple(
-        MethodFidelity(
+        MethodFaithfulness(
             name,
             *curves[:, row].mean(axis=0),
             *(mean_of_molecules(areas[:, row, test]) for test in (0, 1)),
@@ -234,9 +242,9 @@ def fidelity_of_subjects(
         for row, name in enumerate(names)
     )
     output = tested[0].output
-    outputs = Counter(subject.output.name for subject in tested)
-    left_out = len(subjects) - len(tested)
-    return Fidelity(
+    outputs = Counter(instance.output.name for instance in tested)
+    left_out = len(instances) - len(tested)
+    return Faithfulness(
         output.name if len(outputs) == 1 else output.task.name,
         output.unit,
         measure,
@@ -250,47 +258,47 @@ def fidelity_of_subjects(
 
 
 def _losses_by_order(
-    subject: Subject,
+    instance: Instance,
     methods: Sequence[str],
     random: Sequence[NDArray[np.int64]],
-    options: Options,
+    options: MethodOptions,
     measure: Measure,
 ) -> NDArray[np.float64]:
     """Return :func:`_losses` by each method, uniformly, and the mean by random orders."""
-    everything = np.ones((1, subject.num_atoms), dtype=bool)
-    ends = subject.keep(np.concatenate([everything, ~everything]), options.masking)
+    everything = np.ones((1, instance.num_atoms), dtype=bool)
+    ends = instance.keep(np.concatenate([everything, ~everything]), options.masking)
     support = 1.0 if ends[0] >= ends[1] else -1.0
-    orders = [_order(subject, name, options, measure, support) for name in methods]
-    orders = np.array([*orders, np.arange(subject.num_atoms), *random])
-    losses = support * _losses(subject, orders, options.masking)
+    orders = [_order(instance, name, options, measure, support) for name in methods]
+    orders = np.array([*orders, np.arange(instance.num_atoms), *random])
+    losses = support * _losses(instance, orders, options.masking)
     losses = np.abs(losses) if measure == "distance" else losses
     at_random = losses[-len(random) :].mean(axis=0, keepdims=True)
     return np.concatenate([losses[: -len(random)], at_random])
 
 
 def _order(
-    subject: Subject, method: str, options: Options, measure: Measure, support: float
+    instance: Instance, method: str, options: MethodOptions, measure: Measure, support: float
 ) -> NDArray[np.int64]:
-    scores = METHODS[method].compute(subject, options).atoms
+    scores = METHODS[method].compute(instance, options).atoms
     if METHODS[method].signed:
         scores = scores * support if measure == "support" else np.abs(scores)
     return np.argsort(-scores, kind="stable")
 
 
-def _losses(subject: Subject, orders: NDArray[np.int64], masking: Masking) -> NDArray[np.float64]:
+def _losses(instance: Instance, orders: NDArray[np.int64], masking: Masking) -> NDArray[np.float64]:
     """What the prediction loses with the first k atoms masked, and with all others masked.
 
     Args:
-        subject: The molecule, n atoms.
+        instance: The molecule, n atoms.
         orders: ``[orders, n]``.
-        masking: See :meth:`Subject.keep`.
+        masking: See :meth:`Instance.keep`.
 
     Returns:
         ``[orders, 2, n + 1]``.
     """
-    n = subject.num_atoms
+    n = instance.num_atoms
     position = np.argsort(orders, axis=1)
     masked = position[:, np.newaxis, :] < np.arange(n + 1)[:, np.newaxis]  # [orders, n + 1, n]
     kept = np.stack([~masked, masked], axis=1)
-    values = subject.keep(kept.reshape(-1, n), masking).reshape(kept.shape[:-1])
+    values = instance.keep(kept.reshape(-1, n), masking).reshape(kept.shape[:-1])
     return values[0, 0, 0] - values

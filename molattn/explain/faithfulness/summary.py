@@ -1,10 +1,10 @@
-"""What a fidelity test found, in the words of the page."""
+"""What a faithfulness test found, in the words of the page."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from molattn.explain.faithfulness.bootstrap import Estimate
-from molattn.explain.faithfulness.deletion_insertion import Fidelity
+from molattn.explain.faithfulness.deletion_insertion import Faithfulness
 
 __all__ = ["Verdicts", "verdicts"]
 
@@ -29,8 +29,8 @@ class Verdicts(NamedTuple):
     note: str
 
 
-def verdicts(found: Fidelity) -> Verdicts:
-    """Tell what a fidelity test found.
+def verdicts(found: Faithfulness) -> Verdicts:
+    """Tell what a faithfulness test found.
 
     Args:
         found: Its result.
@@ -58,7 +58,7 @@ def verdicts(found: Fidelity) -> Verdicts:
     return Verdicts(_sentence(found), headings, rows, _note(found))
 
 
-def _sentence(found: Fidelity) -> str:
+def _sentence(found: Faithfulness) -> str:
     tested = [row for row in found.rows if row.method not in _ORDERS]
     good = [_title(row.method) for row in tested if row.beats_random]
     other = [f"{_title(row.method)} ({row.verdict})" for row in tested if not row.beats_random]
@@ -88,7 +88,7 @@ _LOSS = {
 _FEW = 30  # molecules, below which bootstrap intervals are too narrow
 
 
-def _note(found: Fidelity) -> str:
+def _note(found: Faithfulness) -> str:
     single = f" {found.skipped:,} of a single atom were left out." if found.skipped else ""
     classes = few = ""
     if len(found.outputs) > 1:

@@ -14,10 +14,10 @@ from sklearn.metrics import roc_auc_score
 from molattn.chem import parse_smiles
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError, quoted
-from molattn.explain.explainer import find_average, read_subjects
+from molattn.explain.explainer import find_average, read_instances
 from molattn.explain.faithfulness.bootstrap import Estimate, mean_of_molecules
-from molattn.explain.instance import Subject
-from molattn.explain.methods.base import Options
+from molattn.explain.instance import Instance
+from molattn.explain.methods.base import MethodOptions
 from molattn.explain.methods.registry import METHODS, find_method
 from molattn.model.model import MolAttn
 
@@ -169,7 +169,7 @@ def discovery(
             other, are left out.
         methods: Names of :data:`molattn.explain.METHODS`.
         progress: Called after each molecule.
-        options: Of the methods, see :class:`molattn.explain.Options`.
+        options: Of the methods, see :class:`molattn.explain.MethodOptions`.
 
     Raises:
         InputError: A model without such a task, a method that does not exist, or no molecule with
@@ -183,19 +183,19 @@ def discovery(
             f"molecules: got {len(planted.smiles)}, and none with atoms of {quoted(planted.smarts)}"
             " and others, expected some"
         )
-    subjects: Sequence[Subject] = [
-        *read_subjects(
+    instances: Sequence[Instance] = [
+        *read_instances(
             model,
             [planted.smiles[row] for row in rows],
             target=planted.name,
             average=find_average(model, None),
         )
     ]
-    chosen = Options(**options)
+    chosen = MethodOptions(**options)
     found = np.zeros((len(methods), len(rows)))
-    for place, (row, subject) in enumerate(zip(rows, subjects, strict=True)):
+    for place, (row, instance) in enumerate(zip(rows, instances, strict=True)):
         for number, name in enumerate(methods):
-            scores = METHODS[name].compute(subject, chosen).atoms
+            scores = METHODS[name].compute(instance, chosen).atoms
             found[number, place] = score_atoms(scores, planted.atoms[row])
         progress()
     return tuple(

@@ -4,13 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.explain.attention_hooks import attention_gradients
-from molattn.explain.instance import Subject
-from molattn.explain.methods.base import Options, Scores, at_bonds
+from molattn.explain.instance import Instance
+from molattn.explain.methods.base import MethodOptions, Scores, at_bonds
 
 __all__ = ["gradient_attention", "raw_attention", "relevance", "rollout", "rollout_matrix"]
 
 
-def raw_attention(subject: Subject, _: Options) -> Scores:
+def raw_attention(instance: Instance, _: MethodOptions) -> Scores:
     r"""Score an atom by the attention it gets.
 
     .. math::
@@ -20,11 +20,11 @@ def raw_attention(subject: Subject, _: Options) -> Scores:
     any. Without gates the scores add up to 1. A bond's score is the mean of
     :math:`\alpha_{ij} + \alpha_{ji}`.
     """
-    mean = subject.attention.applied.mean(axis=(0, 1, 2))
-    return Scores(mean.mean(axis=0), at_bonds(mean, subject.bonds))
+    mean = instance.attention.applied.mean(axis=(0, 1, 2))
+    return Scores(mean.mean(axis=0), at_bonds(mean, instance.bonds))
 
 
-def rollout(subject: Subject, _: Options) -> Scores:
+def rollout(instance: Instance, _: MethodOptions) -> Scores:
     r"""Score an atom by its share in all atoms after the last layer; see :func:`rollout_matrix`.
 
     .. math::
@@ -33,12 +33,12 @@ def rollout(subject: Subject, _: Options) -> Scores:
     The mean over members; the scores add up to 1. The readout is taken for a mean over atoms,
     whatever it is. A bond's score is :math:`R_{ij} + R_{ji}`.
     """
-    found = subject.attention.applied
+    found = instance.attention.applied
     mean = np.mean([rollout_matrix(member.mean(axis=1)) for member in found], axis=0)
-    return Scores(mean.mean(axis=0), at_bonds(mean, subject.bonds))
+    return Scores(mean.mean(axis=0), at_bonds(mean, instance.bonds))
 
 
-def gradient_attention(subject: Subject, _: Options) -> Scores:
+def gradient_attention(instance: Instance, _: MethodOptions) -> Scores:
     r"""Score an atom by the attention paid to it that the output depends on.
 
     With :math:`R` of :func:`relevance`,
@@ -49,11 +49,11 @@ def gradient_attention(subject: Subject, _: Options) -> Scores:
     The mean over members, each by the gradient of its own output. A bond's score is
     :math:`R_{ij} + R_{ji}`.
     """
-    with subject.evaluating():
-        found = attention_gradients(subject.model, *subject.batch(), subject.output)
+    with instance.evaluating():
+        found = attention_gradients(instance.model, *instance.batch(), instance.output)
     members = zip(*found, strict=True)
-    mean = np.mean([relevance(*member) for member in members], axis=0) - np.eye(subject.num_atoms)
-    return Scores(mean.mean(axis=0), at_bonds(mean, subject.bonds))
+    mean = np.mean([relevance(*member) for member in members], axis=0) - np.eye(instance.num_atoms)
+    return Scores(mean.mean(axis=0), at_bonds(mean, instance.bonds))
 
 
 def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:

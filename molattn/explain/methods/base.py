@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from molattn.errors import InputError, check_one_of
 from molattn.explain.instance import Masking
 
-__all__ = ["Options", "Scores", "at_bonds"]
+__all__ = ["MethodOptions", "Scores", "at_bonds"]
 
 
 class Scores(NamedTuple):
@@ -34,14 +34,14 @@ def at_bonds(matrix: NDArray[np.float64], bonds: Sequence[tuple[int, int]]) -> N
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options of methods; one that a method has no use for is of no account.
+class MethodOptions:
+    """MethodOptions of methods; one that a method has no use for is of no account.
 
     Args:
         groups: What occlusion masks together: see :func:`molattn.explain.methods.atom_groups.atom_groups`.
         orders: In how many orders occlusion masks atoms.
         masking: What occlusion does to a masked atom, ``remove`` or ``blank``: see
-            :meth:`molattn.explain.instance.Subject.keep`.
+            :meth:`molattn.explain.instance.Instance.keep`.
         tolerance: How far scores may be from adding up, in standard deviations of the training
             targets; of a class, in log-odds.
         seed: Seed of the orders.

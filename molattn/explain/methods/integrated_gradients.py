@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from molattn.explain.instance import Subject
-from molattn.explain.methods.base import Options, Scores, at_bonds
+from molattn.explain.instance import Instance
+from molattn.explain.methods.base import MethodOptions, Scores, at_bonds
 
 __all__ = ["integrated_gradients"]
 
@@ -12,7 +12,7 @@ _FIRST_STEPS = 16
 _MOST_STEPS = 256
 
 
-def integrated_gradients(subject: Subject, options: Options) -> Scores:
+def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     r"""Score an atom by the gradients of its features, on the way to them from the average atom.
 
     .. math::
@@ -31,29 +31,29 @@ def integrated_gradients(subject: Subject, options: Options) -> Scores:
     to the two atoms.
 
     Args:
-        subject: The molecule.
+        instance: The molecule.
         options: Its ``tolerance``.
     """
     from captum.attr import IntegratedGradients
 
-    tolerance = options.tolerance * subject.output.scale
-    whole = (subject.atoms.unsqueeze(0), subject.pairs.unsqueeze(0))
-    average = (subject.average_atoms.unsqueeze(0), subject.blank_pairs.unsqueeze(0))
-    method = IntegratedGradients(subject)
-    n = subject.num_atoms
-    everything, nothing = subject.keep(np.array([[True] * n, [False] * n]), "blank")
+    tolerance = options.tolerance * instance.output.scale
+    whole = (instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0))
+    average = (instance.average_atoms.unsqueeze(0), instance.blank_pairs.unsqueeze(0))
+    method = IntegratedGradients(instance)
+    n = instance.num_atoms
+    everything, nothing = instance.keep(np.array([[True] * n, [False] * n]), "blank")
     steps = _FIRST_STEPS
     while True:
-        with torch.enable_grad(), subject.evaluating():
+        with torch.enable_grad(), instance.evaluating():
             of_atoms, of_pairs = method.attribute(
                 whole,
                 average,
                 n_steps=steps,
-                internal_batch_size=min(steps, subject.most_at_once),
+                internal_batch_size=min(steps, instance.most_at_once),
             )
         atoms = of_atoms[0].double().sum(dim=-1).cpu().numpy()
         pairs = of_pairs[0].double().sum(dim=-1).cpu().numpy()
         scores = atoms + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
         if abs(everything - nothing - scores.sum()) <= tolerance or steps >= _MOST_STEPS:
-            return Scores(scores, at_bonds(pairs, subject.bonds), float(nothing))
+            return Scores(scores, at_bonds(pairs, instance.bonds), float(nothing))
         steps *= 2

@@ -4,14 +4,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
 
-from molattn.explain.instance import Subject
+from molattn.explain.instance import Instance
 from molattn.explain.methods.atom_groups import atom_groups
-from molattn.explain.methods.base import Options, Scores
+from molattn.explain.methods.base import MethodOptions, Scores
 
 __all__ = ["atom_orders", "occlusion"]
 
 
-def occlusion(subject: Subject, options: Options) -> Scores:
+def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     r"""Score an atom by the mean change when it is masked after others.
 
     .. math::
@@ -32,12 +32,12 @@ def occlusion(subject: Subject, options: Options) -> Scores:
     staying; it has no part in the sum.
 
     Args:
-        subject: The molecule.
+        instance: The molecule.
         options: Its ``orders``, ``masking``, ``groups`` and ``seed``.
     """
-    groups = atom_groups(subject.mol, options.groups)
-    n, m = subject.num_atoms, len(groups)
-    ranks = np.array(Chem.CanonicalRankAtoms(subject.mol))
+    groups = atom_groups(instance.mol, options.groups)
+    n, m = instance.num_atoms, len(groups)
+    ranks = np.array(Chem.CanonicalRankAtoms(instance.mol))
     group_of = np.empty(n, dtype=np.int64)
     # By canonical rank too, so that the order in which groups were named is of no account.
     for place, group in enumerate(sorted(groups, key=lambda group: min(ranks[[*group]]))):
@@ -47,18 +47,18 @@ def occlusion(subject: Subject, options: Options) -> Scores:
     # Position of each group in each order; after k steps those at positions below k are masked.
     position = np.argsort(drawn, axis=1)
     kept = position[:, np.newaxis, :] >= np.arange(m + 1)[:, np.newaxis]
-    values = subject.keep(kept.reshape(-1, m)[:, group_of], options.masking).reshape(-1, m + 1)
+    values = instance.keep(kept.reshape(-1, m)[:, group_of], options.masking).reshape(-1, m + 1)
     changes = np.take_along_axis(values[:, :-1] - values[:, 1:], position, axis=1)
     atoms = (changes.mean(axis=0) / np.bincount(group_of))[group_of]
     if m == n:
         _, same = np.unique(
-            Chem.CanonicalRankAtoms(subject.mol, breakTies=False), return_inverse=True
+            Chem.CanonicalRankAtoms(instance.mol, breakTies=False), return_inverse=True
         )
         atoms = (np.bincount(same, atoms) / np.bincount(same))[same]
-    masked = np.zeros((len(subject.bonds), n, n), dtype=bool)
-    for place, (i, j) in enumerate(subject.bonds):
+    masked = np.zeros((len(instance.bonds), n, n), dtype=bool)
+    for place, (i, j) in enumerate(instance.bonds):
         masked[place, [i, j], [j, i]] = True
-    return Scores(atoms, values[0, 0] - subject.masked_pairs(masked), float(values[0, -1]))
+    return Scores(atoms, values[0, 0] - instance.masked_pairs(masked), float(values[0, -1]))
 
 
 def atom_orders(n: int, count: int, seed: int) -> NDArray[np.int64]:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from molattn.errors import check_one_of
-from molattn.explain.instance import Subject
+from molattn.explain.instance import Instance
 from molattn.explain.methods.attention import gradient_attention, raw_attention, rollout
-from molattn.explain.methods.base import Options, Scores
+from molattn.explain.methods.base import MethodOptions, Scores
 from molattn.explain.methods.integrated_gradients import integrated_gradients
 from molattn.explain.methods.occlusion import occlusion
 
@@ -27,7 +27,7 @@ class Method:
     """
 
     title: str
-    compute: Callable[[Subject, Options], Scores]
+    compute: Callable[[Instance, MethodOptions], Scores]
     signed: bool
     meaning: str
     source: str

@@ -14,19 +14,19 @@ from rich.console import Console
 from molattn.config import ExplainConfig
 from molattn.data.table import Table
 from molattn.errors import REASONS, ReasonCode
-from molattn.explain.explainer import explain_subject, find_average
+from molattn.explain.explainer import explain_instance, find_average
 from molattn.explain.explanation import Explanation
-from molattn.explain.faithfulness.deletion_insertion import Fidelity, fidelity_of_subjects
+from molattn.explain.faithfulness.deletion_insertion import Faithfulness, fidelity_of_subjects
 from molattn.explain.faithfulness.summary import verdicts
-from molattn.explain.instance import Subject
-from molattn.explain.methods.base import Options
+from molattn.explain.instance import Instance
+from molattn.explain.methods.base import MethodOptions
 from molattn.explain.methods.registry import METHODS, find_method
 from molattn.explain.page.atomic_folder import check_folder, whole_folder
 from molattn.explain.page.files import CONTENTS, PAGE_FILE, explanation_files
 from molattn.explain.page.page import ExplanationPage, Refused
 from molattn.explain.target import described, find_output
 from molattn.inference.streaming import (
-    Molecule,
+    ReadRow,
     RowCounts,
     molecule_batches,
     open_with_model,
@@ -34,7 +34,7 @@ from molattn.inference.streaming import (
     say_remarks,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.utils.console import say
+from molattn.utils.console import print_line
 from molattn.utils.progress import RowProgress
 from molattn.utils.reproducibility import threads
 from molattn.version import __version__
@@ -79,7 +79,7 @@ def explain_table(
     say_remarks(table, console)
     if held := held_inputs(model.config):
         remark = f"the model also reads {held}, which no atom's score speaks of"
-        say(console, remark)
+        print_line(console, remark)
     facts: dict[str, Any] = {
         "molattn": __version__,
         "model": str(model_folder),
@@ -88,7 +88,7 @@ def explain_table(
         "methods": list(config.method),
         "held": held,
     }
-    subjects = _subjects(table, model, config)
+    instances = _subjects(table, model, config)
     with (
         threads(config.threads),
         whole_folder(output, CONTENTS) as folder,
@@ -99,22 +99,22 @@ def explain_table(
         refused: list[Refused] = []
         sample = _Sample(_MOST_CHECKED if config.check else 0)
         with RowProgress(console, "explain") as progress:
-            for molecule, subject in subjects:
+            for molecule, instance in instances:
                 progress.advance(1)
-                if isinstance(subject, str):
-                    files.refuse(molecule.number, molecule.smiles, subject)
-                    meaning = _MEANINGS.get(subject.removeprefix("partner_"), "")
-                    refused.append(Refused(molecule.number, molecule.smiles, subject, meaning))
+                if isinstance(instance, str):
+                    files.refuse(molecule.number, molecule.smiles, instance)
+                    meaning = _MEANINGS.get(instance.removeprefix("partner_"), "")
+                    refused.append(Refused(molecule.number, molecule.smiles, instance, meaning))
                     continue
-                explanations = _explained(subject, config)
+                explanations = _explained(instance, config)
                 files.add(molecule.number, explanations)
                 page.add(molecule.number, explanations)
-                sample.add(subject)
+                sample.add(instance)
         say_refused(Counter(row.code for row in refused), console)
         check = _check(sample.kept, config, console) if config.check else None
         found = None if check is None else verdicts(check)
         if found is not None:
-            say(console, found.sentence)
+            print_line(console, found.sentence)
         facts["check"] = None if check is None else check.to_dict()
         page.write(
             folder / PAGE_FILE,
@@ -132,7 +132,7 @@ def explain_table(
 
 def _subjects(
     table: Table, model: MolAttn, config: ExplainConfig
-) -> Iterator[tuple[Molecule, Subject | ReasonCode]]:
+) -> Iterator[tuple[ReadRow, Instance | ReasonCode]]:
     is_known = model.uncertainty is not None
     batches = molecule_batches(table, model, config, reads_similarity=is_known)
     average = find_average(model, None)
@@ -152,8 +152,8 @@ def held_inputs(config: MolAttnConfig) -> str:
 
 
 def _subject(
-    model: MolAttn, molecule: Molecule, config: ExplainConfig, average: NDArray[np.float64]
-) -> Subject | ReasonCode:
+    model: MolAttn, molecule: ReadRow, config: ExplainConfig, average: NDArray[np.float64]
+) -> Instance | ReasonCode:
     """Return what is to be explained, or why there is nothing."""
     if molecule.record is None or molecule.code:
         return molecule.code or "not_finite"
@@ -163,39 +163,39 @@ def _subject(
     if not np.isfinite(predicted).all():
         return "not_finite"
     output = find_output(model, config.target, predicted.tolist())
-    return Subject(model, molecule.smiles, molecule.record, output, average, predicted, features)
+    return Instance(model, molecule.smiles, molecule.record, output, average, predicted, features)
 
 
-def _explained(subject: Subject, config: ExplainConfig) -> list[Explanation]:
+def _explained(instance: Instance, config: ExplainConfig) -> list[Explanation]:
     return [
-        explain_subject(subject, method, Options(), level=config.interval)
+        explain_instance(instance, method, MethodOptions(), level=config.interval)
         for method in config.method
     ]
 
 
 class _Sample:
-    """So many subjects of a stream, each with the same chance, without what they computed."""
+    """So many instances of a stream, each with the same chance, without what they computed."""
 
     def __init__(self, size: int) -> None:
         self._size, self.seen = size, 0
         self._draw = np.random.default_rng(0)
-        self.kept: list[Subject] = []
+        self.kept: list[Instance] = []
 
-    def add(self, subject: Subject) -> None:
+    def add(self, instance: Instance) -> None:
         self.seen += 1
         place = self.seen - 1
         if place >= self._size:
             place = int(self._draw.integers(self.seen))
         if place < self._size:
-            self.kept[place : place + 1] = [replace(subject)]
+            self.kept[place : place + 1] = [replace(instance)]
 
 
-def _check(sample: list[Subject], config: ExplainConfig, console: Console) -> Fidelity | None:
-    if all(subject.num_atoms < 2 for subject in sample):
+def _check(sample: list[Instance], config: ExplainConfig, console: Console) -> Faithfulness | None:
+    if all(instance.num_atoms < 2 for instance in sample):
         line = "--check: no molecule of two atoms or more, so nothing could be measured"
-        say(console, line)
+        print_line(console, line)
         return None
     with RowProgress(console, "check", len(sample)) as progress:
         return fidelity_of_subjects(
-            sample, config.method, Options(), progress=lambda: progress.advance(1)
+            sample, config.method, MethodOptions(), progress=lambda: progress.advance(1)
         )

@@ -157,7 +157,7 @@ class ExplanationPage:
 @cache
 def _script() -> str:
     """Return the page's script: files that share their names, and give none to the page."""
-    loader = PackageLoader("molattn.explain")
+    loader = PackageLoader("molattn.explain.page")
     sources = (loader.get_source(_environment(), name)[0] for name in _SCRIPTS)
     return '"use strict";\n{\n' + "\n".join(sources) + "\n}\n"
 
@@ -167,7 +167,7 @@ def _environment() -> Environment:
     return Environment(
         # The style of all pages is that of a run's.
         loader=ChoiceLoader(
-            [PackageLoader("molattn.explain"), PackageLoader("molattn.evaluation.report")]
+            [PackageLoader("molattn.explain.page"), PackageLoader("molattn.evaluation.report")]
         ),
         autoescape=True,
         undefined=StrictUndefined,

@@ -6,11 +6,11 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from molattn.chem.fingerprint_index import TrainingMolecules
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError
 from molattn.model.config import MolAttnConfig
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
-from molattn.model.uncertainty.prediction import answer
+from molattn.model.uncertainty.prediction import assemble_prediction
 from molattn.task import output_slices
 
 __all__ = ["Calibrated"]
@@ -56,7 +56,7 @@ class Calibrated:
         if labels.shape != (expected := (len(smiles), len(self.config.tasks))):
             raise ValueError(f"targets: got {labels.shape}, expected {expected}")
         prediction = self.predict(smiles, members=True, **inputs).mean(axis=0)
-        molecules = TrainingMolecules.from_smiles(training_smiles)
+        molecules = FingerprintIndex.from_smiles(training_smiles)
         self.uncertainty = Uncertainty.fit(self.config.tasks, molecules, smiles, prediction, labels)
 
     def predict_interval(
@@ -84,7 +84,7 @@ class Calibrated:
         self._known()
         members = self.predict(smiles, batch_size, members=True, **inputs)
         tasks = self.config.tasks
-        said = answer(tasks, self.uncertainty, members, smiles, level)
+        said = assemble_prediction(tasks, self.uncertainty, members, smiles, level)
         middle = said.prediction[:, [part.start for part in output_slices(tasks)]]
         return middle - said.half_width, middle + said.half_width
 

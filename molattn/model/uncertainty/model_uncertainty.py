@@ -9,7 +9,7 @@ from typing import Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.chem.fingerprint_index import TrainingMolecules
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE
 from molattn.model.uncertainty.calibration import Calibration
 from molattn.task import Task
@@ -31,13 +31,13 @@ class Uncertainty:
     """
 
     calibration: Calibration
-    molecules: TrainingMolecules
+    molecules: FingerprintIndex
 
     @classmethod
     def fit(
         cls,
         tasks: Sequence[Task],
-        molecules: TrainingMolecules,
+        molecules: FingerprintIndex,
         smiles: Sequence[str],
         prediction: Array,
         targets: Array,
@@ -64,7 +64,7 @@ class Uncertainty:
         if not (folder / CALIBRATION_FILE).is_file():
             return None
         parts = read_json(folder / CALIBRATION_FILE)
-        molecules = TrainingMolecules.load(folder / FINGERPRINTS_FILE)
+        molecules = FingerprintIndex.load(folder / FINGERPRINTS_FILE)
         return cls(Calibration.from_dict(tasks, parts), molecules)
 
 

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.task import Task, output_slices
 
-__all__ = ["Answer", "answer"]
+__all__ = ["Prediction", "assemble_prediction"]
 
 Array = NDArray[np.float64]
 
 
-class Answer(NamedTuple):
+class Prediction(NamedTuple):
     """All that a model says of n molecules and T tasks; NaN where it says nothing.
 
     Args:
@@ -33,13 +33,13 @@ class Answer(NamedTuple):
     similarity: Array
 
 
-def answer(
+def assemble_prediction(
     tasks: Sequence[Task],
     uncertainty: Optional[Uncertainty],
     members: Array,
     molecules: Sequence[str] | NDArray[np.uint8],
     level: float,
-) -> Answer:
+) -> Prediction:
     """Put together what a model says of some molecules.
 
     Args:
@@ -59,7 +59,7 @@ def answer(
         prediction = uncertainty.calibration.calibrated(prediction)
         similarity = uncertainty.molecules.similarity(molecules)
         half_width = uncertainty.calibration.half_widths(similarity, level)
-    return Answer(prediction, half_width, _spread(tasks, members, prediction), similarity)
+    return Prediction(prediction, half_width, _spread(tasks, members, prediction), similarity)
 
 
 def _spread(tasks: Sequence[Task], members: Array, prediction: Array) -> Array:

@@ -9,20 +9,20 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from molattn.training.history import write_history
-from molattn.training.lightning.module import Training, is_over
+from molattn.training.lightning.module import TrainingModule, is_over
 from molattn.utils.progress import TrainingProgress
 
-__all__ = ["Kept", "Save", "StopInTime", "Watch", "training"]
+__all__ = ["KeepWeights", "CheckpointCallback", "TimeLimit", "ProgressCallback", "training"]
 
 
-def training(module: pl.LightningModule) -> Training:
+def training(module: pl.LightningModule) -> TrainingModule:
     """Return what Lightning hands to a callback as what it is."""
-    if not isinstance(module, Training):
-        raise TypeError(f"got {type(module).__name__}, expected Training")
+    if not isinstance(module, TrainingModule):
+        raise TypeError(f"got {type(module).__name__}, expected TrainingModule")
     return module
 
 
-class Kept(Callback):
+class KeepWeights(Callback):
     """Remembers the best weights, or the last, and stops when none were better for long.
 
     Args:
@@ -60,7 +60,7 @@ class Kept(Callback):
             setattr(self, name, value)
 
 
-class StopInTime(Callback):
+class TimeLimit(Callback):
     """Ends a training whose time is over, with a validation."""
 
     def on_train_batch_end(
@@ -70,7 +70,7 @@ class StopInTime(Callback):
             trainer.should_stop = True
 
 
-class Watch(Callback):
+class ProgressCallback(Callback):
     """Tells a progress display what Lightning is doing."""
 
     def __init__(self, progress: TrainingProgress) -> None:
@@ -93,7 +93,7 @@ class Watch(Callback):
     on_exception = on_train_end
 
 
-class Save(Callback):
+class CheckpointCallback(Callback):
     """Writes a checkpoint after each epoch, and within it if asked to, and the history so far."""
 
     def __init__(self, path: Path, steps: int) -> None:

@@ -17,17 +17,23 @@ from lightning.pytorch.callbacks import Callback, LambdaCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
-from molattn.config import LoopConfig
+from molattn.config import TrainingLoopConfig
 from molattn.config.training import Device
 from molattn.errors import InputError
 from molattn.training.batches import Batches
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
 from molattn.training.history import Epoch, History
-from molattn.training.lightning.callbacks import Kept, Save, StopInTime, Watch, training
-from molattn.training.lightning.module import ABOUT, STATE, Training, epochs_done, is_over
+from molattn.training.lightning.callbacks import (
+    CheckpointCallback,
+    KeepWeights,
+    ProgressCallback,
+    TimeLimit,
+    training,
+)
+from molattn.training.lightning.module import ABOUT, STATE, TrainingModule, epochs_done, is_over
 from molattn.training.objective import Objective
-from molattn.training.optimizer import Beginning
-from molattn.utils.console import say
+from molattn.training.optimizer import FineTuningPlan
+from molattn.utils.console import print_line
 from molattn.utils.progress import TrainingProgress
 from molattn.utils.reproducibility import seeded, threads
 
@@ -59,12 +65,12 @@ def fit(
     objective: Objective,
     batches: Batches,
     validation: Batches,
-    config: LoopConfig,
+    config: TrainingLoopConfig,
     console: Console | None = None,
     *,
     folder: Path | None = None,
     about: Mapping[str, Any] | None = None,
-    beginning: Beginning = Beginning(),
+    beginning: FineTuningPlan = FineTuningPlan(),
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> History:
     """Train what an objective holds, in place; it ends with the weights of its best or last epoch.
@@ -91,11 +97,11 @@ def fit(
     """
     check_device(config.device)
     objective.train()
-    module = Training(objective, batches, config, beginning, about or {})
-    kept = Kept(config.keep, config.patience, module.wait // len(batches))
-    callbacks: list[Callback] = [kept, StopInTime()]
+    module = TrainingModule(objective, batches, config, beginning, about or {})
+    kept = KeepWeights(config.keep, config.patience, module.wait // len(batches))
+    callbacks: list[Callback] = [kept, TimeLimit()]
     if console is not None:
-        callbacks.append(Watch(TrainingProgress(console)))
+        callbacks.append(ProgressCallback(TrainingProgress(console)))
     if on_epoch is not None:
         tell = LambdaCallback(on_validation_end=lambda _, m: on_epoch(training(m).epochs[-1]))
         callbacks.append(tell)
@@ -103,7 +109,7 @@ def fit(
     if folder is not None:
         path = folder / CHECKPOINT_FILE
         former = read_checkpoint(path) if path.exists() else None
-        callbacks.append(Save(path, config.checkpoint_steps))
+        callbacks.append(CheckpointCallback(path, config.checkpoint_steps))
     with _quiet_lightning(), seeded(config.seed), threads(config.threads):
         try:
             if former is None or not _load_if_finished(former, module, kept):
@@ -131,17 +137,21 @@ def fit(
     return History(module.epochs, kept.epoch, module.seconds, module.steps_done)
 
 
-def _tell_early_end(module: Training, console: Console | None) -> None:
+def _tell_early_end(module: TrainingModule, console: Console | None) -> None:
     config, count = module.config, len(module.epochs)
     if count < config.epochs:
         is_late = is_over(config, module.seconds)
         cause = "time is over" if is_late else f"no progress for {config.patience} epochs"
-        say(console, f"ended after epoch {count} of {config.epochs}: {cause}")
+        print_line(console, f"ended after epoch {count} of {config.epochs}: {cause}")
     if module.steps_done <= module.wait > 0:
-        say(console, "ended before what was pretrained could learn: --head-steps 0 does not wait")
+        print_line(
+            console, "ended before what was pretrained could learn: --head-steps 0 does not wait"
+        )
 
 
-def _load_if_finished(checkpoint: dict[str, Any], module: Training, kept: Kept) -> bool:
+def _load_if_finished(
+    checkpoint: dict[str, Any], module: TrainingModule, kept: KeepWeights
+) -> bool:
     """Take over a training that needs no further epoch; return whether it was one."""
     kept.load_state_dict(checkpoint["callbacks"][kept.state_key])
     count = epochs_done(checkpoint)
@@ -174,7 +184,7 @@ class _PlainCheckpoints(CheckpointIO):
 
 
 def _tensorboard(
-    config: LoopConfig, folder: Path | None, former: dict[str, Any] | None
+    config: TrainingLoopConfig, folder: Path | None, former: dict[str, Any] | None
 ) -> TensorBoardLogger | bool:
     if not config.tensorboard or folder is None:
         return False
@@ -189,7 +199,10 @@ def _tensorboard(
 
 
 def _run(
-    trainer: pl.Trainer, module: Training, loaders: tuple[Batches, Batches], former: Path | None
+    trainer: pl.Trainer,
+    module: TrainingModule,
+    loaders: tuple[Batches, Batches],
+    former: Path | None,
 ) -> None:
     handler = signal.getsignal(signal.SIGINT)
     try:

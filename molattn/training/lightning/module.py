@@ -9,15 +9,15 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from molattn.config import LoopConfig
+from molattn.config import TrainingLoopConfig
 from molattn.errors import MolattnError
 from molattn.training.batches import Batches
 from molattn.training.history import Epoch, RunningMean
 from molattn.training.objective import Objective
-from molattn.training.optimizer import Beginning, learning_rate_factor, new_optimiser
+from molattn.training.optimizer import FineTuningPlan, learning_rate_factor, new_optimiser
 from molattn.utils.reproducibility import random_state, set_random_state
 
-__all__ = ["ABOUT", "STATE", "Training", "epochs_done", "is_over"]
+__all__ = ["ABOUT", "STATE", "TrainingModule", "epochs_done", "is_over"]
 
 ABOUT = "molattn_about"
 """Key of a checkpoint under which ``about`` of :func:`molattn.training.lightning.loop.fit` is kept."""
@@ -30,15 +30,15 @@ def epochs_done(checkpoint: Mapping[str, Any]) -> int:
     return len(checkpoint[STATE]["epochs"])
 
 
-class Training(pl.LightningModule):
+class TrainingModule(pl.LightningModule):
     """An objective and its optimiser."""
 
     def __init__(
         self,
         objective: Objective,
         batches: Batches,
-        config: LoopConfig,
-        beginning: Beginning,
+        config: TrainingLoopConfig,
+        beginning: FineTuningPlan,
         about: Mapping[str, Any],
     ) -> None:
         super().__init__()
@@ -141,6 +141,6 @@ class Training(pl.LightningModule):
         self._random_state = state["random_state"]
 
 
-def is_over(config: LoopConfig, seconds: float) -> bool:
+def is_over(config: TrainingLoopConfig, seconds: float) -> bool:
     """Return whether a training of so many seconds has used up its hours."""
     return config.max_hours is not None and seconds >= 3600.0 * config.max_hours

@@ -2,9 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from molattn.chem.featurizer import Featurizer
 from molattn.config import DataConfig
 from molattn.data.dataset import read_training_table
-from molattn.data.pyg_data import default_featurizer
 from molattn.data.table import open_table
 from molattn.errors import InputError
 
@@ -49,11 +49,11 @@ def test_complaints_name_the_row_and_the_column():
     frame = pd.DataFrame({"smiles": ["C", "CC"], "y": ["1", "two"]}, index=[10, 20])
     config = DataConfig(target_columns=("y",), task=("regression",))
     with pytest.raises(InputError, match=r"DataFrame, row 2, column 'y': got 'two'"):
-        read_training_table(frame, config, default_featurizer())
+        read_training_table(frame, config, Featurizer.default())
     skipped = read_training_table(
         frame.assign(smiles=["C", "C("], y=1),
         DataConfig(target_columns=("y",)),
-        default_featurizer(),
+        Featurizer.default(),
     ).skipped
     assert [(row.line, row.smiles) for row in skipped] == [(2, "C(")]
 
@@ -62,5 +62,5 @@ def test_numbers_come_back_as_they_were():
     values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-20, 20, 0.2)
     frame = pd.DataFrame({"smiles": "C", "y": values})
     config = DataConfig(target_columns=("y",), task=("regression",))
-    table = read_training_table(frame, config, default_featurizer())
+    table = read_training_table(frame, config, Featurizer.default())
     assert (table.targets[:, 0] == values).all()

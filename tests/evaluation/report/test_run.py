@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from molattn.config import (
-    ArchitectureConfig,
     DataConfig,
-    OptimisationConfig,
+    NetworkConfig,
     ReportConfig,
+    SupervisedConfig,
     TrainConfig,
 )
 from molattn.evaluation.cross_validation import cross_validate
@@ -20,13 +20,13 @@ from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import score_run
 from molattn.training.run import train
 
-from ..conftest import assert_fits_and_can_be_read
+from ...conftest import assert_fits_and_can_be_read
 
 EVIL = "logS <script>alert(1)</script>"
 KIND = 'k & "<img src=x onerror=alert(2)>"'
 FEW = "too <b>few</b>"
-SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
-QUICK = OptimisationConfig(epochs=2, batch_size=16, device="cpu")
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+QUICK = SupervisedConfig(epochs=2, batch_size=16, device="cpu")
 MAIN = ["scores", "learning", "tasks", "data", "config", "versions"]
 
 
@@ -163,9 +163,9 @@ def test_the_worst_molecules_are_the_worst(page, run):
     cards = re.findall(r"(line \d+)", page.text("dd"))
     assert len(cards) == 24
     target = run.table.targets[run.parts.test]
-    off = -np.abs(scores.answer.prediction[:, 0] - target[:, 0])
+    off = -np.abs(scores.prediction.prediction[:, 0] - target[:, 0])
     # soluble: the probability of "yes" stands in column 1, those of the third task from 2 on
-    given = scores.answer.prediction
+    given = scores.prediction.prediction
     sure = np.where(target[:, 1] == 1, given[:, 1], 1 - given[:, 1])
     third = given[np.arange(len(target)), 2 + target[:, 2].astype(int)]
     expected = [

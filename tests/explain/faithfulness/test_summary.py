@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from molattn.explain.faithfulness.bootstrap import Estimate
-from molattn.explain.faithfulness.deletion_insertion import Fidelity, Measure, MethodFidelity
+from molattn.explain.faithfulness.deletion_insertion import (
+    Faithfulness,
+    Measure,
+    MethodFaithfulness,
+)
 from molattn.explain.faithfulness.summary import verdicts
 from molattn.explain.instance import Masking
 
@@ -16,9 +20,13 @@ ABOVE, NEAR, BELOW = Estimate(0.2, 0.1, 0.3), Estimate(0.0, -0.1, 0.1), Estimate
 
 def found(**gains):
     curve, area = np.zeros(21), Estimate(0.5, 0.4, 0.6)
-    rows = [MethodFidelity(m, curve, curve, area, area, *two) for m, two in gains.items()]
-    rows += [MethodFidelity(m, curve, curve, area, area, NEAR, NEAR) for m in ("uniform", "random")]
-    return Fidelity("logS", "log mol/L", "support", "remove", 120, 3, 5, tuple(rows), {"logS": 120})
+    rows = [MethodFaithfulness(m, curve, curve, area, area, *two) for m, two in gains.items()]
+    rows += [
+        MethodFaithfulness(m, curve, curve, area, area, NEAR, NEAR) for m in ("uniform", "random")
+    ]
+    return Faithfulness(
+        "logS", "log mol/L", "support", "remove", 120, 3, 5, tuple(rows), {"logS": 120}
+    )
 
 
 def test_only_what_beats_random_in_both_tests_is_commended():

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from molattn.config import ArchitectureConfig
-from molattn.explain import METHODS, Options, explain
+from molattn.config import NetworkConfig
+from molattn.explain import METHODS, MethodOptions, explain
 from molattn.explain.attention_hooks import attention_gradients, record_weights
-from molattn.explain.explainer import find_average, read_subjects
+from molattn.explain.explainer import find_average, read_instances
 from molattn.explain.methods.attention import (
     gradient_attention,
     raw_attention,
@@ -14,19 +14,19 @@ from molattn.explain.methods.attention import (
     rollout_matrix,
 )
 
-from .conftest import make
+from ..conftest import make
 
 SMILES = "CC(=O)NCCO"
-OPTIONS = Options()
+OPTIONS = MethodOptions()
 
 
 def subject_of(model, smiles=SMILES):
     average = find_average(model, ["CCO"])
-    return next(read_subjects(model, [smiles], target=None, average=average))
+    return next(read_instances(model, [smiles], target=None, average=average))
 
 
 @pytest.fixture(scope="module")
-def subject():
+def instance():
     return subject_of(make())
 
 
@@ -60,28 +60,28 @@ def test_relevance_of_one_layer_is_the_mean_size_of_gradient_times_attention():
 
 @pytest.mark.parametrize("gate", [False, True])
 def test_scores_are_those_of_the_attention_that_is_shown(gate):
-    subject = subject_of(make(architecture=ArchitectureConfig(16, 2, 2, 8, gate=gate)))
-    found = subject.attention
+    instance = subject_of(make(architecture=NetworkConfig(16, 2, 2, 8, gate=gate)))
+    found = instance.attention
     applied = found.weights[0] * found.gates[0][..., None]
     assert found.gated is gate
     assert bool((found.gates == 1).all()) is not gate
-    scores = raw_attention(subject, OPTIONS)
+    scores = raw_attention(instance, OPTIONS)
     np.testing.assert_allclose(scores.atoms, applied.mean(axis=(0, 1, 2)))
     np.testing.assert_allclose(
-        rollout(subject, OPTIONS).atoms, rollout_matrix(applied.mean(axis=1)).mean(axis=0)
+        rollout(instance, OPTIONS).atoms, rollout_matrix(applied.mean(axis=1)).mean(axis=0)
     )
-    i, j = subject.bonds[2]
+    i, j = instance.bonds[2]
     mean = applied.mean(axis=(0, 1))
     assert scores.bonds[2] == pytest.approx(mean[i, j] + mean[j, i])
 
 
-def test_weights_that_are_shown_are_those_applied(subject):
+def test_weights_that_are_shown_are_those_applied(instance):
     # The output follows from them: heads' sums of values by the recorded weights are what the
     # layer gave, whatever path it took.
-    found = subject.attention
+    found = instance.attention
     np.testing.assert_allclose(found.weights.sum(axis=-1), 1, rtol=1e-6)
-    net = subject.model.nets[0]
-    batch, features = subject.batch()
+    net = instance.model.nets[0]
+    batch, features = instance.batch()
     seen = {}
     conv = net.encoder.blocks[0].conv
 
@@ -90,7 +90,7 @@ def test_weights_that_are_shown_are_those_applied(subject):
 
     handle = conv.register_forward_hook(keep)
     with torch.no_grad():
-        packed = subject.model(batch, features)  # the fast path: asks for no weights
+        packed = instance.model(batch, features)  # the fast path: asks for no weights
         handle.remove()
         x, _, edges = seen["args"]
         value = conv.lin_value(x).view(-1, 2, 8)
@@ -99,8 +99,8 @@ def test_weights_that_are_shown_are_those_applied(subject):
         heads = torch.einsum("hrs,rshc->rhc", weights, value.unsqueeze(0) + edge_value)
         expected = conv.head_combine(heads) + conv.bias
         torch.testing.assert_close(seen["output"], expected, rtol=1e-5, atol=1e-5)
-        with record_weights(subject.model, batch.edge_index):
-            recorded = subject.model(batch, features)
+        with record_weights(instance.model, batch.edge_index):
+            recorded = instance.model(batch, features)
     torch.testing.assert_close(recorded, packed, rtol=1e-6, atol=1e-6)
 
 
@@ -117,9 +117,9 @@ def test_weights_that_are_shown_are_those_applied(subject):
 )
 def test_other_networks_show_what_they_apply(options):
     """The weights are also those of the other path, over a list of edges."""
-    model = make(architecture=ArchitectureConfig(width=16, heads=2, layers=2, **options)).double()
-    subject = subject_of(model)
-    found = subject.attention
+    model = make(architecture=NetworkConfig(width=16, heads=2, layers=2, **options)).double()
+    instance = subject_of(model)
+    found = instance.attention
     assert found.weights.shape == (1, 2, 2, 7, 7)
     assert found.gated is (options.get("gate", options.get("layer") == "gaan"))
     assert bool((found.gates == 1).all()) is not found.gated
@@ -127,10 +127,10 @@ def test_other_networks_show_what_they_apply(options):
     edges = np.ones((7, 7), dtype=bool)
     if "pairs" in options:
         edges = np.eye(7, dtype=bool) & options.get("self_loops", True)
-        for i, j in subject.bonds:
+        for i, j in instance.bonds:
             edges[i, j] = edges[j, i] = True
     assert ((found.weights > 0) == edges).all()
-    weights, gradients = attention_gradients(model, *subject.batch(), subject.output)
+    weights, gradients = attention_gradients(model, *instance.batch(), instance.output)
     np.testing.assert_allclose(weights, found.weights, atol=1e-6)
     assert np.abs(gradients).max() > 0
     assert (gradients[..., ~edges] == 0).all()
@@ -141,12 +141,12 @@ def test_other_networks_show_what_they_apply(options):
         assert scores.prediction == pytest.approx(model.predict([SMILES])[0, 0], abs=1e-5)
 
 
-def test_gradients_are_slopes_of_the_output(subject):
-    weights, gradients = attention_gradients(subject.model, *subject.batch(), subject.output)
-    np.testing.assert_allclose(weights, subject.attention.weights, atol=1e-6)
+def test_gradients_are_slopes_of_the_output(instance):
+    weights, gradients = attention_gradients(instance.model, *instance.batch(), instance.output)
+    np.testing.assert_allclose(weights, instance.attention.weights, atol=1e-6)
     # Along a change of the last layer's weights the output changes by the gradient times it.
-    batch, features = subject.batch()
-    conv = subject.model.nets[0].encoder.blocks[-1].conv
+    batch, features = instance.batch()
+    conv = instance.model.nets[0].encoder.blocks[-1].conv
     step = 0.1 * np.random.default_rng(0).normal(size=weights[0, -1].shape)
 
     def shifted(_, args, kwargs, result):
@@ -158,16 +158,16 @@ def test_gradients_are_slopes_of_the_output(subject):
         return result + 1e-2 * conv.head_combine(heads)
 
     with torch.no_grad():
-        before = subject.output.value(subject.model(batch, features))
+        before = instance.output.value(instance.model(batch, features))
         handle = conv.register_forward_hook(shifted, with_kwargs=True)
-        after = subject.output.value(subject.model(batch, features))
+        after = instance.output.value(instance.model(batch, features))
         handle.remove()
     slope = float(after - before) / 1e-2
     assert slope == pytest.approx((gradients[0, -1] * step).sum(), rel=0.02)
 
 
-def test_gradient_attention_is_large_where_the_output_depends_on_it(subject):
-    scores = gradient_attention(subject, OPTIONS)
+def test_gradient_attention_is_large_where_the_output_depends_on_it(instance):
+    scores = gradient_attention(instance, OPTIONS)
     assert scores.atoms.min() >= 0
     model = make()
     with torch.no_grad():

@@ -13,13 +13,13 @@ from molattn.config import ExplainConfig
 from molattn.errors import InputError
 from molattn.explain import METHODS as KNOWN
 from molattn.explain import explain
-from molattn.explain.faithfulness import deletion_insertion as fidelity
+from molattn.explain.faithfulness import deletion_insertion as faithfulness
 from molattn.explain.faithfulness.summary import verdicts
 from molattn.explain.page.files import CONTENTS
 from molattn.explain.page.folder import explain_table
 
-from ..conftest import rows_of
-from .conftest import GOOD, METHODS, ROWS, TARGET, make
+from ...conftest import rows_of
+from ..conftest import GOOD, METHODS, ROWS, TARGET, make
 
 
 def test_the_folder_holds_what_it_promises(explained):
@@ -160,9 +160,9 @@ def test_check_is_the_fidelity_of_the_molecules_and_the_page_says_so(
     explain_table(explained.parent / "model", table, tmp_path / "out", config, console)
     lines = told.getvalue().splitlines()
     assert "refused: 1 syntax, 1 valence" in lines
-    assert verdicts(fidelity(small_model, [*GOOD.values()], METHODS)).sentence in lines
+    assert verdicts(faithfulness(small_model, [*GOOD.values()], METHODS)).sentence in lines
     given = json.loads((tmp_path / "out" / "explanations.json").read_text())["check"]
-    own = fidelity(small_model, [*GOOD.values()], METHODS)
+    own = faithfulness(small_model, [*GOOD.values()], METHODS)
     assert given == json.loads(json.dumps(own.to_dict()))
     assert (given["molecules"], given["skipped"]) == (2, 1)
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")

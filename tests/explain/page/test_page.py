@@ -13,8 +13,8 @@ from molattn.explain import explain
 from molattn.explain.page.folder import explain_table
 from molattn.explain.page.pack import pack
 
-from ..conftest import assert_fits_and_can_be_read
-from .conftest import EVIL, GOOD, METHODS, TARGET
+from ...conftest import assert_fits_and_can_be_read
+from ..conftest import EVIL, GOOD, METHODS, TARGET
 
 ASPIRIN = GOOD[1]
 

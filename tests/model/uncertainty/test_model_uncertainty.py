@@ -6,16 +6,16 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from molattn.config import ArchitectureConfig, PredictConfig
+from molattn.config import NetworkConfig, PredictConfig
 from molattn.errors import InputError
 from molattn.inference.predict import predict_table
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
-from .conftest import rows_of
+from ...conftest import rows_of
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4)
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 TASKS = (
     Task("y"),
     Task("b", "binary", ("no", "yes")),

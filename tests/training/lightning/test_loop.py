@@ -8,18 +8,18 @@ import pytest
 import torch
 from rich.console import Console
 
-from molattn.config import ArchitectureConfig, DataConfig, OptimisationConfig, TrainConfig
+from molattn.config import DataConfig, NetworkConfig, SupervisedConfig, TrainConfig
 from molattn.data.dataset import Molecules
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError, MolattnError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.losses import TaskLoss
-from molattn.training.optimizer import Beginning
+from molattn.training.optimizer import FineTuningPlan
 from molattn.training.run import train
 from molattn.training.supervised import fit_model
 
-SMALL = ArchitectureConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
-QUICK = OptimisationConfig(keep="best", epochs=2, batch_size=8, device="cpu")
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
+QUICK = SupervisedConfig(keep="best", epochs=2, batch_size=8, device="cpu")
 DATA = DataConfig(target_columns=("logS",), split_column="split")
 
 
@@ -209,5 +209,7 @@ def test_weights_wait_no_longer_than_their_training(monkeypatch):
     names = [name for name, _ in model.named_parameters() if "encoder" in name]
     monkeypatch.setattr(TaskLoss, "forward", fails)
     with pytest.raises(KeyboardInterrupt):
-        fit_model(model, rows, rows, QUICK, beginning=Beginning(dict.fromkeys(names, 1.0), wait=9))
+        fit_model(
+            model, rows, rows, QUICK, beginning=FineTuningPlan(dict.fromkeys(names, 1.0), wait=9)
+        )
     assert all(weight.requires_grad for weight in model.parameters())
