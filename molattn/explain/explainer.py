@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from molattn.chem.reader import MoleculeReader
 from molattn.explain.baseline import average_atom, bundled_average
 from molattn.explain.explanation import Explanation
-from molattn.explain.instance import LEVEL, Instance, interval_of
+from molattn.explain.instance import LEVEL, Instance
 from molattn.explain.methods.base import MethodOptions
 from molattn.explain.methods.registry import find_method
 from molattn.explain.target import find_output
@@ -141,7 +141,7 @@ def explain_instance(
     if scores.baseline is not None:
         residual = prediction - scores.baseline - float(scores.atoms.sum())
     members, _, heads = attention.weights.shape[:3]
-    low, high = interval_of(instance, level)
+    low, high = instance.interval(level)
     return Explanation(
         smiles=instance.smiles,
         target=output.name,

@@ -16,37 +16,17 @@ from torch import Tensor
 from molattn.chem import parse_smiles
 from molattn.explain.attention_hooks import Attention, attention_of
 from molattn.explain.baseline import amounts
-from molattn.explain.instance import Instance
 from molattn.explain.target import Target
 from molattn.graph import CompleteGraphs, MoleculeBatch
 from molattn.model.extra_features import number_type
 from molattn.model.model import MolAttn
 from molattn.record import MoleculeRecord
 
-__all__ = ["LEVEL", "Masking", "Instance", "interval_of"]
+__all__ = ["LEVEL", "Instance", "Masking"]
 
 
 LEVEL = 0.9
 """The usual probability that the truth lies in an interval."""
-
-
-def interval_of(
-    instance: Instance, level: float = LEVEL
-) -> tuple[float, float] | tuple[None, None]:
-    """Return the ends of a prediction's interval; None of a class, or where nothing is known.
-
-    Args:
-        instance: The molecule.
-        level: Probability with which the truth lies in the interval.
-    """
-    model, task = instance.model, instance.output.task
-    known = model.uncertainty
-    if known is None or task.kind != "regression":
-        return None, None
-    widths = known.calibration.half_widths(np.array([instance.similarity]), level)
-    half = float(widths[0, model.config.tasks.index(task)])
-    middle = instance.prediction
-    return (middle - half, middle + half) if math.isfinite(half) else (None, None)
 
 
 Masking = Literal["remove", "blank"]
@@ -276,3 +256,17 @@ class Instance:
             yield
         finally:
             self.model.train(training)
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float] | tuple[None, None]:
+        """Return the ends of the prediction's interval; None of a class, or where nothing is known.
+
+        Args:
+            level: Probability with which the truth lies in the interval.
+        """
+        known, task = self.model.uncertainty, self.output.task
+        if known is None or task.kind != "regression":
+            return None, None
+        widths = known.calibration.half_widths(np.array([self.similarity]), level)
+        half = float(widths[0, self.model.config.tasks.index(task)])
+        middle = self.prediction
+        return (middle - half, middle + half) if math.isfinite(half) else (None, None)
