@@ -90,7 +90,7 @@ def train(
     is_file = isinstance(table, str | Path)
     chosen = {"target_columns": target_columns, **options}
     config = TrainConfig.from_options(str(table) if is_file else "", chosen)
-    if config.data.folds is not None and config.data.fold is None:
+    if config.data.folds is not None and config.data.only_fold is None:
         raise InputError("folds: expected with fold alone; molattn train trains all of them")
     console = Console() if verbose else None
     run = train_run(config, console, frame=None if isinstance(table, str | Path) else table)

@@ -58,7 +58,7 @@ def _options() -> dict[str, str]:
     return {
         name: _RENAMED.get(name, name)
         for name, (section, _) in option_places().items()
-        if (section in ("architecture", "optimisation", "fine_tuning") and name not in _NO_OPTIONS)
+        if (section in ("network", "training", "fine_tuning") and name not in _NO_OPTIONS)
         or name in _DATA_OPTIONS
     }
 
@@ -186,7 +186,7 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
     :class:`molattn.config.SupervisedConfig`), but ``random_state`` for ``seed`` and
     ``attention_score`` for ``score``. ``fit`` sets
     ``validation_size`` of the rows aside, at random but with rows of one molecule together: they
-    calibrate, and with ``keep="best"`` choose the epoch.
+    calibrate, and with ``checkpoint="best"`` choose the epoch.
 
     Args:
         random_state: Seed of the rows set aside, the initial weights and the order of rows; None
@@ -367,5 +367,5 @@ def _parts(table: TrainingTable, config: TrainConfig) -> Split:
         )
     size = max(config.data.validation_size, min(map(len, groups)) / len(rows))
     return group_split(
-        groups, sizes=(1.0 - size, size, 0.0), seed=config.optimisation.seed, balanced=False
+        groups, sizes=(1.0 - size, size, 0.0), seed=config.training.seed, balanced=False
     )

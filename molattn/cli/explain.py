@@ -32,7 +32,7 @@ def explain(
         output: Folder to write: index.html (a page to look at, which needs nothing beside it),
             molecules/ (a picture of each as SVG and PNG), and the numbers in atoms.csv, bonds.csv,
             explanations.json and attention.npz. Rows without an explanation are in the tables and
-            on the page, with a reason code (molattn/reasons.py lists them).
+            on the page, with a reason code (molattn/errors.py lists them).
     """
     from molattn.explain.page.folder import explain_table
 

@@ -32,7 +32,7 @@ def fingerprint(
         output: CSV, TSV or Parquet file to write: every row of the input in order, with its
             columns, embedding_0, embedding_1 and so on (what the readout makes of the atoms; of an
             ensemble those of each member in turn), and the column error, a reason code where there
-            is none (molattn/reasons.py lists them).
+            is none (molattn/errors.py lists them).
     """
     from molattn.inference.embed import fingerprint_table
 

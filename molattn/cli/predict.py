@@ -31,7 +31,7 @@ def predict(
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: CSV, TSV or Parquet file to write: every row of the input in order, with its
             columns, the predictions (of classes the likeliest, and probabilities), and the column
-            error, a reason code where there is none (molattn/reasons.py lists them).
+            error, a reason code where there is none (molattn/errors.py lists them).
     """
     from molattn.inference.predict import predict_table
 

@@ -45,8 +45,8 @@ def pretrain(
     overwrite: Annotated[bool, Parameter(group=RUN, negative=(), show_default=False)] = False,
     num_workers: Annotated[int, Parameter(group=RUN)] = 0,
     molecules: Annotated[MoleculesConfig, section(DATA)] = MoleculesConfig(),
-    architecture: Annotated[PretrainNetworkConfig, section(NETWORK)] = PretrainNetworkConfig(),
-    optimisation: Annotated[PretrainLoopConfig, section(TRAINING)] = PretrainLoopConfig(),
+    network: Annotated[PretrainNetworkConfig, section(NETWORK)] = PretrainNetworkConfig(),
+    training: Annotated[PretrainLoopConfig, section(TRAINING)] = PretrainLoopConfig(),
 ) -> None:
     """Pretrain a network on molecules without labels, for molattn train --init-from.
 
@@ -74,7 +74,7 @@ def pretrain(
         exclude=tuple(map(_absolute, molecules.exclude)),
         molecules_folder=molecules.molecules_folder and _absolute(molecules.molecules_folder),
     )
-    config = PretrainConfig(tuple(map(str, inputs)), molecules, architecture, optimisation)
+    config = PretrainConfig(tuple(map(str, inputs)), molecules, network, training)
 
     from molattn.training.fine_tuning import with_former_network
 

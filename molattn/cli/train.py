@@ -52,8 +52,8 @@ def train(
     dataset: Annotated[str | None, Parameter(group=DATA)] = None,
     dataset_folder: Annotated[Path | None, Parameter(group=DATA)] = None,
     data: Annotated[DataConfig, section(DATA)] = DataConfig(),
-    architecture: Annotated[NetworkConfig, section(NETWORK)] = NetworkConfig(),
-    optimisation: Annotated[SupervisedConfig, section(TRAINING)] = SupervisedConfig(),
+    network: Annotated[NetworkConfig, section(NETWORK)] = NetworkConfig(),
+    training: Annotated[SupervisedConfig, section(TRAINING)] = SupervisedConfig(),
     fine_tuning: Annotated[FineTuningConfig, section(FINE_TUNING)] = FineTuningConfig(),
     report: Annotated[ReportConfig, section(REPORT)] = ReportConfig(),
 ) -> None:
@@ -68,7 +68,7 @@ def train(
         dataset: Set of MoleculeNet to download, such as ESOL.
         dataset_folder: Where such sets are kept, by default a cache.
     """
-    config = TrainConfig(str(table or ""), data, architecture, optimisation, report, fine_tuning)
+    config = TrainConfig(str(table or ""), data, network, training, report, fine_tuning)
     config = with_source(config, dataset, dataset_folder)
     if resume is not None and (output is not None or overwrite):
         raise InputError("--resume: names the folder already, expected no --output or --overwrite")
@@ -90,7 +90,7 @@ def train(
         run_folder(output, resume=resume is not None, overwrite=overwrite) as folder,
         writing_config(folder / CONFIG_FILE, config),
     ):
-        if config.data.folds is not None and config.data.fold is None:
+        if config.data.folds is not None and config.data.only_fold is None:
             _cross_validate(config, folder, console)
         else:
             _train_once(config, folder, console)

@@ -57,8 +57,8 @@ def tune(
     dataset: Annotated[str | None, Parameter(group=DATA)] = None,
     dataset_folder: Annotated[Path | None, Parameter(group=DATA)] = None,
     data: Annotated[DataConfig, section(DATA)] = DataConfig(),
-    architecture: Annotated[NetworkConfig, section(NETWORK)] = NetworkConfig(),
-    optimisation: Annotated[SupervisedConfig, section(TRAINING)] = SupervisedConfig(),
+    network: Annotated[NetworkConfig, section(NETWORK)] = NetworkConfig(),
+    training: Annotated[SupervisedConfig, section(TRAINING)] = SupervisedConfig(),
     fine_tuning: Annotated[FineTuningConfig, section(FINE_TUNING)] = FineTuningConfig(),
     report: Annotated[ReportConfig, section(REPORT)] = ReportConfig(),
 ) -> None:
@@ -88,7 +88,7 @@ def tune(
             "--resume: a study goes on in its folder and space, expected no --output, --overwrite "
             "or --space"
         )
-    config = TrainConfig(str(table or ""), data, architecture, optimisation, report, fine_tuning)
+    config = TrainConfig(str(table or ""), data, network, training, report, fine_tuning)
     config = with_source(config, dataset, dataset_folder)
 
     from molattn.config.yaml_file import check_unchanged, write_config_file

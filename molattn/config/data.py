@@ -40,7 +40,7 @@ class DataConfig:
         split_duplicates: Let rows of a molecule part.
         folds: Cross-validate in so many rounds.
         repeats: How often, each time with the next seed.
-        fold: Train only this round, counted from 1.
+        only_fold: Train only this round, counted from 1.
         validation_size: Part of the rows to validate and calibrate by.
         test_size: Part of the rows for the final score.
     """
@@ -62,7 +62,7 @@ class DataConfig:
     split_duplicates: bool = False
     folds: int | None = None
     repeats: int = 1
-    fold: int | None = None
+    only_fold: int | None = None
     validation_size: float = 0.1
     test_size: float = 0.1
 
@@ -100,14 +100,14 @@ class DataConfig:
     def _check_folds(self) -> None:
         check(self, "repeats", lambda count: count >= 1, "a whole number of at least 1", int)
         if self.folds is None:
-            if self.fold is not None or self.repeats != 1:
-                raise InputError("--fold, --repeats: expected with --folds alone")
+            if self.only_fold is not None or self.repeats != 1:
+                raise InputError("--only-fold, --repeats: expected with --folds alone")
             return
         check(self, "folds", lambda count: count >= 2, "a whole number of at least 2", int)
         check_idle(self, "test_size", "without --folds, which share out all rows")
-        if self.fold is not None:
-            check(self, "fold", lambda n: 1 <= n <= self.folds, f"1 to {self.folds}", int)
-            check_idle(self, "repeats", "without --fold, which is one round")
+        if self.only_fold is not None:
+            check(self, "only_fold", lambda n: 1 <= n <= self.folds, f"1 to {self.folds}", int)
+            check_idle(self, "repeats", "without --only-fold, which is one round")
         if self.split_column is not None or self.split == "order":
             raise InputError(
                 "--folds: got it with --split-column or --split order, which part the rows once; "

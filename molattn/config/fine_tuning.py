@@ -19,13 +19,13 @@ class FineTuningConfig:
         init_from: Model to begin with: a name, a run, a folder, owner/model, or none; auto is base,
             if the network is as its own, else none.
         freeze: What of it stays; or so many blocks.
-        pretrained_rate: Part of the learning rate for it.
+        backbone_lr_scale: Part of the learning rate for it.
         head_steps: Steps in which a new head learns alone, at most half of all.
     """
 
     init_from: str = "auto"
     freeze: int | Freeze = "none"
-    pretrained_rate: float = 0.5
+    backbone_lr_scale: float = 0.5
     head_steps: int = 500
 
     def __post_init__(self) -> None:
@@ -36,14 +36,14 @@ class FineTuningConfig:
             check(self, "freeze", lambda n: n >= 0, "a number of blocks, from 0", int)
         check(
             self,
-            "pretrained_rate",
+            "backbone_lr_scale",
             lambda part: 0.0 <= part <= 1.0,
             "a number from 0 to 1",
         )
         check(self, "head_steps", lambda n: n >= 0, "a whole number of at least 0", int)
         if self.init_from != "none":
             return
-        for name in ("freeze", "pretrained_rate", "head_steps"):
+        for name in ("freeze", "backbone_lr_scale", "head_steps"):
             if (got := getattr(self, name)) != getattr(type(self), name):
                 raise InputError(
                     f"{option(name)}: got {got} without a model to begin with, expected "

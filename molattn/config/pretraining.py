@@ -26,7 +26,7 @@ class MoleculesConfig:
         exclude: Tables whose molecules are kept out, such as those of a test: by connectivity
             (first block of the InChIKey), salts by their largest parts too.
         max_atoms: Most heavy atoms of a molecule; larger ones are left out.
-        held_out: Molecules set aside for the scores, at most a tenth of all.
+        validation_molecules: Molecules set aside for the scores, at most a tenth of all.
         masked_molecules: Part of the molecules of a batch that have something hidden.
         masked_atoms: Part of their atoms that is hidden.
         molecules_folder: Where to keep the molecules as they are prepared, for other runs on the
@@ -37,14 +37,14 @@ class MoleculesConfig:
     smiles_column: str = "smiles"
     exclude: tuple[str, ...] = ()
     max_atoms: int = 100
-    held_out: int = 2000
+    validation_molecules: int = 2000
     masked_molecules: float = 0.3
     masked_atoms: float = 0.15
     molecules_folder: str | None = None
     data_note: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_atoms", "held_out"):
+        for name in ("max_atoms", "validation_molecules"):
             check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
         for name in ("masked_molecules", "masked_atoms"):
             check(self, name, lambda part: 0.0 < part < 1.0, "a number between 0 and 1")
@@ -70,7 +70,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
     """
 
     epochs: int = 10
-    keep: Keep = "best"
+    checkpoint: Keep = "best"
     batch_size: int = 64
     learning_rate: float = 2e-3
     warmup: float = 0.02
@@ -89,17 +89,17 @@ class PretrainConfig(RunConfig):
     Args:
         files: Tables of molecules.
         molecules: How they are read.
-        architecture: The network.
-        optimisation: How it is trained.
+        network: The network.
+        training: How it is trained.
     """
 
     files: tuple[str, ...]
     molecules: MoleculesConfig = field(default_factory=MoleculesConfig)
-    architecture: PretrainNetworkConfig = field(default_factory=PretrainNetworkConfig)
-    optimisation: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
+    network: PretrainNetworkConfig = field(default_factory=PretrainNetworkConfig)
+    training: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
 
     def __post_init__(self) -> None:
-        if (got := self.architecture.partner) != NetworkConfig.partner:
+        if (got := self.network.partner) != NetworkConfig.partner:
             raise InputError(
                 f"--partner: got {got}, but a pretraining has no second molecule; expected the "
                 f"default, {quoted(NetworkConfig.partner)}"

@@ -23,23 +23,23 @@ class TrainConfig(RunConfig):
     Args:
         file: The table.
         data: Its columns and parts.
-        architecture: The network.
-        optimisation: How it is trained.
+        network: The network.
+        training: How it is trained.
         report: How it is judged.
         fine_tuning: The model that it begins with, if any.
     """
 
     file: str
     data: DataConfig
-    architecture: NetworkConfig
-    optimisation: SupervisedConfig
+    network: NetworkConfig
+    training: SupervisedConfig
     report: ReportConfig = field(default_factory=ReportConfig)
     fine_tuning: FineTuningConfig = field(default_factory=FineTuningConfig)
 
     def __post_init__(self) -> None:
-        if self.architecture.partner != "concat" and self.data.partner_column is None:
+        if self.network.partner != "concat" and self.data.partner_column is None:
             raise InputError(
-                f"--partner: got {self.architecture.partner} without --partner-column, expected "
+                f"--partner: got {self.network.partner} without --partner-column, expected "
                 "the column of the second molecule"
             )
 
@@ -71,9 +71,9 @@ class TrainConfig(RunConfig):
 
 CONFIG_SECTIONS = {
     "data": DataConfig,
-    "architecture": NetworkConfig,
+    "network": NetworkConfig,
     "fine_tuning": FineTuningConfig,
-    "optimisation": SupervisedConfig,
+    "training": SupervisedConfig,
     "report": ReportConfig,
 }
 """Sections of a :class:`TrainConfig`, and of a config file."""

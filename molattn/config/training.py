@@ -22,7 +22,7 @@ class TrainingLoopConfig:
 
     Args:
         epochs: Most passes over the training rows.
-        keep: Weights to keep: the best by validation, or the last.
+        checkpoint: Weights to keep: the best by validation, or the last.
         patience: Stop after so many epochs without progress.
         max_hours: Hours of training of each network that end it.
         batch_size: Molecules in a batch.
@@ -40,7 +40,7 @@ class TrainingLoopConfig:
     """
 
     epochs: int = 30
-    keep: Keep = "last"
+    checkpoint: Keep = "last"
     patience: int | None = None
     max_hours: float | None = None
     batch_size: int = 32
@@ -69,7 +69,12 @@ class TrainingLoopConfig:
             check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
         check(self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number below 2**32", int)
         check(self, "checkpoint_steps", lambda n: n >= 0, "a whole number of at least 0", int)
-        choices = {"keep": Keep, "schedule": Schedule, "precision": Precision, "device": Device}
+        choices = {
+            "checkpoint": Keep,
+            "schedule": Schedule,
+            "precision": Precision,
+            "device": Device,
+        }
         for name, kind in choices.items():
             check_choice(self, name, get_args(kind))
 

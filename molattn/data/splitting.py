@@ -92,7 +92,7 @@ def _parted(table: TrainingTable, config: DataConfig, seed: int) -> Split:
             return fold_split(
                 _groups(table.smiles, config),
                 folds=config.folds,
-                fold=config.fold or 1,
+                fold=config.only_fold or 1,
                 validation_size=config.validation_size,
                 seed=seed,
             )

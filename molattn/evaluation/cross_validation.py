@@ -63,13 +63,13 @@ def rounds(config: TrainConfig) -> list[Round]:
     """
     found = []
     for repeat in range(1, config.data.repeats + 1):
-        seed = config.optimisation.seed + repeat - 1
+        seed = config.training.seed + repeat - 1
         for fold in range(1, (config.data.folds or 0) + 1):
             name = f"fold_{fold}" if config.data.repeats == 1 else f"repeat_{repeat}_fold_{fold}"
             one = replace(
                 config,
-                data=replace(config.data, fold=fold, repeats=1),
-                optimisation=replace(config.optimisation, seed=seed),
+                data=replace(config.data, only_fold=fold, repeats=1),
+                training=replace(config.training, seed=seed),
             )
             found.append(Round(name, repeat, fold, one))
     return found
@@ -100,7 +100,7 @@ def cross_validate(
     todo = rounds(with_pretrained_network(config))
     rows = read_rows(config, console)
     # All at first: what is wrong with the last round should not be found out after days.
-    parts = [split_rows(rows, one.config.data, one.config.optimisation.seed) for one in todo]
+    parts = [split_rows(rows, one.config.data, one.config.training.seed) for one in todo]
     done = []
     for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
         print_line(console, f"{one.name} ({number} of {len(todo)})")

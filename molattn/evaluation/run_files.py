@@ -112,8 +112,8 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "leakage": run.leakage.to_dict(),
         "members": [*_members(run, scores)],
         "seconds": round(run.seconds, 3),
-        "seed": run.config.optimisation.seed,
-        "threads": run.config.optimisation.threads,
+        "seed": run.config.training.seed,
+        "threads": run.config.training.threads,
         "init_from_sha256": pretrained_digest(run.config.fine_tuning.init_from),
         "data_sha256": run.table.digest,
         "versions": {
@@ -127,7 +127,7 @@ def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
     for place, history in enumerate(run.histories):
         own = scores.members[place] if scores.members else None
         yield {
-            "seed": run.config.optimisation.seed + place,
+            "seed": run.config.training.seed + place,
             "epochs": len(history.epochs),
             "kept_epoch": history.best,
             "seconds": round(history.seconds, 3),

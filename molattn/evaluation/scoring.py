@@ -46,7 +46,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         run: The run.
         console: Where to say what takes time; silent without one.
     """
-    tasks, config, seed = run.table.tasks, run.config.report, run.config.optimisation.seed
+    tasks, config, seed = run.table.tasks, run.config.report, run.config.training.seed
     target = run.table.targets[run.parts.test]
 
     def score(prediction: NDArray[np.float64]) -> TaskScores:
@@ -56,7 +56,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     members, said = [], []
     for rows in (run.parts.val, run.parts.test):
         molecules = run.table.molecules(rows)
-        with threads(run.config.optimisation.threads):
+        with threads(run.config.training.threads):
             members.append(
                 run.model.predict_records(
                     molecules.records, features=molecules.features, members=True
@@ -105,7 +105,7 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
             features[: len(train)],
             targets,
             features[len(train) :],
-            run.config.optimisation.seed,
+            run.config.training.seed,
         )
 
     print_line(console, "random forest for comparison (not with --no-baselines) ...")

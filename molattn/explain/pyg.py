@@ -85,7 +85,7 @@ def graph_of(model: MolAttn, smiles: str) -> Data:
         ``edge_attr`` ``float32 [E, sum(pair_sizes)]``: 1 at each code, else 0.
     """
     featurizer = model.config.featurizer
-    loops = model.config.architecture.self_loops
+    loops = model.config.network.self_loops
     data = from_smiles(smiles, self_loops=loops, featurizer=featurizer)
     net = cast(Network, model.nets[0])
     data.edge_index, data.edge_attr = net.edges(data["edge_index"], data["edge_attr"])

@@ -156,7 +156,7 @@ def stream_table(
     # Rows of atoms are few enough: 12,000 molecules through the default model took 503 MB with
     # oneDNN and 483 MB without, and 14 % less time. Maps of all pairs are not: 8,000 molecules
     # through a small model that updates pairs took 803 MB and 535 MB, and as much time.
-    updates_pairs = model.config.architecture.update_edges
+    updates_pairs = model.config.network.update_edges
     code = without_onednn() if updates_pairs else nullcontext()
     with (
         threads(config.threads),

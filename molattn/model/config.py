@@ -1,9 +1,9 @@
 """All that a model is besides its weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +12,11 @@ from molattn.chem import Featurizer
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
-from molattn.task import Task, output_slices
+from molattn.model.checkpoints import FORMAT, update_config
+from molattn.task import Task
 from molattn.version import __version__
 
 __all__ = ["MolAttnConfig"]
-
-_FORMAT = 3
-# Options that came later: models without them are read with the defaults, which is what they had,
-# but for the head's dropout, which trained models have no more use for.
-_LATER = {"layer", "pairs", "distances", "edge_value", "head_dropout"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,7 @@ class MolAttnConfig:
 
     Args:
         tasks: The predicted properties; a text is a regression of that name.
-        architecture: The network; the head ``auto`` becomes the one of these tasks, for good.
+        network: The network; the head ``auto`` becomes the one of these tasks, for good.
         featurizer: What it sees of a molecule.
         features: Names of further numbers of a molecule, which join the readout.
         descriptors: Names of RDKit's descriptors that join it too.
@@ -43,7 +39,7 @@ class MolAttnConfig:
     """
 
     tasks: tuple[Task, ...]
-    architecture: NetworkConfig = field(default_factory=NetworkConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
     featurizer: Featurizer = field(default_factory=Featurizer.default)
     features: tuple[str, ...] = ()
     descriptors: tuple[str, ...] = ()
@@ -69,9 +65,9 @@ class MolAttnConfig:
         if type(self.members) is not int or self.members < 1:
             raise InputError(f"members: got {self.members!r}, expected a whole number from 1")
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
-        if self.architecture.head == "auto":
+        if self.network.head == "auto":
             head = "both" if any(task.kind == "regression" for task in tasks) else "fourier"
-            object.__setattr__(self, "architecture", replace(self.architecture, head=head))
+            object.__setattr__(self, "network", replace(self.network, head=head))
         _ = self.calculator  # names that RDKit lacks are told at once
 
     @cached_property
@@ -82,7 +78,7 @@ class MolAttnConfig:
     @cached_property
     def edge_codes(self) -> Optional[NDArray[np.bool_]]:
         """Which joint codes make a pair an edge, ``bool [K]``; None = all of them."""
-        if self.architecture.pairs == "all":
+        if self.network.pairs == "all":
             return None
         table = self.featurizer.pair_table  # a bond, or an atom with itself
         return (table[:, 0] > 0) | (table[:, -1] == 0)
@@ -118,28 +114,20 @@ class MolAttnConfig:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine == theirs:
                 continue
-            if name != "architecture":
+            if name != "network":
                 return name
             options = (option.name for option in fields(mine))
             option = next(o for o in options if getattr(mine, o) != getattr(theirs, o))
             return f"{option}: {getattr(theirs, option)}, not {getattr(mine, option)}"
         return ""
 
-    def cells(self, outputs: Sequence[float]) -> list[Union[float, str]]:
-        """Return the cells of those columns for one molecule's finite outputs."""
-        return [
-            cell
-            for task, part in zip(self.tasks, output_slices(self.tasks), strict=True)
-            for cell in task.cells(outputs[part])
-        ]
-
     def to_dict(self) -> dict[str, Any]:
         """As JSON types, with the versions that wrote it."""
         return {
-            "format": _FORMAT,
+            "format": FORMAT,
             "molattn_version": __version__,
             "tasks": [task.to_dict() for task in self.tasks],
-            "architecture": asdict(self.architecture),
+            "network": asdict(self.network),
             "featurizer": self.featurizer.to_dict(),
             "features": list(self.features),
             "descriptors": list(self.descriptors),
@@ -155,19 +143,19 @@ class MolAttnConfig:
         Raises:
             InputError: Another format, or a key that is missing or unknown.
         """
-        if config.get("format") != _FORMAT:
+        config = update_config(config)
+        if config.get("format") != FORMAT:
             raise InputError(
                 f"model config: got format {config.get('format')!r} of molattn "
-                f"{config.get('molattn_version')!r}, expected {_FORMAT}"
+                f"{config.get('molattn_version')!r}, expected {FORMAT} or earlier"
             )
         expected = {"format", "molattn_version"} | {f.name for f in fields(cls)}
         _check_keys("model config", config, expected)
-        options = {"head": "mlp", **config["architecture"]}  # there was no other at first
-        known = {f.name for f in fields(NetworkConfig)}
-        _check_keys("model config, architecture", options, known - (_LATER - set(options)))
+        options = config["network"]
+        _check_keys("model config, network", options, {f.name for f in fields(NetworkConfig)})
         return cls(
             tasks=tuple(Task.from_dict(task) for task in config["tasks"]),
-            architecture=NetworkConfig(**options),
+            network=NetworkConfig(**options),
             featurizer=Featurizer.from_dict(config["featurizer"]),
             features=tuple(config["features"]),
             descriptors=tuple(config["descriptors"]),

@@ -218,7 +218,7 @@ class MolAttn(
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
         """Lay molecules out as one batch."""
-        loops, edge_codes = self.config.architecture.self_loops, self.config.edge_codes
+        loops, edge_codes = self.config.network.self_loops, self.config.edge_codes
         return collate(records, self_loops=loops, edge_codes=edge_codes)
 
     @torch.inference_mode()

@@ -37,7 +37,7 @@ class Network(nn.Module):
 
     def __init__(self, config: MolAttnConfig) -> None:
         super().__init__()
-        net, seen = config.architecture, config.featurizer
+        net, seen = config.network, config.featurizer
         layer = find_layer(net.layer)
         self.self_loops = net.self_loops
         self.bonds_only = net.pairs == "bonds"

@@ -100,14 +100,14 @@ def pretrain(
     """
     start = time.perf_counter()
     config = with_former_network(config)
-    loop = config.optimisation
+    loop = config.training
     # A fault of the options or of the model shows before molecules are prepared.
     _new_model(config, ["any"])
     former, init_from = _former(loop.init_from), pretrained_digest(loop.init_from)
     place = Path(config.molecules.molecules_folder or folder / MOLECULES_FOLDER)
     store = _prepared(config, place, console, num_workers)
     order = np.random.default_rng(loop.seed).permutation(len(store))
-    count = max(1, min(config.molecules.held_out, len(store) // 10))
+    count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
     held_out, rows = np.sort(order[:count]), np.sort(order[count:])
     scaling = descriptor_scaling(store, sample(rows))
     if not scaling.names:
@@ -192,7 +192,7 @@ def _objective(
 
 def _new_model(config: PretrainConfig, descriptors: Sequence[str]) -> MolAttn:
     try:
-        network = NetworkConfig(**vars(config.architecture))
+        network = NetworkConfig(**vars(config.network))
         return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network))
     except ValueError as error:  # the layers' own complaint about an option
         raise InputError(f"the network cannot be built so: {error}") from error

@@ -39,16 +39,16 @@ def pretraining_metrics(run: PretrainingRun) -> dict[str, Any]:
         "molecules": {
             **run.molecules,
             "training": run.training,
-            "held_out": run.held_out,
+            "validation": run.held_out,
             "bytes_per_molecule": round(run.num_bytes / (run.training + run.held_out), 1),
         },
-        "held_out": run.scores,
+        "validation": run.scores,
         "epochs": len(run.history.epochs),
         "kept_epoch": run.history.best,
         "steps": run.history.steps,
         "training_hours": round(run.history.seconds / 3600.0, 4),
         "hours": round(run.seconds / 3600.0, 4),
-        "seed": run.config.optimisation.seed,
+        "seed": run.config.training.seed,
         "init_from_sha256": run.init_from,
         "versions": run.versions,
     }
@@ -70,7 +70,7 @@ def pretrain_command(run: PretrainingRun) -> str:
 
 def model_card(run: PretrainingRun) -> str:
     """Return the model's README."""
-    figures, read, loop = pretraining_metrics(run), run.molecules, run.config.optimisation
+    figures, read, loop = pretraining_metrics(run), run.molecules, run.config.training
     unread = sum(read["excluded_refused"].values())
     scores = run.scores
     rows = [

@@ -102,7 +102,7 @@ class PretrainedWeights:
         elif not with_head:
             told += ", with a new head"
         else:
-            head = quoted(model.config.architecture.head)
+            head = quoted(model.config.network.head)
             told += f", with a new head {head} (its own is {_described(self._model.config)})"
             if self._config.head_steps:
                 told += " that learns alone at first (--head-steps)"
@@ -111,7 +111,7 @@ class PretrainedWeights:
         frozen, count = (sum(w.numel() for w in some) for some in (weights, [*model.parameters()]))
         if frozen:
             told += f"; {frozen:,} of {count:,} weights are frozen"
-        factor = self._config.pretrained_rate
+        factor = self._config.backbone_lr_scale
         taken = tuple(f"nets.0.{name}." for name in names)
         learned = (name for name, _ in model.named_parameters() if name.startswith(taken))
         wait = 0 if keeps else self._config.head_steps
@@ -141,14 +141,14 @@ def with_pretrained_network(config: TrainConfig, varied: Collection[str] = ()) -
         InputError: If there is no such model, or an option of the network is neither its default
             nor the model's.
     """
-    name, network = config.fine_tuning.init_from, config.architecture
+    name, network = config.fine_tuning.init_from, config.network
     if name == _AUTO:
         name = _DEFAULT_MODEL if is_packaged(_DEFAULT_MODEL) else NO_MODEL
         if name != NO_MODEL and any(_differences(network, _network(name), varied)):
             name = NO_MODEL
     name, network = _found(name, network, varied)
     fine_tuning = replace(config.fine_tuning, init_from=name)
-    return replace(config, architecture=network, fine_tuning=fine_tuning)
+    return replace(config, network=network, fine_tuning=fine_tuning)
 
 
 def with_former_network(config: PretrainConfig) -> PretrainConfig:
@@ -156,10 +156,8 @@ def with_former_network(config: PretrainConfig) -> PretrainConfig:
 
     What is said of :func:`with_pretrained_network` goes for it, but for ``auto``.
     """
-    name, network = _found(config.optimisation.init_from, config.architecture)
-    return replace(
-        config, architecture=network, optimisation=replace(config.optimisation, init_from=name)
-    )
+    name, network = _found(config.training.init_from, config.network)
+    return replace(config, network=network, training=replace(config.training, init_from=name))
 
 
 def _found(name: str, network: _Network, varied: Collection[str] = ()) -> tuple[str, _Network]:
@@ -178,7 +176,7 @@ def _found(name: str, network: _Network, varied: Collection[str] = ()) -> tuple[
 
 
 def _network(name: str) -> NetworkConfig:
-    return MolAttnConfig.from_dict(read_config(find_model(name))).architecture
+    return MolAttnConfig.from_dict(read_config(find_model(name))).network
 
 
 def _differences(
@@ -234,7 +232,7 @@ def _same(one: Task, other: Task) -> bool:
 
 def _inputs(config: MolAttnConfig) -> tuple[object, ...]:
     """Return which head it is, and what it reads besides the readout of one molecule."""
-    net = config.architecture
+    net = config.network
     partner = net.partner if config.has_partner else None
     return net.head, config.features, config.descriptors, config.morgan_counts, partner
 
@@ -246,4 +244,4 @@ def _described(config: MolAttnConfig) -> str:
         tasks = ", ".join(f"{quoted(task.name)} ({task.kind})" for task in config.tasks)
     numbers = f", with {config.num_numbers} numbers beside the atoms" if config.num_numbers else ""
     partner = " and a second molecule" if config.has_partner else ""
-    return f"{quoted(config.architecture.head)} for {tasks}{numbers}{partner}"
+    return f"{quoted(config.network.head)} for {tasks}{numbers}{partner}"

@@ -101,7 +101,7 @@ def train(
     """
     start = time.perf_counter()
     config = with_pretrained_network(config)
-    seed = config.optimisation.seed
+    seed = config.training.seed
     table = table or read_rows(config, console, frame)
     parts = parts or split_rows(table, config.data, seed)
     leakage = find_leakage(table, parts, seed, pretrained_molecules(config))
@@ -163,7 +163,7 @@ def train_model(
     name = config.fine_tuning.init_from
     about = run_fingerprint(config, pretrained_digest(name), table.digest)
     pretrained = None if name == NO_MODEL else PretrainedWeights(config.fine_tuning)
-    members = config.optimisation.members()
+    members = config.training.members()
     places = [None] if folder is None else member_folders(folder, len(members))
     for place in places:
         if place is not None:
@@ -209,9 +209,9 @@ def _uncertainty(
     model: MolAttn, table: TrainingTable, parts: Split, validation: Molecules, config: TrainConfig
 ) -> Uncertainty:
     training, held_out = ([table.smiles[row] for row in rows] for rows in (parts.train, parts.val))
-    with threads(config.optimisation.threads):
+    with threads(config.training.threads):
         prediction = model.predict_records(validation.records, features=validation.features)
-    molecules = FingerprintIndex.from_smiles(training, config.optimisation.seed)
+    molecules = FingerprintIndex.from_smiles(training, config.training.seed)
     targets = validation.targets
     if validation.weights is not None:  # what weighs nothing tells nothing here either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
@@ -224,7 +224,7 @@ def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer
         return MolAttn(
             MolAttnConfig(
                 table.tasks,
-                config.architecture,
+                config.network,
                 featurizer,
                 features=config.data.feature_columns,
                 descriptors=calculator.descriptors,

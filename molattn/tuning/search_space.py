@@ -33,14 +33,14 @@ DEFAULT_SPACE: dict[str, Any] = {
     "batch_size": [16, 32, 64, 128],
     "learning_rate": {"low": 1e-4, "high": 5e-3, "log": True},
     "weight_decay": {"low": 1e-4, "high": 0.1, "log": True},
-    "pretrained_rate": {"low": 0.03, "high": 1.0, "log": True},
+    "backbone_lr_scale": {"low": 0.03, "high": 1.0, "log": True},
     "descriptors": [True, False],
 }
 """What is varied where nothing else is asked for; an option that is set otherwise is not."""
 _OF_NEW = ("width", "heads", "layers", "readout", "gate")
-_OF_PRETRAINED = ("pretrained_rate",)
+_OF_PRETRAINED = ("backbone_lr_scale",)
 
-_SECTIONS = ("architecture", "optimisation", "fine_tuning")
+_SECTIONS = ("network", "training", "fine_tuning")
 _DATA_OPTIONS = ("descriptors", "morgan_counts")
 # What changes the yardstick, so that losses cannot be compared, or nothing of what is learned.
 _FIXED = (
@@ -50,7 +50,7 @@ _FIXED = (
     "ensemble",
     "huber_delta",
     "init_from",
-    "keep",
+    "checkpoint",
     "label_smoothing",
     "loss",
     "positive_weight",
@@ -115,7 +115,7 @@ def default_space(config: TrainConfig) -> Space:
         section = option_places()[name][0]
         if name in (_OF_PRETRAINED if not is_given else _OF_NEW):
             continue
-        if name in config.architecture.unused:
+        if name in config.network.unused:
             continue
         if getattr(getattr(config, section), name) == getattr(getattr(plain, section), name):
             space[name] = _read(name, name, value)

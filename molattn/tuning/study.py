@@ -116,12 +116,12 @@ def tune(
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study.tell(trial.number, state=TrialState.FAIL)  # of a killed process
         startup = _MEDIAN_OF if tuning.prune else wanted
-        study.pruner = optuna.pruners.MedianPruner(startup, config.optimisation.epochs // 5)
+        study.pruner = optuna.pruners.MedianPruner(startup, config.training.epochs // 5)
         while (done := len(_ended(study))) < wanted:
             if tuning.timeout is not None and time.perf_counter() - start >= tuning.timeout:
                 print_line(console, f"{tuning.timeout:g} s are over")
                 break
-            seed = np.random.SeedSequence([config.optimisation.seed, done]).generate_state(1)[0]
+            seed = np.random.SeedSequence([config.training.seed, done]).generate_state(1)[0]
             study.sampler = optuna.samplers.TPESampler(
                 n_startup_trials=_RANDOM_TRIALS, seed=int(seed)
             )
@@ -157,7 +157,7 @@ class _Rows:
     def __call__(self, data: DataConfig) -> tuple[TrainingTable, Split]:
         if data not in self._read:
             table = read_rows(replace(self._config, data=data), self._console)
-            self._read[data] = table, split_rows(table, data, self._config.optimisation.seed)
+            self._read[data] = table, split_rows(table, data, self._config.training.seed)
             self._console = None  # the same once more is no news
         return self._read[data]
 
@@ -174,12 +174,12 @@ def _objective(trial: optuna.Trial, space: Space, chosen: Any, rows: _Rows) -> f
 
     try:
         config = chosen(options)  # values that can each be, but perhaps not together
-        one = replace(config, optimisation=replace(config.optimisation, ensemble=1))
+        one = replace(config, training=replace(config.training, ensemble=1))
         train_model(one, *rows(one.data), on_epoch=report)
     except MolattnError as error:
         trial.set_user_attr(_ERROR, str(error))
         raise
-    return losses[-1] if config.optimisation.keep == "last" else min(losses)
+    return losses[-1] if config.training.checkpoint == "last" else min(losses)
 
 
 def _chosen(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:

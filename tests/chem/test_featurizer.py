@@ -208,7 +208,7 @@ def test_a_record_owns_its_memory() -> None:
 
 def test_unknown_binary_form_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binary, "_HEADS", (b"other release",))
-    featurizer = Featurizer.default()
+    featurizer = Featurizer()
     assert not featurizer._encoder._learns
     for text in ODD:
         assert_plain(parse_smiles(text), featurizer)

@@ -363,17 +363,17 @@ def test_the_config_of_a_run_repeats_it_and_the_command_line_wins(
     weights = [path / "model" / WEIGHTS_FILE for path in (run_folder, tmp_path / "again")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     assert Path("again/config.yaml").read_text() == Path(config).read_text()
-    Path("few.yaml").write_text("optimisation: {epochs: 1, seed: 3}\nreport: {baselines: false}\n")
+    Path("few.yaml").write_text("training: {epochs: 1, seed: 3}\nreport: {baselines: false}\n")
     few = [str(small_table), "--config", "few.yaml", "--target-columns", "logS", *TINY]
     assert main(["train", *few, "--output", "few"]) == 0
     metrics = json.loads(Path("few/metrics.json").read_text())
     assert (metrics["members"][0]["epochs"], metrics["seed"]) == (2, 3)  # TINY says 2
     assert "baseline" not in metrics
     capsys.readouterr()
-    Path("few.yaml").write_text("optimisation: {epoch: 1}")
+    Path("few.yaml").write_text("training: {epoch: 1}")
     line = refused(capsys, 2, ["train", "--config", "few.yaml"])
-    assert "few.yaml, optimisation: unknown option 'epoch', did you mean 'epochs'?" in line
-    Path("few.yaml").write_text("optimisation: {epochs: many}")
+    assert "few.yaml, training: unknown option 'epoch', did you mean 'epochs'?" in line
+    Path("few.yaml").write_text("training: {epochs: many}")
     assert "epochs" in refused(capsys, 2, ["train", "--config", "few.yaml"])
 
 

@@ -50,7 +50,7 @@ from molattn.errors import InputError
         (DataConfig, {"validation_size": 0.0}, ["--validation-size", "0.0"]),
         (DataConfig, {"test_size": 1.0}, ["--test-size", "1.0"]),
         (DataConfig, {"test_size": 0.5, "folds": 3}, ["--test-size", "0.5", "--folds"]),
-        (DataConfig, {"fold": 1, "folds": 3, "repeats": 2}, ["--repeats", "2", "--fold"]),
+        (DataConfig, {"only_fold": 1, "folds": 3, "repeats": 2}, ["--repeats", "2", "--only-fold"]),
         (DataConfig, {"cluster_cutoff": 0.5}, ["--cluster-cutoff", "0.5", "--split cluster"]),
         (DataConfig, {"test_size": 0.5, "split_column": "s"}, ["--test-size", "--split-column"]),
         (DataConfig, {"validation_size": 0.5, "test_size": 0.5}, ["0.5 + 0.5", "below 1"]),
@@ -94,7 +94,7 @@ def test_unknown_options_of_a_run_are_refused(config):
 def test_changed_options_are_refused_by_name(tmp_path):
     data = DataConfig(target_columns=("y",))
     one = TrainConfig("a.csv", data, NetworkConfig(width=8), SupervisedConfig())
-    two = replace(one, file="b.csv", optimisation=SupervisedConfig(batch_size=7))
+    two = replace(one, file="b.csv", training=SupervisedConfig(batch_size=7))
     with pytest.raises(InputError, match=f"--batch-size: got 7, but what is in {tmp_path} has 32"):
         check_same_options(one, two, tmp_path)
     check_same_options(one, replace(one, file="b.csv"), tmp_path)
@@ -112,7 +112,7 @@ def test_how_much_of_a_training_is_the_heads_and_how_slow_the_rest():
         ({"init_from": ""}, "--init-from: got ''"),
         ({"freeze": -1}, "--freeze: got -1, expected a number of blocks"),
         ({"freeze": True}, "--freeze: got True"),
-        ({"pretrained_rate": 2.0}, "got 2.0, expected a number from 0 to 1"),
+        ({"backbone_lr_scale": 2.0}, "got 2.0, expected a number from 0 to 1"),
         ({"head_steps": -1}, "--head-steps: got -1, expected a whole number of at least 0"),
     ],
 )
@@ -121,8 +121,8 @@ def test_a_beginning_that_cannot_be_is_refused(options, words):
         FineTuningConfig(**{"init_from": "model", **options})
     with pytest.raises(InputError, match="got encoder without a model to begin with"):
         FineTuningConfig("none", freeze="encoder")
-    with pytest.raises(InputError, match=r"--pretrained-rate: got 0\.1 without a model"):
-        FineTuningConfig("none", pretrained_rate=0.1)
+    with pytest.raises(InputError, match=r"--backbone-lr-scale: got 0\.1 without a model"):
+        FineTuningConfig("none", backbone_lr_scale=0.1)
     with pytest.raises(InputError, match=r"--head-steps: got 10 without a model"):
         FineTuningConfig("none", head_steps=10)
 

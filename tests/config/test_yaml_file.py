@@ -42,9 +42,7 @@ def test_the_table_is_written_with_its_whole_path(tmp_path, monkeypatch):
 
 def test_a_few_options_by_hand_are_enough(tmp_path):
     path = tmp_path / "few.yaml"
-    path.write_text(
-        "data:\n  target_columns: [a, 2]\noptimisation:\n  learning_rate: 1e-4\nreport:"
-    )
+    path.write_text("data:\n  target_columns: [a, 2]\ntraining:\n  learning_rate: 1e-4\nreport:")
     content = read_config_file(path)
     assert content["data"] == {"target_columns": ["a", 2]}
     assert content["report"] == {}
@@ -56,17 +54,17 @@ def test_a_few_options_by_hand_are_enough(tmp_path):
     "text, words",
     [
         ("dta: {}", ["'dta'", "did you mean 'data'?"]),
-        ("epochs: 3", ["'epochs'", "did you mean 'optimisation: epochs'?"]),
-        ("learning-rat: 3", ["'optimisation: learning_rate'"]),
-        ("optimisation: {epoch: 3}", ["optimisation", "'epoch'", "did you mean 'epochs'?"]),
-        ("optimisation: {learning-rate: 3}", ["did you mean 'learning_rate'?"]),
-        ("optimisation: 3", ["optimisation", "3", "expected options"]),
+        ("epochs: 3", ["'epochs'", "did you mean 'training: epochs'?"]),
+        ("learning-rat: 3", ["'training: learning_rate'"]),
+        ("training: {epoch: 3}", ["training", "'epoch'", "did you mean 'epochs'?"]),
+        ("training: {learning-rate: 3}", ["did you mean 'learning_rate'?"]),
+        ("training: 3", ["training", "3", "expected options"]),
         ("- a", ["list", "sections"]),
         ("data: {split_column: yes}", ["data, split_column", "got true", "quotes"]),
         ("data: {split: [random]}", ["data, split", "one value"]),
         ("data: {target_columns: [[a]]}", ["target_columns", "plain values"]),
         ("data: {target_columns: [null]}", ["target_columns", "plain values"]),
-        ("optimisation: {epochs: {a: 1}}", ["epochs", "plain values"]),
+        ("training: {epochs: {a: 1}}", ["epochs", "plain values"]),
         ("data: {a", ["not a YAML file", "line 1"]),
         ("data: !!python/object/apply:os.system ['true']", ["not a YAML file", "python/object"]),
         ("1: 2", ["unknown key 1"]),

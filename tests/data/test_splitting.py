@@ -133,12 +133,12 @@ def test_folds_test_every_row_once_and_keep_molecules_whole(tmp_path, method):
     table = read(tmp_path, "smiles,y\n" + pairs, config)
     tested = []
     for fold in (1, 2, 3):
-        parts = split_rows(table, replace(config, fold=fold), seed=1)
+        parts = split_rows(table, replace(config, only_fold=fold), seed=1)
         assert sorted(np.concatenate(parts)) == list(range(len(table.rows)))
         for part in parts:
             assert sorted(part) == sorted({row ^ 1 for row in part})
         tested.extend(parts.test)
-        again = split_rows(table, replace(config, fold=fold), seed=1)
+        again = split_rows(table, replace(config, only_fold=fold), seed=1)
         assert [part.tolist() for part in parts] == [part.tolist() for part in again]
     assert sorted(tested) == list(range(len(table.rows)))
 

@@ -53,7 +53,7 @@ def metrics_of(folder):
 def test_each_repetition_has_the_next_seed(config):
     twice = TrainConfig(config.file, DataConfig(folds=2, repeats=2), SMALL, QUICK)
     found = [
-        (one.name, one.config.data.fold, one.config.data.repeats, one.config.optimisation.seed)
+        (one.name, one.config.data.only_fold, one.config.data.repeats, one.config.training.seed)
         for one in rounds(twice)
     ]
     assert found == [
@@ -116,7 +116,7 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
     trained = []
 
     def interrupted(config, *rest, **options):
-        trained.append(config.data.fold)
+        trained.append(config.data.only_fold)
         if len(trained) == 2:
             raise KeyboardInterrupt
         return train(config, *rest, **options)
@@ -155,23 +155,24 @@ def killed_within(number, command, at_step):
     code = f"""
 import os, sys
 import torch
-from molattn import cross_validation, fit
+from molattn.evaluation import cross_validation
+from molattn.training.lightning import loop
 from molattn.cli import main
 
 torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another order
 
 def train(config, *rest, original=cross_validation.train, **options):
     global fold
-    fold = config.data.fold
+    fold = config.data.only_fold
     return original(config, *rest, **options)
 
-def on_train_batch_end(self, trainer, *rest, original=fit.Save.on_train_batch_end):
+def on_train_batch_end(self, trainer, *rest, original=loop.CheckpointCallback.on_train_batch_end):
     original(self, trainer, *rest)
     if fold == {number} and trainer.global_step == {at_step}:
         os._exit(9)
 
 cross_validation.train = train
-fit.Save.on_train_batch_end = on_train_batch_end
+loop.CheckpointCallback.on_train_batch_end = on_train_batch_end
 sys.exit(main({command!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
@@ -219,7 +220,7 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_pa
         return read_rows(config, *rest)
 
     def failing(config, *rest, **options):
-        if config.data.fold == 2:
+        if config.data.only_fold == 2:
             raise KeyboardInterrupt
         return train(config, *rest, **options)
 
@@ -239,13 +240,13 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_pa
 
 
 def test_finished_rounds_are_of_the_same_options(config, folder):
-    other = replace(config, optimisation=replace(QUICK, epochs=2))
+    other = replace(config, training=replace(QUICK, epochs=2))
     with pytest.raises(InputError, match=r"--epochs: got 2, but what is in .*fold_1 has 1"):
         cross_validate(other, folder)
 
 
 def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monkeypatch):
-    rows = split_rows(read_rows(config), replace(config.data, fold=3), QUICK.seed)
+    rows = split_rows(read_rows(config), replace(config.data, only_fold=3), QUICK.seed)
     lines = Path(config.file).read_text().splitlines()
     own = tmp_path / "own.csv"
     labelled = int(rows.test[0])  # the one label of z, which nothing of round 3 can learn
@@ -262,7 +263,7 @@ def test_finished_rounds_outlive_one_that_fails(config, tmp_path, monkeypatch, c
     words += " --width 8 --heads 2 --layers 1 --bootstrap 0"
 
     def failing(config, *rest, **options):
-        if config.data.fold == 2:
+        if config.data.only_fold == 2:
             raise MolattnError("training diverged")
         return train(config, *rest, **options)
 

@@ -95,9 +95,9 @@ def test_scores_are_made_with_the_threads_of_the_run(run, monkeypatch):
         return predict(self, *rest, **options)
 
     monkeypatch.setattr(MolAttn, "predict_records", predicting)
-    two = replace(run.config.optimisation, threads=2)
+    two = replace(run.config.training, threads=2)
     report = replace(run.config.report, baselines=False, bootstrap=0)
-    score_run(replace(run, config=replace(run.config, optimisation=two, report=report)))
+    score_run(replace(run, config=replace(run.config, training=two, report=report)))
     assert seen == [2, 2]
     assert torch.get_num_threads() == 1
 
@@ -243,7 +243,7 @@ def test_scores_of_classes_follow_from_the_predictions(classes_run, classes_fold
 def test_an_ensemble_is_scored_beside_its_members(run, tmp_path):
     config = replace(
         run.config,
-        optimisation=replace(run.config.optimisation, ensemble=2),
+        training=replace(run.config.training, ensemble=2),
         report=ReportConfig(baselines=False, bootstrap=100),
     )
     both = train(config)

@@ -22,9 +22,9 @@ TASKS = (
 
 
 def make(seed=0, **options):
-    architecture = options.pop("architecture", SMALL)
+    network = options.pop("network", SMALL)
     torch.manual_seed(seed)
-    model = MolAttn(MolAttnConfig(options.pop("tasks", TASKS), architecture, **options)).eval()
+    model = MolAttn(MolAttnConfig(options.pop("tasks", TASKS), network, **options)).eval()
     with torch.no_grad():  # away from the start, where attention is nearly the mean
         for name, weight in model.named_parameters():
             if name.endswith(("lin_query.weight", "lin_key.weight", "lin_edge_key.weight")):
@@ -70,8 +70,8 @@ class SumOfPairs(nn.Module):
 @pytest.fixture
 def linear():
     """A model that is a sum over atoms and pairs, so that every score is known."""
-    architecture = replace(SMALL, readout="sum", edge_width=16)
-    model = make(tasks=("y",), architecture=architecture)
+    network = replace(SMALL, readout="sum", edge_width=16)
+    model = make(tasks=("y",), network=network)
     model.nets[0].encoder = SumOfPairs()
     model.nets[0].head = nn.Linear(16, 1)
     return model
@@ -106,9 +106,7 @@ GOOD = {1: ROWS[0], 3: ROWS[2], 4: ROWS[3]}
 def small_model():
     torch.manual_seed(0)
     small = NetworkConfig(width=16, heads=2, layers=2, edge_width=4, gate=True)
-    model = MolAttn(
-        MolAttnConfig(tasks=(Task(TARGET, unit="log mol/L"), Task("y")), architecture=small)
-    )
+    model = MolAttn(MolAttnConfig(tasks=(Task(TARGET, unit="log mol/L"), Task("y")), network=small))
     model.set_target_scaling([-3.0, 0.0], [2.0, 1.0])
     known = ["C" * count for count in range(1, 41)]
     labels = np.random.default_rng(0).normal(-3, 2, size=(len(known), 2))

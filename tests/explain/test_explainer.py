@@ -115,7 +115,7 @@ def test_second_molecules_and_further_numbers_stay_as_they_are():
         "features": ("pH",),
         "descriptors": ("MolWt",),
         "partner_column": "solvent",
-        "architecture": replace(SMALL, partner="cross_attention", gate=True),
+        "network": replace(SMALL, partner="cross_attention", gate=True),
     }
     model = make(**config)
     given = {"partners": ["O", "CCO"], "features": [[7.0], [2.0]]}
@@ -186,7 +186,7 @@ def test_methods_have_what_a_page_needs():
 
 
 def test_models_without_self_loops_are_explained():
-    model = make(tasks=("logS",), architecture=replace(SMALL, score="gatv2", self_loops=False))
+    model = make(tasks=("logS",), network=replace(SMALL, score="gatv2", self_loops=False))
     for method in METHODS:
         found = explain(model, ["CCO", "C"], method)
         assert all(np.isfinite(one.atom_scores).all() for one in found)

@@ -11,8 +11,7 @@ from molattn.chem import parse_smiles
 from molattn.explain import METHODS, MethodOptions, discovery, plant
 from molattn.explain.baseline import amounts, average_atom
 from molattn.explain.explainer import find_average, read_instances
-from molattn.explain.faithfulness import deletion_insertion as faithfulness
-from molattn.explain.faithfulness.deletion_insertion import FRACTIONS
+from molattn.explain.faithfulness.deletion_insertion import FRACTIONS, faithfulness
 from molattn.explain.faithfulness.synthetic import score_atoms
 from molattn.explain.methods.atom_groups import atom_groups
 
@@ -154,7 +153,7 @@ def test_planted_atoms_are_found_where_the_model_is_the_rule(linear):
     code = featurizer.atom_columns[0].codes()[8]
     net.atom_embedding.weight.data[code, 0] = 1.0
     net.head.weight.data.fill_(1.0)
-    linear.config = type(linear.config)(("hydroxyls",), linear.config.architecture)
+    linear.config = type(linear.config)(("hydroxyls",), linear.config.network)
     for row in discovery(linear, planted, SIGNED):
         assert row.molecules == 2
         assert row.auroc.mean == (0.5 if row.method == "uniform" else 1.0)

@@ -19,7 +19,7 @@ SMILES = "CC(=O)NCCO"
 @pytest.fixture(scope="module")
 def graph_model():
     # A mean of atoms, which messages change by more than a readout that learns.
-    return GraphModel(make(architecture=replace(SMALL, readout="mean"))).eval()
+    return GraphModel(make(network=replace(SMALL, readout="mean"))).eval()
 
 
 def explained(graph_model, algorithm, **masks):
@@ -45,8 +45,8 @@ def test_a_graph_of_amounts_predicts_what_the_smiles_does(graph_model):
 
 @pytest.mark.parametrize("self_loops", [True, False])
 def test_a_graph_of_bonds_has_no_other_edges(self_loops):
-    architecture = replace(SMALL, pairs="bonds", self_loops=self_loops)
-    model = GraphModel(make(architecture=architecture)).eval()
+    network = replace(SMALL, pairs="bonds", self_loops=self_loops)
+    model = GraphModel(make(network=network)).eval()
     data, found = explained(
         model, GNNExplainer(epochs=1), node_mask_type="object", edge_mask_type="object"
     )

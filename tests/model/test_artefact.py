@@ -129,6 +129,8 @@ def test_a_model_that_was_saved_before_an_option_has_its_default(folder):
     expected = MolAttn.from_pretrained(folder)
 
     def without_later_ones(config):
+        config["format"] = 3
+        config["architecture"] = config.pop("network")
         for name in ("layer", "pairs", "distances", "edge_value", "head_dropout"):
             del config["architecture"][name]
 
@@ -145,12 +147,12 @@ def test_a_model_that_was_saved_before_an_option_has_its_default(folder):
         (lambda c: c.pop("featurizer"), "model config: missing key 'featurizer'"),
         (lambda c: c.update(format=99), "got format 99 of molattn .*, expected"),
         (
-            lambda c: c["architecture"].update(depth=3),
-            "model config, architecture: unknown key 'depth'",
+            lambda c: c["network"].update(depth=3),
+            "model config, network: unknown key 'depth'",
         ),
         (
-            lambda c: c["architecture"].pop("heads"),
-            "model config, architecture: missing key 'heads'",
+            lambda c: c["network"].pop("heads"),
+            "model config, network: missing key 'heads'",
         ),
         (lambda c: c["featurizer"].update(colour="red"), "colour"),
         (lambda c: c.update(tasks=[]), "tasks: got none, expected"),
@@ -167,13 +169,13 @@ def test_a_config_that_does_not_fit_is_refused(folder, change, message):
     "change",
     [
         lambda c: c.update(tasks=5),
-        lambda c: c.update(architecture=None),
-        lambda c: c["architecture"].update(score="cosine"),
-        lambda c: c["architecture"].update(layers="two"),
-        lambda c: c["architecture"].update(width=-8),
-        lambda c: c["architecture"].update(heads=0),
-        lambda c: c["architecture"].update(dropout=2.0),
-        lambda c: c["architecture"].update(readout="loudest"),
+        lambda c: c.update(network=None),
+        lambda c: c["network"].update(score="cosine"),
+        lambda c: c["network"].update(layers="two"),
+        lambda c: c["network"].update(width=-8),
+        lambda c: c["network"].update(heads=0),
+        lambda c: c["network"].update(dropout=2.0),
+        lambda c: c["network"].update(readout="loudest"),
     ],
 )
 def test_a_config_of_no_possible_model_is_refused(folder, change):
@@ -196,7 +198,7 @@ def test_weights_of_another_model_are_refused(folder):
     refused(weights | {"extra": torch.ones(1)}, "unexpected weight 'extra'")
     wider = weights | {"target_mean": torch.ones(2)}
     refused(wider, r"weight 'target_mean' has shape \[2\], expected \[1\]")
-    change_config(folder, lambda c: c["architecture"].update(width=16))
+    change_config(folder, lambda c: c["network"].update(width=16))
     refused(weights, r"has shape .*, expected")
 
 

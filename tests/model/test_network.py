@@ -55,7 +55,7 @@ def test_blocks_and_head_have_a_dropout_each():
         return {module.p for module in part.modules() if isinstance(module, torch.nn.Dropout)}
 
     assert (dropouts(net.encoder), dropouts(net.head)) == ({0.2}, {0.7})
-    pretraining = PretrainConfig(("molecules.smi",)).architecture
+    pretraining = PretrainConfig(("molecules.smi",)).network
     assert (pretraining.dropout, pretraining.head_dropout) == (0.0, 0.0)
 
 
@@ -76,18 +76,19 @@ def test_the_head_follows_from_the_targets_unless_it_is_chosen(kinds, chosen, ex
     config = MolAttnConfig(tasks, replace(SMALL, head=chosen))
     (net,) = MolAttn(config).nets
     assert type(net.head) is expected
-    assert config.architecture.head == next(n for n, h in HEADS.items() if h is expected)
+    assert config.network.head == next(n for n, h in HEADS.items() if h is expected)
     assert MolAttnConfig.from_dict(config.to_dict()) == config
 
 
 def test_a_model_that_names_no_head_has_the_first_there_was():
     config = MolAttnConfig((Task("toxic", "binary", ("0", "1")),), SMALL).to_dict()
+    config["architecture"], config["format"] = config.pop("network"), 3
     assert config["architecture"].pop("head") == "fourier"
-    assert MolAttnConfig.from_dict(config).architecture.head == "mlp"
+    assert MolAttnConfig.from_dict(config).network.head == "mlp"
 
 
 def as_batch(model):
-    loops = model.config.architecture.self_loops
+    loops = model.config.network.self_loops
     return Batch.from_data_list([molattn.from_smiles(s, self_loops=loops) for s in SMILES])
 
 
@@ -136,7 +137,7 @@ def test_trains_and_is_saved_as_what_it_is(options, tmp_path):
     loaded = MolAttn.from_pretrained(tmp_path)
     assert loaded.config == run.model.config
     for name, value in options.items():
-        assert getattr(loaded.config.architecture, name) == value
+        assert getattr(loaded.config.network, name) == value
     np.testing.assert_array_equal(loaded.predict(SMILES), run.model.predict(SMILES))
 
 

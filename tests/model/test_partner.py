@@ -130,7 +130,7 @@ def test_rows_of_one_first_molecule_stay_together(tmp_path):
     parted = train(
         replace(
             config(tmp_path / "t.csv", "concat", split_column=None, test_size=0.25),
-            optimisation=replace(QUICK, epochs=1),
+            training=replace(QUICK, epochs=1),
         )
     )
     parts = [{parted.table.smiles[row] for row in part} for part in parted.parts]
@@ -197,9 +197,7 @@ def test_gradients_reach_both_molecules(run):
 def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path, monkeypatch, partner):
     options = replace(QUICK, epochs=3, checkpoint_steps=1)
     asked = config(tmp_path / "t.csv", partner, morgan_counts=16)
-    asked = replace(
-        asked, optimisation=options, architecture=replace(asked.architecture, dropout=0.3)
-    )
+    asked = replace(asked, training=options, network=replace(asked.network, dropout=0.3))
     whole = train(asked).model.state_dict()
     forward, steps = MolAttn.forward, 0
 

@@ -32,7 +32,7 @@ def make(**options):
 
 
 def as_data(smiles, model):
-    return molattn.from_smiles(smiles, self_loops=model.config.architecture.self_loops)
+    return molattn.from_smiles(smiles, self_loops=model.config.network.self_loops)
 
 
 def in_batch(model):

@@ -37,7 +37,7 @@ def test_base_predicts_what_was_recorded(base):
 def test_base_is_the_default_network_and_the_default_beginning(base):
     default = NetworkConfig()
     own = {"dropout": default.dropout, "head": default.head}
-    assert replace(base.config.architecture, **own) == default
+    assert replace(base.config.network, **own) == default
     assert base.config.featurizer == Featurizer.default()
     begins = with_pretrained_network(TrainConfig.from_options("", {}))
     assert begins.fine_tuning.init_from == "base"

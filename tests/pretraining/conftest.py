@@ -37,7 +37,7 @@ def config(smiles_file, store, tmp_path):
     """A run of a small network on them."""
     return PretrainConfig(
         (str(smiles_file),),
-        MoleculesConfig(held_out=6),
+        MoleculesConfig(validation_molecules=6),
         SMALL,
         PretrainLoopConfig(epochs=2, batch_size=16, checkpoint_steps=2, device="cpu"),
     )

@@ -2,12 +2,14 @@ import io
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
 
+import molattn
 from molattn.cli import main
 from molattn.config import (
     DataConfig,
@@ -73,14 +75,14 @@ def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_pa
 @pytest.mark.parametrize(
     "section,options,said",
     [
-        ("optimisation", {"seed": 1}, "--seed: got 1, but what is in .* has 0"),
-        ("optimisation", {"learning_rate": 0.1}, "--learning-rate: got 0.1"),
-        ("molecules", {"held_out": 5}, "--held-out: got 5"),
+        ("training", {"seed": 1}, "--seed: got 1, but what is in .* has 0"),
+        ("training", {"learning_rate": 0.1}, "--learning-rate: got 0.1"),
+        ("molecules", {"validation_molecules": 5}, "--validation-molecules: got 5"),
         ("molecules", {"masked_atoms": 0.5}, "--masked-atoms: got 0.5"),
     ],
 )
 def test_a_run_goes_on_with_its_own_options_alone(section, options, said, config, tmp_path):
-    config = replace(config, optimisation=replace(config.optimisation, epochs=1))
+    config = replace(config, training=replace(config.training, epochs=1))
     pretrain(config, tmp_path, None)
     other = replace(config, **{section: replace(getattr(config, section), **options)})
     with pytest.raises(InputError, match=said):
@@ -89,15 +91,15 @@ def test_a_run_goes_on_with_its_own_options_alone(section, options, said, config
 
 @pytest.mark.parametrize("options", [{"layer": "mat"}, {"pairs": "bonds", "distances": False}])
 def test_other_networks_learn_and_others_begin_with_them(config, options, tmp_path):
-    network = replace(config.architecture, edge_width=16, **options)
-    once = replace(config.optimisation, epochs=1)
-    run = pretrain(replace(config, architecture=network, optimisation=once), tmp_path, None)
+    network = replace(config.network, edge_width=16, **options)
+    once = replace(config.training, epochs=1)
+    run = pretrain(replace(config, network=network, training=once), tmp_path, None)
     assert all(bool(value.isfinite().all()) for value in weights(run).values())
     run.model.save_pretrained(tmp_path / "model")
     chosen = TrainConfig.from_options(
         "", {"target_columns": "logS", "init_from": str(tmp_path / "model")}
     )
-    found = with_pretrained_network(chosen).architecture
+    found = with_pretrained_network(chosen).network
     own = ("dropout", "head", "head_dropout")
     assert {**vars(network), **{name: getattr(found, name) for name in own}} == vars(found)
     given = TrainConfig.from_options(
@@ -108,13 +110,13 @@ def test_other_networks_learn_and_others_begin_with_them(config, options, tmp_pa
 
 
 def test_time_ends_a_run_and_longer_ones_learn(config, tmp_path):
-    hurried = replace(config.optimisation, max_hours=1e-9, epochs=9)
+    hurried = replace(config.training, max_hours=1e-9, epochs=9)
     (tmp_path / "short").mkdir()
-    short = pretrain(replace(config, optimisation=hurried), tmp_path / "short", None)
+    short = pretrain(replace(config, training=hurried), tmp_path / "short", None)
     assert (short.history.steps, len(short.history.epochs)) == (1, 1)
-    longer = replace(config.optimisation, epochs=12, learning_rate=0.02, warmup=0.1)
+    longer = replace(config.training, epochs=12, learning_rate=0.02, warmup=0.1)
     (tmp_path / "long").mkdir()
-    run = pretrain(replace(config, optimisation=longer), tmp_path / "long", None)
+    run = pretrain(replace(config, training=longer), tmp_path / "long", None)
     first, last = run.history.epochs[0], run.history.epochs[run.history.best - 1]
     assert last.train_loss < 0.8 * first.train_loss
     assert run.scores["bonds"]["accuracy"] > 0.4
@@ -126,13 +128,13 @@ def former(config, tmp_path):
     """A pretrained model, and a run of no options of its own that goes on from it."""
     place = tmp_path / "former"
     place.mkdir()
-    once = replace(config.optimisation, epochs=1)
-    model = pretrain(replace(config, optimisation=once), place, None).model
+    once = replace(config.training, epochs=1)
+    model = pretrain(replace(config, training=once), place, None).model
     model.save_pretrained(place / "model")
     # so slow that what is taken over stays as it was
     slow = replace(once, learning_rate=1e-12, weight_decay=0.0, init_from=str(place / "model"))
     network = PretrainNetworkConfig(dropout=0.2)
-    return model, replace(config, architecture=network, optimisation=slow)
+    return model, replace(config, network=network, training=slow)
 
 
 def test_it_goes_on_from_a_model_with_its_network_and_weights(former, tmp_path):
@@ -141,7 +143,7 @@ def test_it_goes_on_from_a_model_with_its_network_and_weights(former, tmp_path):
     shown = io.StringIO()
     run = pretrain(config, tmp_path / "on", Console(file=shown, width=500))
     assert f"beginning with {tmp_path / 'former' / 'model'}, with a new head\n" in shown.getvalue()
-    then, now = model.config.architecture, run.model.config.architecture
+    then, now = model.config.network, run.model.config.network
     assert now == replace(then, dropout=0.2)
     assert weights(run).keys() == model.state_dict().keys()
     taken = [name for name in weights(run) if name.startswith("nets.") and ".head." not in name]
@@ -158,7 +160,7 @@ def test_it_goes_on_from_a_model_with_its_network_and_weights(former, tmp_path):
 
 def test_going_on_interrupted_comes_to_the_same_weights(former, tmp_path, monkeypatch):
     _, config = former
-    config = replace(config, optimisation=replace(config.optimisation, learning_rate=0.01))
+    config = replace(config, training=replace(config.training, learning_rate=0.01))
     (tmp_path / "whole").mkdir()
     whole = pretrain(config, tmp_path / "whole", None)
     parted = interrupted(config, tmp_path / "parted", monkeypatch)
@@ -174,7 +176,7 @@ def test_it_goes_on_from_the_very_model_it_began_with(former, config, tmp_path):
     model.save_pretrained(tmp_path / "former" / "model")
     with pytest.raises(InputError, match=r"--init-from: the model .* has changed since"):
         pretrain(begun, tmp_path / "on", None)
-    other = replace(begun, architecture=replace(begun.architecture, width=16))
+    other = replace(begun, network=replace(begun.network, width=16))
     with pytest.raises(InputError, match=r"--width: got 16, but the model of --init-from .* has 8"):
         pretrain(other, tmp_path / "on", None)
 
@@ -202,9 +204,9 @@ def test_the_command_writes_a_model_that_predicts_descriptors(written, capsys):
     assert "MolLogP" in model.config.targets
     assert np.isfinite(model.predict(["CCO"])).all()
     figures = json.loads((written / "metrics.json").read_text())
-    assert figures["held_out"]["descriptors"]["r2"].keys() == {*model.config.targets}
+    assert figures["validation"]["descriptors"]["r2"].keys() == {*model.config.targets}
     assert (
-        figures["molecules"]["training"] + figures["molecules"]["held_out"]
+        figures["molecules"]["training"] + figures["molecules"]["validation"]
         == (figures["molecules"]["kept"])
     )
     card = (written / "model" / "README.md").read_text()
@@ -226,7 +228,7 @@ def test_the_command_goes_on_from_a_run_and_its_card_says_so(
     assert "--init-from first " in card
     assert f"It went on from a model, SHA-256 {model_digest(first / 'model')} " in card
     assert str(tmp_path) not in card
-    assert MolAttn.from_pretrained(output).config.architecture.width == 8
+    assert MolAttn.from_pretrained(output).config.network.width == 8
     shutil.rmtree(first)  # what is finished does not need it
     assert main(["pretrain", "--resume", str(output)]) == 0
     assert "nothing to resume" in capsys.readouterr().out
@@ -284,7 +286,7 @@ def test_a_training_begins_with_a_model_of_the_package_by_its_name(written, tmp_
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base").mkdir()  # the package comes first
     pretrained = MolAttn.from_pretrained("base")
-    assert pretrained.config.architecture.width == 8
+    assert pretrained.config.network.width == 8
     config = with_pretrained_network(
         TrainConfig.from_options(
             str(bundled_dataset()),
@@ -292,9 +294,9 @@ def test_a_training_begins_with_a_model_of_the_package_by_its_name(written, tmp_
         )
     )
     assert config.fine_tuning == FineTuningConfig(init_from="base")
-    assert config.architecture.width == 8
+    assert config.network.width == 8
     assert isinstance(config.data, DataConfig)
-    assert isinstance(config.optimisation, SupervisedConfig)
+    assert isinstance(config.training, SupervisedConfig)
     lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
     (tmp_path / "few.csv").write_text("\n".join([*lines[:31], *lines[-10:]]) + "\n")
     run = train(replace(config, file=str(tmp_path / "few.csv")))
@@ -302,7 +304,7 @@ def test_a_training_begins_with_a_model_of_the_package_by_its_name(written, tmp_
 
 
 def test_packaged_weights_are_data_of_the_package():
-    assert PACKAGED.parent.name == "molattn"
+    assert PACKAGED.parent == Path(molattn.__file__).parent / "model"
 
 
 def test_a_config_file_repeats_a_run(config, tmp_path):

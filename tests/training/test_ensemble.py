@@ -95,7 +95,7 @@ def test_an_ensemble_of_ensembles_has_all_members_and_weights_of_its_own(models,
     "change, words",
     [
         ({"tasks": (*TASKS[:2], Task("phase", "multiclass", ("a", "b", "c")))}, "tasks"),
-        ({"architecture": replace(SMALL, score="gatv2")}, "score: gatv2, not scaled_dot"),
+        ({"network": replace(SMALL, score="gatv2")}, "score: gatv2, not scaled_dot"),
         ({"features": ("T",)}, "features"),
     ],
 )

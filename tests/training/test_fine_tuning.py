@@ -58,10 +58,10 @@ def pretrained(tmp_path_factory):
     return saved(folder), folder
 
 
-def config_of(table, init_from, targets=("y",), optimisation=QUICK, **fine_tuning):
+def config_of(table, init_from, targets=("y",), training=QUICK, **fine_tuning):
     data = DataConfig(target_columns=targets, split_column="part", descriptors=False)
     options = FineTuningConfig(init_from=str(init_from), **fine_tuning)
-    return TrainConfig(str(table), data, NetworkConfig(), optimisation, fine_tuning=options)
+    return TrainConfig(str(table), data, NetworkConfig(), training, fine_tuning=options)
 
 
 def changed(before, after):
@@ -82,9 +82,9 @@ def test_a_model_of_the_same_tasks_is_the_beginning_itself(table, pretrained):
     """At no learning rate the run ends as the very model that it began with."""
     model, folder = pretrained
     shown = io.StringIO()
-    config = config_of(table, folder, pretrained_rate=0.0)
+    config = config_of(table, folder, backbone_lr_scale=0.0)
     run = train(config, Console(file=shown, width=200))
-    assert run.config.architecture.width == 8
+    assert run.config.network.width == 8
     assert not changed(model, run.model)
     np.testing.assert_array_equal(run.model.predict(SMILES), model.predict(SMILES))
     assert "its head too" in shown.getvalue()
@@ -93,13 +93,13 @@ def test_a_model_of_the_same_tasks_is_the_beginning_itself(table, pretrained):
 def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
     model, folder = pretrained
     shown = io.StringIO()
-    config = config_of(table, folder, ("z",), pretrained_rate=0.0)
+    config = config_of(table, folder, ("z",), backbone_lr_scale=0.0)
     run = train(config, Console(file=shown, width=200))
     words = "with a new head 'fourier' (its own is 'both' for 'y' (regression))"
     assert words in shown.getvalue().replace("\n", "")
     assert run.model.config.tasks[0].kind == "binary"
     assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
-    units = config_of(table, folder, pretrained_rate=0.0)
+    units = config_of(table, folder, backbone_lr_scale=0.0)
     units = replace(units, data=replace(units.data, target_units=("kg",)))
     assert {part_of(name) for name in changed(model.nets[0], train(units).model.nets[0])} == {
         "head"
@@ -156,7 +156,7 @@ def test_the_pretrained_part_may_learn_more_slowly(table, pretrained):
     """The first step of Adam is the learning rate, whatever the gradient."""
     model, folder = pretrained
     steps = replace(EVEN, batch_size=18)
-    run = train(config_of(table, folder, ("z",), steps, pretrained_rate=0.1, head_steps=0))
+    run = train(config_of(table, folder, ("z",), steps, backbone_lr_scale=0.1, head_steps=0))
     for name in ("atom_embedding", "encoder"):
         assert largest_step(model, run.model, name) == pytest.approx(0.001, rel=0.01)
     assert run.histories[0].epochs[0].learning_rate == pytest.approx(0.01)
@@ -184,7 +184,7 @@ def test_a_new_head_learns_alone_at_first(
     """For so many of three steps an epoch, at most half of all."""
     model, folder = pretrained
     steps, shown = learns(monkeypatch), io.StringIO()
-    options = {"pretrained_rate": 0.1, "head_steps": head_steps}
+    options = {"backbone_lr_scale": 0.1, "head_steps": head_steps}
     config = config_of(table, folder, ("z",), replace(EVEN, epochs=epochs), **options)
     run = train(config, Console(file=shown, width=200))
     assert steps == [False] * alone + [True] * (3 * epochs - alone)
@@ -215,7 +215,7 @@ def test_a_training_that_is_stopped_while_the_head_learns_says_so(table, pretrai
 def test_a_head_that_is_taken_over_does_not_learn_alone(table, pretrained):
     model, folder = pretrained
     steps = replace(EVEN, batch_size=18)
-    run = train(config_of(table, folder, optimisation=steps, pretrained_rate=0.1, head_steps=9))
+    run = train(config_of(table, folder, training=steps, backbone_lr_scale=0.1, head_steps=9))
     assert largest_step(model, run.model, "encoder") == pytest.approx(0.001, rel=0.01)
 
 
@@ -225,16 +225,16 @@ def test_a_network_of_another_kind_is_taken_over_whole(table, tmp_path, options)
     model = MolAttn(MolAttnConfig((Task("y"),), network))
     model.save_pretrained(tmp_path)
     steps = replace(QUICK, epochs=1)
-    run = train(config_of(table, tmp_path, ("z",), steps, pretrained_rate=0.0))
+    run = train(config_of(table, tmp_path, ("z",), steps, backbone_lr_scale=0.0))
     assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
     for option, value in options.items():
-        assert getattr(run.model.config.architecture, option) == value
+        assert getattr(run.model.config.network, option) == value
 
 
 def test_members_begin_with_one_model_or_each_with_its_own(table, pretrained, tmp_path):
     model, folder = pretrained
     two = replace(QUICK, epochs=1, ensemble=2)
-    still = {"pretrained_rate": 0.0}
+    still = {"backbone_lr_scale": 0.0}
     run = train(config_of(table, folder, ("z",), two, **still))
     for net in run.model.nets:
         assert {part_of(name) for name in changed(model.nets[0], net)} == {"head"}
@@ -251,8 +251,8 @@ def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(
     table, tmp_path, monkeypatch, target
 ):
     saved(tmp_path / "model")
-    optimisation = replace(QUICK, ensemble=2, epochs=3)
-    config = config_of(table, tmp_path, (target,), optimisation, freeze=1, pretrained_rate=0.5)
+    training = replace(QUICK, ensemble=2, epochs=3)
+    config = config_of(table, tmp_path, (target,), training, freeze=1, backbone_lr_scale=0.5)
     whole = train(config)
     forward, steps = MolAttn.forward, 0
 
@@ -277,7 +277,7 @@ def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(
 
 def test_a_model_that_has_seen_the_test_is_told(table, pretrained, tmp_path, capsys):
     once = replace(QUICK, epochs=1)
-    assert train(config_of(table, pretrained[1], optimisation=once)).leakage.pretrained_test is None
+    assert train(config_of(table, pretrained[1], training=once)).leakage.pretrained_test is None
     knows = copy.deepcopy(pretrained[0])
     knows.calibrate(SMILES, np.zeros((3, 1)), ["CCO", "C" * 26 + "O", "BrBr"])
     knows.save_pretrained(tmp_path / "model")
@@ -299,7 +299,7 @@ def test_the_command_takes_a_run_and_its_config_repeats_it(table, tmp_path, monk
     assert main(["train", *words, "--output", "one"]) == 0
     assert "beginning with" in capsys.readouterr().out
     written = TrainConfig.from_dict(read_config_file(Path("one", "config.yaml")))
-    assert written.architecture == replace(SMALL, dropout=NetworkConfig().dropout)
+    assert written.network == replace(SMALL, dropout=NetworkConfig().dropout)
     assert written.fine_tuning == FineTuningConfig(str(tmp_path / "mine"), 1)
     assert main(["train", "--config", "one/config.yaml", "--output", "two"]) == 0
     one, two = (Path(name, "model", WEIGHTS_FILE).read_bytes() for name in ("one", "two"))
@@ -318,7 +318,7 @@ def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
             replace(both, partner_column="other"),
             replace(both, partner_column=None),
             replace(both, morgan_counts=16),
-            replace(both, architecture=replace(both.architecture, head="fourier")),
+            replace(both, network=replace(both.network, head="fourier")),
         )
     )
     for model, taken in ((same, True), (alone, False), (counted, False), (other, False)):
@@ -333,13 +333,13 @@ def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
 def test_options_of_another_network_are_refused_and_dropout_is_the_runs_own(table, pretrained):
     _, folder = pretrained
     config = config_of(table, folder)
-    own = replace(config, architecture=NetworkConfig(dropout=0.5, layers=2))
+    own = replace(config, network=NetworkConfig(dropout=0.5, layers=2))
     found = with_pretrained_network(own)
-    assert found.architecture == replace(SMALL, dropout=0.5)
+    assert found.network == replace(SMALL, dropout=0.5)
     assert with_pretrained_network(found) == found
-    headed = replace(config, architecture=replace(config.architecture, head="fourier"))
-    assert with_pretrained_network(headed).architecture.head == "fourier"
-    other = replace(config, architecture=NetworkConfig(edge_width=8))
+    headed = replace(config, network=replace(config.network, head="fourier"))
+    assert with_pretrained_network(headed).network.head == "fourier"
+    other = replace(config, network=NetworkConfig(edge_width=8))
     with pytest.raises(InputError, match=r"--edge-width: got 8, but the model .* has 4"):
         with_pretrained_network(other)
     with pytest.raises(InputError, match=r"--freeze: got 3, expected at most the 2 blocks"):
@@ -367,11 +367,11 @@ def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monk
     saved(tmp_path / "base")
     found = with_pretrained_network(plain)
     assert found.fine_tuning.init_from == "base"
-    assert found.architecture == replace(SMALL, dropout=NetworkConfig().dropout)
+    assert found.network == replace(SMALL, dropout=NetworkConfig().dropout)
     assert with_pretrained_network(found) == found
-    wider = replace(plain, architecture=NetworkConfig(width=24))
+    wider = replace(plain, network=NetworkConfig(width=24))
     found = with_pretrained_network(wider)
-    assert (found.fine_tuning.init_from, found.architecture.width) == ("none", 24)
+    assert (found.fine_tuning.init_from, found.network.width) == ("none", 24)
     assert with_pretrained_network(plain, ["width"]).fine_tuning.init_from == "none"
     assert with_pretrained_network(plain, ["dropout"]).fine_tuning.init_from == "base"
     new = config_of(table, "none")
@@ -380,7 +380,7 @@ def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monk
 
 def test_a_run_without_a_model_to_begin_with_says_so(table):
     shown = io.StringIO()
-    wider = replace(config_of(table, "auto"), architecture=SMALL)
+    wider = replace(config_of(table, "auto"), network=SMALL)
     run = train(wider, Console(file=shown, width=200))
     assert run.config.fine_tuning.init_from == "none"
     assert "beginning from scratch" in shown.getvalue()

@@ -21,7 +21,7 @@ from molattn.training.run import train
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.2, readout="sum")
 # 27 training rows: 7 steps an epoch.
 QUICK = SupervisedConfig(
-    keep="best", epochs=5, batch_size=4, patience=5, device="cpu", learning_rate=0.01
+    checkpoint="best", epochs=5, batch_size=4, patience=5, device="cpu", learning_rate=0.01
 )
 DATA = DataConfig(target_columns=("logS",), split_column="split")
 
@@ -76,7 +76,7 @@ CASES = {
 def test_a_resumed_training_comes_to_the_same_weights_bit_for_bit(
     config, tmp_path, monkeypatch, options
 ):
-    config = replace(config, optimisation=replace(QUICK, **options))
+    config = replace(config, training=replace(QUICK, **options))
     whole = train(config)
     assert (len(whole.histories[0].epochs) < QUICK.epochs) == ("patience" in options)
     steps = 7 * len(whole.histories[0].epochs)
@@ -90,14 +90,14 @@ def test_a_resumed_training_comes_to_the_same_weights_bit_for_bit(
 def test_a_training_interrupted_again_and_again_comes_to_the_same_weights(
     config, tmp_path, monkeypatch
 ):
-    config = replace(config, optimisation=replace(QUICK, checkpoint_steps=2))
+    config = replace(config, training=replace(QUICK, checkpoint_steps=2))
     for step in (9, 3, 12, 1):
         interrupted(monkeypatch, config, tmp_path, step)
     assert_same(train(config, folder=tmp_path), train(config))
 
 
 def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_path, monkeypatch):
-    config = replace(config, optimisation=replace(QUICK, ensemble=3, epochs=2, checkpoint_steps=3))
+    config = replace(config, training=replace(QUICK, ensemble=3, epochs=2, checkpoint_steps=3))
     whole = train(config)
     assert whole.model.config.members == len(whole.histories) == 3
     for step in (5, 14, 15, 20, 42):  # within the first, at its last step, the second, the last
@@ -111,7 +111,7 @@ def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_
         assert "member 3 of 3 (seed 2)" in shown.getvalue()
         assert "going on after epoch" in shown.getvalue()
     assert len((folder / "member_3" / "history.csv").read_text().splitlines()) == 3
-    other = replace(config, optimisation=replace(config.optimisation, ensemble=2))
+    other = replace(config, training=replace(config.training, ensemble=2))
     with pytest.raises(InputError, match=r"--ensemble: got 2, but what is in .* has 3"):
         train(other, folder=folder)
 
@@ -121,9 +121,9 @@ def test_a_member_is_the_model_that_its_seed_alone_gives(config, tmp_path):
     path = tmp_path / "parts.csv"  # a split that no seed decides
     path.write_text("\n".join(line.replace(",test", ",val", n % 2) for n, line in enumerate(lines)))
     config = replace(config, file=str(path))
-    two = train(replace(config, optimisation=replace(QUICK, ensemble=2, epochs=2, seed=4)))
+    two = train(replace(config, training=replace(QUICK, ensemble=2, epochs=2, seed=4)))
     for net, seed in zip(two.model.nets, (4, 5), strict=True):
-        alone = train(replace(config, optimisation=replace(QUICK, epochs=2, seed=seed)))
+        alone = train(replace(config, training=replace(QUICK, epochs=2, seed=seed)))
         (own,) = alone.model.nets
         for name, weight in own.state_dict().items():
             assert torch.equal(net.state_dict()[name], weight)
@@ -154,8 +154,8 @@ def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatc
     interrupted(monkeypatch, config, folder, 9)
     before = (folder / CHECKPOINT_FILE).read_bytes()
     for section, option, value, words in (
-        ("optimisation", "batch_size", 5, "--batch-size: got 5,.* has 4"),
-        ("architecture", "width", 16, "--width: got 16,.* has 8"),
+        ("training", "batch_size", 5, "--batch-size: got 5,.* has 4"),
+        ("network", "width", 16, "--width: got 16,.* has 8"),
         ("data", "split", "scaffold", "--split: got 'scaffold',.* has None"),
     ):
         changed = replace(getattr(config, section), **{option: value})
@@ -182,7 +182,7 @@ def test_another_version_is_told(config, tmp_path, monkeypatch):
 
 def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    config = replace(config, optimisation=replace(QUICK, tensorboard=True))
+    config = replace(config, training=replace(QUICK, tensorboard=True))
     interrupted(monkeypatch, config, tmp_path, 18)
     run = train(config, folder=tmp_path)
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
@@ -196,7 +196,7 @@ def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
 
 def test_tensorboard_that_is_not_there_is_one_line(config, tmp_path, monkeypatch):
     monkeypatch.setattr("molattn.training.lightning.loop.find_spec", lambda name: None)
-    config = replace(config, optimisation=replace(QUICK, tensorboard=True))
+    config = replace(config, training=replace(QUICK, tensorboard=True))
     with pytest.raises(InputError, match=r"--tensorboard: .* pip install 'molattn\[tensorboard\]'"):
         train(config, folder=tmp_path)
 

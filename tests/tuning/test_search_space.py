@@ -47,7 +47,7 @@ descriptors: [true, false]
     [
         ("widht: [1]", r"widht: is no option, did you mean 'width'\?"),
         ("seed: [1, 2]", "seed: is not to be searched for"),
-        ("keep: [best, last]", "keep: is not to be searched for"),
+        ("checkpoint: [best, last]", "checkpoint: is not to be searched for"),
         ("loss: [mse, mae]", "loss: is not to be searched for"),
         ("target_columns: [y]", "target_columns: is not to be searched for"),
         ("width: 64", "width: got 64, expected a list, or low and high"),
@@ -75,12 +75,12 @@ def test_the_default_leaves_out_what_is_set():
         return {*DEFAULT_SPACE} - {*default_space(TrainConfig.from_options("", options))}
 
     assert DEFAULT_SPACE.keys() <= option_places().keys()
-    assert left_out(init_from="none") == {"pretrained_rate"}
-    assert left_out(init_from="none", dropout=0.0) == {"pretrained_rate", "dropout"}
+    assert left_out(init_from="none") == {"backbone_lr_scale"}
+    assert left_out(init_from="none", dropout=0.0) == {"backbone_lr_scale", "dropout"}
     # The network is that of the model that a run begins with.
     assert left_out(init_from="base") == {"width", "heads", "layers", "readout", "gate"}
-    assert left_out(init_from="none", layer="mat") == {"pretrained_rate", "gate"}
-    assert left_out(init_from="none", layer="graph_network") == {"pretrained_rate"}
+    assert left_out(init_from="none", layer="mat") == {"backbone_lr_scale", "gate"}
+    assert left_out(init_from="none", layer="graph_network") == {"backbone_lr_scale"}
 
 
 def test_a_value_that_its_option_cannot_have_is_named():

@@ -146,11 +146,11 @@ def test_all_trials_begin_alike(config, tmp_path, monkeypatch):
     begun = []
 
     def fit(config, *args, on_epoch):
-        begun.append((config.architecture.width, config.fine_tuning.init_from))
+        begun.append((config.network.width, config.fine_tuning.init_from))
         on_epoch(module.Epoch(1, 1.0, 1.0, 0.0, 0.0))
 
     monkeypatch.setattr(module, "train_model", fit)
-    whole = replace(config, architecture=NetworkConfig())
+    whole = replace(config, network=NetworkConfig())
     for space, begins in (("width", "none"), ("dropout", "base")):
         values = {"width": Choice((64, 128)), "dropout": Choice((0.0, 0.1))}[space]
         begun.clear()
@@ -197,7 +197,7 @@ def test_another_model_to_begin_with_is_refused(config, tmp_path, monkeypatch):
     monkeypatch.setattr(
         module, "train_model", lambda *_, on_epoch: on_epoch(module.Epoch(1, 1.0, 1.0, 0.0, 0.0))
     )
-    begun = MolAttn(MolAttnConfig("y", config.architecture))
+    begun = MolAttn(MolAttnConfig("y", config.network))
     begun.save_pretrained(tmp_path / "model")
     fine_tuning = FineTuningConfig(str(tmp_path / "model"))
     begins = replace(config, fine_tuning=fine_tuning)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  #
 BUSY = """
 from itertools import repeat
 from time import sleep
-from molattn.workers import done_by_workers
+from molattn.utils.workers import done_by_workers
 
 done = done_by_workers(bytes, repeat(10**6), 1)  # more than a pipe holds
 next(done)

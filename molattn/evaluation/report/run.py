@@ -166,7 +166,9 @@ def _worst(
 
 def _learned(run: TrainingRun) -> str:
     epochs = [f"{history.best} of {len(history.epochs)}" for history in run.histories]
-    which = "the last" if run.config.optimisation.keep == "last" else "the one that validated best"
+    which = (
+        "the last" if run.config.training.checkpoint == "last" else "the one that validated best"
+    )
     if len(epochs) == 1:
         return f"The model has the weights of epoch {epochs[0]}, {which}."
     return f"Each member has the weights of {which}: epoch {', '.join(epochs)}."
@@ -177,7 +179,7 @@ def _split_words(run: TrainingRun) -> str:
     if data.split_column is not None:
         return f"as column {data.split_column} says"
     if data.folds is not None:
-        return f"fold {data.fold} of {data.folds}, {data.split or 'random'}"
+        return f"fold {data.only_fold} of {data.folds}, {data.split or 'random'}"
     return str(data.split or "random")
 
 

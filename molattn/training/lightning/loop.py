@@ -98,7 +98,7 @@ def fit(
     check_device(config.device)
     objective.train()
     module = TrainingModule(objective, batches, config, beginning, about or {})
-    kept = KeepWeights(config.keep, config.patience, module.wait // len(batches))
+    kept = KeepWeights(config.checkpoint, config.patience, module.wait // len(batches))
     callbacks: list[Callback] = [kept, TimeLimit()]
     if console is not None:
         callbacks.append(ProgressCallback(TrainingProgress(console)))

@@ -60,7 +60,7 @@ def test_relevance_of_one_layer_is_the_mean_size_of_gradient_times_attention():
 
 @pytest.mark.parametrize("gate", [False, True])
 def test_scores_are_those_of_the_attention_that_is_shown(gate):
-    instance = subject_of(make(architecture=NetworkConfig(16, 2, 2, 8, gate=gate)))
+    instance = subject_of(make(network=NetworkConfig(16, 2, 2, 8, gate=gate)))
     found = instance.attention
     applied = found.weights[0] * found.gates[0][..., None]
     assert found.gated is gate
@@ -117,7 +117,7 @@ def test_weights_that_are_shown_are_those_applied(instance):
 )
 def test_other_networks_show_what_they_apply(options):
     """The weights are also those of the other path, over a list of edges."""
-    model = make(architecture=NetworkConfig(width=16, heads=2, layers=2, **options)).double()
+    model = make(network=NetworkConfig(width=16, heads=2, layers=2, **options)).double()
     instance = subject_of(model)
     found = instance.attention
     assert found.weights.shape == (1, 2, 2, 7, 7)

@@ -13,7 +13,7 @@ from molattn.config import ExplainConfig
 from molattn.errors import InputError
 from molattn.explain import METHODS as KNOWN
 from molattn.explain import explain
-from molattn.explain.faithfulness import deletion_insertion as faithfulness
+from molattn.explain.faithfulness.deletion_insertion import faithfulness
 from molattn.explain.faithfulness.summary import verdicts
 from molattn.explain.page.files import CONTENTS
 from molattn.explain.page.folder import explain_table

@@ -19,7 +19,7 @@ from molattn.training.run import train
 from molattn.training.supervised import fit_model
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.1)
-QUICK = SupervisedConfig(keep="best", epochs=2, batch_size=8, device="cpu")
+QUICK = SupervisedConfig(checkpoint="best", epochs=2, batch_size=8, device="cpu")
 DATA = DataConfig(target_columns=("logS",), split_column="split")
 
 
@@ -32,8 +32,8 @@ def small_table(tmp_path_factory):
     return path
 
 
-def small_config(small_table, **optimisation):
-    return TrainConfig(str(small_table), DATA, SMALL, replace(QUICK, **optimisation))
+def small_config(small_table, **training):
+    return TrainConfig(str(small_table), DATA, SMALL, replace(QUICK, **training))
 
 
 def molecules(model, targets):
@@ -101,7 +101,7 @@ def test_the_last_weights_are_kept_where_they_are_asked_for():
     model = one_target()
     train_rows = molecules(model, [[float(n)] for n in range(12)])
     contrary = Molecules(train_rows.records, train_rows.targets[::-1].copy())
-    config = replace(QUICK, epochs=8, learning_rate=0.01, keep="last")
+    config = replace(QUICK, epochs=8, learning_rate=0.01, checkpoint="last")
     history = fit_model(model, train_rows, contrary, config)
     assert history.best == len(history.epochs) == 8
     error = model.predict_records(contrary.records) - contrary.targets
