@@ -26,7 +26,7 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.groups import same_molecule
 from molattn.chem.split import Split, group_split
-from molattn.config import CONFIG_SECTIONS, TrainConfig, option_places
+from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable, read_training_table
 from molattn.data.splitting import check_labels
 from molattn.data.table import free_name
@@ -57,18 +57,15 @@ def _options() -> dict[str, str]:
     """Return the options of a run that are parameters of an estimator, and those parameters."""
     return {
         name: _RENAMED.get(name, name)
-        for name, (section, _) in option_places().items()
-        if (section in ("network", "training", "fine_tuning") and name not in _NO_OPTIONS)
+        for name, option in TrainConfig.options().items()
+        if (option.section in ("network", "training", "fine_tuning") and name not in _NO_OPTIONS)
         or name in _DATA_OPTIONS
     }
 
 
 def _defaults() -> dict[str, Any]:
-    sections = {name: kind() for name, kind in CONFIG_SECTIONS.items()}
-    return {
-        parameter: getattr(sections[option_places()[name][0]], name)
-        for name, parameter in _OPTIONS.items()
-    }
+    options = TrainConfig.options()
+    return {parameter: options[name].default for name, parameter in _OPTIONS.items()}
 
 
 _OPTIONS = _options()

@@ -16,7 +16,7 @@ from sklearn.utils import InputTags
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from molattn.chem import parse_smiles
-from molattn.config import option_places
+from molattn.config import TrainConfig
 from molattn.errors import InputError, SmilesError
 from molattn.sklearn import MolAttnClassifier, MolAttnRegressor
 
@@ -203,7 +203,7 @@ def test_parameters_are_the_options_of_a_run():
     assert parameters == MolAttnClassifier().get_params()
     options = {"epochs", "learning_rate", "width", "readout", "loss", "validation_size"}
     assert options <= parameters.keys()
-    assert parameters.keys() <= {*option_places(), "random_state", "attention_score"}
+    assert parameters.keys() <= {*TrainConfig.options(), "random_state", "attention_score"}
     assert repr(MolAttnRegressor(epochs=3)) == "MolAttnRegressor(epochs=3)"
     with pytest.raises(TypeError, match="unknown parameter 'epoch'"):
         MolAttnRegressor(epoch=3)

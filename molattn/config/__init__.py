@@ -1,4 +1,4 @@
-"""Every option, declared once: the command line, config files and saved models follow from it."""
+"""Every option, declared once: command line, config files and saved models are derived from it."""
 
 from molattn.config.base import RunConfig as RunConfig
 from molattn.config.base import check_same_options as check_same_options
@@ -15,10 +15,8 @@ from molattn.config.pretraining import MoleculesConfig as MoleculesConfig
 from molattn.config.pretraining import PretrainConfig as PretrainConfig
 from molattn.config.pretraining import PretrainLoopConfig as PretrainLoopConfig
 from molattn.config.pretraining import PretrainNetworkConfig as PretrainNetworkConfig
-from molattn.config.report import ReportConfig as ReportConfig
-from molattn.config.run import CONFIG_SECTIONS as CONFIG_SECTIONS
+from molattn.config.run import ReportConfig as ReportConfig
 from molattn.config.run import TrainConfig as TrainConfig
-from molattn.config.run import option_places as option_places
+from molattn.config.run import TuneConfig as TuneConfig
 from molattn.config.training import SupervisedConfig as SupervisedConfig
 from molattn.config.training import TrainingLoopConfig as TrainingLoopConfig
-from molattn.config.tune import TuneConfig as TuneConfig

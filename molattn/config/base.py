@@ -1,9 +1,10 @@
-"""A whole run as sections of options, to and from JSON types, and in what two of them differ."""
+"""A run as sections of options: to and from JSON types, and compared with another."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_origin, get_type_hints
 
 from molattn.config.validation import option
 from molattn.errors import InputError, quoted
@@ -11,7 +12,46 @@ from molattn.errors import InputError, quoted
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["RunConfig", "check_same_options"]
+__all__ = [
+    "COMMON",
+    "FIXED",
+    "OWN",
+    "TUNABLE",
+    "Option",
+    "RunConfig",
+    "check_same_options",
+    "update_config",
+]
+
+COMMON: dict[str, bool] = {"common": True}
+"""Metadata of an option that ``--help`` shows; ``--help-all`` shows the others too."""
+
+FIXED: dict[str, bool] = {"tunable": False}
+"""Metadata of an option, or a section of them, that ``molattn tune`` does not vary."""
+
+TUNABLE: dict[str, bool] = {"tunable": True}
+"""Metadata of an option that ``molattn tune`` may vary although its section is fixed."""
+
+OWN: dict[str, bool] = {"own": True}
+"""Metadata of an option of the network that pretrained weights do not determine."""
+
+
+class Option(NamedTuple):
+    """An option of a run.
+
+    Args:
+        section: The section that declares it.
+        kind: Its type.
+        default: Its default.
+        tunable: Whether ``molattn tune`` may vary it.
+        own: Whether pretrained weights fit any value of it.
+    """
+
+    section: str
+    kind: Any
+    default: Any
+    tunable: bool
+    own: bool
 
 
 class RunConfig:
@@ -28,21 +68,42 @@ class RunConfig:
         """Return the keys that are not sections: files that the run reads."""
         return [name for name in get_type_hints(cls) if name not in cls.sections()]
 
+    @classmethod
+    @cache
+    def options(cls) -> dict[str, Option]:
+        """Return the options of all sections, by name."""
+        found = {}
+        marks = {part.name: part.metadata for part in fields(cls)}  # pyright: ignore
+        for section, kind in cls.sections().items():
+            hints = get_type_hints(kind)
+            for field in fields(kind):
+                found[field.name] = Option(
+                    section,
+                    hints[field.name],
+                    field.default,
+                    tunable={**marks[section], **field.metadata}.get("tunable", True),
+                    own=field.metadata.get("own", False),
+                )
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """Return the run as nested dictionaries of JSON types."""
         return _plain(asdict(self))  # pyright: ignore[reportArgumentType]
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_dict` gave; options that are not there keep their defaults.
+        """Create a run from what :meth:`to_dict` returned, in this or an earlier version.
+
+        Options that are missing get their defaults.
 
         Raises:
             InputError: An unknown key, or a value that an option cannot have.
         """
+        config = update_config(config)
         for key in sorted(set(config) - {*cls.file_keys(), *cls.sections()}):
             raise InputError(f"run config: unknown key {key!r}")
         hints = get_type_hints(cls)
-        values: dict[str, Any] = {  # "" and () of data that are in no file
+        values: dict[str, Any] = {  # "" and () for data that are not in a file
             key: _tuple(config.get(key, (get_origin(hints[key]) or hints[key])()))
             for key in cls.file_keys()
         }
@@ -56,24 +117,62 @@ class RunConfig:
 
 
 def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
-    """Refuse options other than those that a run began with; its files may be elsewhere.
+    """Check that a resumed run has the options that it was started with; its files may have moved.
 
     Args:
-        former: Its options.
+        former: The options at the start.
         latter: The options now.
-        folder: Where it is.
+        folder: The folder of the run.
 
     Raises:
-        InputError: Names the first that differs.
+        InputError: Names the first option that differs.
     """
     was, now = former.to_dict(), latter.to_dict()
     for section in former.sections():
         for name, value in now[section].items():
             if value != was[section][name]:
                 raise InputError(
-                    f"{option(name)}: got {quoted(value)}, but what is in {folder} has "
-                    f"{quoted(was[section][name])}; expected the same, or a new run"
+                    f"{option(name)}: got {quoted(value)}, but the run in {folder} has "
+                    f"{quoted(was[section][name])}; expected the same value, or a new run"
                 )
+
+
+def update_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's options under their present names.
+
+    This is a ladder of pure updates, one for each change of names; files of each time are kept in
+    ``tests/config/golden``.
+
+    Args:
+        config: Sections of options as :meth:`RunConfig.to_dict` of any version returned them.
+            Content that is not of an earlier version is returned as it is.
+    """
+    updated = dict(config)
+    if _FIRST_SECTIONS.keys() & updated.keys():
+        updated = _from_first(updated)
+    return updated
+
+
+_FIRST_SECTIONS = {"architecture": "network", "optimisation": "training"}
+_FIRST_OPTIONS = {
+    ("data", "fold"): "only_fold",
+    ("fine_tuning", "pretrained_rate"): "backbone_lr_scale",
+    ("molecules", "held_out"): "validation_molecules",
+    ("training", "keep"): "checkpoint",
+}
+
+
+def _from_first(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Rename the sections ``architecture`` and ``optimisation``, and four options."""
+    renamed = {_FIRST_SECTIONS.get(key, key): value for key, value in config.items()}
+    return {
+        section: {
+            _FIRST_OPTIONS.get((section, name), name): value for name, value in options.items()
+        }
+        if isinstance(options, dict)
+        else options
+        for section, options in renamed.items()
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Options of the table and its parts."""
+"""Options of the table and its split."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Literal, get_args
 
+from molattn.config.base import COMMON, TUNABLE
 from molattn.config.validation import check, check_choice, check_idle, option
 from molattn.errors import InputError, quoted
 
@@ -16,55 +17,57 @@ MOST_MORGAN_COUNTS = 2**16
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The table, and how its rows are parted into training, validation and test.
+    """The table, and how its rows are split into training, validation and test rows.
 
-    A scaffold (Bemis-Murcko) or a cluster (Butina; 50,000 molecules at most) keeps like molecules
-    together; by order, the last rows test. Where a split column names no validation rows, some
-    training rows are set aside. What a fold tests no other does.
+    Splits by scaffold (Bemis-Murcko) or cluster (Butina; up to 50,000 molecules) keep similar
+    molecules together. A split by order takes the last rows as test rows. If a split column has no
+    validation rows, some of the training rows become validation rows. Every row is a test row in
+    exactly one fold of a cross-validation.
 
     Args:
-        smiles_column: Column that holds the SMILES.
-        target_columns: Columns to learn.
+        smiles_column: Column of SMILES.
+        target_columns: Columns to predict.
         target_units: Unit of each target, for tables and plots.
-        task: What targets are; by default their labels decide.
+        task: Kind of task of each target; inferred from the labels by default.
         task_weights: Weight of each target in the loss.
-        weight_column: Column of each row's weight in the loss.
-        partner_column: Column of a second molecule, such as the solvent.
-        feature_columns: Columns of numbers to read beside the molecule.
-        descriptors: Read RDKit's 2-D descriptors beside the molecule.
-        morgan_counts: Morgan counts (radius 2) to read; 0 for none.
-        split_column: Column of each row's part: train, val or test.
-        split: How rows are parted otherwise, by default at random; the last of an order test.
-        order_column: Numbers or ISO dates for the split by order.
-        cluster_cutoff: Largest Tanimoto distance in a cluster.
-        split_duplicates: Let rows of a molecule part.
-        folds: Cross-validate in so many rounds.
-        repeats: How often, each time with the next seed.
-        only_fold: Train only this round, counted from 1.
-        validation_size: Part of the rows to validate and calibrate by.
-        test_size: Part of the rows for the final score.
+        weight_column: Column of row weights in the loss.
+        partner_column: Column of SMILES of a second molecule, such as the solvent.
+        feature_columns: Numeric columns used as additional features.
+        descriptors: Use RDKit 2-D descriptors as additional features.
+        morgan_counts: Length of the Morgan count fingerprint (radius 2) used as additional
+            features; 0 for none.
+        split_column: Column with train, val or test for each row.
+        split: Method to split the rows; random by default.
+        order_column: Column of numbers or ISO dates for --split order.
+        cluster_cutoff: Largest Tanimoto distance within a cluster.
+        split_duplicates: Allow rows of the same molecule in different parts of the split.
+        folds: Number of cross-validation folds.
+        repeats: Number of repeated cross-validations, each with the next seed.
+        only_fold: Train only this fold, counted from 1.
+        validation_size: Fraction of rows for validation.
+        test_size: Fraction of rows for the test.
     """
 
-    smiles_column: str = "smiles"
-    target_columns: tuple[str, ...] = ()
+    smiles_column: str = field(default="smiles", metadata=COMMON)
+    target_columns: tuple[str, ...] = field(default=(), metadata=COMMON)
     target_units: tuple[str, ...] = ()
-    task: tuple[TaskChoice, ...] = ()
+    task: tuple[TaskChoice, ...] = field(default=(), metadata=COMMON)
     task_weights: tuple[float, ...] = ()
     weight_column: str | None = None
     partner_column: str | None = None
     feature_columns: tuple[str, ...] = ()
-    descriptors: bool = True
-    morgan_counts: int = 0
-    split_column: str | None = None
-    split: SplitMethod | None = None
+    descriptors: bool = field(default=True, metadata=COMMON | TUNABLE)
+    morgan_counts: int = field(default=0, metadata=TUNABLE)
+    split_column: str | None = field(default=None, metadata=COMMON)
+    split: SplitMethod | None = field(default=None, metadata=COMMON)
     order_column: str | None = None
     cluster_cutoff: float = 0.65
     split_duplicates: bool = False
-    folds: int | None = None
+    folds: int | None = field(default=None, metadata=COMMON)
     repeats: int = 1
     only_fold: int | None = None
-    validation_size: float = 0.1
-    test_size: float = 0.1
+    validation_size: float = field(default=0.1, metadata=COMMON)
+    test_size: float = field(default=0.1, metadata=COMMON)
 
     def __post_init__(self) -> None:
         if self.split is not None:
@@ -80,9 +83,9 @@ class DataConfig:
         check(self, "morgan_counts", lambda n: 0 <= n <= MOST_MORGAN_COUNTS, size, int)
         check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, "a number from 0 below 1")
         if self.split_column is not None:
-            check_idle(self, "test_size", "without --split-column, which says what tests")
+            check_idle(self, "test_size", "without --split-column, which marks the test rows")
         if self.split != "cluster":
-            check_idle(self, "cluster_cutoff", "with --split cluster alone")
+            check_idle(self, "cluster_cutoff", "with --split cluster")
         if (self.order_column is not None) != (self.split == "order"):
             raise InputError(
                 f"--split: got {self.split or 'random'} "
@@ -91,8 +94,8 @@ class DataConfig:
             )
         if self.split_duplicates and self.split in ("scaffold", "cluster"):
             raise InputError(
-                f"--split-duplicates: got it with --split {self.split}, which keeps more than "
-                "duplicates together; expected it with another split"
+                f"--split-duplicates: got it with --split {self.split}, which keeps duplicates "
+                "together; expected it with another split"
             )
         self._check_folds()
         self._check_lists()
@@ -101,16 +104,16 @@ class DataConfig:
         check(self, "repeats", lambda count: count >= 1, "a whole number of at least 1", int)
         if self.folds is None:
             if self.only_fold is not None or self.repeats != 1:
-                raise InputError("--only-fold, --repeats: expected with --folds alone")
+                raise InputError("--only-fold, --repeats: expected only with --folds")
             return
         check(self, "folds", lambda count: count >= 2, "a whole number of at least 2", int)
-        check_idle(self, "test_size", "without --folds, which share out all rows")
+        check_idle(self, "test_size", "without --folds, which use every row as a test row once")
         if self.only_fold is not None:
             check(self, "only_fold", lambda n: 1 <= n <= self.folds, f"1 to {self.folds}", int)
-            check_idle(self, "repeats", "without --only-fold, which is one round")
+            check_idle(self, "repeats", "without --only-fold, which trains one fold")
         if self.split_column is not None or self.split == "order":
             raise InputError(
-                "--folds: got it with --split-column or --split order, which part the rows once; "
+                "--folds: got it with --split-column or --split order, which give only one split; "
                 "expected it with another split"
             )
 
@@ -146,4 +149,4 @@ class DataConfig:
             ):
                 raise InputError(f"--task-weights: got {quoted(weight)}, expected numbers from 0")
         if self.task_weights and not any(self.task_weights):
-            raise InputError("--task-weights: got zeros alone, expected a positive number")
+            raise InputError("--task-weights: got only zeros, expected a positive number")

@@ -1,8 +1,9 @@
-"""Options of a training that begins with a trained model."""
+"""Options of a training that starts from a pretrained model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from molattn.config.base import COMMON, FIXED
 from molattn.config.validation import check, check_choice, option
 from molattn.errors import InputError
 
@@ -13,19 +14,19 @@ Freeze = Literal["none", "embeddings", "encoder"]
 
 @dataclass(frozen=True)
 class FineTuningConfig:
-    """What a training begins with.
+    """The pretrained model that a training starts from.
 
     Args:
-        init_from: Model to begin with: a name, a run, a folder, owner/model, or none; auto is base,
-            if the network is as its own, else none.
-        freeze: What of it stays; or so many blocks.
-        backbone_lr_scale: Part of the learning rate for it.
-        head_steps: Steps in which a new head learns alone, at most half of all.
+        init_from: Pretrained model: base, a run or folder, owner/model, none, or auto (base if the
+            network options fit it, otherwise none).
+        freeze: Pretrained weights to freeze; a number freezes that many blocks.
+        backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
+        head_steps: Steps that train only a new head at first; at most half of all steps.
     """
 
-    init_from: str = "auto"
-    freeze: int | Freeze = "none"
-    backbone_lr_scale: float = 0.5
+    init_from: str = field(default="auto", metadata=COMMON | FIXED)
+    freeze: int | Freeze = field(default="none", metadata=COMMON)
+    backbone_lr_scale: float = field(default=0.5, metadata=COMMON)
     head_steps: int = 500
 
     def __post_init__(self) -> None:
@@ -34,18 +35,13 @@ class FineTuningConfig:
             check_choice(self, "freeze", (*get_args(Freeze), "a number of blocks"))
         else:
             check(self, "freeze", lambda n: n >= 0, "a number of blocks, from 0", int)
-        check(
-            self,
-            "backbone_lr_scale",
-            lambda part: 0.0 <= part <= 1.0,
-            "a number from 0 to 1",
-        )
+        check(self, "backbone_lr_scale", lambda scale: 0.0 <= scale <= 1.0, "a number from 0 to 1")
         check(self, "head_steps", lambda n: n >= 0, "a whole number of at least 0", int)
         if self.init_from != "none":
             return
         for name in ("freeze", "backbone_lr_scale", "head_steps"):
             if (got := getattr(self, name)) != getattr(type(self), name):
                 raise InputError(
-                    f"{option(name)}: got {got} without a model to begin with, expected "
-                    "--init-from with one"
+                    f"{option(name)}: got {got} without a pretrained model, expected --init-from "
+                    "with one"
                 )

@@ -1,4 +1,4 @@
-"""Options of what a saved model does with a table."""
+"""Options of the commands that apply a saved model to a table."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,13 @@ __all__ = ["EmbedConfig", "ExplainConfig", "PredictConfig", "TableConfig"]
 
 @dataclass(frozen=True)
 class TableConfig:
-    """How a table is read by a saved model.
+    """How a table is read.
 
     Args:
-        smiles_column: Column that holds the SMILES.
-        partner_column: Column that holds the SMILES of the second molecule; by default the one the
-            model was trained with.
-        batch_size: Most molecules in a batch; large molecules go in smaller ones.
-        threads: CPU threads; more pay for wide networks alone.
+        smiles_column: Column of SMILES.
+        partner_column: Column of SMILES of the second molecule; by default that of the training.
+        batch_size: Maximum number of molecules per batch; batches of large molecules are smaller.
+        threads: CPU threads; more than one helps only wide networks.
     """
 
     smiles_column: str = "smiles"
@@ -32,10 +31,10 @@ class TableConfig:
 
 @dataclass(frozen=True)
 class PredictConfig(TableConfig):
-    """How predictions are made.
+    """Options of predictions.
 
     Args:
-        interval: Probability with which a number lies from NAME_low to NAME_high.
+        interval: Nominal coverage of the prediction intervals NAME_low to NAME_high.
     """
 
     interval: float = 0.9
@@ -47,11 +46,11 @@ class PredictConfig(TableConfig):
 
 @dataclass(frozen=True)
 class EmbedConfig(TableConfig):
-    """How embeddings are made.
+    """Options of embeddings.
 
     Args:
-        atoms: Write a row for each atom in place of one for each molecule: row (of the molecule in
-            the input, from 1), atom (from 0), symbol, its embedding and error.
+        atoms: Write a row for each atom instead of each molecule: row (of the molecule in the
+            input, from 1), atom (from 0), symbol, embedding and error.
     """
 
     atoms: bool = False
@@ -59,17 +58,17 @@ class EmbedConfig(TableConfig):
 
 @dataclass(frozen=True)
 class ExplainConfig(PredictConfig):
-    """How predictions are explained.
+    """Options of explanations.
 
     Args:
-        method: What scores atoms and bonds, one or more of: attention, rollout,
+        method: Method that scores atoms and bonds, one or more of: attention, rollout,
             gradient_attention, integrated_gradients, occlusion.
-        target: The property to explain; of several classes one is named by its column of
-            predictions, as in phase_probability_solid, or each molecule's likeliest is explained.
-            By default the first property.
-        check: Measure whether each method finds the atoms that the model needs better than chance,
-            on up to 200 of these molecules taken at random, and say so on the page.
-        limit: Explain the first so many rows alone.
+        target: Property to explain, by default the first. A class is named by its column of
+            predictions, such as phase_probability_solid; by default the most probable class of each
+            molecule is explained.
+        check: Test whether each method finds the atoms that matter to the model better than chance,
+            on up to 200 random molecules of the table, and report it on the page.
+        limit: Explain only this many rows.
     """
 
     method: tuple[str, ...] = ("integrated_gradients",)

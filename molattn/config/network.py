@@ -1,8 +1,9 @@
 """Options of the network."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from molattn.config.base import OWN
 from molattn.config.validation import check, check_choice, option
 from molattn.errors import InputError, quoted
 
@@ -67,12 +68,12 @@ class NetworkConfig:
     edge_value: bool = True
     update_edges: bool = False
     self_loops: bool = True
-    dropout: float = 0.1
-    head: Head = "auto"
-    head_dropout: float = 0.5
-    attention_dropout: float = 0.0
+    dropout: float = field(default=0.1, metadata=OWN)
+    head: Head = field(default="auto", metadata=OWN)
+    head_dropout: float = field(default=0.5, metadata=OWN)
+    attention_dropout: float = field(default=0.0, metadata=OWN)
     readout: str = "attentional+variance_preserving"
-    partner: Partner = "concat"
+    partner: Partner = field(default="concat", metadata=OWN)
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -105,4 +106,4 @@ class NetworkConfig:
 
 
 def _default(name: str) -> Any:
-    return next(field.default for field in fields(NetworkConfig) if field.name == name)
+    return next(option.default for option in fields(NetworkConfig) if option.name == name)

@@ -3,41 +3,36 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from molattn.config.base import RunConfig
+from molattn.config.base import COMMON, RunConfig
 from molattn.config.network import Head, NetworkConfig
 from molattn.config.training import Keep, TrainingLoopConfig
 from molattn.config.validation import check
 from molattn.errors import InputError, quoted
 
-__all__ = [
-    "MoleculesConfig",
-    "PretrainNetworkConfig",
-    "PretrainConfig",
-    "PretrainLoopConfig",
-]
+__all__ = ["MoleculesConfig", "PretrainConfig", "PretrainLoopConfig", "PretrainNetworkConfig"]
 
 
 @dataclass(frozen=True)
 class MoleculesConfig:
-    """The molecules of a pretraining, and what of them is hidden.
+    """The molecules of a pretraining, and how they are masked.
 
     Args:
-        smiles_column: Column that holds the SMILES; upper and lower case are the same.
-        exclude: Tables whose molecules are kept out, such as those of a test: by connectivity
-            (first block of the InChIKey), salts by their largest parts too.
-        max_atoms: Most heavy atoms of a molecule; larger ones are left out.
-        validation_molecules: Molecules set aside for the scores, at most a tenth of all.
-        masked_molecules: Part of the molecules of a batch that have something hidden.
-        masked_atoms: Part of their atoms that is hidden.
-        molecules_folder: Where to keep the molecules as they are prepared, for other runs on the
-            same files; by default they go with the run.
-        data_note: What the model card says of the data, such as their licences.
+        smiles_column: Column of SMILES; upper and lower case are equivalent.
+        exclude: Tables of molecules to exclude, such as test sets; compared by connectivity (first
+            block of the InChIKey), salts also by their largest fragment.
+        max_atoms: Maximum number of heavy atoms; larger molecules are excluded.
+        validation_molecules: Molecules for validation, at most a tenth of all.
+        masked_molecules: Fraction of the molecules of a batch that are masked.
+        masked_atoms: Fraction of the atoms of a masked molecule that are masked.
+        molecules_folder: Folder to keep the prepared molecules for other runs on the same files; by
+            default they are deleted with the run.
+        data_note: Text for the model card about the data, such as their licences.
     """
 
-    smiles_column: str = "smiles"
-    exclude: tuple[str, ...] = ()
-    max_atoms: int = 100
-    validation_molecules: int = 2000
+    smiles_column: str = field(default="smiles", metadata=COMMON)
+    exclude: tuple[str, ...] = field(default=(), metadata=COMMON)
+    max_atoms: int = field(default=100, metadata=COMMON)
+    validation_molecules: int = field(default=2000, metadata=COMMON)
     masked_molecules: float = 0.3
     masked_atoms: float = 0.15
     molecules_folder: str | None = None
@@ -54,7 +49,7 @@ class MoleculesConfig:
 
 @dataclass(frozen=True)
 class PretrainNetworkConfig(NetworkConfig):
-    """The network that is pretrained, on more molecules than it can learn by heart."""
+    """The network of a pretraining: no dropout, as there are too many molecules to overfit."""
 
     dropout: float = 0.0
     head: Head = "mlp"
@@ -66,16 +61,17 @@ class PretrainLoopConfig(TrainingLoopConfig):
     """How the network is pretrained.
 
     Args:
-        init_from: Model to go on from: a name, a run, a folder, owner/model, or none.
+        init_from: Model to continue from: base, a run or folder, owner/model, or none.
     """
 
-    epochs: int = 10
+    epochs: int = field(default=10, metadata=COMMON)
     checkpoint: Keep = "best"
-    batch_size: int = 64
-    learning_rate: float = 2e-3
+    max_hours: float | None = field(default=None, metadata=COMMON)
+    batch_size: int = field(default=64, metadata=COMMON)
+    learning_rate: float = field(default=2e-3, metadata=COMMON)
     warmup: float = 0.02
     checkpoint_steps: int = 1000
-    init_from: str = "none"
+    init_from: str = field(default="none", metadata=COMMON)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,11 +80,11 @@ class PretrainLoopConfig(TrainingLoopConfig):
 
 @dataclass(frozen=True)
 class PretrainConfig(RunConfig):
-    """Everything that decides a pretraining; written as ``config.yaml`` into its folder.
+    """Everything that determines a pretraining; written as ``config.yaml`` into its folder.
 
     Args:
         files: Tables of molecules.
-        molecules: How they are read.
+        molecules: How they are read and masked.
         network: The network.
         training: How it is trained.
     """
@@ -106,10 +102,9 @@ class PretrainConfig(RunConfig):
             )
 
     def changes(self) -> dict[str, Any]:
-        """Return the options that are not the default, by name."""
+        """Return the options that differ from their defaults, by name."""
         return {
             name: value
-            for section, kind in self.sections().items()
-            for name, value in vars(getattr(self, section)).items()
-            if value != vars(kind())[name]
+            for name, option in self.options().items()
+            if (value := getattr(getattr(self, option.section), name)) != option.default
         }

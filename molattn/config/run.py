@@ -1,39 +1,59 @@
-"""A whole training run."""
+"""A whole training run, its report, and a search over such runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, get_origin, get_type_hints
+from math import inf
+from typing import Any, get_origin
 
-from molattn.config.base import RunConfig
+from molattn.config.base import COMMON, FIXED, RunConfig
 from molattn.config.data import DataConfig
 from molattn.config.fine_tuning import FineTuningConfig
 from molattn.config.network import NetworkConfig
-from molattn.config.report import ReportConfig
 from molattn.config.training import SupervisedConfig
+from molattn.config.validation import check
 from molattn.errors import InputError, quoted
 
-__all__ = ["CONFIG_SECTIONS", "TrainConfig", "option_places"]
+__all__ = ["ReportConfig", "TrainConfig", "TuneConfig"]
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """How a trained model is evaluated.
+
+    Args:
+        baselines: Compare with a constant and a random forest.
+        interval: Nominal coverage of the prediction intervals of the test rows.
+        bootstrap: Bootstrap samples for 95 % confidence intervals of the scores; 0 for none.
+    """
+
+    baselines: bool = field(default=True, metadata=COMMON)
+    interval: float = 0.9
+    bootstrap: int = 1000
+
+    def __post_init__(self) -> None:
+        check(self, "interval", lambda level: 0.0 < level < 1.0, "a number between 0 and 1")
+        check(self, "bootstrap", lambda n: n >= 0, "a whole number of at least 0", int)
 
 
 @dataclass(frozen=True)
 class TrainConfig(RunConfig):
-    """Everything that decides a training run; written as ``config.yaml`` into its folder.
+    """Everything that determines a training run; written as ``config.yaml`` into its folder.
 
     Args:
         file: The table.
-        data: Its columns and parts.
+        data: Its columns, and how its rows are split.
         network: The network.
         training: How it is trained.
-        report: How it is judged.
-        fine_tuning: The model that it begins with, if any.
+        report: How it is evaluated.
+        fine_tuning: The pretrained model that the training starts from, if any.
     """
 
     file: str
-    data: DataConfig
+    data: DataConfig = field(metadata=FIXED)
     network: NetworkConfig
     training: SupervisedConfig
-    report: ReportConfig = field(default_factory=ReportConfig)
+    report: ReportConfig = field(default_factory=ReportConfig, metadata=FIXED)
     fine_tuning: FineTuningConfig = field(default_factory=FineTuningConfig)
 
     def __post_init__(self) -> None:
@@ -45,44 +65,45 @@ class TrainConfig(RunConfig):
 
     @classmethod
     def from_options(cls, file: str, options: Mapping[str, Any]) -> "TrainConfig":
-        """Make a run of options by name, as keyword arguments of Python give them.
+        """Create a run from options by name, as keyword arguments give them.
 
         Args:
             file: The table.
-            options: Options of any section; the others keep their defaults. Where an option is
-                several values, a list of them or one alone will do.
+            options: Options of any section; the others keep their defaults. An option that takes
+                several values accepts a list of them or a single one.
 
         Raises:
             InputError: An unknown option, or a value that an option cannot have.
         """
-        places = option_places()
-        sections: dict[str, dict[str, Any]] = {section: {} for section in CONFIG_SECTIONS}
+        known = cls.options()
+        sections: dict[str, dict[str, Any]] = {section: {} for section in cls.sections()}
         for name, value in options.items():
-            if name not in places:
-                close = get_close_matches(name, places, n=1)
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
                 hint = f", did you mean {quoted(close[0])}?" if close else ""
                 raise InputError(f"unknown option {quoted(name)}{hint}")
-            section, kind = places[name]
-            if get_origin(kind) is tuple:
+            if get_origin(known[name].kind) is tuple:
                 value = (value,) if isinstance(value, str | float | int) else tuple(value or ())
-            sections[section][name] = value
-        return cls(file, **{name: CONFIG_SECTIONS[name](**sections[name]) for name in sections})
+            sections[known[name].section][name] = value
+        return cls(file, **{name: kind(**sections[name]) for name, kind in cls.sections().items()})
 
 
-CONFIG_SECTIONS = {
-    "data": DataConfig,
-    "network": NetworkConfig,
-    "fine_tuning": FineTuningConfig,
-    "training": SupervisedConfig,
-    "report": ReportConfig,
-}
-"""Sections of a :class:`TrainConfig`, and of a config file."""
+@dataclass(frozen=True)
+class TuneConfig:
+    """How long ``molattn tune`` searches.
 
+    Args:
+        trials: Number of trials, including those before a resume; by default 50.
+        timeout: Seconds after which no new trial starts.
+        prune: Stop a trial whose best validation loss is worse than the median at that epoch.
+    """
 
-def option_places() -> dict[str, tuple[str, Any]]:
-    """Return the section and the type of each option of a run, by its name."""
-    return {
-        name: (section, kind)
-        for section, config in CONFIG_SECTIONS.items()
-        for name, kind in get_type_hints(config).items()
-    }
+    trials: int | None = field(default=None, metadata=COMMON)
+    timeout: float | None = field(default=None, metadata=COMMON)
+    prune: bool = True
+
+    def __post_init__(self) -> None:
+        if self.trials is not None:
+            check(self, "trials", lambda n: n >= 1, "a whole number of at least 1", int)
+        if self.timeout is not None:
+            check(self, "timeout", lambda seconds: 0.0 < seconds < inf, "a positive number")

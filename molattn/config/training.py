@@ -1,13 +1,14 @@
 """Options of the training."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal, get_args
 
+from molattn.config.base import COMMON, FIXED
 from molattn.config.validation import check, check_choice
 from molattn.errors import InputError
 
-__all__ = ["TrainingLoopConfig", "SupervisedConfig"]
+__all__ = ["SupervisedConfig", "TrainingLoopConfig"]
 
 Loss = Literal["mse", "mae", "huber"]
 Schedule = Literal["cosine", "linear", "constant"]
@@ -18,43 +19,43 @@ Device = Literal["auto", "cpu", "gpu"]
 
 @dataclass(frozen=True)
 class TrainingLoopConfig:
-    """How a network is trained, whatever it learns.
+    """Options of every training loop, with or without labels.
 
     Args:
-        epochs: Most passes over the training rows.
-        checkpoint: Weights to keep: the best by validation, or the last.
-        patience: Stop after so many epochs without progress.
-        max_hours: Hours of training of each network that end it.
-        batch_size: Molecules in a batch.
-        learning_rate: Highest, reached after the warm-up.
-        warmup: Part of the training in which it rises.
-        schedule: How the learning rate goes on.
+        epochs: Maximum number of epochs.
+        checkpoint: Weights to keep: of the epoch with the best validation loss, or of the last.
+        patience: Stop after this many epochs without a better validation loss.
+        max_hours: Maximum hours of training of each network.
+        batch_size: Molecules per batch.
+        learning_rate: Peak learning rate, reached after the warm-up.
+        warmup: Warm-up fraction of the steps.
+        schedule: Learning-rate schedule after the warm-up.
         weight_decay: Weight decay of AdamW.
-        gradient_clip: Largest norm of the gradient; 0 leaves it alone.
-        precision: bf16 computes in mixed precision.
-        seed: Seed of split, initial weights and order of rows.
-        device: Where to compute.
-        threads: CPU threads; more pay for wide networks alone.
-        checkpoint_steps: Steps between saves; 0 saves each epoch alone.
-        tensorboard: Log for TensorBoard as well.
+        gradient_clip: Maximum norm of the gradient; 0 for no clipping.
+        precision: Floating-point precision; bf16 is mixed precision.
+        seed: Seed of the split, the initial weights and the order of rows.
+        device: Device to train on.
+        threads: CPU threads; more than one helps only wide networks.
+        checkpoint_steps: Steps between checkpoints for --resume; 0 for one each epoch.
+        tensorboard: Also write logs for TensorBoard.
     """
 
-    epochs: int = 30
-    checkpoint: Keep = "last"
+    epochs: int = field(default=30, metadata=COMMON)
+    checkpoint: Keep = field(default="last", metadata=FIXED)
     patience: int | None = None
     max_hours: float | None = None
-    batch_size: int = 32
-    learning_rate: float = 1e-3
+    batch_size: int = field(default=32, metadata=COMMON)
+    learning_rate: float = field(default=1e-3, metadata=COMMON)
     warmup: float = 0.1
     schedule: Schedule = "cosine"
     weight_decay: float = 0.01
     gradient_clip: float = 1.0
     precision: Precision = "fp32"
-    seed: int = 0
-    device: Device = "auto"
-    threads: int = 1
-    checkpoint_steps: int = 0
-    tensorboard: bool = False
+    seed: int = field(default=0, metadata=COMMON | FIXED)
+    device: Device = field(default="auto", metadata=COMMON | FIXED)
+    threads: int = field(default=1, metadata=FIXED)
+    checkpoint_steps: int = field(default=0, metadata=FIXED)
+    tensorboard: bool = field(default=False, metadata=FIXED)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "threads"):
@@ -69,35 +70,31 @@ class TrainingLoopConfig:
             check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
         check(self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number below 2**32", int)
         check(self, "checkpoint_steps", lambda n: n >= 0, "a whole number of at least 0", int)
-        choices = {
-            "checkpoint": Keep,
-            "schedule": Schedule,
-            "precision": Precision,
-            "device": Device,
-        }
-        for name, kind in choices.items():
-            check_choice(self, name, get_args(kind))
+        check_choice(self, "checkpoint", get_args(Keep))
+        check_choice(self, "schedule", get_args(Schedule))
+        check_choice(self, "precision", get_args(Precision))
+        check_choice(self, "device", get_args(Device))
 
 
 @dataclass(frozen=True)
 class SupervisedConfig(TrainingLoopConfig):
-    """How the network is trained.
+    """How a model is trained on labels.
 
     Args:
-        ensemble: Networks to train; their mean is predicted.
-        loss: Error of numbers.
-        huber_delta: Deviations from which Huber's is linear.
-        label_smoothing: Part of a label spread over all classes.
-        balance_classes: Weigh classes by how rare they are.
-        positive_weight: Weight of positive labels of two classes.
+        ensemble: Number of networks to train; the prediction is their mean.
+        loss: Loss of regression targets.
+        huber_delta: Error above which the Huber loss is linear.
+        label_smoothing: Fraction of each label that is spread over all classes.
+        balance_classes: Weight classes by their inverse frequency.
+        positive_weight: Weight of positive labels of binary targets.
     """
 
-    ensemble: int = 1
-    loss: Loss = "mse"
-    huber_delta: float = 1.0
-    label_smoothing: float = 0.0
-    balance_classes: bool = False
-    positive_weight: float = 1.0
+    ensemble: int = field(default=1, metadata=COMMON | FIXED)
+    loss: Loss = field(default="mse", metadata=FIXED)
+    huber_delta: float = field(default=1.0, metadata=FIXED)
+    label_smoothing: float = field(default=0.0, metadata=FIXED)
+    balance_classes: bool = field(default=False, metadata=FIXED)
+    positive_weight: float = field(default=1.0, metadata=FIXED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,7 +105,7 @@ class SupervisedConfig(TrainingLoopConfig):
         if self.seed + self.ensemble > 2**32:
             raise InputError(
                 f"--seed: got {self.seed} with --ensemble {self.ensemble}, whose members have the "
-                "next ones; expected them below 2**32"
+                "following seeds; expected all of them below 2**32"
             )
         check_choice(self, "loss", get_args(Loss))
         if self.balance_classes and self.positive_weight != 1.0:
@@ -118,7 +115,7 @@ class SupervisedConfig(TrainingLoopConfig):
             )
 
     def members(self) -> list["SupervisedConfig"]:
-        """Return the options of each member: these, of one network, with one seed after another."""
+        """Return the options of each ensemble member: one network, with successive seeds."""
         return [
             replace(self, ensemble=1, seed=seed)
             for seed in range(self.seed, self.seed + self.ensemble)

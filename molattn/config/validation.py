@@ -1,4 +1,4 @@
-"""What an option's value may be, in messages that name the option."""
+"""Checks of options, with errors that name the option."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,17 +15,17 @@ def check(
     expected: str,
     kind: type | tuple[type, ...] = (int, float),
 ) -> None:
-    """Refuse a value of another type, or one that does not hold.
+    """Check the type and the value of an option.
 
     Args:
         config: The section.
-        name: Its option.
-        holds: Whether a value may be.
-        expected: What it says was expected.
-        kind: The types of values that may be; truth values are no numbers.
+        name: The option.
+        holds: Whether a value is valid.
+        expected: Description of valid values, for the error.
+        kind: Valid types; ``bool`` does not count as a number.
 
     Raises:
-        InputError: Names the option and what was got.
+        InputError: Names the option and its value.
     """
     value = getattr(config, name)
     if isinstance(value, bool) or not isinstance(value, kind) or not holds(value):
@@ -33,29 +33,29 @@ def check(
 
 
 def check_choice(config: object, name: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is none of the choices.
+    """Check that an option is one of its choices.
 
     Raises:
-        InputError: Names the option, what was got and the choices.
+        InputError: Names the option, its value and the choices.
     """
     check_one_of(option(name), getattr(config, name), choices)
 
 
 def check_idle(config: object, name: str, place: str) -> None:
-    """Refuse a value other than the default of an option that nothing would read.
+    """Check that an option without effect has its default.
 
     Args:
         config: The section.
-        name: Its option.
-        place: Where it would be read, in words.
+        name: The option.
+        place: When the option has an effect, for the error.
 
     Raises:
-        InputError: Names the option and where it would be read.
+        InputError: Names the option and when it has an effect.
     """
     if (value := getattr(config, name)) != getattr(type(config), name):
         raise InputError(f"{option(name)}: got {quoted(value)}, expected it {place}")
 
 
 def option(name: str) -> str:
-    """Return an option as the command line has it: ``test_size`` as ``--test-size``."""
+    """Return an option as written on the command line: ``test_size`` as ``--test-size``."""
     return "--" + name.replace("_", "-")

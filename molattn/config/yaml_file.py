@@ -1,8 +1,7 @@
-"""Options of a training run in a YAML file, and a run's options back into one."""
+"""The options of a run in a YAML file."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -10,38 +9,41 @@ from typing import Any, get_type_hints
 import yaml
 
 from molattn.config import RunConfig, TrainConfig, check_same_options
+from molattn.config.base import update_config
 from molattn.errors import InputError, quoted
+from molattn.utils.files import write_file
 
-__all__ = ["check_unchanged", "read_config_file", "write_config_file", "writing_config"]
+__all__ = [
+    "check_unchanged",
+    "load_yaml",
+    "read_config_file",
+    "write_config_file",
+    "writing_config",
+]
 
 
 def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> dict[str, Any]:
-    """Read the options that a file gives.
+    """Read options from a file.
 
-    The file holds the sections of a run's config, each with some of its options, and ``file``, the
-    table (``files`` of a pretraining).
+    The file holds sections of a run's config, each with some of its options, and ``file``, the
+    table (for a pretraining ``files``). Names of earlier versions are updated.
 
     Args:
         path: A YAML file.
         run: The kind of run.
 
     Returns:
-        Its content: sections of options as ``run.from_dict`` takes them.
+        Sections of options as ``run.from_dict`` takes them.
 
     Raises:
-        InputError: If the file cannot be read, or holds a key that is no option or a value that
-            cannot be one.
+        InputError: The file cannot be read, or has an unknown key or a value of a wrong type.
     """
     path = Path(path)
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8", errors="surrogateescape"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
+    content = load_yaml(path)
     content = {} if content is None else content
     if not isinstance(content, dict):
         raise InputError(f"{path}: got {type(content).__name__}, expected sections of options")
+    content = update_config(content)
     for key, value in content.items():
         if key in run.file_keys():
             _check_value(path, key, value, get_type_hints(run)[key])
@@ -53,29 +55,41 @@ def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> di
     return content
 
 
+def load_yaml(path: Path) -> Any:
+    """Return the content of a YAML file.
+
+    Raises:
+        InputError: The file cannot be read, or is not YAML.
+    """
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8", errors="surrogateescape"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
+
+
 def write_config_file(path: Path, config: RunConfig) -> None:
-    """Write all options of a run, with the whole paths of its tables if they are files."""
+    """Write all options of a run, with absolute paths of its tables."""
     content = config.to_dict()
     for key in config.file_keys():
         if files := content.pop(key):
             whole = _absolute(files) if isinstance(files, str) else [*map(_absolute, files)]
             content = {key: whole, **content}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-    part = path.with_name(path.name + ".part")  # so that a killed process leaves no half a file
-    part.write_text(text, encoding="utf-8", errors="surrogateescape")
-    part.replace(path)
+    write_file(path, text.encode("utf-8", errors="surrogateescape"))
 
 
 @contextmanager
 def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
-    """Write the options of a run that begins or goes on; one that is refused leaves the former.
+    """Write the options of a new or resumed run; restore the former file after an input error.
 
     Args:
-        path: The file; if it is there, the run goes on.
+        path: The file; an existing one is that of the run to resume.
         config: The options.
 
     Raises:
-        InputError: The run began with other options.
+        InputError: The resumed run was started with other options.
     """
     former = path.read_bytes() if path.exists() else None
     if former is not None:
@@ -90,14 +104,14 @@ def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
 
 
 def check_unchanged(path: Path, config: RunConfig) -> None:
-    """Refuse options other than those that a run began with.
+    """Check that a resumed run has the options that it was started with.
 
     Args:
         path: The file of its options.
         config: The options now.
 
     Raises:
-        InputError: Names the first that differs.
+        InputError: Names the first option that differs.
     """
     former = type(config).from_dict(read_config_file(path, type(config)))
     check_same_options(former, config, path.parent)
@@ -121,7 +135,7 @@ def _section(path: Path, section: str, kinds: dict[str, Any], content: Any) -> d
 def _check_value(path: Path, where: str, value: Any, kind: Any) -> None:
     if isinstance(value, bool) and kind is not bool:
         word = str(value).lower()
-        raise InputError(f"{path}, {where}: got {word}; if this is a text, put it into quotes")
+        raise InputError(f"{path}, {where}: got {word}; expected quotes around it if it is a text")
     items = value if isinstance(value, list) else [value]
     if isinstance(value, list) and getattr(kind, "__origin__", None) is not tuple:
         raise InputError(f"{path}, {where}: got a list, expected one value")
@@ -131,12 +145,8 @@ def _check_value(path: Path, where: str, value: Any, kind: Any) -> None:
 
 
 def _top_level(run: type[RunConfig]) -> dict[str, str]:
-    """What each known word should be called at the top level of a file."""
-    places = {
-        option.name: f"{section}: {option.name}"
-        for section, kind in run.sections().items()
-        for option in fields(kind)
-    }
+    """Return how each section and option is written at the top level of a file."""
+    places = {name: f"{option.section}: {name}" for name, option in run.options().items()}
     return places | {name: name for name in (*run.sections(), *run.file_keys())}
 
 

@@ -1,4 +1,4 @@
-"""The options that a search varies, and how far."""
+"""The options that a search varies, and their values."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from molattn.config import TrainConfig, option_places
+from molattn.config import TrainConfig
+from molattn.config.yaml_file import load_yaml
 from molattn.errors import InputError, quoted
 
 __all__ = [
@@ -36,50 +37,29 @@ DEFAULT_SPACE: dict[str, Any] = {
     "backbone_lr_scale": {"low": 0.03, "high": 1.0, "log": True},
     "descriptors": [True, False],
 }
-"""What is varied where nothing else is asked for; an option that is set otherwise is not."""
-_OF_NEW = ("width", "heads", "layers", "readout", "gate")
-_OF_PRETRAINED = ("backbone_lr_scale",)
-
-_SECTIONS = ("network", "training", "fine_tuning")
-_DATA_OPTIONS = ("descriptors", "morgan_counts")
-# What changes the yardstick, so that losses cannot be compared, or nothing of what is learned.
-_FIXED = (
-    "balance_classes",
-    "checkpoint_steps",
-    "device",
-    "ensemble",
-    "huber_delta",
-    "init_from",
-    "checkpoint",
-    "label_smoothing",
-    "loss",
-    "positive_weight",
-    "seed",
-    "tensorboard",
-    "threads",
-)
+"""What a search varies by default, except options that are set to a value."""
 _RANGE_KEYS = ("low", "high", "log")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values."""
+    """A choice of values."""
 
     values: tuple[Any, ...]
 
     @property
     def bounds(self) -> tuple[Any, ...]:
-        """Values that must be possible for all others to be."""
+        """Values that, if valid, make all others valid."""
         return self.values
 
     def suggest(self, trial: Any, name: str) -> Any:
-        """Ask an Optuna trial for a value."""
+        """Return the value that an Optuna trial suggests."""
         return trial.suggest_categorical(name, self.values)
 
 
 @dataclass(frozen=True)
 class Range:
-    """A number from ``low`` to ``high``, both possible; with ``log``, evenly in its logarithm."""
+    """A number from ``low`` to ``high``, both included; with ``log``, on a logarithmic scale."""
 
     low: float
     high: float
@@ -87,11 +67,11 @@ class Range:
 
     @property
     def bounds(self) -> tuple[Any, ...]:
-        """Values that must be possible for all others to be."""
+        """Values that, if valid, make all others valid."""
         return self.low, self.high
 
     def suggest(self, trial: Any, name: str) -> Any:
-        """Ask an Optuna trial for a value."""
+        """Return the value that an Optuna trial suggests."""
         suggest = trial.suggest_int if isinstance(self.low, int) else trial.suggest_float
         return suggest(name, self.low, self.high, log=self.log)
 
@@ -100,24 +80,27 @@ Space = Mapping[str, Choice | Range]
 
 
 def default_space(config: TrainConfig) -> Space:
-    """Return the default search space, less options that a run has set or its layer does not take.
+    """Return the default search space for a run.
+
+    Left out are options that are set, that the layer does not take, and, of a run from a pretrained
+    model, those that the model determines, or of a run from scratch, those of fine-tuning.
 
     Args:
-        config: The run, as :func:`molattn.training.fine_tuning.with_pretrained_network` gives it.
+        config: The run, as :func:`molattn.training.fine_tuning.with_pretrained_network` returns it.
 
     Raises:
-        InputError: If nothing is left to vary.
+        InputError: No option is left.
     """
-    plain = TrainConfig.from_options("", {})
-    is_given = config.fine_tuning.init_from != "none"  # and with it the network
+    is_pretrained = config.fine_tuning.init_from != "none"
     space = {}
     for name, value in DEFAULT_SPACE.items():
-        section = option_places()[name][0]
-        if name in (_OF_PRETRAINED if not is_given else _OF_NEW):
+        section, _, default, _, own = TrainConfig.options()[name]
+        if section == "network" and not own and is_pretrained:
             continue
-        if name in config.network.unused:
+        if section == "fine_tuning" and not is_pretrained:
             continue
-        if getattr(getattr(config, section), name) == getattr(getattr(plain, section), name):
+        is_set = getattr(getattr(config, section), name) != default
+        if not is_set and name not in config.network.unused:
             space[name] = _read(name, name, value)
     if not space:
         raise InputError("every option of the default search space is set, expected one to vary")
@@ -127,16 +110,16 @@ def default_space(config: TrainConfig) -> Space:
 def read_space(path: Path) -> Space:
     """Read a search space.
 
-    The file gives each option either a list of values, or ``{low: ..., high: ...}`` for a range of
-    numbers, to which ``log: true`` may be added.
+    The file has for each option a list of values, or ``{low: ..., high: ...}`` for a range of
+    numbers, optionally with ``log: true``.
 
     Args:
         path: A YAML file.
 
     Raises:
-        InputError: If it cannot be read, or holds what is no option or cannot be one's value.
+        InputError: The file cannot be read, or has an unknown option or an invalid value.
     """
-    content = _load(path)
+    content = load_yaml(path)
     if not isinstance(content, dict) or not content:
         raise InputError(f"{path}: got {quoted(content)}, expected options with their values")
     return {name: _read(f"{path}, {name}", name, value) for name, value in content.items()}
@@ -154,11 +137,11 @@ def write_space(path: Path, space: Space) -> None:
 
 
 def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]) -> None:
-    """Refuse a space with a value that its option cannot have.
+    """Check that every value of a space is valid for its option.
 
     Args:
         space: The space.
-        chosen: Makes a run's configuration with other values of some options.
+        chosen: Returns a run's configuration with other values of some options.
 
     Raises:
         InputError: Names the option.
@@ -168,30 +151,16 @@ def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]
             chosen({name: value})
 
 
-def _load(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
-
-
 def _read(where: str, name: Any, value: Any) -> Choice | Range:
-    places = option_places()
-    able = {
-        option: kind
-        for option, (section, kind) in places.items()
-        if option in _DATA_OPTIONS or section in _SECTIONS
-    }
-    for option in _FIXED:
-        able.pop(option, None)
-    if name not in able:
-        close = get_close_matches(str(name), able, n=1)
+    options = TrainConfig.options()
+    kinds = {name: option.kind for name, option in options.items() if option.tunable}
+    if name not in kinds:
+        close = get_close_matches(str(name), kinds, n=1)
         hint = f", did you mean {quoted(close[0])}?" if close else ""
-        what = "is not to be searched for" if name in places else "is no option"
-        raise InputError(f"{where}: {what}{hint or '; expected one of ' + ', '.join(sorted(able))}")
-    kind = able[name]
+        what = "cannot be varied" if name in options else "unknown option"
+        hint = hint or f"; expected one of {', '.join(sorted(kinds))}"
+        raise InputError(f"{where}: {what}{hint}")
+    kind = kinds[name]
     if isinstance(value, dict):
         return _range(where, kind, value)
     if not isinstance(value, list) or not value:
@@ -204,7 +173,7 @@ def _read(where: str, name: Any, value: Any) -> Choice | Range:
 
 def _range(where: str, kind: Any, value: Mapping[str, Any]) -> Range:
     if kind not in (int, float):
-        raise InputError(f"{where}: got a range, expected a list, as it is no number")
+        raise InputError(f"{where}: got a range, expected a list, as the option is not a number")
     if unknown := sorted(map(str, value.keys() - {*_RANGE_KEYS})):
         raise InputError(f"{where}: got {quoted(unknown[0])}, expected {', '.join(_RANGE_KEYS)}")
     if missing := sorted({"low", "high"} - value.keys()):
@@ -221,7 +190,7 @@ def _range(where: str, kind: Any, value: Mapping[str, Any]) -> Range:
 
 def _number(where: str, kind: Any, value: Any) -> Any:
     try:
-        number = float(value)  # YAML takes 1e-4 for a text
+        number = float(value)  # YAML reads 1e-4 as a string
     except (TypeError, ValueError):
         number = math.nan
     if isinstance(value, bool) or not math.isfinite(number):

@@ -95,7 +95,7 @@ def test_changed_options_are_refused_by_name(tmp_path):
     data = DataConfig(target_columns=("y",))
     one = TrainConfig("a.csv", data, NetworkConfig(width=8), SupervisedConfig())
     two = replace(one, file="b.csv", training=SupervisedConfig(batch_size=7))
-    with pytest.raises(InputError, match=f"--batch-size: got 7, but what is in {tmp_path} has 32"):
+    with pytest.raises(InputError, match=f"--batch-size: got 7, but the run in {tmp_path} has 32"):
         check_same_options(one, two, tmp_path)
     check_same_options(one, replace(one, file="b.csv"), tmp_path)
 
@@ -119,11 +119,13 @@ def test_how_much_of_a_training_is_the_heads_and_how_slow_the_rest():
 def test_a_beginning_that_cannot_be_is_refused(options, words):
     with pytest.raises(InputError, match=words):
         FineTuningConfig(**{"init_from": "model", **options})
-    with pytest.raises(InputError, match="got encoder without a model to begin with"):
+    with pytest.raises(InputError, match="got encoder without a pretrained model"):
         FineTuningConfig("none", freeze="encoder")
-    with pytest.raises(InputError, match=r"--backbone-lr-scale: got 0\.1 without a model"):
+    with pytest.raises(
+        InputError, match=r"--backbone-lr-scale: got 0\.1 without a pretrained model"
+    ):
         FineTuningConfig("none", backbone_lr_scale=0.1)
-    with pytest.raises(InputError, match=r"--head-steps: got 10 without a model"):
+    with pytest.raises(InputError, match=r"--head-steps: got 10 without a pretrained model"):
         FineTuningConfig("none", head_steps=10)
 
 

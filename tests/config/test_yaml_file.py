@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -8,11 +9,12 @@ from hypothesis import strategies as st
 from molattn.config import (
     DataConfig,
     NetworkConfig,
+    PretrainConfig,
     ReportConfig,
     SupervisedConfig,
     TrainConfig,
 )
-from molattn.config.yaml_file import read_config_file, write_config_file
+from molattn.config.yaml_file import check_unchanged, read_config_file, write_config_file
 from molattn.errors import InputError
 
 names = st.text(min_size=1, max_size=8).filter(lambda text: text.isprintable())
@@ -92,3 +94,41 @@ def test_yaml_that_a_person_writes_in_full_is_the_same(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(config.to_dict()))
     assert TrainConfig.from_dict(read_config_file(path)) == config
+
+
+def test_files_of_earlier_versions_are_read_under_the_present_names(tmp_path):
+    golden = Path(__file__).parent / "golden"
+    content = read_config_file(golden / "train_1.yaml")
+    trained = TrainConfig.from_dict(content)
+    assert trained.file == "/data/assay.csv"
+    assert (trained.data.folds, trained.data.only_fold) == (5, 2)
+    assert (trained.network.width, trained.network.heads) == (64, 4)
+    assert (trained.training.epochs, trained.training.checkpoint) == (7, "best")
+    assert (trained.fine_tuning.backbone_lr_scale, trained.fine_tuning.head_steps) == (0.1, 20)
+    check_unchanged(golden / "train_1.yaml", trained)
+    write_config_file(tmp_path / "config.yaml", trained)
+    assert read_config_file(tmp_path / "config.yaml") == content
+
+    pretrained = PretrainConfig.from_dict(
+        read_config_file(golden / "pretrain_1.yaml", PretrainConfig)
+    )
+    assert pretrained.molecules.validation_molecules == 50
+    assert (pretrained.network.width, pretrained.training.checkpoint) == (64, "last")
+    # A checkpoint stores the options as they are in the file.
+    stored = yaml.safe_load((golden / "train_1.yaml").read_text())
+    assert TrainConfig.from_dict(stored) == trained
+    assert "architecture" in stored
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("data: {fold: 1}", "unknown option 'fold'"),
+        ("training: {keep: best}", "unknown option 'keep'"),
+        ("fine_tuning: {pretrained_rate: 0.1}", "unknown option 'pretrained_rate'"),
+    ],
+)
+def test_former_names_of_options_are_no_aliases(tmp_path, text, words):
+    (tmp_path / "new.yaml").write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_config_file(tmp_path / "new.yaml")

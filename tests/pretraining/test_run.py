@@ -75,7 +75,7 @@ def test_an_interrupted_run_comes_to_the_same_weights_bit_for_bit(config, tmp_pa
 @pytest.mark.parametrize(
     "section,options,said",
     [
-        ("training", {"seed": 1}, "--seed: got 1, but what is in .* has 0"),
+        ("training", {"seed": 1}, "--seed: got 1, but the run in .* has 0"),
         ("training", {"learning_rate": 0.1}, "--learning-rate: got 0.1"),
         ("molecules", {"validation_molecules": 5}, "--validation-molecules: got 5"),
         ("molecules", {"masked_atoms": 0.5}, "--masked-atoms: got 0.5"),

@@ -384,5 +384,5 @@ def test_a_run_without_a_model_to_begin_with_says_so(table):
     run = train(wider, Console(file=shown, width=200))
     assert run.config.fine_tuning.init_from == "none"
     assert "beginning from scratch" in shown.getvalue()
-    with pytest.raises(InputError, match="without a model to begin with"):
+    with pytest.raises(InputError, match="without a pretrained model"):
         with_pretrained_network(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))

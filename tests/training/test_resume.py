@@ -40,7 +40,7 @@ def test_where_there_is_no_checkpoint_there_is_nothing_to_refuse(tmp_path):
 def test_another_run_is_refused_with_what_differs(folder):
     table = "a.csv: it has"
     other = replace(CONFIG, training=replace(CONFIG.training, seed=1))
-    with pytest.raises(InputError, match=f"--seed: got 1, but what is in {folder} has 0"):
+    with pytest.raises(InputError, match=f"--seed: got 1, but the run in {folder} has 0"):
         check_same_run(folder, other, "none", run_fingerprint(other, None, "a" * 64), table, None)
     about = run_fingerprint(CONFIG, None, "b" * 64)
     with pytest.raises(InputError, match=rf"{table} changed since .*bbb\.\.\., was aaa"):

@@ -112,7 +112,7 @@ def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_
         assert "going on after epoch" in shown.getvalue()
     assert len((folder / "member_3" / "history.csv").read_text().splitlines()) == 3
     other = replace(config, training=replace(config.training, ensemble=2))
-    with pytest.raises(InputError, match=r"--ensemble: got 2, but what is in .* has 3"):
+    with pytest.raises(InputError, match=r"--ensemble: got 2, but the run in .* has 3"):
         train(other, folder=folder)
 
 

@@ -261,7 +261,7 @@ def test_a_command_killed_within_a_trial_is_resumed(config, tmp_path, capsys):
         == 0
     )
     assert main(["tune", "--resume", str(study), "--epochs", "3"]) == 2
-    assert "--epochs: got 3, but what is in" in capsys.readouterr().err
+    assert "--epochs: got 3, but the run in" in capsys.readouterr().err
 
 
 def test_what_the_command_refuses(config, tmp_path, capsys):

@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from molattn.config import CONFIG_SECTIONS, TrainConfig
+from molattn.config import TrainConfig
 
 __all__ = ["config_rows", "write_page"]
 
@@ -40,7 +40,7 @@ def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -
 def config_rows(config: TrainConfig) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
     """Yield each section's name, and its options: name, value, whether it is not the default."""
     given = config.to_dict()
-    for section, kind in CONFIG_SECTIONS.items():
+    for section, kind in config.sections().items():
         usual: Mapping[str, Any] = vars(kind())
         yield (
             section,
