@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = [
     "COMMON",
     "FIXED",
-    "OWN",
     "TUNABLE",
     "Option",
     "RunConfig",
@@ -32,9 +31,6 @@ FIXED: dict[str, bool] = {"tunable": False}
 TUNABLE: dict[str, bool] = {"tunable": True}
 """Metadata of an option that ``molattn tune`` may vary although its section is fixed."""
 
-OWN: dict[str, bool] = {"own": True}
-"""Metadata of an option of the network that pretrained weights do not determine."""
-
 
 class Option(NamedTuple):
     """An option of a run.
@@ -44,14 +40,14 @@ class Option(NamedTuple):
         kind: Its type.
         default: Its default.
         tunable: Whether ``molattn tune`` may vary it.
-        own: Whether pretrained weights fit any value of it.
+        from_pretrained: Whether, as an option of the network, a pretrained model determines it.
     """
 
     section: str
     kind: Any
     default: Any
     tunable: bool
-    own: bool
+    from_pretrained: bool
 
 
 class RunConfig:
@@ -82,7 +78,7 @@ class RunConfig:
                     hints[field.name],
                     field.default,
                     tunable={**marks[section], **field.metadata}.get("tunable", True),
-                    own=field.metadata.get("own", False),
+                    from_pretrained=field.metadata.get("from_pretrained", True),
                 )
         return found
 

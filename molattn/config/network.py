@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from molattn.config.base import OWN
 from molattn.config.validation import check, check_choice, option
 from molattn.errors import InputError, quoted
 
@@ -23,6 +22,10 @@ _WITHOUT = {
     "gaan": ("score", "combine", "gate", "update_edges"),
     "mat": ("edge_width", *_LAYER_OPTIONS),
 }
+
+
+# Declared for options that a run does not take over from a pretrained model.
+_OWN = {"from_pretrained": False}
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,12 @@ class NetworkConfig:
     edge_value: bool = True
     update_edges: bool = False
     self_loops: bool = True
-    dropout: float = field(default=0.1, metadata=OWN)
-    head: Head = field(default="auto", metadata=OWN)
-    head_dropout: float = field(default=0.5, metadata=OWN)
-    attention_dropout: float = field(default=0.0, metadata=OWN)
+    dropout: float = field(default=0.1, metadata=_OWN)
+    head: Head = field(default="auto", metadata=_OWN)
+    head_dropout: float = field(default=0.5, metadata=_OWN)
+    attention_dropout: float = field(default=0.0, metadata=_OWN)
     readout: str = "attentional+variance_preserving"
-    partner: Partner = field(default="concat", metadata=OWN)
+    partner: Partner = field(default="concat", metadata=_OWN)
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -106,4 +109,4 @@ class NetworkConfig:
 
 
 def _default(name: str) -> Any:
-    return next(option.default for option in fields(NetworkConfig) if option.name == name)
+    return next(known.default for known in fields(NetworkConfig) if known.name == name)

@@ -37,7 +37,8 @@ _MOST_NAMED = 3
 _DEFAULT_MODEL = "base"
 _SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
 _WITH_HEAD = ("head", "cross")
-_OWN_OPTIONS = {name for name, option in TrainConfig.options().items() if option.own}
+# Weights fit any dropout; how a second molecule joins, and the head, come after the encoder.
+_OWN_OPTIONS = ("dropout", "head", "head_dropout", "attention_dropout", "partner")
 
 _Network = TypeVar("_Network", bound=NetworkConfig)
 

@@ -94,12 +94,13 @@ def default_space(config: TrainConfig) -> Space:
     is_pretrained = config.fine_tuning.init_from != "none"
     space = {}
     for name, value in DEFAULT_SPACE.items():
-        section, _, default, _, own = TrainConfig.options()[name]
-        if section == "network" and not own and is_pretrained:
+        option = TrainConfig.options()[name]
+        section = option.section
+        if section == "network" and option.from_pretrained and is_pretrained:
             continue
         if section == "fine_tuning" and not is_pretrained:
             continue
-        is_set = getattr(getattr(config, section), name) != default
+        is_set = getattr(getattr(config, section), name) != option.default
         if not is_set and name not in config.network.unused:
             space[name] = _read(name, name, value)
     if not space:
