@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import EXPLANATION, OUTPUT, make_console, section
+from molattn.cli.shared import group, make_console, section
 from molattn.config import ExplainConfig
 from molattn.utils.console import print_line
 
@@ -21,18 +21,17 @@ def explain(
     table: Annotated[Path, Parameter(name="INPUT")],
     /,
     *,
-    output: Annotated[Path, Parameter(group=OUTPUT)],
-    config: Annotated[ExplainConfig, section(EXPLANATION)] = ExplainConfig(),
+    output: Annotated[Path, group("Output")],
+    config: Annotated[ExplainConfig, section("Explanation")] = ExplainConfig(),
 ) -> None:
-    """Show what the predictions of a table's molecules rest on.
+    """Explain the prediction of each molecule in a table.
 
     Args:
-        model: Folder of a run or of a saved model, or base, which comes with the package.
+        model: Folder of a run or a saved model, or base, the model in the package.
         table: CSV, TSV, Parquet, SDF or SMILES file.
-        output: Folder to write: index.html (a page to look at, which needs nothing beside it),
-            molecules/ (a picture of each as SVG and PNG), and the numbers in atoms.csv, bonds.csv,
-            explanations.json and attention.npz. Rows without an explanation are in the tables and
-            on the page, with a reason code (molattn/errors.py lists them).
+        output: Folder for index.html (a self-contained page), molecules/ (pictures as SVG and PNG),
+            and atoms.csv, bonds.csv, explanations.json and attention.npz. Rows that cannot be
+            explained are listed with a reason code (docs/reasons.md).
     """
     from molattn.explain.page.folder import explain_table
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import EMBEDDING, OUTPUT, make_console, section
+from molattn.cli.shared import group, make_console, section
 from molattn.config import EmbedConfig
 from molattn.utils.console import print_line
 
@@ -21,18 +21,17 @@ def fingerprint(
     table: Annotated[Path, Parameter(name="INPUT")],
     /,
     *,
-    output: Annotated[Path, Parameter(group=OUTPUT)],
-    config: Annotated[EmbedConfig, section(EMBEDDING)] = EmbedConfig(),
+    output: Annotated[Path, group("Output")],
+    config: Annotated[EmbedConfig, section("Embedding")] = EmbedConfig(),
 ) -> None:
-    """Write the embedding that a model learned of every molecule of a table.
+    """Write the learned embedding of each molecule in a table.
 
     Args:
-        model: Folder of a run or of a saved model, or base, which comes with the package.
+        model: Folder of a run or a saved model, or base, the model in the package.
         table: CSV, TSV, Parquet, SDF or SMILES file.
-        output: CSV, TSV or Parquet file to write: every row of the input in order, with its
-            columns, embedding_0, embedding_1 and so on (what the readout makes of the atoms; of an
-            ensemble those of each member in turn), and the column error, a reason code where there
-            is none (molattn/errors.py lists them).
+        output: CSV, TSV or Parquet file: all rows and columns of the input, the columns
+            embedding_0, embedding_1, ... (the output of the readout; for an ensemble, that of each
+            member in turn), and error, the reason code of a row without one (docs/reasons.md).
     """
     from molattn.inference.embed import fingerprint_table
 

@@ -1,23 +1,51 @@
-"""``--help`` in few lines: groups without boxes, switches with both their names."""
+"""A compact ``--help``: groups without boxes, common options first."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
-__all__ = ["print_group"]
+__all__ = ["advanced_options", "print_group"]
 
 
-def print_group(console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
+def advanced_options(command: Callable[..., Any]) -> frozenset[str]:
+    """Return the options of a command that are not common; none if it declares none as common."""
+    levels = dict(_levels(get_type_hints(command)))
+    hidden = [name for name, is_common in levels.items() if not is_common]
+    if len(hidden) == len(levels):
+        return frozenset()
+    return frozenset(f"--{name.replace('_', '-')}" for name in hidden)
+
+
+def _levels(hints: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield each option of the sections among a command's parameters, and whether it is common."""
+    for section in filter(is_dataclass, hints.values()):
+        kinds = get_type_hints(section)
+        yield from _levels(kinds)
+        for field in fields(section):
+            if not is_dataclass(kinds[field.name]):
+                yield field.name, field.metadata.get("common", False)
+
+
+def print_group(
+    console: "Console",
+    options: "ConsoleOptions",
+    panel: "HelpPanel",
+    hidden: frozenset[str] = frozenset(),
+) -> None:
     """Print a group of commands or options; a ``help_formatter`` of cyclopts.
 
     Args:
         console: Where to print.
-        options: How it prints, which its width says already.
+        options: Ignored.
         panel: The group.
+        hidden: Names of options that are not printed.
     """
-    if not panel.entries:
+    shown = [entry for entry in panel.entries if not hidden & {*entry.names}]
+    if not shown:
         return
 
     from rich.console import Group
@@ -27,13 +55,13 @@ def print_group(console: "Console", options: "ConsoleOptions", panel: "HelpPanel
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for entry in panel.entries:
+    for entry in shown:
         table.add_row(Text(f"  {_name(entry)}", style="cyan"), Text(_description(entry)))
     console.print(Group(Text(str(panel.title), style="bold"), table))
 
 
 def _name(entry: "HelpEntry") -> str:
-    """Return its name, a switch as ``--[no-]name``, with what it takes and its default."""
+    """Return the name, for a flag ``--[no-]name``, with the type of its value and its default."""
     names = [*([entry.positional_label] if entry.positional_label else []), *entry.positive_names]
     for name in entry.negative_names:
         if name == f"--no-{entry.positive_names[0][2:]}":
@@ -47,7 +75,7 @@ def _name(entry: "HelpEntry") -> str:
 
 
 def _description(entry: "HelpEntry") -> str:
-    """Return what it is, with its choices and what else is to be said in a pair of brackets."""
+    """Return the description, with choices, defaults of flags and ``required`` in brackets."""
     facts = []
     if entry.choices:
         facts.append(", ".join(entry.choices))
@@ -55,7 +83,7 @@ def _description(entry: "HelpEntry") -> str:
         facts.append("on by default")
     if entry.required:
         facts.append("required")
-    # The parsed text is wrapped for styles to be added to it, which there are none of here.
+    # cyclopts wraps the parsed text to add styles, of which there are none here.
     text = getattr(entry.description, "primary_renderable", entry.description) or ""
     words = " ".join(str(text).split())
     return f"{words} [{'; '.join(facts)}]" if facts else words

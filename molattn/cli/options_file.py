@@ -1,4 +1,4 @@
-"""Options from the file of ``--config``, or from the run that ``--resume`` goes on with."""
+"""Options from the file of ``--config``, or from the run of ``--resume``."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ from molattn.errors import InputError
 __all__ = ["options_from_file"]
 
 _TABLES = ("table", "inputs")
-"""What commands call the tables that they read."""
+"""Parameters of commands that are the tables to read."""
 
 
 def options_from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Take what the command line leaves open from the file of --config or the run of --resume."""
+    """Add the options of a file where the command line has none; a ``config`` of cyclopts."""
     given = {name: argument for argument in arguments for name in argument.names}
     tokens = [given[name].tokens for name in ("--config", "--resume") if name in given]
     if not any(tokens):
         return
     if all(tokens):
-        raise InputError("--resume: a run goes on with its own options, expected no --config")
+        raise InputError("--resume: a run keeps its own options, expected no --config")
 
     from molattn.config import PretrainConfig, TrainConfig
     from molattn.config.yaml_file import read_config_file

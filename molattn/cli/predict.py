@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import OUTPUT, PREDICTION, make_console, section
+from molattn.cli.shared import group, make_console, section
 from molattn.config import PredictConfig
 from molattn.utils.console import print_line
 
@@ -21,17 +21,17 @@ def predict(
     table: Annotated[Path, Parameter(name="INPUT")],
     /,
     *,
-    output: Annotated[Path, Parameter(group=OUTPUT)],
-    config: Annotated[PredictConfig, section(PREDICTION)] = PredictConfig(),
+    output: Annotated[Path, group("Output")],
+    config: Annotated[PredictConfig, section("Prediction")] = PredictConfig(),
 ) -> None:
-    """Predict every molecule of a table.
+    """Predict the properties of each molecule in a table.
 
     Args:
-        model: Folder of a run or of a saved model, or base, which comes with the package.
+        model: Folder of a run or a saved model, or base, the model in the package.
         table: CSV, TSV, Parquet, SDF or SMILES file.
-        output: CSV, TSV or Parquet file to write: every row of the input in order, with its
-            columns, the predictions (of classes the likeliest, and probabilities), and the column
-            error, a reason code where there is none (molattn/errors.py lists them).
+        output: CSV, TSV or Parquet file: all rows and columns of the input, the predictions (for
+            classes the most probable one and the probabilities), and error, the reason code of a
+            row without a prediction (docs/reasons.md).
     """
     from molattn.inference.predict import predict_table
 

@@ -1,49 +1,76 @@
-"""The program: its commands, and its exit codes."""
+"""The program: its commands, its help and its exit codes."""
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from cyclopts import App, CycloptsError
 
 from molattn.cli import explain, fingerprint, predict, pretrain, train, tune
-from molattn.cli.help_format import print_group
+from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import options_from_file
 from molattn.errors import InputError, MolattnError
 from molattn.version import __version__
 
-__all__ = ["app", "main", "run"]
+__all__ = ["app", "main", "make_app", "run"]
 
 _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
 
-app = App(
-    name="molattn",
-    help="Attention models of molecules: train one on a table, predict, explain and embed with it.",
-    config=options_from_file,
-    help_format="plaintext",
-    help_formatter=print_group,
-    version=__version__,
-    suppress_keyboard_interrupt=False,
-)
+_HELP_ALL = "--help-all"
+_COMMANDS: dict[Callable[..., Any], str] = {
+    train.train: train.EXAMPLES,
+    pretrain.pretrain: pretrain.EXAMPLES,
+    predict.predict: predict.EXAMPLE,
+    tune.tune: tune.EXAMPLES,
+    explain.explain: explain.EXAMPLE,
+    fingerprint.fingerprint: fingerprint.EXAMPLE,
+}
 
-app.command(train.train, help_epilogue=train.EXAMPLES)
-app.command(pretrain.pretrain, help_epilogue=pretrain.EXAMPLES)
-app.command(predict.predict, help_epilogue=predict.EXAMPLE)
-app.command(tune.tune, help_epilogue=tune.EXAMPLES)
-app.command(explain.explain, help_epilogue=explain.EXAMPLE)
-app.command(fingerprint.fingerprint, help_epilogue=fingerprint.EXAMPLE)
+
+def make_app(*, all_options: bool = False) -> App:
+    """Return the program.
+
+    Args:
+        all_options: Whether ``--help`` shows all options, not only the common ones.
+    """
+    app = App(
+        name="molattn",
+        help="Attention models of molecules: train, predict, explain, embed.",
+        config=options_from_file,
+        help_flags=["--help", "-h", _HELP_ALL],
+        help_format="plaintext",
+        help_formatter=print_group,
+        version=__version__,
+        suppress_keyboard_interrupt=False,
+    )
+    for command, examples in _COMMANDS.items():
+        hidden = frozenset() if all_options else advanced_options(command)
+        more = f"\nmolattn {command.__name__} {_HELP_ALL} shows all options." if hidden else ""
+        app.command(
+            command,
+            help_formatter=partial(print_group, hidden=hidden),
+            help_epilogue=examples + more,
+        )
+    return app
+
+
+app = make_app(all_options=True)
+"""The program with all options in its help, as the documentation lists them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     Args:
-        argv: The words after the program's name; by default those it was started with.
+        argv: The words after the program's name; by default those of the command line.
     """
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        app(
-            sys.argv[1:] if argv is None else list(argv),
+        make_app(all_options=_HELP_ALL in words)(
+            words,
             exit_on_error=False,
             print_error=False,
             result_action="return_value",

@@ -1,100 +1,127 @@
-"""What the commands share: groups of options, and lines on the terminal."""
+"""What the commands share: groups of options, the folder of a run, the terminal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
+
+from molattn.config import RunConfig
+from molattn.config.base import COMMON
+from molattn.errors import InputError
+from molattn.utils.console import print_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "RUN",
-    "SEARCH",
-    "DATA",
-    "TRAINING",
-    "NETWORK",
-    "FINE_TUNING",
-    "REPORT",
-    "PREDICTION",
-    "EMBEDDING",
-    "EXPLANATION",
-    "OUTPUT",
-    "make_console",
-    "resumable",
-    "section",
-]
+__all__ = ["RunOptions", "group", "make_console", "section"]
 
-(
-    RUN,
-    SEARCH,
-    DATA,
-    TRAINING,
-    NETWORK,
-    FINE_TUNING,
-    REPORT,
-    PREDICTION,
-    EMBEDDING,
-    EXPLANATION,
-    OUTPUT,
-) = (
-    Group(title, sort_key=place)
-    for place, title in enumerate(
-        (
-            "Run",
-            "Search",
-            "Data",
-            "Training",
-            "Network",
-            "Fine-tuning",
-            "Report",
-            "Prediction",
-            "Embedding",
-            "Explanation",
-            "Output",
-        )
-    )
+_TITLES = (
+    "Run",
+    "Search",
+    "Data",
+    "Network",
+    "Fine-tuning",
+    "Training",
+    "Report",
+    "Prediction",
+    "Embedding",
+    "Explanation",
+    "Output",
 )
+_GROUPS = {title: Group(title, sort_key=place) for place, title in enumerate(_TITLES)}
 
 
-def section(group: Group) -> Parameter:
-    """Show each field of a dataclass of options as an option, in a group of ``--help``."""
+def group(title: str) -> Parameter:
+    """Show an option in a group of ``--help``."""
+    return Parameter(group=_GROUPS[title])
+
+
+def section(title: str) -> Parameter:
+    """Show each field of a dataclass as an option, in a group of ``--help``."""
     return Parameter(
         name="*",
-        group=group,
+        group=_GROUPS[title],
         negative_iterable=(),
         consume_multiple=True,
         show_default=_shown_default,
     )
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """The folder of a run, and the file of its options.
+
+    Args:
+        output: Folder for the results; by default a new one in runs/.
+        config: YAML file of options, such as config.yaml of a run.
+        resume: Resume the interrupted run in this folder, with its options.
+        overwrite: Replace an unfinished run in --output, not only a finished one.
+    """
+
+    output: Path | None = field(default=None, metadata=COMMON)
+    config: Path | None = field(default=None, metadata=COMMON)
+    resume: Path | None = field(default=None, metadata=COMMON)
+    overwrite: Annotated[bool, Parameter(negative=(), show_default=False)] = field(
+        default=False, metadata=COMMON
+    )
+
+    def __post_init__(self) -> None:
+        if self.resume is not None and (self.output is not None or self.overwrite):
+            raise InputError(
+                "--resume: it names the folder of the run, expected no --output or --overwrite"
+            )
+
+    def is_finished(self, console: "Console") -> bool:
+        """Return whether the run to resume is finished, and report it.
+
+        Raises:
+            InputError: There is no such run.
+        """
+        from molattn.training.run_folder import unfinished_run
+
+        if self.resume is None or unfinished_run(self.resume) is not None:
+            return False
+        print_line(console, f"{self.resume} is finished: there is nothing to resume")
+        return True
+
+    @contextmanager
+    def open_folder(self, path: Path, command: str, config: RunConfig) -> Iterator[Path]:
+        """Fill the folder of a run; if it is interrupted, report how to resume it.
+
+        Args:
+            path: The folder.
+            command: The command that resumes the run.
+            config: The options of the run.
+
+        Yields:
+            The folder of the unfinished run.
+        """
+        from molattn.config.yaml_file import writing_config
+        from molattn.training.run_folder import CONFIG_FILE, has_checkpoint, run_folder
+
+        is_resumed = self.resume is not None
+        try:
+            with (
+                run_folder(path, resume=is_resumed, overwrite=self.overwrite) as folder,
+                writing_config(folder / CONFIG_FILE, config),
+            ):
+                yield folder
+        except KeyboardInterrupt as interrupt:
+            if not has_checkpoint(path):
+                raise
+            raise KeyboardInterrupt(
+                f"interrupted; to resume: molattn {command} --resume {path}"
+            ) from interrupt
+
+
 def make_console() -> "Console":
-    """The terminal, or whatever standard output is."""
+    """Return a console on standard output."""
     from rich.console import Console
 
     return Console()
-
-
-@contextmanager
-def resumable(output: Path, command: str) -> Iterator[None]:
-    """Say how to go on with a run that is interrupted.
-
-    Args:
-        output: Its folder.
-        command: What goes on with it.
-    """
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        from molattn.training.run_folder import has_checkpoint
-
-        if not has_checkpoint(output):
-            raise
-        raise KeyboardInterrupt(
-            f"interrupted; molattn {command} --resume {output} goes on"
-        ) from interrupt
 
 
 def _shown_default(value: Any) -> str:

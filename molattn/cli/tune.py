@@ -8,27 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import (
-    DATA,
-    FINE_TUNING,
-    NETWORK,
-    REPORT,
-    RUN,
-    SEARCH,
-    TRAINING,
-    make_console,
-    section,
-)
-from molattn.cli.source import folder_name, with_source
-from molattn.config import (
-    DataConfig,
-    FineTuningConfig,
-    NetworkConfig,
-    ReportConfig,
-    SupervisedConfig,
-    TrainConfig,
-    TuneConfig,
-)
+from molattn.cli.shared import RunOptions, group, make_console, section
+from molattn.cli.train_options import TrainOptions
+from molattn.config import TuneConfig
 from molattn.errors import InputError
 from molattn.utils.console import print_line
 
@@ -37,8 +19,8 @@ __all__ = ["EXAMPLES", "tune"]
 _SPACE_FILE = "space.yaml"
 
 EXAMPLES = """Examples:
-  molattn tune assay.csv --target-columns pIC50 --trials 100 --output runs/search
-  molattn tune assay.csv --target-columns pIC50 --space space.yaml --timeout 3600
+  molattn tune assay.csv --target-columns pIC50 --output runs/search
+  molattn tune assay.csv --target-columns pIC50 --space space.yaml
   molattn tune --resume runs/search --trials 200
   molattn train --config runs/search/best.yaml
 """
@@ -48,80 +30,63 @@ def tune(
     table: Annotated[Path | None, Parameter(name="DATA")] = None,
     /,
     *,
-    output: Annotated[Path | None, Parameter(group=RUN)] = None,
-    config_file: Annotated[Path | None, Parameter(name="--config", group=RUN)] = None,
-    resume: Annotated[Path | None, Parameter(group=RUN)] = None,
-    overwrite: Annotated[bool, Parameter(group=RUN, negative=(), show_default=False)] = False,
-    space: Annotated[Path | None, Parameter(group=SEARCH)] = None,
-    tuning: Annotated[TuneConfig, section(SEARCH)] = TuneConfig(),
-    dataset: Annotated[str | None, Parameter(group=DATA)] = None,
-    dataset_folder: Annotated[Path | None, Parameter(group=DATA)] = None,
-    data: Annotated[DataConfig, section(DATA)] = DataConfig(),
-    network: Annotated[NetworkConfig, section(NETWORK)] = NetworkConfig(),
-    training: Annotated[SupervisedConfig, section(TRAINING)] = SupervisedConfig(),
-    fine_tuning: Annotated[FineTuningConfig, section(FINE_TUNING)] = FineTuningConfig(),
-    report: Annotated[ReportConfig, section(REPORT)] = ReportConfig(),
+    run: Annotated[RunOptions, section("Run")] = RunOptions(),
+    space: Annotated[Path | None, group("Search")] = None,
+    tuning: Annotated[TuneConfig, section("Search")] = TuneConfig(),
+    options: Annotated[TrainOptions, Parameter(name="*")] = TrainOptions(),
 ) -> None:
-    """Search for the options whose training validates best; the test rows are not looked at.
+    """Search for the options with the best validation loss; test rows are not used.
+
+    The folder of results has the best options (best.yaml), all trials
+    (trials.csv), plots, and the study, which --resume continues.
 
     Args:
-        table: CSV, TSV, Parquet, SDF or SMILES file; without one, 1,282 measured solubilities.
-        output: Folder for the study: study.db, trials.csv, study.png, and best.yaml, which molattn
-            train takes as --config; by default runs/NAME-study after the table.
-        config_file: YAML file of the options that are not varied. The command line wins.
-        resume: Go on with a study, interrupted or not, by its folder, with the same options and
-            table; more --trials may be asked for.
-        overwrite: Begin anew where a study is in --output.
-        space: YAML file of the options to vary, each with a list of values, or with low, high and,
-            for steps in proportion, log: true; by default the usual ones of the training and,
-            from scratch, of the network (docs/tune.md), but those that are set here.
-        dataset: Set of MoleculeNet to download in place of DATA, such as ESOL, Lipo or Tox21.
-        dataset_folder: Where such sets are kept, by default in the user's cache folder.
+        table: CSV, TSV, Parquet, SDF or SMILES file; by default the bundled data.
+        space: YAML file of options to vary and their values (docs/tune.md).
     """
     if find_spec("optuna") is None:
         raise InputError(
             "molattn tune: the package optuna is not installed, expected it: "
             "pip install 'molattn[tune]'"
         )
-    if resume is not None and (output, overwrite, space) != (None, False, None):
-        raise InputError(
-            "--resume: a study goes on in its folder and space, expected no --output, --overwrite "
-            "or --space"
-        )
-    config = TrainConfig(str(table or ""), data, network, training, report, fine_tuning)
-    config = with_source(config, dataset, dataset_folder)
+    if run.resume is not None and space is not None:
+        raise InputError("--resume: a study keeps its search space, expected no --space")
+    config = options.train_config(table)
 
     from molattn.config.yaml_file import check_unchanged, write_config_file
     from molattn.training.fine_tuning import with_pretrained_network
     from molattn.training.run_folder import CONFIG_FILE, free_folder
     from molattn.tuning.search_space import default_space, read_space, write_space
-    from molattn.tuning.study import BEST_FILE, STUDY_FILE, trials_table
-    from molattn.tuning.study import tune as search
+    from molattn.tuning.study import BEST_FILE, STUDY_FILE, run_study, trials_table
 
     console = make_console()
-    name = f"{dataset.lower() if dataset else folder_name(config.file)}-study"
-    folder = resume or output or free_folder(Path("runs") / name)
-    given = space if resume is None else resume / _SPACE_FILE
+    name = f"{options.run_name(config.file)}-study"
+    folder = run.resume or run.output or free_folder(Path("runs") / name)
+    given = space if run.resume is None else run.resume / _SPACE_FILE
     searched = None if given is None else read_space(given)
     config = with_pretrained_network(config, searched or ())
     searched = default_space(config) if searched is None else searched
-    if resume is None:
-        _check_free(folder, STUDY_FILE, overwrite)
+    if run.resume is None:
+        _check_free(folder, STUDY_FILE, run.overwrite)
     with _study_folder(folder):
-        if resume is not None:
+        if run.resume is not None:
             check_unchanged(folder / CONFIG_FILE, config)
         else:
             (folder / STUDY_FILE).unlink(missing_ok=True)
             write_config_file(folder / CONFIG_FILE, config)
             write_space(folder / _SPACE_FILE, searched)
-        tuned = search(config, tuning, searched, folder, console)
-    console.print(trials_table(tuned), markup=False)
-    print_line(console, f"written to {folder}; molattn train --config {folder / BEST_FILE}")
+        result = run_study(config, tuning, searched, folder, console)
+    console.print(trials_table(result), markup=False)
+    print_line(
+        console,
+        f"written to {folder}; to train with the best options: "
+        f"molattn train --config {folder / BEST_FILE}",
+    )
 
 
 @contextmanager
 def _study_folder(folder: Path) -> Iterator[None]:
-    """Keep a folder for a study to this process; say how to go on, and leave no empty one."""
+    """Lock the folder of a study; report how to resume it, and remove a new one if it is empty."""
     from molattn.training.run_folder import locked_folder
 
     is_new = not folder.exists()
@@ -131,7 +96,7 @@ def _study_folder(folder: Path) -> Iterator[None]:
             yield
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(
-                f"interrupted; molattn tune --resume {folder} goes on"
+                f"interrupted; to resume: molattn tune --resume {folder}"
             ) from interrupt
         except InputError:
             if is_new and not (folder / "trials.csv").exists():
@@ -140,14 +105,18 @@ def _study_folder(folder: Path) -> Iterator[None]:
 
 
 def _check_free(folder: Path, study: str, overwrite: bool) -> None:
-    """Refuse a folder that holds a study, unless it may be replaced, or anything else."""
+    """Check that a new study may be written to a folder.
+
+    Raises:
+        InputError: The folder has a study that may not be overwritten, or other files.
+    """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: there is a file of that name, expected a folder")
     if (folder / study).exists():
         if not overwrite:
             raise InputError(
-                f"{folder}: a study is there; --resume {folder} goes on with it, and --overwrite "
-                "begins anew"
+                f"{folder}: there is a study; expected --resume {folder} to continue it, or "
+                "--overwrite to discard it"
             )
     elif folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: the folder is not empty, expected a new or empty one")

@@ -32,12 +32,11 @@ class DataConfig:
         task_weights: Weight of each target in the loss.
         weight_column: Column of row weights in the loss.
         partner_column: Column of SMILES of a second molecule, such as the solvent.
-        feature_columns: Numeric columns used as additional features.
-        descriptors: Use RDKit 2-D descriptors as additional features.
-        morgan_counts: Length of the Morgan count fingerprint (radius 2) used as additional
-            features; 0 for none.
+        feature_columns: Numeric columns to add as features.
+        descriptors: Add RDKit 2-D descriptors.
+        morgan_counts: Length of a Morgan count fingerprint (radius 2) to add; 0 for none.
         split_column: Column with train, val or test for each row.
-        split: Method to split the rows; random by default.
+        split: Split method; by default random.
         order_column: Column of numbers or ISO dates for --split order.
         cluster_cutoff: Largest Tanimoto distance within a cluster.
         split_duplicates: Allow rows of the same molecule in different parts of the split.
@@ -51,7 +50,7 @@ class DataConfig:
     smiles_column: str = field(default="smiles", metadata=COMMON)
     target_columns: tuple[str, ...] = field(default=(), metadata=COMMON)
     target_units: tuple[str, ...] = ()
-    task: tuple[TaskChoice, ...] = field(default=(), metadata=COMMON)
+    task: tuple[TaskChoice, ...] = ()
     task_weights: tuple[float, ...] = ()
     weight_column: str | None = None
     partner_column: str | None = None

@@ -16,16 +16,19 @@ Freeze = Literal["none", "embeddings", "encoder"]
 class FineTuningConfig:
     """The pretrained model that a training starts from.
 
+    It must have the network options of the run, except those of its head and of dropout; where it
+    does not, ``auto`` means training from scratch.
+
     Args:
-        init_from: Pretrained model: base, a run or folder, owner/model, none, or auto (base if the
-            network options fit it, otherwise none).
-        freeze: Pretrained weights to freeze; a number freezes that many blocks.
+        init_from: Pretrained model: base, a run or folder, owner/model, none, or auto (base if it
+            fits).
+        freeze: Pretrained weights to freeze, or the number of blocks to freeze.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
-        head_steps: Steps that train only a new head at first; at most half of all steps.
+        head_steps: Initial steps that train only a new head; at most half of all steps.
     """
 
     init_from: str = field(default="auto", metadata=COMMON | FIXED)
-    freeze: int | Freeze = field(default="none", metadata=COMMON)
+    freeze: int | Freeze = "none"
     backbone_lr_scale: float = field(default=0.5, metadata=COMMON)
     head_steps: int = 500
 

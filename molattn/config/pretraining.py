@@ -16,12 +16,14 @@ __all__ = ["MoleculesConfig", "PretrainConfig", "PretrainLoopConfig", "PretrainN
 class MoleculesConfig:
     """The molecules of a pretraining, and how they are masked.
 
+    Excluded molecules are recognised by connectivity (first block of the InChIKey), salts also by
+    their largest fragment.
+
     Args:
-        smiles_column: Column of SMILES; upper and lower case are equivalent.
-        exclude: Tables of molecules to exclude, such as test sets; compared by connectivity (first
-            block of the InChIKey), salts also by their largest fragment.
-        max_atoms: Maximum number of heavy atoms; larger molecules are excluded.
-        validation_molecules: Molecules for validation, at most a tenth of all.
+        smiles_column: Column of SMILES, in upper or lower case.
+        exclude: Tables of molecules to exclude, such as test sets.
+        max_atoms: Maximum number of heavy atoms.
+        validation_molecules: Molecules for validation (at most 10 %).
         masked_molecules: Fraction of the molecules of a batch that are masked.
         masked_atoms: Fraction of the atoms of a masked molecule that are masked.
         molecules_folder: Folder to keep the prepared molecules for other runs on the same files; by

@@ -85,7 +85,10 @@ class TrainConfig(RunConfig):
             if get_origin(known[name].kind) is tuple:
                 value = (value,) if isinstance(value, str | float | int) else tuple(value or ())
             sections[known[name].section][name] = value
-        return cls(file, **{name: kind(**sections[name]) for name, kind in cls.sections().items()})
+        parts: dict[str, Any] = {
+            name: kind(**sections[name]) for name, kind in cls.sections().items()
+        }
+        return cls(file, **parts)
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class TuneConfig:
     """How long ``molattn tune`` searches.
 
     Args:
-        trials: Number of trials, including those before a resume; by default 50.
+        trials: Total number of trials; by default 50.
         timeout: Seconds after which no new trial starts.
         prune: Stop a trial whose best validation loss is worse than the median at that epoch.
     """

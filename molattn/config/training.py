@@ -33,7 +33,7 @@ class TrainingLoopConfig:
         weight_decay: Weight decay of AdamW.
         gradient_clip: Maximum norm of the gradient; 0 for no clipping.
         precision: Floating-point precision; bf16 is mixed precision.
-        seed: Seed of the split, the initial weights and the order of rows.
+        seed: Seed of the split, initial weights and row order.
         device: Device to train on.
         threads: CPU threads; more than one helps only wide networks.
         checkpoint_steps: Steps between checkpoints for --resume; 0 for one each epoch.
@@ -81,7 +81,7 @@ class SupervisedConfig(TrainingLoopConfig):
     """How a model is trained on labels.
 
     Args:
-        ensemble: Number of networks to train; the prediction is their mean.
+        ensemble: Networks whose predictions are averaged.
         loss: Loss of regression targets.
         huber_delta: Error above which the Huber loss is linear.
         label_smoothing: Fraction of each label that is spread over all classes.

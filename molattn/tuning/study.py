@@ -1,23 +1,28 @@
-"""The search for good options: an Optuna study in a folder, which can be interrupted."""
+"""A search for options: an Optuna study in a folder, which can be resumed."""
 
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import matplotlib.pyplot as plt
 import numpy as np
 import optuna
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from optuna.importance import FanovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
+from optuna.visualization.matplotlib import plot_optimization_history, plot_param_importances
 from rich.console import Console
 from rich.table import Table as TextTable
 from sqlalchemy import URL
 
 from molattn.chem.split import Split
-from molattn.config import DataConfig, TrainConfig, TuneConfig, option_places
+from molattn.config import DataConfig, TrainConfig, TuneConfig
 from molattn.config.yaml_file import write_config_file
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows
@@ -31,11 +36,10 @@ from molattn.training.fine_tuning import (
 from molattn.training.history import Epoch
 from molattn.training.resume import changed_data
 from molattn.training.run import read_rows, train_model
-from molattn.tuning.plot import study_plot
 from molattn.tuning.search_space import Space, check_space
 from molattn.utils.console import print_line
 
-__all__ = ["BEST_FILE", "STUDY_FILE", "Tuned", "trials_table", "tune"]
+__all__ = ["BEST_FILE", "STUDY_FILE", "StudyResult", "run_study", "trials_table"]
 
 STUDY_FILE = "study.db"
 BEST_FILE = "best.yaml"
@@ -48,56 +52,51 @@ _MEDIAN_OF = 5
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-class Tuned(NamedTuple):
-    """What a search came to.
+class StudyResult(NamedTuple):
+    """The result of a search.
 
     Args:
         config: The options of the best trial.
         loss: Its validation loss.
-        trials: All trials that came to an end, in order.
-        importance: Part of the losses' variance that each option explains; empty where too few
-            trials say.
+        trials: All trials that have ended, in order.
     """
 
     config: TrainConfig
     loss: float
     trials: list[FrozenTrial]
-    importance: dict[str, float]
 
 
-def tune(
+def run_study(
     config: TrainConfig,
     tuning: TuneConfig,
     space: Space,
     folder: Path,
     console: Console | None = None,
-) -> Tuned:
-    """Search for the options whose training validates best.
+) -> StudyResult:
+    """Search for the options with the best validation loss.
 
-    Each trial trains one model on the training rows, and its loss is that of the validation rows
-    with the weights that it keeps; the test rows are never looked at. Options are suggested by the
-    tree-structured Parzen estimator (Bergstra et al. 2011), after 10 trials at random. A trial
-    begins from the seed and the number of trials before it, so that an interrupted study goes on as
-    if it had not been.
+    Each trial trains one model on the training rows; its loss is the validation loss of the weights
+    that it keeps. The test rows are not used. After 10 random trials, options are suggested by the
+    tree-structured Parzen estimator (Bergstra et al. 2011). The suggestions of a trial depend only
+    on the seed and the trials before it, so that a resumed study gives the same trials as one that
+    was not interrupted.
 
     Args:
         config: The table, and the options that are not varied.
         tuning: How long to search.
-        space: The options that are.
-        folder: Where ``study.db`` is or will be, with ``best.yaml``, ``trials.csv`` and
-            ``study.png``; no other process may be using it.
-        console: Where to report; silent without one.
+        space: The options that are varied.
+        folder: Folder of ``study.db``, ``best.yaml``, ``trials.csv``, ``study.png`` and
+            ``importance.png``; no other process may use it.
+        console: Console for progress; silent without one.
 
     Raises:
-        InputError: If the table cannot be used so, it or the model that trials begin with is not
-            the one that the study was begun with, an option cannot be, or every trial has failed.
+        InputError: An invalid table or option, a table or pretrained model other than at the start
+            of the study, or no trial that succeeded.
     """
     if config.data.folds is not None:
-        raise InputError(
-            "--folds: got it for a search, which validates on one split; expected none"
-        )
+        raise InputError("--folds: got it for a search, which uses one split; expected none")
     start = time.perf_counter()
-    config = with_pretrained_network(config, space)  # the same beginning for every trial
+    config = with_pretrained_network(config, space)  # the same start for every trial
     chosen = partial(_chosen, config)
     check_space(space, chosen)
     rows = _Rows(config, console)
@@ -114,12 +113,12 @@ def tune(
         study.set_user_attr(_BEGINNING, beginning)
         study.set_user_attr(_WANTED, wanted)
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            study.tell(trial.number, state=TrialState.FAIL)  # of a killed process
+            study.tell(trial.number, state=TrialState.FAIL)  # interrupted with its process
         startup = _MEDIAN_OF if tuning.prune else wanted
         study.pruner = optuna.pruners.MedianPruner(startup, config.training.epochs // 5)
         while (done := len(_ended(study))) < wanted:
             if tuning.timeout is not None and time.perf_counter() - start >= tuning.timeout:
-                print_line(console, f"{tuning.timeout:g} s are over")
+                print_line(console, f"timeout: {tuning.timeout:g} s have passed")
                 break
             seed = np.random.SeedSequence([config.training.seed, done]).generate_state(1)[0]
             study.sampler = optuna.samplers.TPESampler(
@@ -128,19 +127,19 @@ def tune(
             objective = partial(_objective, space=space, chosen=chosen, rows=rows)
             study.optimize(objective, n_trials=1, catch=(MolattnError,))
             latest = _ended(study)[-1]
-            print_line(console, f"{done + 1}/{wanted}  {_told(latest)}")
+            print_line(console, f"{done + 1}/{wanted}  {_summary(latest)}")
             _write_trials(folder / "trials.csv", study, space)
         return _finish(study, space, chosen, folder)
 
 
-def trials_table(tuned: Tuned) -> TextTable:
-    """Return the best trials with their options, for the terminal: a column each."""
-    complete = [trial for trial in tuned.trials if trial.state == TrialState.COMPLETE]
+def trials_table(result: StudyResult) -> TextTable:
+    """Return a table of the best trials and their options, for the terminal."""
+    complete = [trial for trial in result.trials if trial.state == TrialState.COMPLETE]
     best = sorted(complete, key=_loss)[:_SHOWN]
     table = TextTable(box=None, pad_edge=False)
     table.add_column("trial")
     for trial in best:
-        table.add_column(str(tuned.trials.index(trial) + 1), justify="right")
+        table.add_column(str(result.trials.index(trial) + 1), justify="right")
     table.add_row("validation loss", *(f"{_loss(trial):.4f}" for trial in best))
     for name in best[0].params:
         table.add_row(name, *(_shown(trial.params[name]) for trial in best))
@@ -148,7 +147,7 @@ def trials_table(tuned: Tuned) -> TextTable:
 
 
 class _Rows:
-    """The rows of the table and their parts, read once for each way of reading it."""
+    """The rows of the table and their split, read once for each set of options of the data."""
 
     def __init__(self, config: TrainConfig, console: Console | None) -> None:
         self._config, self._console = config, console
@@ -158,7 +157,7 @@ class _Rows:
         if data not in self._read:
             table = read_rows(replace(self._config, data=data), self._console)
             self._read[data] = table, split_rows(table, data, self._config.training.seed)
-            self._console = None  # the same once more is no news
+            self._console = None  # report it once
         return self._read[data]
 
 
@@ -173,7 +172,7 @@ def _objective(trial: optuna.Trial, space: Space, chosen: Any, rows: _Rows) -> f
             raise optuna.TrialPruned
 
     try:
-        config = chosen(options)  # values that can each be, but perhaps not together
+        config = chosen(options)  # values that are valid one by one, but perhaps not together
         one = replace(config, training=replace(config.training, ensemble=1))
         train_model(one, *rows(one.data), on_epoch=report)
     except MolattnError as error:
@@ -186,7 +185,7 @@ def _chosen(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
     """Return the run with other values of some options."""
     sections: dict[str, dict[str, Any]] = {}
     for name, value in options.items():
-        sections.setdefault(option_places()[name][0], {})[name] = value
+        sections.setdefault(TrainConfig.options()[name].section, {})[name] = value
     return replace(
         config,
         **{name: replace(getattr(config, name), **values) for name, values in sections.items()},
@@ -194,7 +193,7 @@ def _chosen(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
 
 
 def _ended(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that count: not those that an interruption ended."""
+    """Return the trials that have ended, except interrupted ones."""
     return [
         trial
         for trial in study.get_trials(deepcopy=False)
@@ -202,37 +201,37 @@ def _ended(study: optuna.Study) -> list[FrozenTrial]:
     ]
 
 
-def _finish(study: optuna.Study, space: Space, chosen: Any, folder: Path) -> Tuned:
+def _finish(study: optuna.Study, space: Space, chosen: Any, folder: Path) -> StudyResult:
     trials = _ended(study)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if not complete:
-        reason = trials[-1].user_attrs.get(_ERROR, "pruned") if trials else "no time for one"
+        reason = trials[-1].user_attrs.get(_ERROR, "pruned") if trials else "timeout"
         raise InputError(
-            f"{folder}: no trial of {len(trials)} came to its end (the last: {reason}), expected "
-            "one; a resumed study goes on"
+            f"{folder}: no trial of {len(trials)} succeeded (the last: {reason}), expected one; "
+            "--resume continues the study"
         )
     best = min(complete, key=_loss)
-    tuned = Tuned(
-        chosen({name: best.params[name] for name in space}),
-        _loss(best),
-        trials,
-        _importance(study, len(complete)),
-    )
-    write_config_file(folder / BEST_FILE, tuned.config)
+    result = StudyResult(chosen({name: best.params[name] for name in space}), _loss(best), trials)
+    write_config_file(folder / BEST_FILE, result.config)
     _write_trials(folder / "trials.csv", study, space)
-    losses = [_loss(trial) if trial.state == TrialState.COMPLETE else None for trial in trials]
-    study_plot(losses, tuned.importance).savefig(folder / "study.png", dpi=150)
-    return tuned
+    _plot(study, folder, with_importance=len(complete) >= _RANDOM_TRIALS)
+    return result
 
 
-def _importance(study: optuna.Study, complete: int) -> dict[str, float]:
-    if complete < _RANDOM_TRIALS:
-        return {}
-    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-    try:
-        return optuna.importance.get_param_importances(study, evaluator=evaluator)
-    except (ValueError, RuntimeError):  # all losses are equal
-        return {}
+def _plot(study: optuna.Study, folder: Path, *, with_importance: bool) -> None:
+    axes = plot_optimization_history(study, target_name="validation loss")
+    axes.set_yscale("log")
+    _save(axes, folder / "study.png")
+    if with_importance:
+        with suppress(ValueError, RuntimeError):  # all losses are equal
+            evaluator = FanovaImportanceEvaluator(seed=0)
+            _save(plot_param_importances(study, evaluator=evaluator), folder / "importance.png")
+
+
+def _save(axes: Axes, path: Path) -> None:
+    figure = cast(Figure, axes.figure)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+    plt.close(figure)
 
 
 def _write_trials(path: Path, study: optuna.Study, space: Space) -> None:
@@ -248,11 +247,11 @@ def _write_trials(path: Path, study: optuna.Study, space: Space) -> None:
 
 
 def _loss(trial: FrozenTrial) -> float:
-    given = trial.value  # none of a trial that was not finished
+    given = trial.value  # None for a trial that did not finish
     return min(trial.intermediate_values.values()) if given is None else given
 
 
-def _told(trial: FrozenTrial) -> str:
+def _summary(trial: FrozenTrial) -> str:
     options = ", ".join(f"{name} {_shown(value)}" for name, value in trial.params.items())
     if _ERROR in trial.user_attrs:
         return f"failed: {trial.user_attrs[_ERROR]}  ({options})"
@@ -267,7 +266,7 @@ def _shown(value: Any) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[optuna.Study]:
-    """Open the study of a file, or begin it."""
+    """Open or create the study in a file."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -15,6 +15,8 @@ from molattn import cli
 from molattn.cli import main
 from molattn.config import (
     DataConfig,
+    EmbedConfig,
+    ExplainConfig,
     FineTuningConfig,
     MoleculesConfig,
     NetworkConfig,
@@ -23,6 +25,7 @@ from molattn.config import (
     PretrainNetworkConfig,
     ReportConfig,
     SupervisedConfig,
+    TuneConfig,
 )
 from molattn.data.table import bundled_dataset
 from molattn.errors import MolattnError
@@ -204,33 +207,37 @@ def test_what_a_user_typed_is_escaped_and_cut(capsys):
     assert len(line) < 4000
 
 
-@pytest.mark.parametrize(
-    "command, kinds, example",
-    [
-        (
-            "train",
-            [
-                DataConfig,
-                NetworkConfig,
-                SupervisedConfig,
-                FineTuningConfig,
-                ReportConfig,
-            ],
-            "molattn train assay.csv",
-        ),
-        (
-            "pretrain",
-            [MoleculesConfig, PretrainNetworkConfig, PretrainLoopConfig],
-            "molattn pretrain --resume",
-        ),
-        ("predict", [PredictConfig], "molattn predict runs/solubility"),
+SECTIONS = {
+    "train": [DataConfig, NetworkConfig, SupervisedConfig, FineTuningConfig, ReportConfig],
+    "tune": [
+        TuneConfig,
+        DataConfig,
+        NetworkConfig,
+        SupervisedConfig,
+        FineTuningConfig,
+        ReportConfig,
     ],
-)
-def test_help_names_every_option_with_default_and_example(capsys, command, kinds, example):
-    assert main([command, "--help"]) == 0
+    "pretrain": [MoleculesConfig, PretrainNetworkConfig, PretrainLoopConfig],
+    "predict": [PredictConfig],
+    "explain": [ExplainConfig],
+    "fingerprint": [EmbedConfig],
+}
+EXAMPLES = {
+    "train": "molattn train assay.csv",
+    "tune": "molattn tune assay.csv",
+    "pretrain": "molattn pretrain --resume",
+    "predict": "molattn predict runs/solubility",
+    "explain": "molattn explain runs/solubility",
+    "fingerprint": "molattn fingerprint runs/solubility",
+}
+
+
+@pytest.mark.parametrize("command", SECTIONS)
+def test_help_all_names_every_option_with_default_and_example(capsys, command):
+    assert main([command, "--help-all"]) == 0
     text = capsys.readouterr().out
     assert "--output" in text
-    for option in (field for kind in kinds for field in fields(kind)):
+    for option in (field for kind in SECTIONS[command] for field in fields(kind)):
         name, default = f"--{option.name.replace('_', '-')}", option.default
         if isinstance(default, bool):
             words = re.search(rf"--\[no-\]{name[2:]} [^-]*(-[^-]+)*?(?=--|\n\S)", text)
@@ -238,11 +245,60 @@ def test_help_names_every_option_with_default_and_example(capsys, command, kinds
             assert ("on by default" in " ".join(words[0].split())) == default
         elif default in (None, ()):
             assert re.search(rf"{name} [A-Z|]+", text)
+        elif isinstance(default, tuple):
+            assert re.search(rf"{name} [A-Z|.]+={re.escape(', '.join(default))}\s", text)
         else:
             assert re.search(rf"{name} [A-Z|]+={re.escape(str(default))}\s", text)
-    assert example in text
+    assert EXAMPLES[command] in text
     assert "--empty" not in text
-    assert len(text.splitlines()) <= 100
+    assert len(text.splitlines()) <= 120
+
+
+# What a chemist needs first; what nobody reads unasked.
+COMMON = """
+--output --config --resume --overwrite --dataset --smiles-column --target-columns --split
+--split-column --validation-size --test-size --folds --init-from --backbone-lr-scale --epochs
+--ensemble --seed
+"""
+RARE = """
+--score --combine --edge-value --distances --pairs --self-loops --huber-delta --label-smoothing
+--positive-weight --attention-dropout --checkpoint-steps --cluster-cutoff
+"""
+
+
+@pytest.mark.parametrize("columns", ["80", "100"])
+@pytest.mark.parametrize("command, most_lines", [("train", 45), ("tune", 52), ("pretrain", 45)])
+def test_help_is_one_screen_of_common_options(capsys, monkeypatch, command, most_lines, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= most_lines
+    assert max(map(len, text.splitlines())) <= int(columns)
+    assert EXAMPLES[command] in text
+    assert f"molattn {command} --help-all" in text
+    shown = {f"--{name}" for name in re.findall(r"^  --(?:\[no-\])?([a-z-]+)", text, re.MULTILINE)}
+    declared = {
+        f"--{field.name.replace('_', '-')}"
+        for kind in SECTIONS[command]
+        for field in fields(kind)
+        if field.metadata.get("common")
+    }
+    assert declared <= shown
+    assert not shown & {*RARE.split()}
+    if command == "train":
+        assert {*COMMON.split()} <= shown
+
+
+@pytest.mark.parametrize("command", ["predict", "explain", "fingerprint"])
+def test_help_of_a_command_with_few_options_shows_all(capsys, command):
+    assert main([command, "--help"]) == main([command, "--help-all"]) == 0
+    text = capsys.readouterr().out
+    assert text[: len(text) // 2] == text[len(text) // 2 :]
+
+
+def test_an_option_that_help_does_not_show_is_an_option_still(capsys):
+    line = refused(capsys, 2, ["train", "--huber-delta", "0"])
+    assert "--huber-delta: got 0" in line
 
 
 def test_help_loads_nothing_heavy():
@@ -322,7 +378,7 @@ def test_an_interrupt_ends_with_130_and_the_way_to_go_on(small_table):
     process = start(small_table, "--target-columns", "logS", *endless)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    line = "error: interrupted; molattn train --resume runs/small goes on\n"
+    line = "error: interrupted; to resume: molattn train --resume runs/small\n"
     assert (process.returncode, errors) == (130, line)
     assert os.listdir("runs") == ["small.unfinished"]
 

@@ -16,7 +16,7 @@ from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.run import train
 from molattn.tuning import study as module
 from molattn.tuning.search_space import Choice, Range
-from molattn.tuning.study import tune
+from molattn.tuning.study import run_study
 
 SPACE = {"width": Choice((4, 8)), "learning_rate": Range(1e-3, 1e-1, True), "layers": Range(1, 2)}
 SPACE_TEXT = """width: [4, 8]
@@ -39,7 +39,7 @@ def config(tmp_path):
 
 def searched(config, folder, trials, space=SPACE, **options):
     folder.mkdir(exist_ok=True)
-    return tune(config, TuneConfig(trials, **options), space, folder)
+    return run_study(config, TuneConfig(trials, **options), space, folder)
 
 
 def outcome(tuned):
@@ -70,7 +70,7 @@ def test_a_study_killed_within_a_trial_goes_on_as_if_it_had_not_been(config, tmp
             patch.setattr(module, "train_model", dies)
             with pytest.raises(Killed):
                 searched(config, folder, 6)
-    resumed = tune(config, TuneConfig(), SPACE, folder)  # as many as were asked for
+    resumed = run_study(config, TuneConfig(), SPACE, folder)  # as many as were asked for
     assert outcome(resumed) == outcome(whole)
     assert resumed.config == whole.config
     assert len(table(folder)) == 6
@@ -124,7 +124,7 @@ def test_failed_trials_are_told_and_count(config, tmp_path, monkeypatch):
 
 
 def test_a_study_of_failures_says_why(config, tmp_path):
-    with pytest.raises(InputError, match=r"no trial of 2 .*heads=3.*a resumed study goes on"):
+    with pytest.raises(InputError, match=r"no trial of 2 .*heads=3.*--resume continues the study"):
         searched(config, tmp_path, 2, {"heads": Choice((3,))})
 
 
@@ -177,6 +177,28 @@ def test_hopeless_trials_are_pruned(config, tmp_path, monkeypatch):
     losses = iter([1.0] * 5 + [9.0, 1.0])
     kept = searched(config, tmp_path / "kept", 7, prune=False)
     assert all(trial.state.name == "COMPLETE" for trial in kept.trials)
+
+
+def test_losses_and_importances_are_plotted(config, tmp_path, monkeypatch):
+    losses = iter([float(n) for n in range(1, 31)])
+
+    def fit(config, *args, on_epoch):
+        on_epoch(module.Epoch(1, 1.0, next(losses), 0.0, 0.0))
+
+    monkeypatch.setattr(module, "train_model", fit)
+    searched(config, tmp_path / "few", 9, prune=False)
+    assert not (tmp_path / "few" / "importance.png").exists()
+    searched(config, tmp_path / "many", 10, prune=False)
+    for name in ("study.png", "importance.png"):
+        assert (tmp_path / "many" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_equal_losses_have_no_importances(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        module, "train_model", lambda *_, on_epoch: on_epoch(module.Epoch(1, 1.0, 1.0, 0.0, 0.0))
+    )
+    searched(config, tmp_path, 10, prune=False)
+    assert (tmp_path / "study.png").exists()
 
 
 def test_no_trial_begins_after_the_time_is_over(config, tmp_path):
@@ -269,10 +291,13 @@ def test_what_the_command_refuses(config, tmp_path, capsys):
     study = tmp_path / "study"
     assert main(command(tmp_path, "--output", str(study), "--trials", "1")) == 0
     for words, told in (
-        (command(tmp_path, "--output", str(study)), "a study is there; --resume"),
+        (command(tmp_path, "--output", str(study)), "there is a study; expected --resume"),
         (command(tmp_path, "--output", str(tmp_path)), "the folder is not empty"),
         (command(tmp_path, "--trials", "0"), "--trials: got 0"),
-        (["tune", "--resume", str(study), "--overwrite"], "--resume: a study goes on"),
+        (
+            ["tune", "--resume", str(study), "--overwrite"],
+            "--resume: it names the folder of the run, expected no --output or --overwrite",
+        ),
         (["tune", "--resume", str(tmp_path / "none")], "none/config.yaml"),
         (command(tmp_path, "--folds", "3", "--output", str(tmp_path / "f")), "--folds"),
     ):
