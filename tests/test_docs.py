@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from molattn import MolAttn, MolAttnConfig
-from molattn.config import NetworkConfig
+from molattn.config import NetworkConfig, PretrainConfig, TrainConfig
 from molattn.errors import REASONS
 from molattn.nn.registry import LAYERS, table
 
@@ -67,6 +67,8 @@ def test_commands_are_shown_as_they_are_typed(site):
     text = re.sub(r"<[^>]+>", "", (site / "cli.html").read_text())
     assert "molattn train [OPTIONS]" in text
     assert "mkdocs" not in text
+    options = {*TrainConfig.options(), *PretrainConfig.options(), "dataset_folder", "resume"}
+    assert all(f"--{name.replace('_', '-')}" in text for name in options)
 
 
 def test_reason_codes_are_listed(site):

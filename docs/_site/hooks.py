@@ -53,7 +53,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     if "<!-- commands -->" in markdown:
         commands = app.generate_docs(output_format="markdown", heading_level=2)
         # cyclopts shows how this process was started; the theme has a table of contents.
-        commands = commands.replace(" -m mkdocs", "")
+        commands = commands.replace(" -m mkdocs", "").replace(" *[default: ]*", "")
         commands = re.sub(
             r"## Table of Contents\n.*?(?=\*\*Commands)", "", commands, flags=re.DOTALL
         )
