@@ -246,7 +246,7 @@ def test_a_run_goes_on_from_its_prepared_molecules(
     with monkeypatch.context() as patch:
         patch.setattr("molattn.pretraining.run.fit", interrupted)
         assert main(words) == 130
-    assert f"molattn pretrain --resume {output} goes on" in capsys.readouterr().err
+    assert f"to resume: molattn pretrain --resume {output}" in capsys.readouterr().err
     assert not (tmp_path / "run.unfinished" / CHECKPOINT_FILE).exists()
     assert main(words) == 2  # it does not begin anew unasked
     assert "an unfinished run is there; --resume" in capsys.readouterr().err
