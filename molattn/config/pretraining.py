@@ -5,7 +5,7 @@ from typing import Any
 
 from molattn.config.base import COMMON, RunConfig
 from molattn.config.network import Head, NetworkConfig
-from molattn.config.training import Keep, TrainingLoopConfig
+from molattn.config.training import Checkpoint, TrainingLoopConfig
 from molattn.config.validation import check
 from molattn.errors import InputError, quoted
 
@@ -67,7 +67,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
     """
 
     epochs: int = field(default=10, metadata=COMMON)
-    checkpoint: Keep = "best"
+    checkpoint: Checkpoint = "best"
     max_hours: float | None = field(default=None, metadata=COMMON)
     batch_size: int = field(default=64, metadata=COMMON)
     learning_rate: float = field(default=2e-3, metadata=COMMON)

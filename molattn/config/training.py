@@ -13,7 +13,7 @@ __all__ = ["SupervisedConfig", "TrainingLoopConfig"]
 Loss = Literal["mse", "mae", "huber"]
 Schedule = Literal["cosine", "linear", "constant"]
 Precision = Literal["fp32", "bf16"]
-Keep = Literal["best", "last"]
+Checkpoint = Literal["best", "last"]
 Device = Literal["auto", "cpu", "gpu"]
 
 
@@ -41,7 +41,7 @@ class TrainingLoopConfig:
     """
 
     epochs: int = field(default=30, metadata=COMMON)
-    checkpoint: Keep = field(default="last", metadata=FIXED)
+    checkpoint: Checkpoint = field(default="last", metadata=FIXED)
     patience: int | None = None
     max_hours: float | None = None
     batch_size: int = field(default=32, metadata=COMMON)
@@ -70,7 +70,7 @@ class TrainingLoopConfig:
             check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
         check(self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number below 2**32", int)
         check(self, "checkpoint_steps", lambda n: n >= 0, "a whole number of at least 0", int)
-        check_choice(self, "checkpoint", get_args(Keep))
+        check_choice(self, "checkpoint", get_args(Checkpoint))
         check_choice(self, "schedule", get_args(Schedule))
         check_choice(self, "precision", get_args(Precision))
         check_choice(self, "device", get_args(Device))
