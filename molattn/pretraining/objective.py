@@ -76,7 +76,7 @@ class PretrainingObjective(Objective):
         self.register_buffer("scales", torch.tensor([scales[name] for name in GROUPS]))
 
     @property
-    def learned(self) -> nn.Module:
+    def trained(self) -> nn.Module:
         """The model and the other heads."""
         return self
 

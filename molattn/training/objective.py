@@ -1,4 +1,4 @@
-"""What a training makes smaller."""
+"""What the training loop minimises."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -9,13 +9,13 @@ __all__ = ["Objective"]
 
 
 class Objective(nn.Module, ABC):
-    """A loss of batches, with the weights that it is of."""
+    """The loss of a batch, together with the module that it trains."""
 
     @property
     @abstractmethod
-    def learned(self) -> nn.Module:
-        """All that is learned: its weights are optimised, and the best of them kept."""
+    def trained(self) -> nn.Module:
+        """The module whose weights are optimised and checkpointed."""
 
     @abstractmethod
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return a sum of losses and the weight to divide it by, both scalars."""
+        """Return the sum of the losses and the weight to divide it by, both scalars."""

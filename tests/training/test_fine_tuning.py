@@ -24,7 +24,7 @@ from molattn.errors import InputError
 from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
-from molattn.training.fine_tuning import PretrainedWeights, with_pretrained_network
+from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.run import train
 from molattn.training.run_folder import RESULT_FILE
 
@@ -87,7 +87,7 @@ def test_a_model_of_the_same_tasks_is_the_beginning_itself(table, pretrained):
     assert run.config.network.width == 8
     assert not changed(model, run.model)
     np.testing.assert_array_equal(run.model.predict(SMILES), model.predict(SMILES))
-    assert "its head too" in shown.getvalue()
+    assert "(with its head)" in shown.getvalue()
 
 
 def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
@@ -95,7 +95,7 @@ def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
     shown = io.StringIO()
     config = config_of(table, folder, ("z",), backbone_lr_scale=0.0)
     run = train(config, Console(file=shown, width=200))
-    words = "with a new head 'fourier' (its own is 'both' for 'y' (regression))"
+    words = "(new head 'fourier' in place of 'both' for 'y' (regression))"
     assert words in shown.getvalue().replace("\n", "")
     assert run.model.config.tasks[0].kind == "binary"
     assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
@@ -188,7 +188,7 @@ def test_a_new_head_learns_alone_at_first(
     config = config_of(table, folder, ("z",), replace(EVEN, epochs=epochs), **options)
     run = train(config, Console(file=shown, width=200))
     assert steps == [False] * alone + [True] * (3 * epochs - alone)
-    assert ("learns alone at first" in shown.getvalue().replace("\n", "")) == (alone > 0)
+    assert ("trains alone at first" in shown.getvalue().replace("\n", "")) == (alone > 0)
     assert largest_step(model, run.model, "encoder") >= 0.00099
 
 
@@ -200,7 +200,7 @@ def test_patience_waits_for_the_pretrained_part(table, pretrained, monkeypatch):
     config = config_of(table, pretrained[1], ("z",), still)
     run = train(config, Console(file=shown, width=200))
     assert len(run.histories[0].epochs) == 6
-    assert "ended after epoch 6 of 10: no progress for 1 epochs" in shown.getvalue()
+    assert "Stopped early after epoch 6 of 10: no improvement (--patience 1)" in shown.getvalue()
     assert steps == [False] * 15 + [True] * 3
 
 
@@ -208,8 +208,8 @@ def test_a_training_that_is_stopped_while_the_head_learns_says_so(table, pretrai
     shown = io.StringIO()
     config = config_of(table, pretrained[1], ("z",), replace(QUICK, max_hours=1e-9))
     train(config, Console(file=shown, width=200))
-    assert "ended after epoch 1 of 2: time is over" in shown.getvalue()
-    assert "ended before what was pretrained could learn" in shown.getvalue()
+    assert "Stopped early after epoch 1 of 2: time limit reached (--max-hours)" in shown.getvalue()
+    assert "Stopped before the pretrained weights were trained" in shown.getvalue()
 
 
 def test_a_head_that_is_taken_over_does_not_learn_alone(table, pretrained):
@@ -297,7 +297,7 @@ def test_the_command_takes_a_run_and_its_config_repeats_it(table, tmp_path, monk
     words = f"{table} --target-columns y --split-column part --epochs 1 --no-baselines".split()
     words += "--bootstrap 0 --init-from mine --freeze 1 --ensemble 2 --device cpu".split()
     assert main(["train", *words, "--output", "one"]) == 0
-    assert "beginning with" in capsys.readouterr().out
+    assert "Starting from" in capsys.readouterr().out
     written = TrainConfig.from_dict(read_config_file(Path("one", "config.yaml")))
     assert written.network == replace(SMALL, dropout=NetworkConfig().dropout)
     assert written.fine_tuning == FineTuningConfig(str(tmp_path / "mine"), 1)
@@ -311,7 +311,7 @@ def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
     both = MolAttnConfig("y", replace(SMALL, partner=partner), partner_column="solvent")
     old = MolAttn(both)
     old.save_pretrained(tmp_path)
-    beginning = PretrainedWeights(FineTuningConfig(str(tmp_path)))
+    weights = PretrainedWeights.load(str(tmp_path))
     same, alone, counted, other = (
         MolAttn(config)
         for config in (
@@ -322,9 +322,9 @@ def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
         )
     )
     for model, taken in ((same, True), (alone, False), (counted, False), (other, False)):
-        found, told = beginning.begin(model, 0)
-        assert found.keeps_scaling == taken
-        assert ("its head too" in told) == taken
+        plan, message = weights.apply(model, 0, FineTuningConfig(str(tmp_path)))
+        assert plan.keeps_scaling == taken
+        assert ("(with its head)" in message) == taken
         own = {part_of(name) for name in changed(model.nets[0], old.nets[0])}
         assert own - {"cross"} == (set() if taken else {"head"})
         assert taken <= ("cross" not in own)
@@ -334,14 +334,14 @@ def test_options_of_another_network_are_refused_and_dropout_is_the_runs_own(tabl
     _, folder = pretrained
     config = config_of(table, folder)
     own = replace(config, network=NetworkConfig(dropout=0.5, layers=2))
-    found = with_pretrained_network(own)
+    found, _ = load_pretrained(own)
     assert found.network == replace(SMALL, dropout=0.5)
-    assert with_pretrained_network(found) == found
+    assert load_pretrained(found)[0] == found
     headed = replace(config, network=replace(config.network, head="fourier"))
-    assert with_pretrained_network(headed).network.head == "fourier"
+    assert load_pretrained(headed)[0].network.head == "fourier"
     other = replace(config, network=NetworkConfig(edge_width=8))
     with pytest.raises(InputError, match=r"--edge-width: got 8, but the model .* has 4"):
-        with_pretrained_network(other)
+        load_pretrained(other)
     with pytest.raises(InputError, match=r"--freeze: got 3, expected at most the 2 blocks"):
         train(config_of(table, folder, freeze=3))
 
@@ -363,19 +363,19 @@ def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
 def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monkeypatch):
     monkeypatch.setattr("molattn.model.artefact.PACKAGED", tmp_path)
     plain = config_of(table, "auto")
-    assert with_pretrained_network(plain).fine_tuning.init_from == "none"  # there is no base
+    assert load_pretrained(plain)[0].fine_tuning.init_from == "none"  # there is no base
     saved(tmp_path / "base")
-    found = with_pretrained_network(plain)
+    found, _ = load_pretrained(plain)
     assert found.fine_tuning.init_from == "base"
     assert found.network == replace(SMALL, dropout=NetworkConfig().dropout)
-    assert with_pretrained_network(found) == found
+    assert load_pretrained(found)[0] == found
     wider = replace(plain, network=NetworkConfig(width=24))
-    found = with_pretrained_network(wider)
+    found, _ = load_pretrained(wider)
     assert (found.fine_tuning.init_from, found.network.width) == ("none", 24)
-    assert with_pretrained_network(plain, ["width"]).fine_tuning.init_from == "none"
-    assert with_pretrained_network(plain, ["dropout"]).fine_tuning.init_from == "base"
+    assert load_pretrained(plain, ["width"])[0].fine_tuning.init_from == "none"
+    assert load_pretrained(plain, ["dropout"])[0].fine_tuning.init_from == "base"
     new = config_of(table, "none")
-    assert with_pretrained_network(new) == new
+    assert load_pretrained(new) == (new, None)
 
 
 def test_a_run_without_a_model_to_begin_with_says_so(table):
@@ -383,6 +383,6 @@ def test_a_run_without_a_model_to_begin_with_says_so(table):
     wider = replace(config_of(table, "auto"), network=SMALL)
     run = train(wider, Console(file=shown, width=200))
     assert run.config.fine_tuning.init_from == "none"
-    assert "beginning from scratch" in shown.getvalue()
+    assert "Starting from random weights" in shown.getvalue()
     with pytest.raises(InputError, match="without a model to begin with"):
-        with_pretrained_network(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))
+        load_pretrained(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))

@@ -200,7 +200,7 @@ def test_an_interrupt_stays_an_interrupt(small_table, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_weights_wait_no_longer_than_their_training(monkeypatch):
+def test_an_interrupted_training_leaves_no_weights_frozen(monkeypatch):
     def fails(self, *batch):
         raise KeyboardInterrupt
 
@@ -210,6 +210,6 @@ def test_weights_wait_no_longer_than_their_training(monkeypatch):
     monkeypatch.setattr(TaskLoss, "forward", fails)
     with pytest.raises(KeyboardInterrupt):
         fit_model(
-            model, rows, rows, QUICK, beginning=FineTuningPlan(dict.fromkeys(names, 1.0), wait=9)
+            model, rows, rows, QUICK, plan=FineTuningPlan(dict.fromkeys(names, 1.0), head_steps=9)
         )
     assert all(weight.requires_grad for weight in model.parameters())
