@@ -23,7 +23,7 @@ from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sampl
 from molattn.pretraining.scoring import pretraining_scores
 from molattn.pretraining.store import MoleculeStore
 from molattn.task import Task
-from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
+from molattn.training.fine_tuning import load_pretrained
 from molattn.training.history import History
 from molattn.training.lightning.loop import fit
 from molattn.training.resume import resume_checkpoint, run_fingerprint
@@ -118,7 +118,8 @@ def pretrain(
         if pretrained is not None:  # the head belongs to the descriptors of other molecules
             options = FineTuningConfig(pretrained.name)
             _, message = pretrained.apply(model, 0, options, with_head=False)
-            print_line(console, message)
+            if checkpoint is None:
+                print_line(console, message)
         model.set_target_scaling(scaling.mean, scaling.scale)
         batches = partial(HiddenBatches, model, source, mask_seed=loop.seed)
         objective = _objective(model, source, rows, loop.seed)

@@ -1,10 +1,12 @@
-"""Multi-task losses with missing labels.
+"""Losses that training minimises, among them that of several tasks with missing labels.
 
-A missing label is NaN in the target. A loss is a sum and the weight to divide it by, so that those
-of several batches add up to that of the whole data.
+A loss is a sum and the weight to divide it by, so that those of several batches add up to that of
+the whole data. A missing label is NaN in the target.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,20 @@ from torch.nn import functional
 from molattn.config import SupervisedConfig
 from molattn.task import Task, output_slices
 
-__all__ = ["TaskLoss", "class_weights"]
+__all__ = ["Objective", "TaskLoss", "class_weights"]
+
+
+class Objective(nn.Module, ABC):
+    """The loss of a batch, together with the module that it trains."""
+
+    @property
+    @abstractmethod
+    def trained(self) -> nn.Module:
+        """The module whose weights are optimised and checkpointed."""
+
+    @abstractmethod
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the sum of the losses and the weight to divide it by, both scalars."""
 
 
 class TaskLoss(nn.Module):

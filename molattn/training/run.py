@@ -18,7 +18,6 @@ from molattn.chem.split import Split
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import (
-    Molecules,
     TrainingTable,
     describe_tasks,
     read_training_table,
@@ -55,7 +54,7 @@ class TrainingRun:
         leakage: What the parts have in common.
         model: The model, in evaluation mode on the CPU.
         histories: The history of each member.
-        seconds: Duration of reading and training.
+        seconds: Duration of reading the table and of training.
         validation_predictions: What each member predicts for the validation rows, ``[members, n,
             outputs]``, uncalibrated.
         init_from_digest: SHA-256 of the model that training started from, if any.
@@ -129,25 +128,17 @@ def train_split(
         InputError: As :func:`train`.
         MolattnError: If the training diverges.
     """
-    start = time.perf_counter()
     molecules = None if pretrained is None else pretrained.molecules
     leakage = find_leakage(table, parts, config.training.seed, molecules)
     for line in (_part_sizes(parts, len(table.rows)), *leakage.lines()):
         print_line(console, line)
-    preparing = time.perf_counter() - start
     model, histories, predictions = train_model(
         config, table, parts, pretrained, console, folder=folder
     )
+    seconds = sum(history.seconds for history in histories)
+    digest = pretrained and pretrained.digest
     return TrainingRun(
-        config,
-        table,
-        parts,
-        leakage,
-        model,
-        histories,
-        preparing + sum(history.seconds for history in histories),
-        predictions,
-        pretrained and pretrained.digest,
+        config, table, parts, leakage, model, histories, seconds, predictions, digest
     )
 
 
@@ -203,6 +194,7 @@ def train_model(
         MolattnError: If the training diverges.
     """
     training, validation = table.molecules(parts.train), table.molecules(parts.val)
+    init_from = config.fine_tuning.init_from
     fingerprint = run_fingerprint(config, pretrained and pretrained.digest, table.digest)
     members = config.training.members()
     folders = [None] if folder is None else member_folders(folder, len(members))
@@ -214,14 +206,14 @@ def train_model(
         if place is not None:
             place.mkdir(exist_ok=True)
             data = f"{table.path}: the file has"
-            init_from = config.fine_tuning.init_from
             checkpoint = resume_checkpoint(place, config, init_from, fingerprint, data, console)
         with seeded(member.seed):
             model = _new_model(config, table)
             plan, message = FineTuningPlan(), "Starting from random weights"
             if pretrained is not None:
                 plan, message = pretrained.apply(model, number, config.fine_tuning)
-            print_line(console, message)
+            if checkpoint is None:
+                print_line(console, message)
             history = fit_model(
                 model,
                 training,
@@ -243,29 +235,16 @@ def train_model(
         predictions = model.predict_records(
             validation.records, features=validation.features, members=True
         )
-    model.uncertainty = _fit_uncertainty(config, table, parts, validation, predictions)
-    for line in model.uncertainty.calibration.lines():
-        print_line(console, line)
-    return model, histories, predictions
-
-
-def _fit_uncertainty(
-    config: TrainConfig,
-    table: TrainingTable,
-    parts: Split,
-    validation: Molecules,
-    predictions: NDArray[np.float64],
-) -> Uncertainty:
-    training_smiles, validation_smiles = (
-        [table.smiles[row] for row in rows] for rows in (parts.train, parts.val)
-    )
-    molecules = FingerprintIndex.from_smiles(training_smiles, config.training.seed)
+    seen, unseen = ([table.smiles[row] for row in rows] for rows in (parts.train, parts.val))
+    molecules = FingerprintIndex.from_smiles(seen, config.training.seed)
     targets = validation.targets
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
-    return Uncertainty.fit(
-        table.tasks, molecules, validation_smiles, predictions.mean(axis=0), targets
-    )
+    mean = predictions.mean(axis=0)
+    model.uncertainty = Uncertainty.fit(table.tasks, molecules, unseen, mean, targets)
+    for line in model.uncertainty.calibration.lines():
+        print_line(console, line)
+    return model, histories, predictions
 
 
 def _new_model(config: TrainConfig, table: TrainingTable) -> MolAttn:

@@ -14,8 +14,7 @@ from molattn.model.model import MolAttn
 from molattn.training.batches import LabelledBatch, LabelledLoader
 from molattn.training.history import Epoch, History
 from molattn.training.lightning.loop import fit
-from molattn.training.losses import TaskLoss
-from molattn.training.objective import Objective
+from molattn.training.losses import Objective, TaskLoss
 from molattn.training.optimizer import FineTuningPlan
 from molattn.training.scaling import scale_by
 

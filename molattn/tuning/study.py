@@ -119,8 +119,9 @@ def tune(
     check_space(space, chosen)
     rows = _Rows(config, console)
     table, _ = rows(config.data)
-    write_space(folder / SPACE_FILE, space)
-    write_config_file(folder / CONFIG_FILE, config)
+    if not (folder / CONFIG_FILE).exists():
+        write_space(folder / SPACE_FILE, space)
+        write_config_file(folder / CONFIG_FILE, config)
     with _opened(folder / STUDY_FILE) as study:
         former = study.user_attrs.get(_DATA, table.digest)
         if former != table.digest:

@@ -31,13 +31,7 @@ class TrainingProgress:
         self._task = self._bar.add_task("training")
 
     def start(self, epochs: int, steps: int, done: int = 0) -> None:
-        """Show the bar of a training.
-
-        Args:
-            epochs: Total number of epochs.
-            steps: Total number of steps.
-            done: Steps already done, if it is resumed.
-        """
+        """Show the bar of a training, of whose steps some are done if it is resumed."""
         self._epochs = epochs
         self._bar.update(self._task, total=steps, completed=done)
         self._bar.start()

@@ -3,7 +3,8 @@
 import copy
 import io
 import json
-from dataclasses import replace
+from collections import Counter
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.cli import main
 from molattn.config import (
     DataConfig,
@@ -24,6 +26,7 @@ from molattn.errors import InputError
 from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
+from molattn.training import fine_tuning
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.run import train
 from molattn.training.run_folder import RESULT_FILE
@@ -289,6 +292,47 @@ def test_a_model_that_has_seen_the_test_is_told(table, pretrained, tmp_path, cap
     metrics = json.loads((tmp_path / "run" / RESULT_FILE).read_text())
     assert metrics["leakage"]["pretrained_test"] == 4
     assert told in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("folds", ["", " --folds 2"])
+def test_the_initial_model_is_chosen_and_read_once(table, pretrained, tmp_path, monkeypatch, folds):
+    knows = copy.deepcopy(pretrained[0])
+    knows.calibrate(SMILES, np.zeros((3, 1)), ["CCO", "BrBr"])
+    knows.save_pretrained(tmp_path / "mine")
+    counts = Counter()
+
+    def count(owner, name):
+        function = getattr(owner, name)
+
+        def counted(*args, **options):
+            counts[name] += 1
+            return function(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for owner, name in (
+        (MolAttn, "from_pretrained"),
+        (FingerprintIndex, "load"),
+        (fine_tuning, "read_config"),
+        (fine_tuning, "model_digest"),
+    ):
+        count(owner, name)
+    words = f"{table} --target-columns y --epochs 1 --no-baselines --bootstrap 0 --ensemble 2"
+    words += f" --init-from {tmp_path}/mine --device cpu --output {tmp_path}/run{folds}"
+    assert main(["train", *words.split()]) == 0
+    assert counts == {"from_pretrained": 1, "load": 1, "model_digest": 1}
+
+
+def test_options_that_weights_do_not_depend_on_say_so_themselves(monkeypatch, table, pretrained):
+    """Adding one to the network is all that it takes; no list repeats it."""
+    own = {f.name for f in fields(NetworkConfig) if not f.metadata.get("from_pretrained", True)}
+    assert own == {"dropout", "head", "head_dropout", "attention_dropout", "partner"}
+    config = replace(config_of(table, pretrained[1]), network=NetworkConfig(heads=4))
+    with pytest.raises(InputError, match="--heads: got 4"):
+        load_pretrained(config)
+    (heads,) = (f for f in fields(NetworkConfig) if f.name == "heads")
+    monkeypatch.setattr(heads, "metadata", {"from_pretrained": False})
+    assert load_pretrained(config)[0].network == replace(SMALL, heads=4, dropout=0.1)
 
 
 def test_the_command_takes_a_run_and_its_config_repeats_it(table, tmp_path, monkeypatch, capsys):

@@ -31,32 +31,16 @@ from molattn.training.lightning.callbacks import (
     as_training,
 )
 from molattn.training.lightning.module import STATE_KEY, TrainingModule, epochs_done, is_time_over
-from molattn.training.objective import Objective
+from molattn.training.losses import Objective
 from molattn.training.optimizer import FineTuningPlan
 from molattn.utils.console import print_line
 from molattn.utils.progress import TrainingProgress
 from molattn.utils.reproducibility import seeded, threads
 
-__all__ = ["check_device", "fit"]
+__all__ = ["fit"]
 
 _TENSORBOARD_FOLDER = "tensorboard"
 _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
-
-
-def check_device(device: Device) -> None:
-    """Check that a device is available.
-
-    Args:
-        device: ``auto`` is always available.
-
-    Raises:
-        InputError: If a GPU was asked for and torch finds none.
-    """
-    if device == "gpu" and not (torch.cuda.is_available() or torch.backends.mps.is_available()):
-        raise InputError(
-            "--device: got 'gpu', but torch finds none here; expected cpu or auto, or a driver and "
-            "a build of torch for the GPU"
-        )
 
 
 def fit(
@@ -94,7 +78,7 @@ def fit(
         InputError: If an option is not available on this machine.
         MolattnError: If the training diverges.
     """
-    check_device(config.device)
+    _check_device(config.device)
     objective.train()
     module = TrainingModule(objective, loader, config, plan, fingerprint or {})
     kept = KeepWeights(config.checkpoint, config.patience, module.head_steps // len(loader))
@@ -133,6 +117,14 @@ def fit(
     objective.trained.load_state_dict(kept.state)
     objective.cpu().eval()
     return History(module.epochs, kept.epoch, module.seconds, module.steps_done)
+
+
+def _check_device(device: Device) -> None:
+    if device == "gpu" and not (torch.cuda.is_available() or torch.backends.mps.is_available()):
+        raise InputError(
+            "--device: got 'gpu', but torch finds none here; expected cpu or auto, or a driver and "
+            "a build of torch for the GPU"
+        )
 
 
 def _log_early_stop(module: TrainingModule, console: Console | None) -> None:

@@ -13,7 +13,7 @@ from molattn.config import TrainingLoopConfig
 from molattn.errors import MolattnError
 from molattn.training.batches import ResumableLoader
 from molattn.training.history import Epoch, RunningMean
-from molattn.training.objective import Objective
+from molattn.training.losses import Objective
 from molattn.training.optimizer import FineTuningPlan, learning_rate_factor, new_optimiser
 from molattn.utils.reproducibility import random_state, set_random_state
 

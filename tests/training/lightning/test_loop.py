@@ -1,4 +1,5 @@
 import io
+import re
 import signal
 import warnings
 from dataclasses import replace
@@ -168,8 +169,11 @@ def test_only_our_own_progress_is_shown(small_table, capfd, terminal):
     lines = shown.getvalue().splitlines()
     assert f"{small_table.name}: 40 rows used, 0 skipped" in shown.getvalue().replace("\n", "")
     if not terminal:
-        epochs = [line.split("  ")[0] for line in lines if line.startswith("epoch")]
-        assert epochs == ["epoch 1/2", "epoch 2/2"]
+        epochs = [line for line in lines if line.startswith("epoch")]
+        for number, line in enumerate(epochs, start=1):
+            losses = r"train loss \d+\.\d{4}  val loss \d+\.\d{4}"
+            assert re.fullmatch(rf"epoch {number}/2  {losses}", line)
+        assert len(epochs) == 2
         assert "\x1b" not in shown.getvalue()
 
 
