@@ -99,6 +99,7 @@ def pretrain(
     loop = config.training
     init_from = pretrained and pretrained.digest
     place = Path(config.molecules.molecules_folder or folder / MOLECULES_FOLDER)
+    folder.mkdir(parents=True, exist_ok=True)
     with writing_config(folder / CONFIG_FILE, config):
         _new_model(config, ["any"])  # errors in its options come before the molecules are prepared
         store = _prepared(config, place, console, num_workers)
