@@ -23,11 +23,12 @@ _MOST_FOREST_ROWS = 20_000  # beyond, descriptors alone would take many minutes
 
 
 class RunScores(NamedTuple):
-    """What the model says of the test rows, and the scores of the run.
+    """Predictions for the test rows, and all scores of a run.
 
-    ``uncertainty`` is of :func:`molattn.evaluation.uncertainty_metrics.score_uncertainty`. Baselines are scored on the
-    test rows, by name; ``seconds`` is what each took. ``members`` are the scores of each member of
-    an ensemble on them, uncalibrated, and none of a model that is none.
+    ``uncertainty`` is from :func:`molattn.evaluation.uncertainty_metrics.score_uncertainty`;
+    ``baselines`` and ``seconds`` are the test scores and the duration of each baseline by name;
+    ``members`` are the test scores of each member of an ensemble, uncalibrated, and empty for a
+    single model.
     """
 
     prediction: Prediction
