@@ -61,12 +61,10 @@ def pretrain(
 
     from molattn.pretraining import pretrain as run_pretraining
     from molattn.pretraining import write_pretraining
-    from molattn.training.fine_tuning import with_former_network
     from molattn.training.run_folder import final_folder, free_folder
 
-    config = with_former_network(config)
     output = run.resume or run.output or free_folder(Path("runs/pretrained"))
-    with run.open_folder(output, "pretrain", config) as folder:
+    with run.open_folder(output, "pretrain") as folder:
         done = run_pretraining(config, folder, console, num_workers=num_workers)
         write_pretraining(done, folder)
     print_line(console, _score_line(done.scores))

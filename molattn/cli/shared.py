@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from molattn.config import RunConfig
 from molattn.config.base import COMMON
 from molattn.errors import InputError
 from molattn.utils.console import print_line
@@ -88,26 +87,21 @@ class RunOptions:
         return True
 
     @contextmanager
-    def open_folder(self, path: Path, command: str, config: RunConfig) -> Iterator[Path]:
+    def open_folder(self, path: Path, command: str) -> Iterator[Path]:
         """Fill the folder of a run; if it is interrupted, report how to resume it.
 
         Args:
             path: The folder.
             command: The command that resumes the run.
-            config: The options of the run.
 
         Yields:
             The folder of the unfinished run.
         """
-        from molattn.config.yaml_file import writing_config
-        from molattn.training.run_folder import CONFIG_FILE, has_checkpoint, run_folder
+        from molattn.training.run_folder import has_checkpoint, run_folder
 
         is_resumed = self.resume is not None
         try:
-            with (
-                run_folder(path, resume=is_resumed, overwrite=self.overwrite) as folder,
-                writing_config(folder / CONFIG_FILE, config),
-            ):
+            with run_folder(path, resume=is_resumed, overwrite=self.overwrite) as folder:
                 yield folder
         except KeyboardInterrupt as interrupt:
             if not has_checkpoint(path):

@@ -16,8 +16,6 @@ from molattn.utils.console import print_line
 
 __all__ = ["EXAMPLES", "tune"]
 
-_SPACE_FILE = "space.yaml"
-
 EXAMPLES = """Examples:
   molattn tune assay.csv --target-columns pIC50 --output runs/search
   molattn tune assay.csv --target-columns pIC50 --space space.yaml
@@ -53,28 +51,20 @@ def tune(
         raise InputError("--resume: a study keeps its search space, expected no --space")
     config = options.train_config(table)
 
-    from molattn.config.yaml_file import check_unchanged, write_config_file
-    from molattn.training.fine_tuning import with_pretrained_network
     from molattn.training.run_folder import CONFIG_FILE, free_folder
-    from molattn.tuning.search_space import default_space, read_space, write_space
-    from molattn.tuning.study import BEST_FILE, STUDY_FILE, run_study, trials_table
+    from molattn.tuning.search_space import read_space
+    from molattn.tuning.study import BEST_FILE, SPACE_FILE, STUDY_FILE, run_study, trials_table
 
     console = make_console()
     name = f"{options.run_name(config.file)}-study"
     folder = run.resume or run.output or free_folder(Path("runs") / name)
-    given = space if run.resume is None else run.resume / _SPACE_FILE
-    searched = None if given is None else read_space(given)
-    config = with_pretrained_network(config, searched or ())
-    searched = default_space(config) if searched is None else searched
+    searched = None if space is None else read_space(space)
     if run.resume is None:
         _check_free(folder, STUDY_FILE, run.overwrite)
     with _study_folder(folder):
-        if run.resume is not None:
-            check_unchanged(folder / CONFIG_FILE, config)
-        else:
-            (folder / STUDY_FILE).unlink(missing_ok=True)
-            write_config_file(folder / CONFIG_FILE, config)
-            write_space(folder / _SPACE_FILE, searched)
+        if run.resume is None:
+            for former in (STUDY_FILE, CONFIG_FILE, SPACE_FILE):
+                (folder / former).unlink(missing_ok=True)
         result = run_study(config, tuning, searched, folder, console)
     console.print(trials_table(result), markup=False)
     print_line(

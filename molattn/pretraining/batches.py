@@ -14,7 +14,7 @@ from molattn.model.model import MolAttn
 from molattn.pretraining.masking import hide
 from molattn.pretraining.scaling import DescriptorScaling
 from molattn.pretraining.store import MoleculeStore
-from molattn.training.batches import Batches
+from molattn.training.batches import ResumableLoader
 
 __all__ = ["HiddenBatch", "HiddenBatches", "Source"]
 
@@ -62,7 +62,7 @@ class Source:
     config: MoleculesConfig
 
 
-class HiddenBatches(Batches):
+class HiddenBatches(ResumableLoader):
     """Batches of a store's molecules; what is hidden follows from the seed and the batch's place.
 
     Args:
@@ -94,7 +94,7 @@ class HiddenBatches(Batches):
         self._masked = source.config.masked_molecules if masked is None else masked
 
     def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> HiddenBatch:
-        """Return a batch; see :meth:`molattn.training.batches.Batches.batch`."""
+        """Return a batch; see :meth:`molattn.training.batches.ResumableLoader.batch`."""
         random = np.random.default_rng([self._mask_seed, _MASKS, *place])
         chosen = self._rows[rows]
         store, featurizer = self._source.store, self._model.config.featurizer

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig
+from molattn.config.yaml_file import writing_config
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.pretraining.batches import HiddenBatches, Source
@@ -22,16 +23,11 @@ from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sampl
 from molattn.pretraining.scoring import pretraining_scores
 from molattn.pretraining.store import MoleculeStore
 from molattn.task import Task
-from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.training.fine_tuning import (
-    NO_MODEL,
-    PretrainedWeights,
-    pretrained_digest,
-    with_former_network,
-)
+from molattn.training.fine_tuning import load_pretrained
 from molattn.training.history import History
-from molattn.training.lightning.loop import epochs_done, fit
-from molattn.training.resume import check_same_run, run_fingerprint
+from molattn.training.lightning.loop import fit
+from molattn.training.resume import resume_checkpoint, run_fingerprint
+from molattn.training.run_folder import CONFIG_FILE
 from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
 
@@ -99,30 +95,32 @@ def pretrain(
         MolattnError: If training diverges.
     """
     start = time.perf_counter()
-    config = with_former_network(config)
+    config, pretrained = load_pretrained(config)
     loop = config.training
-    # A fault of the options or of the model shows before molecules are prepared.
-    _new_model(config, ["any"])
-    former, init_from = _former(loop.init_from), pretrained_digest(loop.init_from)
+    init_from = pretrained and pretrained.digest
     place = Path(config.molecules.molecules_folder or folder / MOLECULES_FOLDER)
-    store = _prepared(config, place, console, num_workers)
-    order = np.random.default_rng(loop.seed).permutation(len(store))
-    count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
-    held_out, rows = np.sort(order[:count]), np.sort(order[count:])
-    scaling = descriptor_scaling(store, sample(rows))
-    if not scaling.names:
-        raise InputError("got molecules that do not differ in any descriptor, expected various")
-    source = Source(store, scaling, config.molecules)
-    about = run_fingerprint(config, init_from, store.about["sha256"])
-    check_same_run(folder, config, loop.init_from, about, f"{place}: the molecules have", console)
-    if (folder / CHECKPOINT_FILE).exists():
-        print_line(console, _told(read_checkpoint(folder / CHECKPOINT_FILE)))
+    folder.mkdir(parents=True, exist_ok=True)
+    with writing_config(folder / CONFIG_FILE, config):
+        _new_model(config, ["any"])  # errors in its options come before the molecules are prepared
+        store = _prepared(config, place, console, num_workers)
+        order = np.random.default_rng(loop.seed).permutation(len(store))
+        count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
+        held_out, rows = np.sort(order[:count]), np.sort(order[count:])
+        scaling = descriptor_scaling(store, sample(rows))
+        if not scaling.names:
+            raise InputError("got molecules that do not differ in any descriptor, expected various")
+        source = Source(store, scaling, config.molecules)
+        fingerprint = run_fingerprint(config, init_from, store.about["sha256"])
+        data = f"{place}: the molecules have"
+        checkpoint = resume_checkpoint(folder, config, loop.init_from, fingerprint, data, console)
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
         model = _new_model(config, scaling.names)
-        if former is not None:  # but for its head, which goes with the scaling of its descriptors
-            _, told = former.begin(model, 0, with_head=False)
-            print_line(console, told)
+        if pretrained is not None:  # the head belongs to the descriptors of other molecules
+            options = FineTuningConfig(pretrained.name)
+            _, message = pretrained.apply(model, 0, options, with_head=False)
+            if checkpoint is None:
+                print_line(console, message)
         model.set_target_scaling(scaling.mean, scaling.scale)
         batches = partial(HiddenBatches, model, source, mask_seed=loop.seed)
         objective = _objective(model, source, rows, loop.seed)
@@ -133,7 +131,8 @@ def pretrain(
             loop,
             console,
             folder=folder,
-            about=about,
+            checkpoint=checkpoint,
+            fingerprint=fingerprint,
         )
         whole, masked = (batches(held_out, loop.batch_size, masked=part) for part in (0.0, 1.0))
         scores = pretraining_scores(objective, whole, masked)
@@ -147,7 +146,7 @@ def pretrain(
         len(held_out),
         store.num_bytes,
         preparing + history.seconds,
-        about["versions"],
+        fingerprint["versions"],
         init_from,
     )
 
@@ -196,11 +195,3 @@ def _new_model(config: PretrainConfig, descriptors: Sequence[str]) -> MolAttn:
         return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network))
     except ValueError as error:  # the layers' own complaint about an option
         raise InputError(f"the network cannot be built so: {error}") from error
-
-
-def _told(checkpoint: Mapping[str, Any]) -> str:
-    return f"going on after epoch {epochs_done(checkpoint)}, step {checkpoint['global_step']}"
-
-
-def _former(name: str) -> PretrainedWeights | None:
-    return None if name == NO_MODEL else PretrainedWeights(FineTuningConfig(init_from=name))

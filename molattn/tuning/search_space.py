@@ -86,7 +86,7 @@ def default_space(config: TrainConfig) -> Space:
     model, those that the model determines, or of a run from scratch, those of fine-tuning.
 
     Args:
-        config: The run, as :func:`molattn.training.fine_tuning.with_pretrained_network` returns it.
+        config: The run, as :func:`molattn.training.fine_tuning.load_pretrained` returns it.
 
     Raises:
         InputError: No option is left.
