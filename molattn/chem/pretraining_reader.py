@@ -70,11 +70,11 @@ class PretrainingReader:
         (['LFQSCWFLJHTTHZ'], Counter({'name': 1}), 1)
     """
 
-    def __init__(self, max_atoms: int, excluded: KeySet) -> None:
+    def __init__(self, max_atoms: int, excluded: KeySet, featurizer: Featurizer) -> None:
         self._max_atoms = max_atoms
         self._excluded = excluded
         self._seen = KeySet()
-        self._featurizer = Featurizer.default()
+        self._featurizer = featurizer
         self._descriptors = DescriptorCalculator(LEARNED_DESCRIPTORS)
         self._counts = SubstructureCounter()
 

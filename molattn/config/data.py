@@ -33,6 +33,7 @@ class DataConfig:
         feature_columns: Columns of numbers to read beside the molecule.
         descriptors: Read RDKit's 2-D descriptors beside the molecule.
         morgan_counts: Morgan counts (radius 2) to read; 0 for none.
+        featurizer: Atom and bond features, registered under this name in molattn.chem.FEATURIZERS.
         split_column: Column of each row's part: train, val or test.
         split: How rows are parted otherwise, by default at random; the last of an order test.
         order_column: Numbers or ISO dates for the split by order.
@@ -55,6 +56,7 @@ class DataConfig:
     feature_columns: tuple[str, ...] = ()
     descriptors: bool = True
     morgan_counts: int = 0
+    featurizer: str = "default"
     split_column: str | None = None
     split: SplitMethod | None = None
     order_column: str | None = None
@@ -78,6 +80,7 @@ class DataConfig:
             )
         size = f"a whole number from 0 to {MOST_MORGAN_COUNTS}"
         check(self, "morgan_counts", lambda n: 0 <= n <= MOST_MORGAN_COUNTS, size, int)
+        check(self, "featurizer", bool, "the name of a featurizer", str)
         check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, "a number from 0 below 1")
         if self.split_column is not None:
             check_idle(self, "test_size", "without --split-column, which says what tests")

@@ -29,6 +29,7 @@ class MoleculesConfig:
         validation_molecules: Molecules set aside for the scores, at most a tenth of all.
         masked_molecules: Part of the molecules of a batch that have something hidden.
         masked_atoms: Part of their atoms that is hidden.
+        featurizer: Atom and bond features, registered under this name in molattn.chem.FEATURIZERS.
         molecules_folder: Where to keep the molecules as they are prepared, for other runs on the
             same files; by default they go with the run.
         data_note: What the model card says of the data, such as their licences.
@@ -40,6 +41,7 @@ class MoleculesConfig:
     validation_molecules: int = 2000
     masked_molecules: float = 0.3
     masked_atoms: float = 0.15
+    featurizer: str = "default"
     molecules_folder: str | None = None
     data_note: str | None = None
 
@@ -48,6 +50,7 @@ class MoleculesConfig:
             check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
         for name in ("masked_molecules", "masked_atoms"):
             check(self, name, lambda part: 0.0 < part < 1.0, "a number between 0 and 1")
+        check(self, "featurizer", bool, "the name of a featurizer", str)
         if not isinstance(self.exclude, tuple):
             raise InputError(f"--exclude: got {quoted(self.exclude)}, expected a tuple")
 

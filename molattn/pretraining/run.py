@@ -193,7 +193,8 @@ def _objective(
 def _new_model(config: PretrainConfig, descriptors: Sequence[str]) -> MolAttn:
     try:
         network = NetworkConfig(**vars(config.network))
-        return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network))
+        featurizer = FEATURIZERS[config.molecules.featurizer]()
+        return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network, featurizer))
     except ValueError as error:  # the layers' own complaint about an option
         raise InputError(f"the network cannot be built so: {error}") from error
 
@@ -202,5 +203,7 @@ def _told(checkpoint: Mapping[str, Any]) -> str:
     return f"going on after epoch {epochs_done(checkpoint)}, step {checkpoint['global_step']}"
 
 
-def _former(name: str) -> PretrainedWeights | None:
-    return None if name == NO_MODEL else PretrainedWeights(FineTuningConfig(init_from=name))
+def _initial_weights(name: str, featurizer: Featurizer) -> PretrainedWeights | None:
+    if name == NO_MODEL:
+        return None
+    return PretrainedWeights(FineTuningConfig(init_from=name), featurizer)

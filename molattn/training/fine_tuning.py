@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypeVar
 
-from molattn.chem.featurizer import Featurizer
+from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, TrainConfig
 from molattn.errors import InputError, quoted
@@ -48,21 +48,24 @@ class PretrainedWeights:
 
     Args:
         config: Names it.
+        featurizer: That of the new models, which must be the same.
 
     Raises:
-        InputError: If there is no such model, or it reads molecules in another way.
+        InputError: If there is no such model, or it has another featurizer.
     """
 
-    def __init__(self, config: FineTuningConfig) -> None:
+    def __init__(self, config: FineTuningConfig, featurizer: Featurizer) -> None:
         self._config = config
         self._model = MolAttn.from_pretrained(config.init_from)
-        theirs, ours = self._model.config.featurizer, Featurizer.default()
-        for option in fields(ours):
-            if getattr(theirs, option.name) != getattr(ours, option.name):
+        theirs = self._model.config.featurizer
+        for option in fields(featurizer):
+            has, got = getattr(theirs, option.name), getattr(featurizer, option.name)
+            if has != got:
+                if isinstance(has, tuple):
+                    has, got = set(has) - set(got) or has, set(got) - set(has) or got
                 raise InputError(
                     f"--init-from: {config.init_from} has another featurizer: its {option.name} "
-                    f"{quoted(getattr(theirs, option.name))}, expected "
-                    f"{quoted(getattr(ours, option.name))}"
+                    f"{quoted(has)}, expected {quoted(got)}; select its own by --featurizer"
                 )
 
     def begin(
@@ -144,8 +147,12 @@ def with_pretrained_network(config: TrainConfig, varied: Collection[str] = ()) -
     name, network = config.fine_tuning.init_from, config.network
     if name == _AUTO:
         name = _DEFAULT_MODEL if is_packaged(_DEFAULT_MODEL) else NO_MODEL
-        if name != NO_MODEL and any(_differences(network, _network(name), varied)):
-            name = NO_MODEL
+        if name != NO_MODEL:
+            theirs = _config(name)
+            featurizer = FEATURIZERS[config.data.featurizer]()
+            differs = any(_differences(network, theirs.network, varied))
+            if differs or featurizer != theirs.featurizer:
+                name = NO_MODEL
     name, network = _found(name, network, varied)
     fine_tuning = replace(config.fine_tuning, init_from=name)
     return replace(config, network=network, fine_tuning=fine_tuning)
@@ -164,7 +171,7 @@ def _found(name: str, network: _Network, varied: Collection[str] = ()) -> tuple[
     """Return a model's name, of a folder its whole path, and a network with its options."""
     if name == NO_MODEL:
         return name, network
-    theirs = _network(name)
+    theirs = _config(name).network
     for option, got, has in _differences(network, theirs, varied):
         raise InputError(
             f"--{option.replace('_', '-')}: got {got}, but the model of --init-from {name} has "
@@ -175,8 +182,8 @@ def _found(name: str, network: _Network, varied: Collection[str] = ()) -> tuple[
     return str(Path(name).absolute()) if is_place else name, replace(network, **taken)
 
 
-def _network(name: str) -> NetworkConfig:
-    return MolAttnConfig.from_dict(read_config(find_model(name))).network
+def _config(name: str) -> MolAttnConfig:
+    return MolAttnConfig.from_dict(read_config(find_model(name)))
 
 
 def _differences(

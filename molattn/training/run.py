@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 
-from molattn.chem.featurizer import Featurizer
+from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.split import Split
 from molattn.config import TrainConfig
@@ -127,7 +127,8 @@ def read_rows(
         InputError: If the table cannot be used so.
     """
     source = config.file if frame is None else frame
-    table = read_training_table(source, config.data, Featurizer.default(), console)
+    featurizer = FEATURIZERS[config.data.featurizer]()
+    table = read_training_table(source, config.data, featurizer, console)
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     for line in (f"{table.path}{remarks}: {_counts(table)}", *describe_tasks(table)):
         print_line(console, line)
@@ -162,7 +163,8 @@ def train_model(
     config = with_pretrained_network(config)
     name = config.fine_tuning.init_from
     about = run_fingerprint(config, pretrained_digest(name), table.digest)
-    pretrained = None if name == NO_MODEL else PretrainedWeights(config.fine_tuning)
+    featurizer = FEATURIZERS[config.data.featurizer]()
+    pretrained = None if name == NO_MODEL else PretrainedWeights(config.fine_tuning, featurizer)
     members = config.training.members()
     places = [None] if folder is None else member_folders(folder, len(members))
     for place in places:
@@ -178,7 +180,7 @@ def train_model(
                 done = epochs_done(read_checkpoint(place / CHECKPOINT_FILE))
                 print_line(console, f"going on after epoch {done}")
         with seeded(member.seed):
-            model = _new_model(config, table, Featurizer.default())
+            model = _new_model(config, table, featurizer)
             beginning, told = FineTuningPlan(), "beginning from scratch"
             if pretrained is not None:
                 beginning, told = pretrained.begin(model, number - 1)
