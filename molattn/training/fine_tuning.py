@@ -62,7 +62,7 @@ class PretrainedWeights:
             has, got = getattr(theirs, option.name), getattr(featurizer, option.name)
             if has != got:
                 if isinstance(has, tuple):
-                    has, got = set(has) - set(got) or has, set(got) - set(has) or got
+                    has, got = _others(has, got), _others(got, has)
                 raise InputError(
                     f"--init-from: {config.init_from} has another featurizer: its {option.name} "
                     f"{quoted(has)}, expected {quoted(got)}; select its own by --featurizer"
@@ -180,6 +180,11 @@ def _found(name: str, network: _Network, varied: Collection[str] = ()) -> tuple[
     taken = {name: value for name, value in vars(theirs).items() if name not in _OWN_OPTIONS}
     is_place = Path(name).exists() and not is_packaged(name)
     return str(Path(name).absolute()) if is_place else name, replace(network, **taken)
+
+
+def _others(ours: tuple[object, ...], theirs: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the items that only the first has; all of them where just the order differs."""
+    return tuple(item for item in ours if item not in theirs) or ours
 
 
 def _config(name: str) -> MolAttnConfig:
