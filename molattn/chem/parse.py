@@ -6,7 +6,7 @@ from rdkit import Chem
 
 from molattn.chem.grammar import ATOM, EXTENSION, SMILES
 from molattn.chem.rdkit_log import quiet
-from molattn.chem.smiles_errors import explain, explain_unreadable
+from molattn.chem.smiles_errors import grammar_error, rdkit_error
 from molattn.errors import SmilesError
 
 __all__ = ["parse_smiles"]
@@ -58,7 +58,7 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
         3
     """
     if not isinstance(text, str):
-        raise SmilesError(text, *explain(text))
+        raise SmilesError(text, *grammar_error(text))
     smiles = text.strip(_WHITE_SPACE)
     limit = _CHARACTERS_PER_ATOM * max_atoms
     if len(smiles) > limit:
@@ -77,7 +77,7 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
     with quiet:
         mol = _read(smiles, parameters)
         if mol is None:
-            raise SmilesError(text, *explain_unreadable(smiles, extended=parameters is not None))
+            raise SmilesError(text, *rdkit_error(smiles, extended=parameters is not None))
     if mol.GetNumAtoms() > max_atoms:
         raise _too_large(text, mol.GetNumAtoms(), max_atoms)
     return mol
@@ -103,7 +103,7 @@ def _split_extension(text: str, smiles: str) -> tuple[str, Chem.SmilesParserPara
     head, *rest = smiles.split(None, 1)[:2] or [""]
     if rest and EXTENSION.fullmatch(rest[0]) and SMILES.fullmatch(head):
         return f"{head} {rest[0]}", _EXTENDED
-    raise SmilesError(text, *explain(smiles))
+    raise SmilesError(text, *grammar_error(smiles))
 
 
 def _too_large(text: str, atoms: int, max_atoms: int) -> SmilesError:
