@@ -1,4 +1,4 @@
-"""Text to molecule: what is not plainly a SMILES is refused before RDKit's parser sees it."""
+"""From text to molecules; text that is not a SMILES is refused before RDKit's parser reads it."""
 
 import re
 
@@ -9,7 +9,7 @@ from molattn.chem.rdkit_log import quiet
 from molattn.chem.smiles_errors import grammar_error, rdkit_error
 from molattn.errors import SmilesError
 
-__all__ = ["parse_smiles"]
+__all__ = ["parse_smiles", "smiles_of_mol_block"]
 
 _WHITE_SPACE = " \t\r\n\v\f"
 _CHARACTERS_PER_ATOM = 20
@@ -81,6 +81,23 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
     if mol.GetNumAtoms() > max_atoms:
         raise _too_large(text, mol.GetNumAtoms(), max_atoms)
     return mol
+
+
+def smiles_of_mol_block(block: str) -> str | None:
+    """Return the canonical SMILES of a mol block (V2000 or V3000), or None if it is not valid.
+
+    A block whose molecule cannot be sanitised gives a SMILES that :func:`parse_smiles` refuses for
+    the same reason.
+    """
+    text = block.encode(errors="replace").decode()
+    with quiet:
+        try:
+            mol = Chem.MolFromMolBlock(text)
+            if mol is None:
+                mol = Chem.MolFromMolBlock(text, sanitize=False)
+            return None if mol is None else Chem.MolToSmiles(mol)
+        except RuntimeError:  # RDKit's own checks fail on some broken blocks
+            return None
 
 
 def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol | None:

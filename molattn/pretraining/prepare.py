@@ -24,7 +24,7 @@ from molattn.errors import InputError, SmilesError, quoted
 from molattn.pretraining.store import MoleculeStore, open_store, writing_store
 from molattn.training.run_folder import locked_folder
 from molattn.utils.progress import RowProgress
-from molattn.utils.workers import done_by_workers
+from molattn.utils.workers import parallel_map
 
 __all__ = ["prepare_molecules", "refusals"]
 
@@ -119,7 +119,7 @@ def _write_store(
             _texts(table, columns[id(table)], chosen.refused) for table in tables
         )
         reader = PretrainingReader(asked["max_atoms"], chosen.excluded, featurizer)
-        for read in done_by_workers(reader, texts, num_workers):
+        for read in parallel_map(reader, texts, num_workers):
             if new := chosen.new(read):
                 store.append(
                     [read.records[place] for place in new],
