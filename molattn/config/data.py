@@ -33,9 +33,9 @@ class DataConfig:
         feature_columns: Columns of numbers to read beside the molecule.
         descriptors: Read RDKit's 2-D descriptors beside the molecule.
         morgan_counts: Morgan counts (radius 2) to read; 0 for none.
-        featurizer: Atom and bond features, registered under this name in molattn.chem.FEATURIZERS.
+        featurizer: Atom and bond features, by name.
         split_column: Column of each row's part: train, val or test.
-        split: How rows are parted otherwise, by default at random; the last of an order test.
+        split: Split method; by default random.
         order_column: Numbers or ISO dates for the split by order.
         cluster_cutoff: Largest Tanimoto distance in a cluster.
         split_duplicates: Let rows of a molecule part.

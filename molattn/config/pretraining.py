@@ -29,7 +29,7 @@ class MoleculesConfig:
         validation_molecules: Molecules set aside for the scores, at most a tenth of all.
         masked_molecules: Part of the molecules of a batch that have something hidden.
         masked_atoms: Part of their atoms that is hidden.
-        featurizer: Atom and bond features, registered under this name in molattn.chem.FEATURIZERS.
+        featurizer: Atom and bond features, by name.
         molecules_folder: Where to keep the molecules as they are prepared, for other runs on the
             same files; by default they go with the run.
         data_note: What the model card says of the data, such as their licences.
