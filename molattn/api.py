@@ -1,4 +1,4 @@
-"""A training run in one call."""
+"""``molattn.train``: train and score a model in one call."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,15 +25,15 @@ __all__ = ["Trained", "train"]
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model, and how good it is.
+    """A trained model with its scores.
 
     Args:
-        run: What was trained on what.
-        judged: Its scores beside those of the baselines.
+        run: The model and the data that it was trained on.
+        run_scores: Scores and predictions of the model, and scores of the baselines.
     """
 
     run: TrainingRun
-    judged: RunScores
+    run_scores: RunScores
 
     @property
     def model(self) -> MolAttn:
@@ -42,25 +42,23 @@ class Trained:
 
     @property
     def scores(self) -> dict[str, Scores]:
-        """Scores of the test rows, by target and name of the score."""
-        return self.judged.test.tasks
+        """Scores on the test rows, by target and metric."""
+        return self.run_scores.test.tasks
 
     def save(self, folder: str | Path) -> None:
-        """Write the whole run into a folder, as ``molattn train`` does.
-
-        A finished run of that name is replaced.
+        """Write the run to a folder, as ``molattn train`` does; a finished run there is replaced.
 
         Raises:
-            InputError: If the folder holds something else or cannot be written, or an unfinished
-                run has that name.
+            InputError: If the folder is not a run or cannot be written, or there is an unfinished
+                run of that name.
         """
         with run_folder(folder) as place:
-            write_run(self.run, self.judged, place)
+            write_run(self.run, self.run_scores, place)
 
     def __str__(self) -> str:
         console = Console(width=100)
         with console.capture() as text:
-            console.print(score_table(self.judged, self.run), markup=False)
+            console.print(score_table(self.run_scores, self.run), markup=False)
         return text.get()
 
 
@@ -74,24 +72,24 @@ def train(
     """Train a model on a table and score it, as ``molattn train`` does.
 
     Args:
-        table: A DataFrame, or a file of any kind that the command reads.
-        target_columns: The column to learn, or several.
-        verbose: Whether to report on the terminal.
-        options: Options of ``molattn train`` under their Python names (``smiles_column``,
-            ``split``, ``epochs``, ``width``, ``baselines``, ...).
+        table: A DataFrame, or a file in any format that the command reads.
+        target_columns: One or more columns to predict.
+        verbose: Whether to log to the terminal.
+        options: Options of ``molattn train`` by their Python names (``smiles_column``, ``split``,
+            ``epochs``, ``width``, ``baselines``, ...).
 
     Returns:
-        The model, its scores on the rows set aside for the test, and ``save``.
+        The model with its scores on the test rows.
 
     Raises:
-        InputError: A table that cannot be used so, or an option that cannot be.
-        MolattnError: If training diverges.
+        InputError: If the table or an option cannot be used.
+        MolattnError: If the training diverges.
     """
     is_file = isinstance(table, str | Path)
     chosen = {"target_columns": target_columns, **options}
     config = TrainConfig.from_options(str(table) if is_file else "", chosen)
     if config.data.folds is not None and config.data.only_fold is None:
-        raise InputError("folds: expected with fold alone; molattn train trains all of them")
+        raise InputError("folds: expected together with only_fold; molattn train cross-validates")
     console = Console() if verbose else None
     run = train_run(config, console, frame=None if isinstance(table, str | Path) else table)
     return Trained(run, score_run(run, console))

@@ -36,6 +36,7 @@ from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.uncertainty.calibration import Calibration
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.task import Task
+from molattn.training.fine_tuning import load_pretrained
 from molattn.training.run import train_model
 
 __all__ = ["MolAttnClassifier", "MolAttnRegressor"]
@@ -150,7 +151,7 @@ class _MolAttnEstimator(BaseEstimator):
             frame[weight] = weights
             kept = np.flatnonzero(weights > 0.0)
             options["weight_column"] = weight
-        config = TrainConfig.from_options("", options)
+        config, pretrained = load_pretrained(TrainConfig.from_options("", options))
         rows = FrameTable(frame.iloc[kept], (kept + 1).tolist())
         featurizer = FEATURIZERS[config.data.featurizer]()
         table = _complete(read_training_table(rows, config.data, featurizer))
@@ -159,7 +160,7 @@ class _MolAttnEstimator(BaseEstimator):
             table = replace(table, tasks=named)
         parts = _parts(table, config)
         check_labels(table, parts, config.data)
-        self.model_, self.histories_ = train_model(config, table, parts)
+        self.model_, self.histories_, _ = train_model(config, table, parts, pretrained)
         self.n_iter_ = max(len(history.epochs) for history in self.histories_)
         self.n_features_in_ = 1
         vars(self).pop("feature_names_in_", None)

@@ -76,24 +76,19 @@ def pretrain(
     )
     config = PretrainConfig(tuple(map(str, inputs)), molecules, network, training)
 
-    from molattn.training.fine_tuning import with_former_network
-
     console = make_console()
     if is_finished(resume, console):
         return
-    config = with_former_network(config)
     if not config.files:
         raise InputError("INPUT: got no file, expected one or more tables of molecules")
 
-    from molattn.config.yaml_file import writing_config
     from molattn.pretraining import pretrain as run_pretraining
     from molattn.pretraining import write_pretraining
-    from molattn.training.run_folder import CONFIG_FILE, final_folder, run_folder
+    from molattn.training.run_folder import final_folder, run_folder
 
     with (
         resumable(name, "pretrain"),
         run_folder(name, resume=resume is not None, overwrite=overwrite) as folder,
-        writing_config(folder / CONFIG_FILE, config),
     ):
         run = run_pretraining(config, folder, console, num_workers=num_workers)
         write_pretraining(run, folder)

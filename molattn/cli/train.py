@@ -73,22 +73,16 @@ def train(
     if resume is not None and (output is not None or overwrite):
         raise InputError("--resume: names the folder already, expected no --output or --overwrite")
 
-    from molattn.training.fine_tuning import with_pretrained_network
-    from molattn.training.run_folder import CONFIG_FILE, final_folder, free_folder, run_folder
+    from molattn.training.run_folder import final_folder, free_folder, run_folder
 
     console = make_console()
     if is_finished(resume, console):
         return
-    config = with_pretrained_network(config)
     name = dataset.lower() if dataset else folder_name(config.file)
     output = final_folder(resume) if resume else output or free_folder(Path("runs") / name)
-
-    from molattn.config.yaml_file import writing_config
-
     with (
         resumable(output, "train"),
         run_folder(output, resume=resume is not None, overwrite=overwrite) as folder,
-        writing_config(folder / CONFIG_FILE, config),
     ):
         if config.data.folds is not None and config.data.only_fold is None:
             _cross_validate(config, folder, console)

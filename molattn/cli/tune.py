@@ -34,8 +34,6 @@ from molattn.utils.console import print_line
 
 __all__ = ["EXAMPLES", "tune"]
 
-_SPACE_FILE = "space.yaml"
-
 EXAMPLES = """Examples:
   molattn tune assay.csv --target-columns pIC50 --trials 100 --output runs/search
   molattn tune assay.csv --target-columns pIC50 --space space.yaml --timeout 3600
@@ -91,29 +89,21 @@ def tune(
     config = TrainConfig(str(table or ""), data, network, training, report, fine_tuning)
     config = with_source(config, dataset, dataset_folder)
 
-    from molattn.config.yaml_file import check_unchanged, write_config_file
-    from molattn.training.fine_tuning import with_pretrained_network
     from molattn.training.run_folder import CONFIG_FILE, free_folder
-    from molattn.tuning.search_space import default_space, read_space, write_space
-    from molattn.tuning.study import BEST_FILE, STUDY_FILE, trials_table
+    from molattn.tuning.search_space import read_space
+    from molattn.tuning.study import BEST_FILE, SPACE_FILE, STUDY_FILE, trials_table
     from molattn.tuning.study import tune as search
 
     console = make_console()
     name = f"{dataset.lower() if dataset else folder_name(config.file)}-study"
     folder = resume or output or free_folder(Path("runs") / name)
-    given = space if resume is None else resume / _SPACE_FILE
-    searched = None if given is None else read_space(given)
-    config = with_pretrained_network(config, searched or ())
-    searched = default_space(config) if searched is None else searched
+    searched = None if space is None else read_space(space)
     if resume is None:
         _check_free(folder, STUDY_FILE, overwrite)
     with _study_folder(folder):
-        if resume is not None:
-            check_unchanged(folder / CONFIG_FILE, config)
-        else:
-            (folder / STUDY_FILE).unlink(missing_ok=True)
-            write_config_file(folder / CONFIG_FILE, config)
-            write_space(folder / _SPACE_FILE, searched)
+        if resume is None:
+            for former in (STUDY_FILE, CONFIG_FILE, SPACE_FILE):
+                (folder / former).unlink(missing_ok=True)
         tuned = search(config, tuning, searched, folder, console)
     console.print(trials_table(tuned), markup=False)
     print_line(console, f"written to {folder}; molattn train --config {folder / BEST_FILE}")

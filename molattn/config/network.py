@@ -1,6 +1,6 @@
 """Options of the network."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from molattn.config.validation import check, check_choice, option
@@ -22,6 +22,10 @@ _WITHOUT = {
     "gaan": ("score", "combine", "gate", "update_edges"),
     "mat": ("edge_width", *_LAYER_OPTIONS),
 }
+
+
+# Declared for options that a run does not take over from a pretrained model.
+_OWN = {"from_pretrained": False}
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,12 @@ class NetworkConfig:
     edge_value: bool = True
     update_edges: bool = False
     self_loops: bool = True
-    dropout: float = 0.1
-    head: Head = "auto"
-    head_dropout: float = 0.5
-    attention_dropout: float = 0.0
+    dropout: float = field(default=0.1, metadata=_OWN)
+    head: Head = field(default="auto", metadata=_OWN)
+    head_dropout: float = field(default=0.5, metadata=_OWN)
+    attention_dropout: float = field(default=0.0, metadata=_OWN)
     readout: str = "attentional+variance_preserving"
-    partner: Partner = "concat"
+    partner: Partner = field(default="concat", metadata=_OWN)
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -105,4 +109,4 @@ class NetworkConfig:
 
 
 def _default(name: str) -> Any:
-    return next(field.default for field in fields(NetworkConfig) if field.name == name)
+    return next(known.default for known in fields(NetworkConfig) if known.name == name)

@@ -18,12 +18,12 @@ from molattn.evaluation.report import write_fold_page
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import score_run
 from molattn.training.fine_tuning import (
-    check_same_model,
-    pretrained_digest,
-    with_pretrained_network,
+    PretrainedWeights,
+    check_same_weights,
+    load_pretrained,
 )
 from molattn.training.resume import changed_data
-from molattn.training.run import read_rows, train
+from molattn.training.run import read_rows, train_split
 from molattn.training.run_folder import (
     CONFIG_FILE,
     PAGE_FILE,
@@ -80,9 +80,9 @@ def cross_validate(
 ) -> dict[str, Any]:
     """Train and score a model for each round; finished rounds in the folder are kept.
 
-    The folder gets the folder of each round's run, ``metrics.json`` with the scores of all rounds,
-    their means and standard deviations, ``report.html`` with the same, and ``predictions.csv`` with
-    every round's test rows.
+    The folder gets ``config.yaml``, the folder of each round's run, ``metrics.json`` with the
+    scores of all rounds, their means and standard deviations, ``report.html`` with the same, and
+    ``predictions.csv`` with the test rows of all rounds.
 
     Args:
         config: The table, the network and how to train it, with a number of folds.
@@ -97,22 +97,23 @@ def cross_validate(
             finished.
         MolattnError: If training diverges.
     """
-    todo = rounds(with_pretrained_network(config))
-    rows = read_rows(config, console)
-    # All at first: what is wrong with the last round should not be found out after days.
-    parts = [split_rows(rows, one.config.data, one.config.training.seed) for one in todo]
-    done = []
-    for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
-        print_line(console, f"{one.name} ({number} of {len(todo)})")
-        place = folder / one.name
-        if not (place / RESULT_FILE).exists():
-            with (
-                run_folder(place, resume=has_checkpoint(place)) as partial,
-                writing_config(partial / CONFIG_FILE, one.config),
-            ):
-                run = train(one.config, console, partial, table=rows, parts=parted)
-                write_run(run, score_run(run, console), partial)
-        done.append(_scores(place, one.config, rows))
+    config, pretrained = load_pretrained(config)
+    todo, done = rounds(config), []
+    with writing_config(folder / CONFIG_FILE, config):
+        rows = read_rows(config, console)
+        # All splits first, so that an error in the last one does not come after days of training.
+        parts = [split_rows(rows, one.config.data, one.config.training.seed) for one in todo]
+        for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
+            print_line(console, f"{one.name} ({number} of {len(todo)})")
+            place = folder / one.name
+            if not (place / RESULT_FILE).exists():
+                with (
+                    run_folder(place, resume=has_checkpoint(place)) as partial,
+                    writing_config(partial / CONFIG_FILE, one.config),
+                ):
+                    run = train_split(one.config, rows, parted, pretrained, console, partial)
+                    write_run(run, score_run(run, console), partial)
+            done.append(_scores(place, one.config, rows, pretrained))
     summary = _summary(todo, done)
     _write_predictions(todo, folder)
     write_fold_page(config, summary, folder / PAGE_FILE)
@@ -121,13 +122,15 @@ def cross_validate(
     return summary
 
 
-def _scores(place: Path, config: TrainConfig, rows: TrainingTable) -> dict[str, Any]:
+def _scores(
+    place: Path, config: TrainConfig, rows: TrainingTable, pretrained: PretrainedWeights | None
+) -> dict[str, Any]:
     metrics = json.loads((place / RESULT_FILE).read_text(encoding="utf-8"))
     check_unchanged(place / CONFIG_FILE, config)
     if metrics["data_sha256"] != rows.digest:
         raise changed_data(f"{rows.path}: the file has", place, rows.digest, metrics["data_sha256"])
-    name = config.fine_tuning.init_from
-    check_same_model(name, pretrained_digest(name), metrics["init_from_sha256"], place)
+    name, digest = config.fine_tuning.init_from, pretrained and pretrained.digest
+    check_same_weights(name, digest, metrics["init_from_sha256"], place)
     return metrics
 
 

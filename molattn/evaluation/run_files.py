@@ -24,7 +24,6 @@ from molattn.evaluation.scoring import RunScores
 from molattn.evaluation.uncertainty_plots import coverage_plot, similarity_plot
 from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.uncertainty.prediction import Prediction
-from molattn.training.fine_tuning import pretrained_digest
 from molattn.training.history import write_history
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
@@ -114,7 +113,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "seed": run.config.training.seed,
         "threads": run.config.training.threads,
-        "init_from_sha256": pretrained_digest(run.config.fine_tuning.init_from),
+        "init_from_sha256": run.init_from_digest,
         "data_sha256": run.table.digest,
         "versions": {
             "python": platform.python_version(),

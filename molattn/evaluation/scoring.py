@@ -52,20 +52,19 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     def score(prediction: NDArray[np.float64]) -> TaskScores:
         return score_tasks(prediction, target, tasks, resamples=config.bootstrap, seed=seed)
 
-    answers = PredictionColumns(run.model, config.interval)
-    members, said = [], []
-    for rows in (run.parts.val, run.parts.test):
-        molecules = run.table.molecules(rows)
-        with threads(run.config.training.threads):
-            members.append(
-                run.model.predict_records(
-                    molecules.records, features=molecules.features, members=True
-                )
-            )
-        said.append(
-            answers.predict_with_uncertainty(members[-1], [run.table.smiles[row] for row in rows])
+    columns = PredictionColumns(run.model, config.interval)
+    molecules = run.table.molecules(run.parts.test)
+    with threads(run.config.training.threads):
+        members = run.model.predict_records(
+            molecules.records, features=molecules.features, members=True
         )
-    validation, test = said
+    validation, test = (
+        columns.predict_with_uncertainty(predicted, [run.table.smiles[row] for row in rows])
+        for predicted, rows in (
+            (run.validation_predictions, run.parts.val),
+            (members, run.parts.test),
+        )
+    )
     baselines: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
     for name, prediction in _baselines(run, console) if config.baselines else ():
@@ -75,15 +74,13 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     return RunScores(
         prediction=test,
         uncertainty=score_uncertainty(
-            run.model, test, members[-1].mean(axis=0), target, config.interval
+            run.model, test, members.mean(axis=0), target, config.interval
         ),
         validation=score_tasks(validation.prediction, run.table.targets[run.parts.val], tasks),
         test=score(test.prediction),
         baselines=baselines,
         seconds=seconds,
-        members=[score_tasks(one, target, tasks) for one in members[-1]]
-        if len(members[-1]) > 1
-        else [],
+        members=[score_tasks(one, target, tasks) for one in members] if len(members) > 1 else [],
     )
 
 

@@ -13,7 +13,7 @@ from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
 from molattn.pretraining.scaling import DescriptorScaling
 from molattn.pretraining.store import MoleculeStore
-from molattn.training.batches import Batches
+from molattn.training.batches import ResumableLoader
 
 __all__ = ["Mask", "MaskedBatch", "MaskedLoader", "PretrainingData", "draw_mask"]
 
@@ -95,7 +95,7 @@ class PretrainingData:
     config: MoleculesConfig
 
 
-class MaskedLoader(Batches):
+class MaskedLoader(ResumableLoader):
     """Batches of a store's molecules; the masks depend on the seed and the batch's place alone.
 
     Args:
@@ -127,7 +127,7 @@ class MaskedLoader(Batches):
         self._masked = data.config.masked_molecules if masked is None else masked
 
     def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> MaskedBatch:
-        """Return a batch; see :meth:`molattn.training.batches.Batches.batch`."""
+        """Return a batch; see :meth:`molattn.training.batches.ResumableLoader.batch`."""
         random = np.random.default_rng([self._mask_seed, _MASKS, *place])
         chosen = self._rows[rows]
         store, featurizer = self._data.store, self._model.config.featurizer

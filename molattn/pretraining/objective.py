@@ -12,7 +12,7 @@ from molattn.graph import CodedEdges
 from molattn.model.model import MolAttn
 from molattn.model.network import Network
 from molattn.pretraining.batches import MaskedBatch
-from molattn.training.objective import Objective
+from molattn.training.losses import Objective
 
 __all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
 
@@ -77,8 +77,8 @@ class PretrainingObjective(Objective):
         self.register_buffer("scales", torch.tensor([scales[name] for name in GROUPS]))
 
     @property
-    def learned(self) -> nn.Module:
-        """The model and the other heads, which are all trained."""
+    def trained(self) -> nn.Module:
+        """The model and the other heads."""
         return self
 
     @property

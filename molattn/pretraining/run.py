@@ -14,6 +14,7 @@ from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig
+from molattn.config.yaml_file import writing_config
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.pretraining.batches import MaskedLoader, PretrainingData
@@ -23,16 +24,11 @@ from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sampl
 from molattn.pretraining.scoring import pretraining_scores
 from molattn.pretraining.store import MoleculeStore
 from molattn.task import Task
-from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.training.fine_tuning import (
-    NO_MODEL,
-    PretrainedWeights,
-    pretrained_digest,
-    with_former_network,
-)
+from molattn.training.fine_tuning import load_pretrained
 from molattn.training.history import History
-from molattn.training.lightning.loop import epochs_done, fit
-from molattn.training.resume import check_same_run, run_fingerprint
+from molattn.training.lightning.loop import fit
+from molattn.training.resume import resume_checkpoint, run_fingerprint
+from molattn.training.run_folder import CONFIG_FILE
 from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
 
@@ -101,36 +97,38 @@ def pretrain(
         MolattnError: Training diverges.
     """
     start = time.perf_counter()
-    config = with_former_network(config)
+    config, pretrained = load_pretrained(config)
     loop = config.training
-    # Report invalid options and models before molecules are prepared.
-    featurizer = FEATURIZERS[config.molecules.featurizer]()
-    _new_model(config, ["any"], featurizer)
-    init_from = pretrained_digest(loop.init_from)
-    initial = None
-    if loop.init_from != NO_MODEL:
-        initial = PretrainedWeights(FineTuningConfig(init_from=loop.init_from), featurizer)
+    init_from = pretrained and pretrained.digest
     place = Path(config.molecules.molecules_folder or folder / MOLECULES_FOLDER)
-    store = _prepared(config, place, console, num_workers)
-    order = np.random.default_rng(loop.seed).permutation(len(store))
-    count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
-    validation, rows = np.sort(order[:count]), np.sort(order[count:])
-    scaling = descriptor_scaling(store, sample(rows))
-    if not scaling.names:
-        raise InputError("all descriptors are constant over the molecules, expected some to vary")
-    data = PretrainingData(store, scaling, config.molecules)
-    about = run_fingerprint(config, init_from, store.about["sha256"])
-    check_same_run(folder, config, loop.init_from, about, f"{place}: the molecules have", console)
-    if (folder / CHECKPOINT_FILE).exists():
-        checkpoint = read_checkpoint(folder / CHECKPOINT_FILE)
-        done = f"epoch {epochs_done(checkpoint)}, step {checkpoint['global_step']}"
-        print_line(console, f"resuming after {done}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with writing_config(folder / CONFIG_FILE, config):
+        # Report invalid options before molecules are prepared.
+        featurizer = FEATURIZERS[config.molecules.featurizer]()
+        _new_model(config, ["any"], featurizer)
+        store = _prepared(config, place, console, num_workers)
+        order = np.random.default_rng(loop.seed).permutation(len(store))
+        count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
+        validation, rows = np.sort(order[:count]), np.sort(order[count:])
+        scaling = descriptor_scaling(store, sample(rows))
+        if not scaling.names:
+            raise InputError(
+                "all descriptors are constant over the molecules, expected some to vary"
+            )
+        data = PretrainingData(store, scaling, config.molecules)
+        fingerprint = run_fingerprint(config, init_from, store.about["sha256"])
+        subject = f"{place}: the molecules have"
+        checkpoint = resume_checkpoint(
+            folder, config, loop.init_from, fingerprint, subject, console
+        )
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
         model = _new_model(config, scaling.names, featurizer)
-        if initial is not None:  # not its head, which depends on the scaling of its descriptors
-            _, told = initial.begin(model, 0, with_head=False)
-            print_line(console, told)
+        if pretrained is not None:  # not its head, which depends on the scaling of its descriptors
+            options = FineTuningConfig(pretrained.name)
+            _, message = pretrained.apply(model, 0, options, with_head=False)
+            if checkpoint is None:
+                print_line(console, message)
         model.set_target_scaling(scaling.mean, scaling.scale)
         batches = partial(MaskedLoader, model, data, mask_seed=loop.seed)
         objective = _objective(model, data, rows, loop.seed)
@@ -141,7 +139,8 @@ def pretrain(
             loop,
             console,
             folder=folder,
-            about=about,
+            checkpoint=checkpoint,
+            fingerprint=fingerprint,
         )
         unmasked = batches(validation, loop.batch_size, masked=0.0)
         masked = batches(validation, loop.batch_size, masked=1.0)
@@ -156,7 +155,7 @@ def pretrain(
         len(validation),
         store.num_bytes,
         preparing + history.seconds,
-        about["versions"],
+        fingerprint["versions"],
         init_from,
     )
 

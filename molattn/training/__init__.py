@@ -1,1 +1,11 @@
-"""From a table and options to a trained model."""
+"""Training: from a table and its options to a trained model.
+
+:func:`molattn.train` is the same in one call, with scores. Public here:
+
+- :mod:`molattn.training.run`: ``train``, ``TrainingRun``;
+- :mod:`molattn.training.run_folder`: ``run_folder``, which is complete or resumable;
+- :mod:`molattn.training.losses`: ``TaskLoss``;
+- :mod:`molattn.training.history`: ``Epoch``, ``History``.
+
+Only :mod:`molattn.training.lightning` imports Lightning.
+"""

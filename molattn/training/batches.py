@@ -1,4 +1,4 @@
-"""Molecules batch by batch, in an order that can be taken up anywhere."""
+"""Loaders of molecules in batches, which can resume within an epoch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from molattn.graph import MoleculeBatch
 from molattn.model.extra_features import number_type
 from molattn.model.model import MolAttn
 
-__all__ = ["Batches", "LabelledBatch", "LabelledLoader"]
+__all__ = ["LabelledBatch", "LabelledLoader", "ResumableLoader"]
 
 
 class LabelledBatch(NamedTuple):
-    """Molecules ``[n]`` with targets ``[n, T]``, and weights ``[n]`` and features ``[n, F]``."""
+    """n molecules with targets ``[n, T]``, row weights ``[n]`` and features ``[n, F]``."""
 
     molecules: MoleculeBatch
     targets: Tensor
@@ -26,16 +26,15 @@ class LabelledBatch(NamedTuple):
     features: Tensor | None
 
 
-class Batches(ABC):
-    """One epoch of batches after another.
+class ResumableLoader(ABC):
+    """A loader whose order in each epoch depends only on the seed and the epoch's number.
 
-    The order of an epoch follows from the seed and the epoch's number alone, so that an epoch can
-    be taken up at any of its batches.
+    An epoch can therefore be resumed at any of its batches.
 
     Args:
         count: Number of molecules.
         batch_size: Molecules in a batch.
-        seed: Seed of the order; without one, molecules come in their own order.
+        seed: Seed of the random order; None = in the given order.
     """
 
     def __init__(self, count: int, batch_size: int, seed: int | None = None) -> None:
@@ -50,8 +49,8 @@ class Batches(ABC):
         """Return a batch.
 
         Args:
-            rows: Places of its molecules.
-            place: The epoch, and how many of its batches came before.
+            rows: Indices of its molecules.
+            place: The epoch and the index of the batch in it.
         """
 
     def __len__(self) -> int:
@@ -65,16 +64,16 @@ class Batches(ABC):
             rows = order[position * self._size : (position + 1) * self._size]
             yield self.batch(rows, (self._epoch, position))
 
-    def begin(self, epoch: int) -> None:
-        """Go to the first batch of an epoch."""
+    def set_epoch(self, epoch: int) -> None:
+        """Start an epoch at its first batch."""
         self._epoch, self._position = epoch, 0
 
     def state_dict(self) -> dict[str, int]:
-        """Return where this is: the epoch and the batches of it already given."""
+        """Return the epoch and the number of its batches already yielded."""
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from there."""
+        """Resume from there."""
         self._epoch, self._position = state["epoch"], state["position"]
 
     def _order(self) -> NDArray[np.int64]:
@@ -83,14 +82,14 @@ class Batches(ABC):
         return np.random.default_rng([self._seed, self._epoch]).permutation(self._count)
 
 
-class LabelledLoader(Batches):
-    """Batches of molecules with labels.
+class LabelledLoader(ResumableLoader):
+    """Loads molecules with labels.
 
     Args:
-        model: Lays molecules out as a batch.
+        model: Collates molecules to a batch.
         molecules: The molecules.
         batch_size: Molecules in a batch.
-        seed: Seed of the order; without one, molecules come in their own order.
+        seed: Seed of the random order; None = in the given order.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class LabelledLoader(Batches):
         self._molecules = molecules
 
     def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> LabelledBatch:
-        """Return a batch; see :meth:`Batches.batch`."""
+        """Return a batch; see :meth:`ResumableLoader.batch`."""
         molecules = self._molecules
         types = ((molecules.weights, torch.float32), (molecules.features, number_type()))
         weights, features = (

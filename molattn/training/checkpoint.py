@@ -1,7 +1,7 @@
-"""The state of an unfinished training: one safetensors file, there whole or not at all.
+"""Checkpoints of a training: the nested state of Lightning as one safetensors file.
 
-Tensors are stored as tensors, and all that holds them as JSON in the file's header, so that
-nothing is ever unpickled.
+Tensors are stored as tensors and everything else as JSON in the header of the file; nothing is
+pickled.
 """
 
 import json
@@ -23,12 +23,12 @@ _HEADER = "molattn_checkpoint"
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state; whoever reads the path finds the former one or this one.
+    """Write a checkpoint atomically: the path holds the previous one or this one.
 
     Args:
         path: The file.
-        state: Nested dictionaries (keys are texts or whole numbers), lists and tuples of tensors,
-            numbers, texts, booleans and None.
+        state: Nested dictionaries (keys are strings or integers), lists and tuples of tensors,
+            numbers, strings, booleans and None.
 
     Raises:
         TypeError: If the state holds anything else.
@@ -67,7 +67,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return the value in JSON types, its tensors put into ``tensors`` and called by name."""
+    """Return the value in JSON types, its tensors moved to ``tensors`` and referred to by name."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):

@@ -1,259 +1,261 @@
-"""A training that begins with the weights of a trained model."""
+"""Fine-tuning: training that starts from the weights of a trained model."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
 
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, TrainConfig
+from molattn.config.validation import option
 from molattn.errors import InputError, quoted
-from molattn.model.artefact import (
-    FINGERPRINTS_FILE,
-    find_model,
-    is_packaged,
-    model_digest,
-    read_config,
-)
+from molattn.model.artefact import find_model, is_packaged, model_digest, read_config
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 from molattn.training.optimizer import FineTuningPlan
 
-__all__ = [
-    "NO_MODEL",
-    "PretrainedWeights",
-    "check_same_model",
-    "pretrained_digest",
-    "pretrained_molecules",
-    "with_former_network",
-    "with_pretrained_network",
-]
+__all__ = ["NO_MODEL", "PretrainedWeights", "check_same_weights", "load_pretrained"]
 
 NO_MODEL = "none"
-"""What a run begins with that begins with nothing."""
+"""Value of ``init_from`` for random initial weights."""
 _AUTO = "auto"
-_MOST_NAMED = 3
 _DEFAULT_MODEL = "base"
-_SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")
-_WITH_HEAD = ("head", "cross")
-# Weights fit any dropout; how a second molecule joins, and the head, come after the encoder.
-_OWN_OPTIONS = ("dropout", "head", "head_dropout", "attention_dropout", "partner")
+_MAX_NAMED_TASKS = 3
+_BACKBONE = ("atom_embedding", "pair_embedding", "encoder", "readout")
+_HEAD = ("head", "cross")
 
-_Network = TypeVar("_Network", bound=NetworkConfig)
+_Run = TypeVar("_Run", TrainConfig, PretrainConfig)
 
 
+@dataclass(frozen=True)
 class PretrainedWeights:
-    """A trained model for others to begin with.
+    """A trained model whose weights initialise new models.
 
     Args:
-        config: Names it.
-        featurizer: That of the new models, which must be the same.
-
-    Raises:
-        InputError: If there is no such model, or it has another featurizer.
+        name: Its name or folder.
+        model: The model.
+        digest: SHA-256 of its files.
     """
 
-    def __init__(self, config: FineTuningConfig, featurizer: Featurizer) -> None:
-        self._config = config
-        self._model = MolAttn.from_pretrained(config.init_from)
-        theirs = self._model.config.featurizer
-        for option in fields(featurizer):
-            has, got = getattr(theirs, option.name), getattr(featurizer, option.name)
-            if has != got:
-                if isinstance(has, tuple):
-                    has, got = _others(has, got), _others(got, has)
+    name: str
+    model: MolAttn
+    digest: str
+
+    @classmethod
+    def load(cls, name: str, featurizer: Featurizer) -> "PretrainedWeights":
+        """Load a model by its name or folder.
+
+        Args:
+            name: The name or folder.
+            featurizer: The featurizer of the new models.
+
+        Raises:
+            InputError: If there is no such model, or it has another featurizer.
+        """
+        folder = find_model(name)
+        model = MolAttn.from_pretrained(folder)
+        for setting in fields(featurizer):
+            got = getattr(model.config.featurizer, setting.name)
+            expected = getattr(featurizer, setting.name)
+            if got != expected:
+                if isinstance(got, tuple):
+                    got, expected = _others(got, expected), _others(expected, got)
                 raise InputError(
-                    f"--init-from: {config.init_from} has another featurizer: its {option.name} "
-                    f"{quoted(has)}, expected {quoted(got)}; select its own by --featurizer"
+                    f"--init-from: {name} has another featurizer: its {setting.name} "
+                    f"{quoted(got)}, expected {quoted(expected)}; select its own by --featurizer"
                 )
+        # A path is made absolute, so that the run can be repeated from anywhere.
+        is_path = Path(name).exists() and not is_packaged(name)
+        return cls(str(Path(name).absolute()) if is_path else name, model, model_digest(folder))
 
-    def begin(
-        self, model: MolAttn, number: int, *, with_head: bool = True
+    @property
+    def molecules(self) -> FingerprintIndex | None:
+        """Fingerprints of its training molecules, if they were saved."""
+        return self.model.uncertainty and self.model.uncertainty.molecules
+
+    def apply(
+        self, model: MolAttn, member: int, options: FineTuningConfig, *, with_head: bool = True
     ) -> tuple[FineTuningPlan, str]:
-        """Give a new model of one network the weights, and freeze some of them.
+        """Copy the weights into a new model of one network, and freeze some of them.
 
-        Embeddings, encoder and readout are taken over; the head, with the scaling of what it reads
-        and gives, where tasks and what joins the readout are the same.
+        Embeddings, encoder and readout are always copied. The head is copied, together with the
+        scaling of targets and features, if the tasks and the inputs of the head are the same.
 
         Args:
             model: The new model.
-            number: Which member of an ensemble it will be, counted from 0. One pretrained network
-                is the beginning of all; of several each gives one in turn.
-            with_head: Whether the head may be taken over, with that scaling.
+            member: Number of the network in its ensemble, from 0. If the pretrained model is an
+                ensemble itself, its members are used in turn.
+            options: What to freeze, and how to train the rest.
+            with_head: Whether the head may be copied.
 
         Returns:
-            What the training has to know of it, and what was done, in words.
+            How to train the model, and a log message.
 
         Raises:
             InputError: If more blocks are to be frozen than there are.
         """
-        place = number % len(self._model.nets)
-        (new,), old = model.nets, self._model.nets[place]
-        told = f"beginning with {self._config.init_from}"
-        if len(self._model.nets) > 1:
-            told += f", its member {place + 1}"
-        keeps = with_head and self._fits_head(model)
-        there = dict(old.named_children())
-        names = [*_SHARED, *(name for name in _WITH_HEAD if keeps and name in there)]
+        place = member % len(self.model.nets)
+        (new,), old = model.nets, self.model.nets[place]
+        keeps_head = with_head and self._fits_head(model)
+        children = dict(old.named_children())
+        names = [*_BACKBONE, *(name for name in _HEAD if keeps_head and name in children)]
         for name in names:
-            new.get_submodule(name).load_state_dict(old.get_submodule(name).state_dict())
-        if keeps:
+            new.get_submodule(name).load_state_dict(children[name].state_dict())
+        if keeps_head:
             for name, buffer in model.named_buffers(recurse=False):
-                buffer.copy_(self._model.get_buffer(name))
-            told += ", its head too"
+                buffer.copy_(self.model.get_buffer(name))
+        model.freeze(options.freeze)
+        copied = tuple(f"nets.0.{name}." for name in names)
+        trained = (name for name, _ in model.named_parameters() if name.startswith(copied))
+        plan = FineTuningPlan(
+            dict.fromkeys(trained, options.backbone_lr_scale),
+            keeps_head,
+            0 if keeps_head else options.head_steps,
+        )
+        message = f"Starting from {self.name}"
+        if len(self.model.nets) > 1:
+            message += f", member {place + 1}"
+        if keeps_head:
+            message += " (with its head)"
         elif not with_head:
-            told += ", with a new head"
+            message += " (new head)"
         else:
-            head = quoted(model.config.network.head)
-            told += f", with a new head {head} (its own is {_described(self._model.config)})"
-            if self._config.head_steps:
-                told += " that learns alone at first (--head-steps)"
-        model.freeze(self._config.freeze)
-        weights = [weight for weight in model.parameters() if not weight.requires_grad]
-        frozen, count = (sum(w.numel() for w in some) for some in (weights, [*model.parameters()]))
-        if frozen:
-            told += f"; {frozen:,} of {count:,} weights are frozen"
-        factor = self._config.backbone_lr_scale
-        taken = tuple(f"nets.0.{name}." for name in names)
-        learned = (name for name, _ in model.named_parameters() if name.startswith(taken))
-        wait = 0 if keeps else self._config.head_steps
-        return FineTuningPlan(dict.fromkeys(learned, factor), keeps, wait), told
+            head, old_head = quoted(model.config.network.head), _describe_head(self.model.config)
+            message += f" (new head {head} in place of {old_head})"
+            if options.head_steps:
+                message += "; the new head trains alone at first (--head-steps)"
+        sizes = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
+        if frozen := sum(size for size, is_trained in sizes if not is_trained):
+            message += f"; {frozen:,} of {sum(size for size, _ in sizes):,} weights frozen"
+        return plan, message
 
     def _fits_head(self, model: MolAttn) -> bool:
-        ours, theirs = model.config, self._model.config
+        new, old = model.config, self.model.config
         return (
-            len(ours.tasks) == len(theirs.tasks)
-            and all(map(_same, ours.tasks, theirs.tasks))
-            and _inputs(ours) == _inputs(theirs)
+            len(new.tasks) == len(old.tasks)
+            and all(map(_same_task, new.tasks, old.tasks))
+            and _head_inputs(new) == _head_inputs(old)
         )
 
 
-def with_pretrained_network(config: TrainConfig, varied: Collection[str] = ()) -> TrainConfig:
-    """Return a run with the network of the model that it begins with, if it begins with one.
+def load_pretrained(
+    config: _Run, varied: Collection[str] = ()
+) -> tuple[_Run, PretrainedWeights | None]:
+    """Choose and load the model whose weights a run starts from (``init_from``).
 
-    An option of the network is taken from the model where the run has its default; the dropouts,
-    the head and ``partner`` are always the run's. A folder gets its whole path, and ``auto``
-    becomes the name of a model or ``none``.
+    Options of the network that the run leaves at their defaults are taken from that model, except
+    those declared with ``from_pretrained: False`` in :class:`molattn.config.NetworkConfig`.
 
     Args:
         config: The run.
-        varied: Options that will be given other values yet.
+        varied: Options that a search will vary.
+
+    Returns:
+        The run with the network of the model; its ``init_from`` is an absolute path, a name, or
+        ``none``, no longer ``auto``. And the model, or None with ``none``.
 
     Raises:
-        InputError: If there is no such model, or an option of the network is neither its default
-            nor the model's.
+        InputError: If there is no such model, or an option of the network is neither the default
+            nor that of the model.
     """
-    name, network = config.fine_tuning.init_from, config.network
+    section = "fine_tuning" if isinstance(config, TrainConfig) else "training"
+    options, network = getattr(config, section), config.network
+    molecules = config.data if isinstance(config, TrainConfig) else config.molecules
+    featurizer = FEATURIZERS[molecules.featurizer]()
+    name = options.init_from
     if name == _AUTO:
-        name = _DEFAULT_MODEL if is_packaged(_DEFAULT_MODEL) else NO_MODEL
-        if name != NO_MODEL:
-            theirs = _config(name)
-            featurizer = FEATURIZERS[config.data.featurizer]()
-            differs = any(_differences(network, theirs.network, varied))
-            if differs or featurizer != theirs.featurizer:
-                name = NO_MODEL
-    name, network = _found(name, network, varied)
-    fine_tuning = replace(config.fine_tuning, init_from=name)
-    return replace(config, network=network, fine_tuning=fine_tuning)
-
-
-def with_former_network(config: PretrainConfig) -> PretrainConfig:
-    """Return a pretraining with the network of the model that it goes on from, if it does.
-
-    What is said of :func:`with_pretrained_network` goes for it, but for ``auto``.
-    """
-    name, network = _found(config.training.init_from, config.network)
-    return replace(config, network=network, training=replace(config.training, init_from=name))
-
-
-def _found(name: str, network: _Network, varied: Collection[str] = ()) -> tuple[str, _Network]:
-    """Return a model's name, of a folder its whole path, and a network with its options."""
+        name = _DEFAULT_MODEL if _fits_default_model(network, featurizer, varied) else NO_MODEL
     if name == NO_MODEL:
-        return name, network
-    theirs = _config(name).network
-    for option, got, has in _differences(network, theirs, varied):
+        return replace(config, **{section: replace(options, init_from=name)}), None
+    weights = PretrainedWeights.load(name, featurizer)
+    pretrained = weights.model.config.network
+    for key, got, expected in _differences(network, pretrained, varied):
         raise InputError(
-            f"--{option.replace('_', '-')}: got {got}, but the model of --init-from {name} has "
-            f"{has}; expected the same, to leave it out, or --init-from none"
+            f"{option(key)}: got {got}, but the model of --init-from {name} has {expected}; "
+            "expected the same value, no such option, or --init-from none"
         )
-    taken = {name: value for name, value in vars(theirs).items() if name not in _OWN_OPTIONS}
-    is_place = Path(name).exists() and not is_packaged(name)
-    return str(Path(name).absolute()) if is_place else name, replace(network, **taken)
+    copied = {key: getattr(pretrained, key) for key, _ in _network_options()}
+    config = replace(
+        config,
+        network=replace(network, **copied),
+        **{section: replace(options, init_from=weights.name)},
+    )
+    return config, weights
 
 
 def _others(ours: tuple[object, ...], theirs: tuple[object, ...]) -> tuple[object, ...]:
-    """Return the items that only the first has; all of them where just the order differs."""
+    """Return the items that only the first has; all of them if only the order differs."""
     return tuple(item for item in ours if item not in theirs) or ours
 
 
-def _config(name: str) -> MolAttnConfig:
-    return MolAttnConfig.from_dict(read_config(find_model(name)))
+def _fits_default_model(
+    network: NetworkConfig, featurizer: Featurizer, varied: Collection[str]
+) -> bool:
+    if not is_packaged(_DEFAULT_MODEL):
+        return False
+    default = MolAttnConfig.from_dict(read_config(find_model(_DEFAULT_MODEL)))
+    differs = any(_differences(network, default.network, varied))
+    return featurizer == default.featurizer and not differs
+
+
+def _network_options() -> Iterator[tuple[str, object]]:
+    """Yield name and default of each option of the network on which pretrained weights depend."""
+    for known in fields(NetworkConfig):
+        if known.metadata.get("from_pretrained", True):
+            yield known.name, known.default
 
 
 def _differences(
-    ours: NetworkConfig, theirs: NetworkConfig, varied: Collection[str]
+    network: NetworkConfig, pretrained: NetworkConfig, varied: Collection[str]
 ) -> Iterator[tuple[str, object, object]]:
-    """Yield the options that weights depend on, and that are set to something else than theirs."""
-    for option in fields(NetworkConfig):
-        got, has = getattr(ours, option.name), getattr(theirs, option.name)
-        if option.name in varied:
+    """Yield the options that are neither at their default nor as in the pretrained model."""
+    for name, default in _network_options():
+        got, expected = getattr(network, name), getattr(pretrained, name)
+        if name in varied:
             got = "several values"
-        if option.name not in _OWN_OPTIONS and got not in (option.default, has):
-            yield option.name, got, has
+        if got not in (default, expected):
+            yield name, got, expected
 
 
-def pretrained_digest(name: str) -> str | None:
-    """Return the SHA-256 of the model that a run begins with, or None if it begins with none."""
-    return None if name == NO_MODEL else model_digest(find_model(name))
-
-
-def pretrained_molecules(config: TrainConfig) -> FingerprintIndex | None:
-    """Return what the model that a run begins with was trained on, or None if it does not know."""
-    if (name := config.fine_tuning.init_from) == NO_MODEL:
-        return None
-    path = find_model(name) / FINGERPRINTS_FILE
-    return FingerprintIndex.load(path) if path.is_file() else None
-
-
-def check_same_model(name: str, now: str | None, former: str | None, folder: Path) -> None:
-    """Refuse to go on where the model that a run began with is another one now.
+def check_same_weights(name: str, now: str | None, before: str | None, folder: Path) -> None:
+    """Check that a resumed run starts from the same model as before.
 
     Args:
         name: The model.
-        now: What :func:`pretrained_digest` gives.
-        former: What it gave when the run began.
+        now: SHA-256 of its files now, or None for random initial weights.
+        before: Likewise when the run was started.
         folder: The run's folder.
 
     Raises:
         InputError: If they differ.
     """
-    if now != former:
+    if now != before:
         raise InputError(
-            f"--init-from: the model {name} has changed since the run in {folder} began "
-            f"(SHA-256 {str(now)[:12]}..., was {str(former)[:12]}...); expected the same"
+            f"--init-from: the model {name} has changed since the run in {folder} was started "
+            f"(SHA-256 {str(now)[:12]}..., was {str(before)[:12]}...); expected the same model"
         )
 
 
-def _same(one: Task, other: Task) -> bool:
+def _same_task(one: Task, other: Task) -> bool:
     units = {one.unit, other.unit} - {""}
     return (one.name, one.kind, one.classes) == (other.name, other.kind, other.classes) and (
         len(units) < 2
     )
 
 
-def _inputs(config: MolAttnConfig) -> tuple[object, ...]:
-    """Return which head it is, and what it reads besides the readout of one molecule."""
-    net = config.network
-    partner = net.partner if config.has_partner else None
-    return net.head, config.features, config.descriptors, config.morgan_counts, partner
+def _head_inputs(config: MolAttnConfig) -> tuple[object, ...]:
+    """Return the kind of the head, and what it reads besides the readout of one molecule."""
+    network = config.network
+    partner = network.partner if config.has_partner else None
+    return network.head, config.features, config.descriptors, config.morgan_counts, partner
 
 
-def _described(config: MolAttnConfig) -> str:
-    if (count := len(config.tasks)) > _MOST_NAMED:
+def _describe_head(config: MolAttnConfig) -> str:
+    if (count := len(config.tasks)) > _MAX_NAMED_TASKS:
         tasks = f"{count} other tasks"
     else:
         tasks = ", ".join(f"{quoted(task.name)} ({task.kind})" for task in config.tasks)
-    numbers = f", with {config.num_numbers} numbers beside the atoms" if config.num_numbers else ""
+    numbers = f", with {config.num_numbers} extra features" if config.num_numbers else ""
     partner = " and a second molecule" if config.has_partner else ""
     return f"{quoted(config.network.head)} for {tasks}{numbers}{partner}"

@@ -1,4 +1,4 @@
-"""The history of a training, epoch by epoch."""
+"""The history of a training run, epoch by epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,7 @@ __all__ = ["Epoch", "History", "RunningMean", "write_history"]
 
 
 class Epoch(NamedTuple):
-    """What one pass over the training rows came to.
-
-    Losses are those that were asked for, of targets in units of their standard deviation.
-    """
+    """Losses of one epoch, of scaled targets, with its learning rate and duration."""
 
     epoch: int
     train_loss: float
@@ -27,12 +24,12 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """A finished training.
+    """The history of a finished training.
 
     Args:
         epochs: One entry for each epoch, in order.
-        best: The epoch (its ``epoch``) whose weights the model was left with.
-        seconds: Seconds of training, those before an interruption included.
+        best: Number of the epoch whose weights the model has.
+        seconds: Duration of the training, including any before it was interrupted and resumed.
         steps: Steps of the optimiser, likewise.
     """
 
@@ -43,7 +40,7 @@ class History:
 
 
 def write_history(folder: Path, epochs: Sequence[Epoch]) -> None:
-    """Write ``history.csv``, a row for each epoch."""
+    """Write ``history.csv``, one row per epoch."""
     with write_table(folder / "history.csv", Epoch._fields) as write:
         for epoch in epochs:
             write(epoch)
@@ -66,7 +63,7 @@ class RunningMean:
         self.weight += weight.item()
 
     def pop(self) -> float:
-        """Return the mean (0 of nothing) and begin again."""
+        """Return the mean (0 without any weight) and reset it."""
         mean = self.total / self.weight if self.weight else 0.0
         self.total, self.weight = 0.0, 0.0
         return mean

@@ -1,10 +1,12 @@
-"""Losses over several tasks, of which any label may be missing.
+"""Losses that training minimises, among them that of several tasks with missing labels.
 
-A missing label is NaN in the target. Losses come as a sum and the weight that belongs to it, so
-that those of several batches add up to that of the whole.
+A loss is a sum and the weight to divide it by, so that those of several batches add up to that of
+the whole data. A missing label is NaN in the target.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,21 +15,33 @@ from torch.nn import functional
 from molattn.config import SupervisedConfig
 from molattn.task import Task, output_slices
 
-__all__ = ["TaskLoss", "class_weights"]
+__all__ = ["Objective", "TaskLoss", "class_weights"]
+
+
+class Objective(nn.Module, ABC):
+    """The loss of a batch, together with the module that it trains."""
+
+    @property
+    @abstractmethod
+    def trained(self) -> nn.Module:
+        """The module whose weights are optimised and checkpointed."""
+
+    @abstractmethod
+    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the sum of the losses and the weight to divide it by, both scalars."""
 
 
 class TaskLoss(nn.Module):
-    """The loss of all tasks together: a weighted mean over the labels that are there.
+    """The loss of all tasks: a weighted mean over the known labels.
 
-    Squared, absolute or Huber error of scaled targets for a regression, cross-entropy of (smoothed)
-    classes for a classification.
+    For a regression the squared, absolute or Huber error of scaled targets; for a classification
+    the cross-entropy, with label smoothing.
 
     Args:
         tasks: T tasks.
-        config: Names of the losses, and their options.
-        targets: Training labels ``[n, T]``, whose class frequencies balance classes if the config
-            asks for that.
-        task_weights: Weight of each task; by default 1.
+        config: The losses and their options.
+        targets: Training labels ``[n, T]``, from which balanced class weights are computed.
+        task_weights: Weight of each task; 1 by default.
     """
 
     numbers: Tensor
@@ -67,16 +81,16 @@ class TaskLoss(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return the weighted sum of losses and the weight to divide it by, both scalars.
 
-        Without any label both are zero, and so is the gradient.
+        Both are zero if all labels are missing, and so is the gradient.
 
         Args:
             output: Scaled predictions and logits ``[n, outputs]``.
-            target: Scaled targets and places of classes ``[n, T]``, NaN where missing.
-            row_weights: ``[n]``, of mean 1 over the training rows; by default 1.
+            target: Scaled targets and class indices ``[n, T]``, NaN where missing.
+            row_weights: ``[n]``, with mean 1 over the training rows; 1 by default.
         """
         output = output.float()
         known = ~target.isnan()
-        # Masking the labels, not the loss alone, keeps NaN out of the gradient.
+        # Masking only the loss would leave NaN in the gradient.
         filled = torch.where(known, target, 0.0)
         losses = torch.zeros_like(filled)
         if len(self.numbers):
@@ -96,7 +110,7 @@ class TaskLoss(nn.Module):
         return weighted.sum(), weights.sum()
 
     def _errors(self, output: Tensor, target: Tensor) -> Tensor:
-        # A prediction of a missing label is compared with 0, and counts for nothing.
+        # Missing labels are 0 here; their losses get weight 0 later.
         if self.config.loss == "mae":
             return functional.l1_loss(output, target, reduction="none")
         if self.config.loss == "huber":
@@ -123,15 +137,15 @@ class TaskLoss(nn.Module):
 
 
 def class_weights(task: Task, labels: Tensor, config: SupervisedConfig) -> Tensor:
-    """Return the weight of each class of a task (none for a regression).
+    """Return the weight of each class of a task; empty for a regression.
 
-    Balanced classes weigh as much in sum as they are many: n / (classes × labels of the class), as
-    scikit-learn has it; a class without a label weighs 1.
+    Balanced classes have weight n / (number of classes × labels of the class), as ``"balanced"`` of
+    scikit-learn; a class without labels has weight 1.
 
     Args:
         task: The task.
-        labels: Places of classes ``[n]``, NaN where missing.
-        config: Whether to balance, and the weight of positive labels.
+        labels: Class indices ``[n]``, NaN where missing.
+        config: Whether to balance classes, and the weight of positive labels.
     """
     weights = torch.ones(len(task.classes))
     if config.balance_classes and task.classes:

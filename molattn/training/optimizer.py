@@ -1,4 +1,4 @@
-"""The optimiser, its learning rate, and the record of a training."""
+"""The optimiser and its learning-rate schedule."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,73 +14,75 @@ __all__ = ["FineTuningPlan", "learning_rate_factor", "new_optimiser"]
 
 @dataclass(frozen=True)
 class FineTuningPlan:
-    """What a model has from a training before; by default nothing.
+    """How to train a model that starts from pretrained weights; by default, from random ones.
 
     Args:
-        learning_rate_factors: Part of the learning rate for a weight, by its name; by default 1. A
-            lower one for what has been trained before keeps more of it (Howard and Ruder 2018).
-        keeps_scaling: Whether the scaling of features and targets stays as it is.
-        wait: Steps in which the weights with a factor wait for the others, at most half of all, so
-            that what is new does not undo them while it knows nothing (Kumar et al. 2022).
+        learning_rate_factors: Multipliers of the learning rate of pretrained weights, by their
+            names; 1 for all others. A multiplier below 1 preserves more of what was learned in
+            pretraining (Howard and Ruder 2018).
+        keeps_scaling: Whether the scaling of features and targets is kept.
+        head_steps: Steps in which the pretrained weights are frozen, at most half of all, so that
+            the gradients of an untrained head do not distort them (Kumar et al. 2022).
     """
 
     learning_rate_factors: Mapping[str, float] = field(default_factory=dict)
     keeps_scaling: bool = False
-    wait: int = 0
+    head_steps: int = 0
 
 
 def new_optimiser(
-    model: nn.Module, config: TrainingLoopConfig, beginning: FineTuningPlan = FineTuningPlan()
+    model: nn.Module, config: TrainingLoopConfig, plan: FineTuningPlan = FineTuningPlan()
 ) -> torch.optim.AdamW:
-    """Return AdamW over the weights that are learned (Loshchilov and Hutter 2019).
+    """Return AdamW over all weights that are not frozen (Loshchilov and Hutter 2019).
 
     Args:
         model: The model.
-        config: The learning rate and the decay.
-        beginning: Which of them learn more slowly.
+        config: Learning rate and weight decay.
+        plan: Multipliers of the learning rate.
     """
-    learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    factors = beginning.learning_rate_factors
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    factors = plan.learning_rate_factors
     groups = []
-    # Decay would only shift biases and the gains of normalisation layers, and shorten directions,
-    # whose length says nothing but how fast they turn.
-    decay = {p for name, p in learned.items() if p.ndim >= 2 and not name.endswith(".directions")}
-    # The whole learning rate comes first: it is the one that is told.
-    for factor in sorted({1.0, *(factors.get(name, 1.0) for name in learned)}, reverse=True):
-        some = [p for name, p in learned.items() if factors.get(name, 1.0) == factor]
+    # No decay for biases, the gains of normalisation layers, and directions, whose length only
+    # decides how fast they turn.
+    decayed = {p for name, p in trained.items() if p.ndim >= 2 and not name.endswith(".directions")}
+    # The full learning rate comes first: it is the one that is logged.
+    for factor in sorted({1.0, *(factors.get(name, 1.0) for name in trained)}, reverse=True):
+        some = [p for name, p in trained.items() if factors.get(name, 1.0) == factor]
         rate = factor * config.learning_rate
-        rest = [p for p in some if p not in decay]
-        groups.append({"params": [p for p in some if p in decay], "lr": rate})
+        rest = [p for p in some if p not in decayed]
+        groups.append({"params": [p for p in some if p in decayed], "lr": rate})
         groups.append({"params": rest, "lr": rate, "weight_decay": 0.0})
     return torch.optim.AdamW(
         groups,
         lr=config.learning_rate,
         weight_decay=config.weight_decay,
-        # Of mixed precision Lightning refuses to clip the gradients with a fused optimiser.
+        # In mixed precision, Lightning refuses to clip gradients with a fused optimiser.
         fused=True if config.precision == "fp32" else None,
     )
 
 
 def learning_rate_factor(config: TrainingLoopConfig, steps: int) -> Callable[[int], float]:
-    """Return the function that gives the part of the highest learning rate at each step.
+    """Return the schedule: the multiplier of the learning rate at each step.
 
-    It rises linearly over the warm-up; then it stays, or falls to zero linearly or as a cosine.
+    It rises linearly over the warm-up, then stays constant or falls to zero, linearly or as a
+    cosine.
 
     Args:
         config: The schedule and its warm-up.
-        steps: Steps of the whole training.
+        steps: Total number of steps.
     """
-    rise = config.warmup * steps
-    falls = {
+    warmup = config.warmup * steps
+    decays = {
         "constant": lambda _: 1.0,
-        "linear": lambda part: 1.0 - part,
-        "cosine": lambda part: 0.5 * (1.0 + math.cos(math.pi * part)),
+        "linear": lambda progress: 1.0 - progress,
+        "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
     }
-    fall = falls[config.schedule]
+    decay = decays[config.schedule]
 
     def factor(step: int) -> float:
-        if step < rise:
-            return (step + 1) / (rise + 1)
-        return fall((step - rise) / max(1.0, steps - rise))
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        return decay((step - warmup) / max(1.0, steps - warmup))
 
     return factor

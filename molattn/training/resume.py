@@ -1,4 +1,4 @@
-"""What must be the same where an unfinished training goes on."""
+"""Resuming an interrupted training run from its checkpoint."""
 
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -10,22 +10,22 @@ from rich.console import Console
 from molattn.config import RunConfig, check_same_options
 from molattn.errors import InputError
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.training.fine_tuning import check_same_model
-from molattn.training.lightning.loop import ABOUT
+from molattn.training.fine_tuning import check_same_weights
+from molattn.training.lightning.module import RUN_KEY, epochs_done
 from molattn.utils.console import print_line
 
-__all__ = ["run_fingerprint", "changed_data", "check_same_run"]
+__all__ = ["changed_data", "resume_checkpoint", "run_fingerprint"]
 
 _DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
 
 
 def run_fingerprint(config: RunConfig, init_from: str | None, data: str) -> dict[str, Any]:
-    """Return what a checkpoint keeps of its run.
+    """Return what identifies a run in its checkpoints.
 
     Args:
         config: The options.
-        init_from: SHA-256 of the model that it begins with, if any.
-        data: SHA-256 of what it learns from.
+        init_from: SHA-256 of the model that it starts from, if any.
+        data: SHA-256 of the training data.
     """
     return {
         "config": config.to_dict(),
@@ -35,54 +35,65 @@ def run_fingerprint(config: RunConfig, init_from: str | None, data: str) -> dict
     }
 
 
-def check_same_run(
+def resume_checkpoint(
     folder: Path,
     config: RunConfig,
     init_from: str,
-    about: Mapping[str, Any],
+    fingerprint: Mapping[str, Any],
     data: str,
     console: Console | None,
-) -> None:
-    """Refuse to go on with a training of other options, data or initial weights.
+) -> dict[str, Any] | None:
+    """Read the checkpoint of a folder, if there is one, and check that it is of the same run.
 
-    Other versions of the packages that decide the digits are told.
+    The step to resume from is logged, and so is a package that affects results and has changed its
+    version.
 
     Args:
-        folder: Where the training may have left a checkpoint.
+        folder: The folder of the run.
         config: The options now.
-        init_from: Name of the model that it begins with, or ``none``.
-        about: What :func:`run_fingerprint` gives now.
-        data: What has changed where the data have, in words.
-        console: Where to tell; silent without one.
+        init_from: Name of the model that it starts from, or ``none``.
+        fingerprint: What :func:`run_fingerprint` returns now.
+        data: Subject of the message if the data have changed, such as ``t.csv: the file has``.
+        console: Where to log; silent without one.
+
+    Returns:
+        The checkpoint, or None if there is none.
 
     Raises:
-        InputError: Names what differs.
+        InputError: If the checkpoint cannot be read, or is of a run with other options, data or
+            initial weights.
     """
     path = folder / CHECKPOINT_FILE
     if not path.exists():
-        return
-    former = read_checkpoint(path)[ABOUT]
-    check_same_options(type(config).from_dict(former["config"]), config, folder)
-    if former["data"] != about["data"]:
-        raise changed_data(data, folder, about["data"], former["data"])
-    check_same_model(init_from, about["init_from"], former.get("init_from"), folder)
-    for package, was in former["versions"].items():
-        if was != (now := about["versions"][package]):
+        return None
+    checkpoint = read_checkpoint(path)
+    before = checkpoint[RUN_KEY]
+    check_same_options(type(config).from_dict(before["config"]), config, folder)
+    if before["data"] != fingerprint["data"]:
+        raise changed_data(data, folder, fingerprint["data"], before["data"])
+    check_same_weights(init_from, fingerprint["init_from"], before.get("init_from"), folder)
+    for package, was in before["versions"].items():
+        if was != (now := fingerprint["versions"][package]):
             print_line(
-                console, f"begun with {package} {was}, going on with {now}: digits may differ"
+                console,
+                f"Run started with {package} {was}, resuming with {now}: results may differ in "
+                "their last digits",
             )
+    done = epochs_done(checkpoint)
+    print_line(console, f"Resuming after epoch {done}, step {checkpoint['global_step']}")
+    return checkpoint
 
 
-def changed_data(what: str, folder: Path, now: str, former: str) -> InputError:
-    """Return what to tell of data that are no longer what a run has read.
+def changed_data(what: str, folder: Path, now: str, before: str) -> InputError:
+    """Return the error for data that have changed since a run was started.
 
     Args:
-        what: What has changed, in words.
+        what: Subject of the message, such as ``t.csv: the file has``.
         folder: The folder of the run.
-        now: SHA-256 of what is there.
-        former: SHA-256 of what was.
+        now: SHA-256 of the data now.
+        before: SHA-256 when the run was started.
     """
     return InputError(
-        f"{what} changed since the run in {folder} began "
-        f"(SHA-256 {now[:12]}..., was {former[:12]}...); expected the same"
+        f"{what} changed since the run in {folder} was started "
+        f"(SHA-256 {now[:12]}..., was {before[:12]}...); expected the same data"
     )

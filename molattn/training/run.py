@@ -2,20 +2,22 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
-from molattn.chem.featurizer import FEATURIZERS, Featurizer
+from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.split import Split
 from molattn.config import TrainConfig
+from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import (
-    Molecules,
     TrainingTable,
     describe_tasks,
     read_training_table,
@@ -26,19 +28,11 @@ from molattn.data.splitting import split_rows
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
-from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.training.fine_tuning import (
-    NO_MODEL,
-    PretrainedWeights,
-    pretrained_digest,
-    pretrained_molecules,
-    with_pretrained_network,
-)
+from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import Epoch, History
-from molattn.training.lightning.loop import epochs_done
 from molattn.training.optimizer import FineTuningPlan
-from molattn.training.resume import check_same_run, run_fingerprint
-from molattn.training.run_folder import member_folders
+from molattn.training.resume import resume_checkpoint, run_fingerprint
+from molattn.training.run_folder import CONFIG_FILE, member_folders
 from molattn.training.supervised import fit_model
 from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
@@ -46,21 +40,24 @@ from molattn.utils.reproducibility import seeded, threads
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TrainingRun", "read_rows", "train", "train_model"]
+__all__ = ["TrainingRun", "read_rows", "train", "train_model", "train_split"]
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A trained model with what it was trained on.
+    """A trained model with the data that it was trained on.
 
     Args:
-        config: What was asked for.
+        config: All options, with the network that was trained.
         table: The usable rows.
-        parts: Which of them trained, validated, and are for the final score.
-        leakage: What they have in common.
+        parts: Which of them are training, validation and test rows.
+        leakage: What the parts have in common.
         model: The model, in evaluation mode on the CPU.
-        histories: How training went, one for each member.
-        seconds: Seconds spent reading and training.
+        histories: The history of each member.
+        seconds: Duration of reading the table and of training.
+        validation_predictions: What each member predicts for the validation rows, ``[members, n,
+            outputs]``, uncalibrated.
+        init_from_digest: SHA-256 of the model that training started from, if any.
     """
 
     config: TrainConfig
@@ -70,6 +67,8 @@ class TrainingRun:
     model: MolAttn
     histories: list[History]
     seconds: float
+    validation_predictions: NDArray[np.float64]
+    init_from_digest: str | None
 
 
 def train(
@@ -78,59 +77,89 @@ def train(
     folder: Path | None = None,
     *,
     frame: "pd.DataFrame | None" = None,
-    table: TrainingTable | None = None,
-    parts: Split | None = None,
 ) -> TrainingRun:
-    """Read a table and train a model on a part of it.
+    """Read a table and train a model on it.
 
-    The members of an ensemble are trained one after another on the same rows, each from the next
-    seed. On a CPU the same configuration gives the same weights, bit for bit.
+    The members of an ensemble are trained one after another on the same rows, with consecutive
+    seeds. On a CPU, the same configuration gives the same weights, bit for bit.
 
     Args:
         config: The table, the network and how to train it.
-        console: Where to report; silent without one.
-        folder: Where an unfinished training is kept; if it holds one, that one goes on.
+        console: Where to log; silent without one.
+        folder: Folder of the run, for ``config.yaml`` and checkpoints. If it has a checkpoint,
+            training resumes from it.
         frame: The table, in place of the configuration's file.
-        table: The same as :func:`read_rows` gave it, to be read once for several runs.
-        parts: Its parts, as :func:`molattn.data.splitting.split_rows` gave them.
 
     Raises:
-        InputError: If the table cannot be used so, or the folder's training is of other options or
-            another table.
-        MolattnError: If training diverges.
+        InputError: If the table or an option cannot be used, or the folder is of a run with other
+            options or another table.
+        MolattnError: If the training diverges.
     """
     start = time.perf_counter()
-    config = with_pretrained_network(config)
-    seed = config.training.seed
-    table = table or read_rows(config, console, frame)
-    parts = parts or split_rows(table, config.data, seed)
-    leakage = find_leakage(table, parts, seed, pretrained_molecules(config))
-    for line in (_sizes(parts, len(table.rows)), *leakage.lines()):
+    config, pretrained = load_pretrained(config)
+    with nullcontext() if folder is None else writing_config(folder / CONFIG_FILE, config):
+        table = read_rows(config, console, frame)
+        parts = split_rows(table, config.data, config.training.seed)
+        reading = time.perf_counter() - start
+        run = train_split(config, table, parts, pretrained, console, folder)
+    return replace(run, seconds=reading + run.seconds)
+
+
+def train_split(
+    config: TrainConfig,
+    table: TrainingTable,
+    parts: Split,
+    pretrained: PretrainedWeights | None,
+    console: Console | None = None,
+    folder: Path | None = None,
+) -> TrainingRun:
+    """Train a model on a table that has been read and split; see :func:`train`.
+
+    Args:
+        config: The network and how to train it, as
+            :func:`molattn.training.fine_tuning.load_pretrained` returns it.
+        table: The rows, read with ``config.data``.
+        parts: Which of them are training, validation and test rows.
+        pretrained: The model to start from, if any.
+        console: Where to log; silent without one.
+        folder: Folder for checkpoints.
+
+    Raises:
+        InputError: As :func:`train`.
+        MolattnError: If the training diverges.
+    """
+    molecules = None if pretrained is None else pretrained.molecules
+    leakage = find_leakage(table, parts, config.training.seed, molecules)
+    for line in (_part_sizes(parts, len(table.rows)), *leakage.lines()):
         print_line(console, line)
-    reading = time.perf_counter() - start
-    model, histories = train_model(config, table, parts, console, folder=folder)
-    seconds = reading + sum(history.seconds for history in histories)
-    return TrainingRun(config, table, parts, leakage, model, histories, seconds)
+    model, histories, predictions = train_model(
+        config, table, parts, pretrained, console, folder=folder
+    )
+    seconds = sum(history.seconds for history in histories)
+    digest = pretrained and pretrained.digest
+    return TrainingRun(
+        config, table, parts, leakage, model, histories, seconds, predictions, digest
+    )
 
 
 def read_rows(
     config: TrainConfig, console: Console | None = None, frame: "pd.DataFrame | None" = None
 ) -> TrainingTable:
-    """Read the rows that a run is to learn from, and say what they are.
+    """Read the table of a run and log a summary.
 
     Args:
         config: The table and its columns.
-        console: Where to say it; silent without one.
+        console: Where to log; silent without one.
         frame: The table, in place of the configuration's file.
 
     Raises:
-        InputError: If the table cannot be used so.
+        InputError: If the table cannot be used.
     """
     source = config.file if frame is None else frame
     featurizer = FEATURIZERS[config.data.featurizer]()
     table = read_training_table(source, config.data, featurizer, console)
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
-    for line in (f"{table.path}{remarks}: {_counts(table)}", *describe_tasks(table)):
+    for line in (f"{table.path}{remarks}: {_row_counts(table)}", *describe_tasks(table)):
         print_line(console, line)
     return table
 
@@ -139,112 +168,111 @@ def train_model(
     config: TrainConfig,
     table: TrainingTable,
     parts: Split,
+    pretrained: PretrainedWeights | None,
     console: Console | None = None,
     *,
     folder: Path | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
-) -> tuple[MolAttn, list[History]]:
-    """Train a model on rows that have been read and parted; see :func:`train`.
+) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
+    """Train and calibrate a model; see :func:`train_split`.
 
     Args:
         config: The network and how to train it.
-        table: The rows, read as ``config.data`` says.
-        parts: Which of them train and which validate.
-        console: Where to report; silent without one.
-        folder: Where an unfinished training is kept; if it holds one, that one goes on.
-        on_epoch: Called with each finished epoch, of one member after another; what it raises ends
-            the training.
+        table: The rows.
+        parts: Which of them are training and validation rows.
+        pretrained: The model to start from, if any.
+        console: Where to log; silent without one.
+        folder: Folder for checkpoints.
+        on_epoch: Called after each epoch of each member; an exception that it raises stops the
+            training.
+
+    Returns:
+        The model, the history of each member, and the validation predictions of each member,
+        uncalibrated.
 
     Raises:
         InputError: As :func:`train`.
-        MolattnError: If training diverges.
+        MolattnError: If the training diverges.
     """
-    train_rows, validation_rows = table.molecules(parts.train), table.molecules(parts.val)
-    config = with_pretrained_network(config)
-    name = config.fine_tuning.init_from
-    about = run_fingerprint(config, pretrained_digest(name), table.digest)
-    featurizer = FEATURIZERS[config.data.featurizer]()
-    pretrained = None if name == NO_MODEL else PretrainedWeights(config.fine_tuning, featurizer)
+    training, validation = table.molecules(parts.train), table.molecules(parts.val)
+    init_from = config.fine_tuning.init_from
+    fingerprint = run_fingerprint(config, pretrained and pretrained.digest, table.digest)
     members = config.training.members()
-    places = [None] if folder is None else member_folders(folder, len(members))
-    for place in places:
-        if place is not None:
-            check_same_run(place, config, name, about, f"{table.path}: the file has", console)
+    folders = [None] if folder is None else member_folders(folder, len(members))
     models, histories = [], []
-    for number, (member, place) in enumerate(zip_longest(members, places), start=1):
+    for number, (member, place) in enumerate(zip_longest(members, folders)):
         if len(members) > 1:
-            print_line(console, f"member {number} of {len(members)} (seed {member.seed})")
+            print_line(console, f"Member {number + 1} of {len(members)} (seed {member.seed})")
+        checkpoint = None
         if place is not None:
             place.mkdir(exist_ok=True)
-            if (place / CHECKPOINT_FILE).exists():
-                done = epochs_done(read_checkpoint(place / CHECKPOINT_FILE))
-                print_line(console, f"going on after epoch {done}")
+            data = f"{table.path}: the file has"
+            checkpoint = resume_checkpoint(place, config, init_from, fingerprint, data, console)
         with seeded(member.seed):
-            model = _new_model(config, table, featurizer)
-            beginning, told = FineTuningPlan(), "beginning from scratch"
+            model = _new_model(config, table)
+            plan, message = FineTuningPlan(), "Starting from random weights"
             if pretrained is not None:
-                beginning, told = pretrained.begin(model, number - 1)
-            print_line(console, told)
+                plan, message = pretrained.apply(model, number, config.fine_tuning)
+            if checkpoint is None:
+                print_line(console, message)
             history = fit_model(
                 model,
-                train_rows,
-                validation_rows,
+                training,
+                validation,
                 member,
                 console,
                 task_weights=config.data.task_weights,
                 folder=place,
-                about=about,
-                beginning=beginning,
+                checkpoint=checkpoint,
+                fingerprint=fingerprint,
+                plan=plan,
                 on_epoch=on_epoch,
             )
         model.freeze("none")
         models.append(model)
         histories.append(history)
-    joined = MolAttn.ensemble(models)
-    joined.uncertainty = _uncertainty(joined, table, parts, validation_rows, config)
-    for line in joined.uncertainty.calibration.lines():
-        print_line(console, line)
-    return joined, histories
-
-
-def _uncertainty(
-    model: MolAttn, table: TrainingTable, parts: Split, validation: Molecules, config: TrainConfig
-) -> Uncertainty:
-    training, held_out = ([table.smiles[row] for row in rows] for rows in (parts.train, parts.val))
+    model = models[0] if len(models) == 1 else MolAttn.ensemble(models)
     with threads(config.training.threads):
-        prediction = model.predict_records(validation.records, features=validation.features)
-    molecules = FingerprintIndex.from_smiles(training, config.training.seed)
+        predictions = model.predict_records(
+            validation.records, features=validation.features, members=True
+        )
+    seen, unseen = ([table.smiles[row] for row in rows] for rows in (parts.train, parts.val))
+    molecules = FingerprintIndex.from_smiles(seen, config.training.seed)
     targets = validation.targets
-    if validation.weights is not None:  # what weighs nothing tells nothing here either
+    if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
-    return Uncertainty.fit(table.tasks, molecules, held_out, prediction, targets)
+    mean = predictions.mean(axis=0)
+    model.uncertainty = Uncertainty.fit(table.tasks, molecules, unseen, mean, targets)
+    for line in model.uncertainty.calibration.lines():
+        print_line(console, line)
+    return model, histories, predictions
 
 
-def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer) -> MolAttn:
+def _new_model(config: TrainConfig, table: TrainingTable) -> MolAttn:
     calculator = table_calculator(config.data)
     try:
         return MolAttn(
             MolAttnConfig(
                 table.tasks,
                 config.network,
-                featurizer,
+                FEATURIZERS[config.data.featurizer](),
                 features=config.data.feature_columns,
                 descriptors=calculator.descriptors,
                 morgan_counts=calculator.morgan_counts,
                 partner_column=config.data.partner_column,
             )
         )
-    except ValueError as error:  # the layers' own complaint about an option
-        raise InputError(f"the network cannot be built so: {error}") from error
+    except ValueError as error:  # from a layer, about one of its options
+        raise InputError(f"the network cannot be built: {error}") from error
 
 
-def _sizes(parts: Split, rows: int) -> str:
-    told = f"{len(parts.train)} rows train, {len(parts.val)} validate, {len(parts.test)} test"
-    left = rows - sum(map(len, parts))
-    return f"{told}, {left} of weight 0 left out" if left else told
+def _part_sizes(parts: Split, rows: int) -> str:
+    sizes = f"{len(parts.train)} training, {len(parts.val)} validation, {len(parts.test)} test rows"
+    unused = rows - sum(map(len, parts))
+    return f"{sizes}, {unused} of weight 0 unused" if unused else sizes
 
 
-def _counts(table: TrainingTable) -> str:
+def _row_counts(table: TrainingTable) -> str:
     shown = "; ".join(f"{table.unit} {row.line}: {row.reason}" for row in table.skipped[:3])
     more = ", ..." if len(table.skipped) > 3 else ""
     return f"{len(table.rows)} rows used, {len(table.skipped)} skipped" + (

@@ -1,8 +1,8 @@
-"""The folder of a run: there whole or not at all, with the unfinished run beside it.
+"""The folder of a run: complete, or under another name and resumable.
 
-While a run goes on, all that it keeps is in ``NAME.unfinished``, beside the folder NAME that it
-will be. What interrupts it, be it Ctrl-C or a power cut, leaves that folder, and its checkpoint is
-where the run can go on. A process that fills it holds a lock, which ends with the process.
+While a run is in progress, its files are in ``NAME.unfinished``, beside the final folder ``NAME``.
+If it is interrupted, by Ctrl-C or a power cut, that folder stays and the run can be resumed from
+its checkpoint. The process that writes to it holds a lock, which is released when it ends.
 """
 
 import os
@@ -19,7 +19,7 @@ from molattn.training.checkpoint import CHECKPOINT_FILE
 
 try:
     import fcntl
-except ImportError:  # where there are no such locks, two runs of one name must be avoided by hand
+except ImportError:  # no such locks here: the user must not start two runs of one name
     fcntl = None
 
 __all__ = [
@@ -39,12 +39,12 @@ __all__ = [
 UNFINISHED = ".unfinished"
 CONFIG_FILE = "config.yaml"
 _LOCK_FILE = ".lock"
-_PREPARED = "molecules/index.json"  # there when all molecules of a pretraining are prepared
 PAGE_FILE = "report.html"
 RESULT_FILE = "metrics.json"
-_FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a run of a cross-validation
-_MEMBER = re.compile(r"member_\d+")  # what is of one member of an ensemble alone
-_LEFTOVER = re.compile(r"\..+\.partial|.+\.part")  # of a process killed while it wrote a file
+_PREPARED = "molecules/index.json"  # written when all molecules of a pretraining are prepared
+_FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a round of a cross-validation
+_MEMBER = re.compile(r"member_\d+")  # of one member of an ensemble
+_LEFTOVER = re.compile(r"\..+\.partial|.+\.part")  # of a process that was killed while writing
 _CONTENTS = {
     CHECKPOINT_FILE,
     CONFIG_FILE,
@@ -70,24 +70,23 @@ _CONTENTS = {
 def run_folder(
     path: str | Path, *, resume: bool = False, overwrite: bool = False
 ) -> Iterator[Path]:
-    """Fill the folder of a run.
+    """Write the folder of a run.
 
-    The block fills the folder of the unfinished run, which takes its name (and the place of a
-    former run of that name) when the block ends without an exception. Interrupted, it stays if it
-    holds a checkpoint.
+    The block writes to the folder of the unfinished run, which is renamed to its final name, and
+    replaces a finished run of that name, when the block ends without an exception. If it is
+    interrupted, the folder is kept if it has a checkpoint.
 
     Args:
-        path: The folder to be.
-        resume: Whether to go on with the unfinished run that is there.
-        overwrite: Whether to begin anew where there is one.
+        path: The final folder.
+        resume: Whether to continue an unfinished run.
+        overwrite: Whether to replace an unfinished run.
 
     Yields:
-        The folder to fill.
+        The folder to write to.
 
     Raises:
-        InputError: If the path holds something other than a run, cannot be written, is being filled
-            by another process, or holds an unfinished run that is to be neither resumed nor
-            overwritten.
+        InputError: If the path is not a run or cannot be written, another process is writing to it,
+            or there is an unfinished run that is neither to be resumed nor overwritten.
     """
     path = final_folder(path)
     partial = _partial(path)
@@ -106,10 +105,10 @@ def run_folder(
             yield partial
             _finish(partial, path)
     except BaseException as error:
-        is_wrong = isinstance(error, MolattnError) and not (resume or _has_round(partial))
+        is_useless = isinstance(error, MolattnError) and not (resume or _has_round(partial))
         if partial.exists() and not (resume or has_checkpoint(path)):
-            is_wrong = True
-        if is_wrong and not isinstance(error, _KeptError):
+            is_useless = True
+        if is_useless and not isinstance(error, _KeptError):
             shutil.rmtree(partial, ignore_errors=True)
             for parent in new_parents:
                 with suppress(OSError):
@@ -121,10 +120,10 @@ def unfinished_run(path: str | Path) -> Path | None:
     """Return the folder of an unfinished run, or None if the run is finished.
 
     Args:
-        path: The name that the run was given, or its folder with ``.unfinished``.
+        path: The final folder of the run, or its folder with ``.unfinished``.
 
     Raises:
-        InputError: If there is no run of that name.
+        InputError: If there is no such run.
     """
     path = final_folder(path)
     partial = _partial(path)
@@ -140,7 +139,7 @@ def unfinished_run(path: str | Path) -> Path | None:
 
 
 def final_folder(path: str | Path) -> Path:
-    """Return the folder that a run will have in the end, of that or of its unfinished one."""
+    """Return the final folder of a run, from that or from its unfinished one."""
     path = Path(path)
     if path.name in ("", ".."):
         path = Path(os.path.abspath(path))
@@ -148,7 +147,7 @@ def final_folder(path: str | Path) -> Path:
 
 
 def free_folder(path: Path) -> Path:
-    """Return the path, numbered if a run, finished or not, has that name already."""
+    """Return the path, with a number if there is a run of that name, finished or not."""
     candidate, number = path, 1
     while candidate.exists() or _partial(candidate).exists():
         number += 1
@@ -157,10 +156,10 @@ def free_folder(path: Path) -> Path:
 
 
 def has_checkpoint(path: str | Path) -> bool:
-    """Return whether there is an unfinished run of that name which has come to a checkpoint.
+    """Return whether there is an unfinished run of that name that can be resumed.
 
-    Of an ensemble, whether one of its members has; of a cross-validation, whether one of its runs
-    has, or is finished; of a pretraining, whether its molecules are prepared, which takes as long.
+    It has a checkpoint, its own or that of a member of an ensemble or of a round of a
+    cross-validation; or a finished round; or the prepared molecules of a pretraining.
     """
     partial = _partial(final_folder(path))
     folds = _rounds(partial)
@@ -173,12 +172,12 @@ def has_checkpoint(path: str | Path) -> bool:
 
 
 def member_folders(folder: Path, count: int) -> list[Path]:
-    """Return where each member of an ensemble keeps what is its own; one alone needs no other."""
+    """Return the folder of each member of an ensemble; that of the run for a single model."""
     return [folder] if count == 1 else [folder / f"member_{n}" for n in range(1, count + 1)]
 
 
 class _KeptError(InputError):
-    """What is there was not touched, and stays."""
+    """The unfinished run was not touched and must be kept."""
 
 
 def _rounds(run: Path) -> list[Path]:
@@ -186,7 +185,7 @@ def _rounds(run: Path) -> list[Path]:
 
 
 def _has_round(run: Path) -> bool:
-    """Return whether a round of a cross-validation is finished, which no other's fault undoes."""
+    """Return whether a round of a cross-validation is finished; it outlives errors in others."""
     return any((fold / RESULT_FILE).exists() for fold in _rounds(run))
 
 
@@ -204,16 +203,16 @@ def locked_folder(partial: Path) -> IO[str]:
     Raises:
         InputError: If another process has locked it.
     """
-    lock = open(partial / _LOCK_FILE, "w")  # noqa: SIM115 (held while the run goes on)
+    lock = open(partial / _LOCK_FILE, "w")  # noqa: SIM115 (held until the run ends)
     if fcntl is not None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.close()
             raise InputError(
-                f"{partial}: another process is filling this folder, expected none"
+                f"{partial}: another process is writing to this folder, expected none"
             ) from None
-        except OSError:  # a file system without locks is no reason not to train
+        except OSError:  # a file system without locks: train all the same
             return lock
     return lock
 
@@ -221,8 +220,8 @@ def locked_folder(partial: Path) -> IO[str]:
 def _clear(partial: Path, path: Path, overwrite: bool) -> None:
     if has_checkpoint(path) and not overwrite:
         raise _KeptError(
-            f"{partial}: an unfinished run is there; --resume {path} goes on with it, and "
-            "--overwrite begins anew"
+            f"{partial}: holds an unfinished run; --resume {path} continues it, --overwrite "
+            "starts again"
         )
     for entry in partial.iterdir():
         if entry.is_dir():
@@ -237,7 +236,7 @@ def _finish(partial: Path, path: Path) -> None:
     if path.exists():
         path.rename(former)
     partial.rename(path)
-    # Last, so that up to here whatever happens leaves a run that can go on.
+    # Last, so that an interruption before this leaves a run that can be resumed.
     for entry in (entry for place in (path, *_members(path)) for entry in [*place.iterdir()]):
         if entry.name in (CHECKPOINT_FILE, _LOCK_FILE) or _LEFTOVER.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
@@ -247,7 +246,7 @@ def _finish(partial: Path, path: Path) -> None:
 def _check_replaceable(path: Path) -> None:
     try:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            raise InputError(f"{path}: there is a file of that name, expected a folder for the run")
+            raise InputError(f"{path}: got a file, expected a folder for the run")
         contents = {entry.name for entry in path.iterdir()} if path.exists() else set()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
@@ -259,6 +258,6 @@ def _check_replaceable(path: Path) -> None:
     known = {CONFIG_FILE, _LOCK_FILE} & contents
     if contents and (strange or not known):
         raise InputError(
-            f"{path}: the folder holds {(strange or sorted(contents))[0]}, which is no part of a "
-            "run; expected a new or empty folder, or a former run to replace"
+            f"{path}: the folder holds {(strange or sorted(contents))[0]}, which is not part of a "
+            "run; expected a new or empty folder, or a previous run to replace"
         )

@@ -1,4 +1,4 @@
-"""The scales of a model: means and standard deviations of its training rows."""
+"""Standardisation of targets and extra features by the training rows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,11 +17,11 @@ _ROWS_AT_ONCE = 4096
 
 
 def scale_by(model: MolAttn, rows: Molecules) -> None:
-    """Give a model the scales of its targets and of the numbers that join its readout.
+    """Set the scaling of targets and extra features of a model.
 
     Args:
         model: The model.
-        rows: The rows it trains on, and no others.
+        rows: Its training rows.
     """
     model.set_target_scaling(*target_scaling(rows.targets, model.config.tasks))
     model.set_feature_scaling(*number_scaling(rows.records, rows.features))
@@ -32,10 +32,10 @@ def target_scaling(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean and standard deviation of each target over its labels.
 
-    A classification gets mean 0 and scale 1, and a target that does not vary the scale 1.
+    They are 0 and 1 for a classification; a constant target has scale 1.
 
     Args:
-        targets: ``[n, T]``, NaN where missing, some label in every column.
+        targets: ``[n, T]``, NaN where missing, at least one label in each column.
         tasks: The T tasks.
     """
     mean, scale = _column_scaling(targets)
@@ -46,13 +46,13 @@ def target_scaling(
 def _column_scaling(
     values: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean and standard deviation of each column, 1 where it does not vary.
+    """Return mean and standard deviation of each column; 1 for a constant one.
 
     Args:
-        values: ``[n, C]``, NaN where missing, some value in every column.
+        values: ``[n, C]``, NaN where missing, at least one value in each column.
     """
     mean, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-    # Equal labels leave rounding noise, not zero, for a standard deviation.
+    # The standard deviation of equal labels is rounding noise, not zero.
     varies = scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
     return mean, np.where(varies, scale, 1.0)
 
@@ -60,14 +60,14 @@ def _column_scaling(
 def number_scaling(
     records: Sequence[MoleculeRecord], features: NDArray[np.float64] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and standard deviation of all numbers of training molecules, ``[F]`` each.
+    """Return mean and standard deviation of the extra features of molecules, ``[F]`` each.
 
-    A number that does not vary, or is undefined for all of them, gets a scale so large that it is 0
-    for any molecule: the model has learned nothing about it.
+    A feature that is constant, or undefined for all of them, gets so large a scale that it is 0 for
+    any molecule: the model cannot have learned from it.
 
     Args:
-        records: One or more molecules, all with the same numbers.
-        features: Numbers given for each, ``[n, ...]``, or None.
+        records: One or more molecules, all with the same descriptors and fingerprints.
+        features: Features from the columns of the table, ``[n, ...]``, or None.
     """
     size = sum(map(len, _row(records, features, 0)))
     count, total, squares = (np.zeros(size) for _ in range(3))
@@ -78,7 +78,7 @@ def number_scaling(
     for rows in _rows(records, features):
         squares += np.nansum((rows - mean) ** 2, axis=0)
     scale = np.sqrt(squares / np.maximum(count, 1))
-    # Equal numbers leave rounding noise, not zero, for a standard deviation.
+    # The standard deviation of equal values is rounding noise, not zero.
     varies = scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
     return mean, np.where(varies, scale, _UNUSED)
 

@@ -1,4 +1,4 @@
-"""Learning from labels."""
+"""Supervised training: learning from labels."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,8 +14,7 @@ from molattn.model.model import MolAttn
 from molattn.training.batches import LabelledBatch, LabelledLoader
 from molattn.training.history import Epoch, History
 from molattn.training.lightning.loop import fit
-from molattn.training.losses import TaskLoss
-from molattn.training.objective import Objective
+from molattn.training.losses import Objective, TaskLoss
 from molattn.training.optimizer import FineTuningPlan
 from molattn.training.scaling import scale_by
 
@@ -31,56 +30,59 @@ def fit_model(
     *,
     task_weights: tuple[float, ...] = (),
     folder: Path | None = None,
-    about: Mapping[str, Any] | None = None,
-    beginning: FineTuningPlan = FineTuningPlan(),
+    checkpoint: dict[str, Any] | None = None,
+    fingerprint: Mapping[str, Any] | None = None,
+    plan: FineTuningPlan = FineTuningPlan(),
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> History:
-    """Train a model in place, on the masked loss of scaled targets; see :func:`molattn.training.lightning.loop.fit`.
+    """Train a model in place; see :func:`molattn.training.lightning.loop.fit`.
 
     Args:
         model: The model, of one member; its scaling is set to that of the training rows.
-        train: Molecules to learn from, some label for every target.
-        validation: Molecules to validate each epoch on, some of them labelled.
+        train: Training molecules, with at least one label for each target.
+        validation: Validation molecules, some of them labelled.
         config: How to train.
-        console: Where to report progress; silent without one.
-        task_weights: Weight of each task in the loss; by default 1.
-        folder: Where to keep checkpoint and logs, and what to go on from.
-        about: What a checkpoint says of the training.
-        beginning: What the model has from a training before.
-        on_epoch: Called with each finished epoch.
+        console: Where to log; silent without one.
+        task_weights: Weight of each task in the loss; 1 by default.
+        folder: Folder for checkpoint and logs.
+        checkpoint: The checkpoint to resume from.
+        fingerprint: What identifies the run in its checkpoints.
+        plan: How to train pretrained weights.
+        on_epoch: Called after each epoch.
 
     Raises:
         ValueError: If the model has several members.
-        InputError: If an option cannot be had here, or the checkpoint cannot be read.
-        MolattnError: If a loss stops being finite.
+        InputError: If an option is not available on this machine.
+        MolattnError: If the training diverges.
     """
     if model.config.members != 1:
         raise ValueError(f"model: got {model.config.members} members, expected one at a time")
-    if not beginning.keeps_scaling:
+    if not plan.keeps_scaling:
         scale_by(model, train)
     loss = TaskLoss(model.config.tasks, config, torch.from_numpy(train.targets), task_weights)
     return fit(
-        _OfLabels(model, loss),
+        _LabelledObjective(model, loss),
         LabelledLoader(model, train, config.batch_size, config.seed),
         LabelledLoader(model, validation, config.batch_size),
         config,
         console,
         folder=folder,
-        about=about,
-        beginning=beginning,
+        checkpoint=checkpoint,
+        fingerprint=fingerprint,
+        plan=plan,
         on_epoch=on_epoch,
     )
 
 
-class _OfLabels(Objective):
-    """The loss of what a model predicts of labelled molecules."""
+class _LabelledObjective(Objective):
+    """The loss of a model on labelled molecules."""
 
     def __init__(self, model: MolAttn, loss: TaskLoss) -> None:
         super().__init__()
         self.model, self.loss = model, loss
 
     @property
-    def learned(self) -> MolAttn:
+    def trained(self) -> MolAttn:
         return self.model
 
     def forward(self, batch: LabelledBatch) -> tuple[Tensor, Tensor]:

@@ -103,7 +103,7 @@ def default_space(config: TrainConfig) -> Space:
     """Return the default search space, less options that a run has set or its layer does not take.
 
     Args:
-        config: The run, as :func:`molattn.training.fine_tuning.with_pretrained_network` gives it.
+        config: The run, as :func:`molattn.training.fine_tuning.load_pretrained` returns it.
 
     Raises:
         InputError: If nothing is left to vary.

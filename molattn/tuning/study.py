@@ -18,31 +18,39 @@ from sqlalchemy import URL
 
 from molattn.chem.split import Split
 from molattn.config import DataConfig, TrainConfig, TuneConfig, option_places
-from molattn.config.yaml_file import write_config_file
+from molattn.config.yaml_file import check_unchanged, write_config_file
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows
 from molattn.data.table import write_table
 from molattn.errors import InputError, MolattnError
 from molattn.training.fine_tuning import (
-    check_same_model,
-    pretrained_digest,
-    with_pretrained_network,
+    PretrainedWeights,
+    check_same_weights,
+    load_pretrained,
 )
 from molattn.training.history import Epoch
 from molattn.training.resume import changed_data
 from molattn.training.run import read_rows, train_model
+from molattn.training.run_folder import CONFIG_FILE
 from molattn.tuning.plot import study_plot
-from molattn.tuning.search_space import Space, check_space
+from molattn.tuning.search_space import (
+    Space,
+    check_space,
+    default_space,
+    read_space,
+    write_space,
+)
 from molattn.utils.console import print_line
 
-__all__ = ["BEST_FILE", "STUDY_FILE", "Tuned", "trials_table", "tune"]
+__all__ = ["BEST_FILE", "SPACE_FILE", "STUDY_FILE", "Tuned", "trials_table", "tune"]
 
 STUDY_FILE = "study.db"
 BEST_FILE = "best.yaml"
+SPACE_FILE = "space.yaml"
 _NAME = "molattn"
 _TRIALS = 50
 _SHOWN = 5
-_ERROR, _DATA, _BEGINNING, _WANTED = "error", "data", "init_from", "trials"
+_ERROR, _DATA, _INIT_FROM, _WANTED = "error", "data", "init_from", "trials"
 _RANDOM_TRIALS = 10
 _MEDIAN_OF = 5
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -68,7 +76,7 @@ class Tuned(NamedTuple):
 def tune(
     config: TrainConfig,
     tuning: TuneConfig,
-    space: Space,
+    space: Space | None,
     folder: Path,
     console: Console | None = None,
 ) -> Tuned:
@@ -83,9 +91,11 @@ def tune(
     Args:
         config: The table, and the options that are not varied.
         tuning: How long to search.
-        space: The options that are.
-        folder: Where ``study.db`` is or will be, with ``best.yaml``, ``trials.csv`` and
-            ``study.png``; no other process may be using it.
+        space: The options that are; None = those of the study in the folder, or by default
+            :func:`molattn.tuning.search_space.default_space`.
+        folder: Folder of the study: ``study.db``, ``config.yaml``, ``space.yaml``, ``best.yaml``,
+            ``trials.csv`` and ``study.png``. A study in it is resumed; no other process may be
+            using it.
         console: Where to report; silent without one.
 
     Raises:
@@ -97,21 +107,31 @@ def tune(
             "--folds: got it for a search, which validates on one split; expected none"
         )
     start = time.perf_counter()
-    config = with_pretrained_network(config, space)  # the same beginning for every trial
+    if space is None and (folder / SPACE_FILE).exists():
+        space = read_space(folder / SPACE_FILE)
+    # Once, as all trials start from the same weights.
+    config, pretrained = load_pretrained(config, space or ())
+    if space is None:
+        space = default_space(config)
+    if (folder / CONFIG_FILE).exists():
+        check_unchanged(folder / CONFIG_FILE, config)
     chosen = partial(_chosen, config)
     check_space(space, chosen)
     rows = _Rows(config, console)
     table, _ = rows(config.data)
+    if not (folder / CONFIG_FILE).exists():
+        write_space(folder / SPACE_FILE, space)
+        write_config_file(folder / CONFIG_FILE, config)
     with _opened(folder / STUDY_FILE) as study:
         former = study.user_attrs.get(_DATA, table.digest)
         if former != table.digest:
             raise changed_data(f"{table.path}: the file has", folder, table.digest, former)
         wanted = tuning.trials or study.user_attrs.get(_WANTED, _TRIALS)
         name = config.fine_tuning.init_from
-        beginning = pretrained_digest(name)
-        check_same_model(name, beginning, study.user_attrs.get(_BEGINNING, beginning), folder)
+        digest = pretrained and pretrained.digest
+        check_same_weights(name, digest, study.user_attrs.get(_INIT_FROM, digest), folder)
         study.set_user_attr(_DATA, table.digest)
-        study.set_user_attr(_BEGINNING, beginning)
+        study.set_user_attr(_INIT_FROM, digest)
         study.set_user_attr(_WANTED, wanted)
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study.tell(trial.number, state=TrialState.FAIL)  # of a killed process
@@ -125,7 +145,9 @@ def tune(
             study.sampler = optuna.samplers.TPESampler(
                 n_startup_trials=_RANDOM_TRIALS, seed=int(seed)
             )
-            objective = partial(_objective, space=space, chosen=chosen, rows=rows)
+            objective = partial(
+                _objective, space=space, chosen=chosen, rows=rows, pretrained=pretrained
+            )
             study.optimize(objective, n_trials=1, catch=(MolattnError,))
             latest = _ended(study)[-1]
             print_line(console, f"{done + 1}/{wanted}  {_told(latest)}")
@@ -162,7 +184,13 @@ class _Rows:
         return self._read[data]
 
 
-def _objective(trial: optuna.Trial, space: Space, chosen: Any, rows: _Rows) -> float:
+def _objective(
+    trial: optuna.Trial,
+    space: Space,
+    chosen: Any,
+    rows: _Rows,
+    pretrained: PretrainedWeights | None,
+) -> float:
     options = {name: of.suggest(trial, name) for name, of in space.items()}
     losses: list[float] = []
 
@@ -175,7 +203,7 @@ def _objective(trial: optuna.Trial, space: Space, chosen: Any, rows: _Rows) -> f
     try:
         config = chosen(options)  # values that can each be, but perhaps not together
         one = replace(config, training=replace(config.training, ensemble=1))
-        train_model(one, *rows(one.data), on_epoch=report)
+        train_model(one, *rows(one.data), pretrained, on_epoch=report)
     except MolattnError as error:
         trial.set_user_attr(_ERROR, str(error))
         raise

@@ -1,4 +1,4 @@
-"""A line for whoever looks on."""
+"""Lines on the terminal."""
 
 from typing import TYPE_CHECKING
 
@@ -9,9 +9,9 @@ __all__ = ["print_line"]
 
 
 def print_line(console: "Console | None", line: str) -> None:
-    """Print a line as it is, however long; without a console, do not.
+    """Print a line unchanged and unwrapped; do nothing without a console.
 
-    Brackets and colons of SMILES are no markup and no pictures: ``c1:o:c:c:c1`` stays.
+    Without rich's markup and emoji, which would change SMILES such as ``c1:o:c:c:c1``.
     """
     if console is not None:
         console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Progress on the terminal, and a few plain lines where there is none."""
+"""Progress bars on a terminal, and a few plain lines in a log."""
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -7,14 +7,14 @@ from molattn.utils.console import print_line
 
 __all__ = ["RowProgress", "TrainingProgress"]
 
-_LINES_WITHOUT_TERMINAL = 10
+_LINES_IN_LOG = 10
 
 
 class TrainingProgress:
     """One bar over all epochs; without a terminal, a line every few epochs.
 
     Args:
-        console: Where to draw.
+        console: The terminal or log.
     """
 
     def __init__(self, console: Console) -> None:
@@ -31,7 +31,7 @@ class TrainingProgress:
         self._task = self._bar.add_task("training")
 
     def start(self, epochs: int, steps: int, done: int = 0) -> None:
-        """Begin a training of so many epochs and steps in all, of which some may be done."""
+        """Show the bar of a training, of whose steps some are done if it is resumed."""
         self._epochs = epochs
         self._bar.update(self._task, total=steps, completed=done)
         self._bar.start()
@@ -41,28 +41,28 @@ class TrainingProgress:
         self._bar.advance(self._task)
 
     def epoch(self, epoch: int, train_loss: float, validation_loss: float) -> None:
-        """Show how an epoch, counted from 1, ended."""
-        sentence = (
-            f"epoch {epoch}/{self._epochs}  loss: training {train_loss:.4f}, "
-            f"validation {validation_loss:.4f}"
+        """Show the losses of an epoch, counted from 1."""
+        line = (
+            f"epoch {epoch}/{self._epochs}  train loss {train_loss:.4f}  "
+            f"val loss {validation_loss:.4f}"
         )
         if self._console.is_terminal:
-            self._bar.update(self._task, description=sentence)
-        elif epoch % max(1, self._epochs // _LINES_WITHOUT_TERMINAL) == 0:
-            print_line(self._console, sentence)
+            self._bar.update(self._task, description=line)
+        elif epoch % max(1, self._epochs // _LINES_IN_LOG) == 0:
+            print_line(self._console, line)
 
     def stop(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
 
 class RowProgress:
-    """A count of rows on a terminal, nothing elsewhere; a context manager.
+    """A count of processed rows on a terminal, nothing in a log; a context manager.
 
     Args:
-        console: Where to draw.
-        verb: What is done with them.
-        total: How many there are, if that is known.
+        console: The terminal or log.
+        verb: What is done to the rows, such as ``reading``.
+        total: Number of rows, if known.
     """
 
     def __init__(self, console: Console, verb: str, total: int | None = None) -> None:
@@ -84,5 +84,5 @@ class RowProgress:
         self._bar.stop()
 
     def advance(self, rows: int) -> None:
-        """Count so many rows more."""
+        """Count further rows."""
         self._bar.advance(self._task, rows)

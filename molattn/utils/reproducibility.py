@@ -1,4 +1,4 @@
-"""Seeds and threads of torch for a while, without a trace afterwards."""
+"""Temporary settings of torch: seed, threads, oneDNN."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ __all__ = ["without_onednn", "random_state", "seeded", "set_random_state", "thre
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
-    """Return the state of torch's random numbers on the CPU, and on the device if it is a GPU."""
+    """Return the state of torch's random generators of the CPU, and of the device if a GPU."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["gpu"] = torch.cuda.get_rng_state(device)
@@ -18,7 +18,7 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
-    """Go on from what :func:`random_state` gave."""
+    """Restore the state that :func:`random_state` returned."""
     torch.set_rng_state(state["cpu"])
     if "gpu" in state and device.type == "cuda":
         torch.cuda.set_rng_state(state["gpu"], device)
@@ -26,7 +26,7 @@ def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch for a while."""
+    """Seed torch within the block."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
@@ -34,9 +34,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads for a while.
+    """Set the number of torch's CPU threads within the block.
 
-    Its threads wait for each other busily: on a shared machine two can be 20 times slower than one.
+    The threads wait for each other actively: on a busy machine two can be 20 times slower than one.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -48,11 +48,11 @@ def threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def without_onednn() -> Iterator[None]:
-    """Let torch do without oneDNN for a while.
+    """Disable oneDNN in torch within the block.
 
-    oneDNN compiles code for every number of rows that it meets, and torch keeps the code of the
-    last 1,024 of them: hundreds of megabytes where hardly two batches have as many rows, though
-    :mod:`molattn.nn.linear` rounds their numbers.
+    oneDNN compiles code for each number of rows, and torch caches the code of the last 1,024 of
+    them: hundreds of megabytes if most batches differ in size, even though
+    :mod:`molattn.nn.linear` rounds their numbers of rows.
     """
     before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False

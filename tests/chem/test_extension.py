@@ -29,7 +29,7 @@ from molattn.data.table import bundled_dataset
 from molattn.errors import InputError, SmilesError
 from molattn.explain import explain
 from molattn.pretraining import pretrain
-from molattn.training.fine_tuning import with_pretrained_network
+from molattn.training.fine_tuning import load_pretrained
 
 SMALL = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "device": "cpu", "seed": 0}
 TEXTS = ["CCO", "C", "[Na+].[Cl-]", "OC(=O)c1ccncc1", "C[C@H](N)CC1CC1", "F/C=C/F", "C" * 300]
@@ -188,7 +188,7 @@ def test_fine_tuning_needs_the_same_featurizer(tmp_path):
 def test_auto_begins_with_the_packaged_model_for_its_featurizer_alone():
     def chosen(**options):
         config = molattn.config.TrainConfig.from_options("", options)
-        return with_pretrained_network(config).fine_tuning.init_from
+        return load_pretrained(config)[0].fine_tuning.init_from
 
     assert chosen() == "base"
     assert chosen(featurizer="mine") == "none"

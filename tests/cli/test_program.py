@@ -292,7 +292,7 @@ def test_a_killed_run_is_found_and_resumed_by_its_name_bit_for_bit(small_table, 
     assert os.listdir("runs") == ["small.unfinished"]
     unfinished = ["train", "--resume", "runs/small"]
     line = refused(capsys, 2, ["train", *words, "--output", "runs/small"])
-    assert "--resume runs/small goes on with it" in line
+    assert "--resume runs/small continues it" in line
     for option, value, was in (("--epochs", 31, 30), ("--width", 16, 8), ("--split", "order", "")):
         more = ["--order-column", "logS"] if value == "order" else []
         line = refused(capsys, 2, [*unfinished, option, value, *more])
@@ -302,7 +302,7 @@ def test_a_killed_run_is_found_and_resumed_by_its_name_bit_for_bit(small_table, 
     assert "no --config" in refused(capsys, 2, [*unfinished, "--config", "x"])
     assert main(unfinished) == 0
     shown = capsys.readouterr().out
-    assert "going on after epoch" in shown
+    assert "Resuming after epoch" in shown
     assert "written to runs/small" in shown
     assert os.listdir("runs") == ["small"]
     assert main(["train", *map(str, words), "--output", "runs/whole"]) == 0

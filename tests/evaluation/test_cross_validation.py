@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,7 +26,7 @@ from molattn.inference.predict import predict_table
 from molattn.model.artefact import WEIGHTS_FILE
 from molattn.model.model import MolAttn
 from molattn.training.checkpoint import CHECKPOINT_FILE
-from molattn.training.run import read_rows, train
+from molattn.training.run import read_rows, train_split
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 QUICK = SupervisedConfig(epochs=1, batch_size=16, device="cpu", seed=7)
@@ -119,9 +120,9 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
         trained.append(config.data.only_fold)
         if len(trained) == 2:
             raise KeyboardInterrupt
-        return train(config, *rest, **options)
+        return train_split(config, *rest, **options)
 
-    monkeypatch.setattr("molattn.evaluation.cross_validation.train", interrupted)
+    monkeypatch.setattr("molattn.evaluation.cross_validation.train_split", interrupted)
     assert main(["train", *words.split()]) == 130
     assert "--resume cv" in capsys.readouterr().err
     assert not (tmp_path / "cv").exists()
@@ -161,7 +162,7 @@ from molattn.cli import main
 
 torch.set_num_threads(1)  # as conftest.py does: sums of two threads round in another order
 
-def train(config, *rest, original=cross_validation.train, **options):
+def train_split(config, *rest, original=cross_validation.train_split, **options):
     global fold
     fold = config.data.only_fold
     return original(config, *rest, **options)
@@ -171,7 +172,7 @@ def on_train_batch_end(self, trainer, *rest, original=loop.CheckpointCallback.on
     if fold == {number} and trainer.global_step == {at_step}:
         os._exit(9)
 
-cross_validation.train = train
+cross_validation.train_split = train_split
 loop.CheckpointCallback.on_train_batch_end = on_train_batch_end
 sys.exit(main({command!r}))
 """
@@ -222,12 +223,12 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_pa
     def failing(config, *rest, **options):
         if config.data.only_fold == 2:
             raise KeyboardInterrupt
-        return train(config, *rest, **options)
+        return train_split(config, *rest, **options)
 
     table = tmp_path / "own.csv"
     table.write_text(Path(config.file).read_text())
     monkeypatch.setattr("molattn.evaluation.cross_validation.read_rows", reading)
-    monkeypatch.setattr("molattn.evaluation.cross_validation.train", failing)
+    monkeypatch.setattr("molattn.evaluation.cross_validation.train_split", failing)
     own = replace(config, file=str(table))
     with pytest.raises(KeyboardInterrupt):
         cross_validate(own, tmp_path)
@@ -239,10 +240,14 @@ def test_the_table_is_read_once_and_may_not_change_between_rounds(config, tmp_pa
         cross_validate(own, tmp_path)
 
 
-def test_finished_rounds_are_of_the_same_options(config, folder):
+def test_finished_rounds_are_of_the_same_options(config, folder, tmp_path):
     other = replace(config, training=replace(QUICK, epochs=2))
-    with pytest.raises(InputError, match=r"--epochs: got 2, but what is in .*fold_1 has 1"):
+    with pytest.raises(InputError, match=f"--epochs: got 2, but what is in {folder} has 1"):
         cross_validate(other, folder)
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    (copied / "config.yaml").unlink()
+    with pytest.raises(InputError, match=r"--epochs: got 2, but what is in .*fold_1 has 1"):
+        cross_validate(other, copied)
 
 
 def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monkeypatch):
@@ -252,7 +257,7 @@ def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monk
     labelled = int(rows.test[0])  # the one label of z, which nothing of round 3 can learn
     cells = [f"{line},{'1' if row == labelled else ''}" for row, line in enumerate(lines[1:])]
     own.write_text("\n".join([f"{lines[0]},z", *cells]) + "\n")
-    monkeypatch.setattr("molattn.evaluation.cross_validation.train", None)
+    monkeypatch.setattr("molattn.evaluation.cross_validation.train_split", None)
     data = replace(config.data, target_columns=("y", "z"), task=("regression",))
     with pytest.raises(InputError, match="'z': no training row has a label"):
         cross_validate(replace(config, file=str(own), data=data), tmp_path)
@@ -265,15 +270,15 @@ def test_finished_rounds_outlive_one_that_fails(config, tmp_path, monkeypatch, c
     def failing(config, *rest, **options):
         if config.data.only_fold == 2:
             raise MolattnError("training diverged")
-        return train(config, *rest, **options)
+        return train_split(config, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("molattn.evaluation.cross_validation.train", failing)
+        patch.setattr("molattn.evaluation.cross_validation.train_split", failing)
         assert main(["train", *words.split()]) != 0
     kept = tmp_path / "cv.unfinished" / "fold_1" / "metrics.json"
     before = kept.read_bytes()
     assert main(["train", *words.split()]) == 2
-    assert "--resume cv goes on" in capsys.readouterr().err
+    assert "--resume cv continues it" in capsys.readouterr().err
     assert main(["train", "--resume", "cv.unfinished"]) == 0
     assert "written to cv\n" in capsys.readouterr().out
     assert (tmp_path / "cv" / "fold_1" / "metrics.json").read_bytes() == before

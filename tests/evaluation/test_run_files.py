@@ -98,6 +98,8 @@ def test_scores_are_made_with_the_threads_of_the_run(run, monkeypatch):
     two = replace(run.config.training, threads=2)
     report = replace(run.config.report, baselines=False, bootstrap=0)
     score_run(replace(run, config=replace(run.config, training=two, report=report)))
+    assert seen == [2]
+    train(replace(run.config, training=two))  # the validation rows
     assert seen == [2, 2]
     assert torch.get_num_threads() == 1
 

@@ -11,7 +11,7 @@ from molattn.cli import main
 from molattn.config import NetworkConfig, TrainConfig
 from molattn.model.artefact import PACKAGED, WEIGHTS_FILE, find_model
 from molattn.model.model import MolAttn
-from molattn.training.fine_tuning import with_pretrained_network
+from molattn.training.fine_tuning import load_pretrained
 
 MOST_BYTES = 10_000_000
 SMILES = ["CCO", "CC(=O)Oc1ccccc1C(=O)O", "C[N+](C)(C)CC(=O)[O-]"]
@@ -39,7 +39,7 @@ def test_base_is_the_default_network_and_the_default_beginning(base):
     own = {"dropout": default.dropout, "head": default.head}
     assert replace(base.config.network, **own) == default
     assert base.config.featurizer == Featurizer.default()
-    begins = with_pretrained_network(TrainConfig.from_options("", {}))
+    begins, _ = load_pretrained(TrainConfig.from_options("", {}))
     assert begins.fine_tuning.init_from == "base"
 
 

@@ -125,7 +125,7 @@ def test_one_process_prepares_and_any_number_read(tmp_path):
     (tmp_path / "store").mkdir()
     with (
         locked_folder(tmp_path / "store"),
-        pytest.raises(InputError, match="store: another process is filling this folder"),
+        pytest.raises(InputError, match="store: another process is writing to this folder"),
     ):
         prepared(tmp_path, "CCO\n")
     prepared(tmp_path, "CCO\n")

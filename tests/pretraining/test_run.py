@@ -26,7 +26,7 @@ from molattn.model.model import MolAttn
 from molattn.pretraining import pretrain
 from molattn.pretraining.batches import MaskedLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE
-from molattn.training.fine_tuning import with_pretrained_network
+from molattn.training.fine_tuning import load_pretrained
 from molattn.training.run import train
 from molattn.training.run_folder import CONFIG_FILE
 
@@ -54,7 +54,7 @@ def interrupted(config, folder, monkeypatch):
         shown = io.StringIO()
         run = pretrain(config, folder, Console(file=shown, width=500))
     assert given[6] == (0, 2)
-    assert "resuming after epoch 0, step 2\n" in shown.getvalue()
+    assert "Resuming after epoch 0, step 2\n" in shown.getvalue()
     return run
 
 
@@ -99,14 +99,14 @@ def test_other_networks_learn_and_others_begin_with_them(config, options, tmp_pa
     chosen = TrainConfig.from_options(
         "", {"target_columns": "logS", "init_from": str(tmp_path / "model")}
     )
-    found = with_pretrained_network(chosen).network
+    found = load_pretrained(chosen)[0].network
     own = ("dropout", "head", "head_dropout")
     assert {**vars(network), **{name: getattr(found, name) for name in own}} == vars(found)
     given = TrainConfig.from_options(
         "", {"target_columns": "logS", "init_from": str(tmp_path / "model"), "layer": "gaan"}
     )
     with pytest.raises(InputError, match="--layer: got gaan, but the model of --init-from"):
-        with_pretrained_network(given)
+        load_pretrained(given)
 
 
 def test_time_ends_a_run_and_longer_ones_learn(config, tmp_path):
@@ -142,7 +142,7 @@ def test_it_goes_on_from_a_model_with_its_network_and_weights(former, tmp_path):
     (tmp_path / "on").mkdir()
     shown = io.StringIO()
     run = pretrain(config, tmp_path / "on", Console(file=shown, width=500))
-    assert f"beginning with {tmp_path / 'former' / 'model'}, with a new head\n" in shown.getvalue()
+    assert f"Starting from {tmp_path / 'former' / 'model'} (new head)\n" in shown.getvalue()
     then, now = model.config.network, run.model.config.network
     assert now == replace(then, dropout=0.2)
     assert weights(run).keys() == model.state_dict().keys()
@@ -249,7 +249,7 @@ def test_a_run_goes_on_from_its_prepared_molecules(
     assert f"molattn pretrain --resume {output} goes on" in capsys.readouterr().err
     assert not (tmp_path / "run.unfinished" / CHECKPOINT_FILE).exists()
     assert main(words) == 2  # it does not begin anew unasked
-    assert "an unfinished run is there; --resume" in capsys.readouterr().err
+    assert "holds an unfinished run; --resume" in capsys.readouterr().err
     begun_with = (tmp_path / "run.unfinished" / CONFIG_FILE).read_bytes()
     (tmp_path / "other.smi").write_text("CCO\nCCC\n")
     assert main(["pretrain", str(tmp_path / "other.smi"), "--resume", str(output)]) == 2
@@ -287,7 +287,7 @@ def test_a_training_begins_with_a_model_of_the_package_by_its_name(written, tmp_
     (tmp_path / "base").mkdir()  # the package comes first
     pretrained = MolAttn.from_pretrained("base")
     assert pretrained.config.network.width == 8
-    config = with_pretrained_network(
+    config, _ = load_pretrained(
         TrainConfig.from_options(
             str(bundled_dataset()),
             {"target_columns": "logS", "split_column": "split", "init_from": "base", "epochs": 1},

@@ -32,7 +32,7 @@ def test_each_epoch_has_every_molecule_once_in_an_order_of_its_own(model, molecu
     batches = LabelledLoader(model, molecules, 4, seed=3)
     orders = []
     for epoch in range(3):
-        batches.begin(epoch)
+        batches.set_epoch(epoch)
         assert [len(part) for part in labels(batches)] == [4, 4, 3]
         orders.append(order(batches))
     assert len({*map(tuple, orders)}) == 3
@@ -49,9 +49,9 @@ def test_without_a_seed_the_order_is_their_own_every_time(model, molecules):
 @pytest.mark.parametrize("stop", [0, 1, 2])
 def test_an_epoch_is_taken_up_where_it_was_left(model, molecules, stop):
     batches = LabelledLoader(model, molecules, 4, seed=3)
-    batches.begin(5)
+    batches.set_epoch(5)
     whole = labels(batches)
-    batches.begin(5)
+    batches.set_epoch(5)
     stream = iter(batches)
     for _ in range(stop):
         next(stream)

@@ -3,7 +3,8 @@
 import copy
 import io
 import json
-from dataclasses import replace
+from collections import Counter
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.cli import main
 from molattn.config import (
     DataConfig,
@@ -24,7 +26,8 @@ from molattn.errors import InputError
 from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
-from molattn.training.fine_tuning import PretrainedWeights, with_pretrained_network
+from molattn.training import fine_tuning
+from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.run import train
 from molattn.training.run_folder import RESULT_FILE
 
@@ -87,7 +90,7 @@ def test_a_model_of_the_same_tasks_is_the_beginning_itself(table, pretrained):
     assert run.config.network.width == 8
     assert not changed(model, run.model)
     np.testing.assert_array_equal(run.model.predict(SMILES), model.predict(SMILES))
-    assert "its head too" in shown.getvalue()
+    assert "(with its head)" in shown.getvalue()
 
 
 def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
@@ -95,7 +98,7 @@ def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
     shown = io.StringIO()
     config = config_of(table, folder, ("z",), backbone_lr_scale=0.0)
     run = train(config, Console(file=shown, width=200))
-    words = "with a new head 'fourier' (its own is 'both' for 'y' (regression))"
+    words = "(new head 'fourier' in place of 'both' for 'y' (regression))"
     assert words in shown.getvalue().replace("\n", "")
     assert run.model.config.tasks[0].kind == "binary"
     assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
@@ -188,7 +191,7 @@ def test_a_new_head_learns_alone_at_first(
     config = config_of(table, folder, ("z",), replace(EVEN, epochs=epochs), **options)
     run = train(config, Console(file=shown, width=200))
     assert steps == [False] * alone + [True] * (3 * epochs - alone)
-    assert ("learns alone at first" in shown.getvalue().replace("\n", "")) == (alone > 0)
+    assert ("trains alone at first" in shown.getvalue().replace("\n", "")) == (alone > 0)
     assert largest_step(model, run.model, "encoder") >= 0.00099
 
 
@@ -200,7 +203,7 @@ def test_patience_waits_for_the_pretrained_part(table, pretrained, monkeypatch):
     config = config_of(table, pretrained[1], ("z",), still)
     run = train(config, Console(file=shown, width=200))
     assert len(run.histories[0].epochs) == 6
-    assert "ended after epoch 6 of 10: no progress for 1 epochs" in shown.getvalue()
+    assert "Stopped early after epoch 6 of 10: no improvement (--patience 1)" in shown.getvalue()
     assert steps == [False] * 15 + [True] * 3
 
 
@@ -208,8 +211,8 @@ def test_a_training_that_is_stopped_while_the_head_learns_says_so(table, pretrai
     shown = io.StringIO()
     config = config_of(table, pretrained[1], ("z",), replace(QUICK, max_hours=1e-9))
     train(config, Console(file=shown, width=200))
-    assert "ended after epoch 1 of 2: time is over" in shown.getvalue()
-    assert "ended before what was pretrained could learn" in shown.getvalue()
+    assert "Stopped early after epoch 1 of 2: time limit reached (--max-hours)" in shown.getvalue()
+    assert "Stopped before the pretrained weights were trained" in shown.getvalue()
 
 
 def test_a_head_that_is_taken_over_does_not_learn_alone(table, pretrained):
@@ -291,13 +294,54 @@ def test_a_model_that_has_seen_the_test_is_told(table, pretrained, tmp_path, cap
     assert told in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.parametrize("folds", ["", " --folds 2"])
+def test_the_initial_model_is_chosen_and_read_once(table, pretrained, tmp_path, monkeypatch, folds):
+    knows = copy.deepcopy(pretrained[0])
+    knows.calibrate(SMILES, np.zeros((3, 1)), ["CCO", "BrBr"])
+    knows.save_pretrained(tmp_path / "mine")
+    counts = Counter()
+
+    def count(owner, name):
+        function = getattr(owner, name)
+
+        def counted(*args, **options):
+            counts[name] += 1
+            return function(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for owner, name in (
+        (MolAttn, "from_pretrained"),
+        (FingerprintIndex, "load"),
+        (fine_tuning, "read_config"),
+        (fine_tuning, "model_digest"),
+    ):
+        count(owner, name)
+    words = f"{table} --target-columns y --epochs 1 --no-baselines --bootstrap 0 --ensemble 2"
+    words += f" --init-from {tmp_path}/mine --device cpu --output {tmp_path}/run{folds}"
+    assert main(["train", *words.split()]) == 0
+    assert counts == {"from_pretrained": 1, "load": 1, "model_digest": 1}
+
+
+def test_options_that_weights_do_not_depend_on_say_so_themselves(monkeypatch, table, pretrained):
+    """Adding one to the network is all that it takes; no list repeats it."""
+    own = {f.name for f in fields(NetworkConfig) if not f.metadata.get("from_pretrained", True)}
+    assert own == {"dropout", "head", "head_dropout", "attention_dropout", "partner"}
+    config = replace(config_of(table, pretrained[1]), network=NetworkConfig(heads=4))
+    with pytest.raises(InputError, match="--heads: got 4"):
+        load_pretrained(config)
+    (heads,) = (f for f in fields(NetworkConfig) if f.name == "heads")
+    monkeypatch.setattr(heads, "metadata", {"from_pretrained": False})
+    assert load_pretrained(config)[0].network == replace(SMALL, heads=4, dropout=0.1)
+
+
 def test_the_command_takes_a_run_and_its_config_repeats_it(table, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     saved(tmp_path / "mine" / "model")
     words = f"{table} --target-columns y --split-column part --epochs 1 --no-baselines".split()
     words += "--bootstrap 0 --init-from mine --freeze 1 --ensemble 2 --device cpu".split()
     assert main(["train", *words, "--output", "one"]) == 0
-    assert "beginning with" in capsys.readouterr().out
+    assert "Starting from" in capsys.readouterr().out
     written = TrainConfig.from_dict(read_config_file(Path("one", "config.yaml")))
     assert written.network == replace(SMALL, dropout=NetworkConfig().dropout)
     assert written.fine_tuning == FineTuningConfig(str(tmp_path / "mine"), 1)
@@ -311,7 +355,7 @@ def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
     both = MolAttnConfig("y", replace(SMALL, partner=partner), partner_column="solvent")
     old = MolAttn(both)
     old.save_pretrained(tmp_path)
-    beginning = PretrainedWeights(FineTuningConfig(str(tmp_path)), both.featurizer)
+    weights = PretrainedWeights.load(str(tmp_path), both.featurizer)
     same, alone, counted, other = (
         MolAttn(config)
         for config in (
@@ -322,9 +366,9 @@ def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
         )
     )
     for model, taken in ((same, True), (alone, False), (counted, False), (other, False)):
-        found, told = beginning.begin(model, 0)
-        assert found.keeps_scaling == taken
-        assert ("its head too" in told) == taken
+        plan, message = weights.apply(model, 0, FineTuningConfig(str(tmp_path)))
+        assert plan.keeps_scaling == taken
+        assert ("(with its head)" in message) == taken
         own = {part_of(name) for name in changed(model.nets[0], old.nets[0])}
         assert own - {"cross"} == (set() if taken else {"head"})
         assert taken <= ("cross" not in own)
@@ -334,14 +378,14 @@ def test_options_of_another_network_are_refused_and_dropout_is_the_runs_own(tabl
     _, folder = pretrained
     config = config_of(table, folder)
     own = replace(config, network=NetworkConfig(dropout=0.5, layers=2))
-    found = with_pretrained_network(own)
+    found, _ = load_pretrained(own)
     assert found.network == replace(SMALL, dropout=0.5)
-    assert with_pretrained_network(found) == found
+    assert load_pretrained(found)[0] == found
     headed = replace(config, network=replace(config.network, head="fourier"))
-    assert with_pretrained_network(headed).network.head == "fourier"
+    assert load_pretrained(headed)[0].network.head == "fourier"
     other = replace(config, network=NetworkConfig(edge_width=8))
     with pytest.raises(InputError, match=r"--edge-width: got 8, but the model .* has 4"):
-        with_pretrained_network(other)
+        load_pretrained(other)
     with pytest.raises(InputError, match=r"--freeze: got 3, expected at most the 2 blocks"):
         train(config_of(table, folder, freeze=3))
 
@@ -363,19 +407,19 @@ def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
 def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monkeypatch):
     monkeypatch.setattr("molattn.model.artefact.PACKAGED", tmp_path)
     plain = config_of(table, "auto")
-    assert with_pretrained_network(plain).fine_tuning.init_from == "none"  # there is no base
+    assert load_pretrained(plain)[0].fine_tuning.init_from == "none"  # there is no base
     saved(tmp_path / "base")
-    found = with_pretrained_network(plain)
+    found, _ = load_pretrained(plain)
     assert found.fine_tuning.init_from == "base"
     assert found.network == replace(SMALL, dropout=NetworkConfig().dropout)
-    assert with_pretrained_network(found) == found
+    assert load_pretrained(found)[0] == found
     wider = replace(plain, network=NetworkConfig(width=24))
-    found = with_pretrained_network(wider)
+    found, _ = load_pretrained(wider)
     assert (found.fine_tuning.init_from, found.network.width) == ("none", 24)
-    assert with_pretrained_network(plain, ["width"]).fine_tuning.init_from == "none"
-    assert with_pretrained_network(plain, ["dropout"]).fine_tuning.init_from == "base"
+    assert load_pretrained(plain, ["width"])[0].fine_tuning.init_from == "none"
+    assert load_pretrained(plain, ["dropout"])[0].fine_tuning.init_from == "base"
     new = config_of(table, "none")
-    assert with_pretrained_network(new) == new
+    assert load_pretrained(new) == (new, None)
 
 
 def test_a_run_without_a_model_to_begin_with_says_so(table):
@@ -383,6 +427,6 @@ def test_a_run_without_a_model_to_begin_with_says_so(table):
     wider = replace(config_of(table, "auto"), network=SMALL)
     run = train(wider, Console(file=shown, width=200))
     assert run.config.fine_tuning.init_from == "none"
-    assert "beginning from scratch" in shown.getvalue()
+    assert "Starting from random weights" in shown.getvalue()
     with pytest.raises(InputError, match="without a model to begin with"):
-        with_pretrained_network(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))
+        load_pretrained(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))

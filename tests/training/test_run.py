@@ -7,15 +7,22 @@ import pytest
 import torch
 from rich.console import Console
 
-from molattn.config import DataConfig, NetworkConfig, SupervisedConfig, TrainConfig
+from molattn.config import (
+    DataConfig,
+    NetworkConfig,
+    ReportConfig,
+    SupervisedConfig,
+    TrainConfig,
+)
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run
 from molattn.model.model import MolAttn
-from molattn.training import resume as going_on
+from molattn.training import checkpoint, resume
+from molattn.training import run as run_module
 from molattn.training.batches import LabelledLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.training.lightning.loop import epochs_done
+from molattn.training.lightning.module import epochs_done
 from molattn.training.run import train
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.2, readout="sum")
@@ -108,8 +115,12 @@ def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_
         assert done == [f"member_{n + 1}" for n in range(-(-(step - 3) // 14))]
         shown = io.StringIO()
         assert_same(train(config, Console(file=shown, width=200), folder=folder), whole)
-        assert "member 3 of 3 (seed 2)" in shown.getvalue()
-        assert "going on after epoch" in shown.getvalue()
+        assert "Member 3 of 3 (seed 2)" in shown.getvalue()
+        assert "Resuming after epoch" in shown.getvalue()
+        started = sum(
+            "Starting from random weights" in line for line in shown.getvalue().split("\n")
+        )
+        assert started == 3 - len(done)
     assert len((folder / "member_3" / "history.csv").read_text().splitlines()) == 3
     other = replace(config, training=replace(config.training, ensemble=2))
     with pytest.raises(InputError, match=r"--ensemble: got 2, but what is in .* has 3"):
@@ -148,6 +159,48 @@ def test_keeping_checkpoints_changes_nothing_and_a_finished_training_trains_no_m
     assert_same(train(config, folder=tmp_path), whole)
 
 
+def calls_of(monkeypatch, owner, name):
+    """The arguments of each call of a function to come."""
+    calls, function = [], getattr(owner, name)
+
+    def counted(*args, **options):
+        calls.append(args)
+        return function(*args, **options)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls
+
+
+def test_a_checkpoint_is_read_once(config, tmp_path, monkeypatch):
+    interrupted(monkeypatch, config, tmp_path, 9)
+    opened = calls_of(monkeypatch, checkpoint, "safe_open")
+    train(config, folder=tmp_path)
+    assert opened == [(tmp_path / CHECKPOINT_FILE,)]
+
+
+def test_validation_rows_are_predicted_once(config, monkeypatch):
+    predicted = calls_of(monkeypatch, MolAttn, "predict_records")
+    two = replace(config, training=replace(QUICK, ensemble=2, epochs=1))
+    run = train(replace(two, report=ReportConfig(baselines=False)))
+    scores = score_run(run)
+    parts = [len(rows) for rows in (run.parts.val, run.parts.test)]
+    assert [len(records) for _, records in predicted] == parts
+    rows = run.table.molecules(run.parts.val)
+    again = run.model.predict_records(rows.records, members=True)
+    np.testing.assert_array_equal(run.validation_predictions, again)
+    error = again.mean(axis=0) - rows.targets
+    rmse = scores.validation.tasks["logS"]["rmse"]
+    assert rmse == pytest.approx(float(np.sqrt(np.mean(error**2))))
+
+
+def test_a_single_model_is_not_copied_to_an_ensemble(config, monkeypatch):
+    monkeypatch.setattr(MolAttn, "ensemble", None)
+    fitted = calls_of(monkeypatch, run_module, "fit_model")
+    run = train(replace(config, training=replace(QUICK, epochs=1)))
+    assert [args[0] for args in fitted] == [run.model]
+    assert not run.model.training
+
+
 def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -173,11 +226,11 @@ def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatc
 
 def test_another_version_is_told(config, tmp_path, monkeypatch):
     interrupted(monkeypatch, config, tmp_path, 9)
-    monkeypatch.setattr(going_on, "version", lambda package: "9.9")
+    monkeypatch.setattr(resume, "version", lambda package: "9.9")
     shown = io.StringIO()
     train(config, Console(file=shown, width=200), folder=tmp_path)
-    assert f"begun with torch {torch.__version__.split('+')[0]}" in shown.getvalue()
-    assert "going on with 9.9" in shown.getvalue()
+    assert f"Run started with torch {torch.__version__.split('+')[0]}" in shown.getvalue()
+    assert "resuming with 9.9" in shown.getvalue()
 
 
 def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
@@ -229,8 +282,8 @@ def test_a_training_row_of_weight_zero_is_as_if_it_were_not_there(tmp_path):
         train(TrainConfig(str(tmp_path / name), data, SMALL, QUICK), Console(file=told))
         for name in ("less.csv", "more.csv")
     )
-    assert told.getvalue().count("20 rows train, 2 validate, 2 test") == 2
-    assert told.getvalue().count("1 of weight 0 left out") == 1
+    assert told.getvalue().count("20 training, 2 validation, 2 test rows") == 2
+    assert told.getvalue().count("1 of weight 0 unused") == 1
     assert_same(less, more)
     scores = [score_run(run).baselines["random_forest"].tasks for run in (less, more)]
     assert scores[0] == scores[1]

@@ -81,7 +81,7 @@ def test_a_run_of_members_is_kept_for_any_ones_checkpoint_and_ends_without_it(tm
     with pytest.raises(KeyboardInterrupt):
         fill(path, KeyboardInterrupt)
     assert has_checkpoint(path)
-    with pytest.raises(InputError, match="an unfinished run is there"):
+    with pytest.raises(InputError, match="holds an unfinished run"):
         fill(path)
     fill(path, resume=True)
     assert names(path) == [CONFIG_FILE, "member_1"]
@@ -126,7 +126,10 @@ def test_a_resumed_run_outlives_every_error(tmp_path):
 def test_an_unfinished_run_is_overwritten_only_on_demand(tmp_path):
     path = tmp_path / "run"
     interrupt(path)
-    with pytest.raises(InputError, match=r"--resume .*run goes on.*--overwrite"), run_folder(path):
+    with (
+        pytest.raises(InputError, match=r"--resume .*run continues.*--overwrite"),
+        run_folder(path),
+    ):
         raise AssertionError("not reached")
     assert (tmp_path / "run.unfinished" / CHECKPOINT_FILE).read_text() == "new"
     with run_folder(path, overwrite=True) as folder:

@@ -159,6 +159,15 @@ def test_all_trials_begin_alike(config, tmp_path, monkeypatch):
         assert tuned.config.fine_tuning.init_from == begins
 
 
+def test_trials_share_one_initial_model(config, tmp_path, monkeypatch):
+    MolAttn(MolAttnConfig("y", config.network)).save_pretrained(tmp_path / "model")
+    load, loaded = MolAttn.from_pretrained, []
+    monkeypatch.setattr(MolAttn, "from_pretrained", lambda path: loaded.append(path) or load(path))
+    begins = replace(config, fine_tuning=FineTuningConfig(str(tmp_path / "model")))
+    searched(begins, tmp_path / "study", 3, {"dropout": Choice((0.0, 0.1))})
+    assert loaded == [tmp_path / "model"]
+
+
 def test_hopeless_trials_are_pruned(config, tmp_path, monkeypatch):
     losses = iter([1.0] * 5 + [9.0, 1.0])
 

@@ -1,1 +1,1 @@
-"""The training loop: the only place that knows Lightning."""
+"""The training loop; the only package that imports Lightning."""

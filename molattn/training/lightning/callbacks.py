@@ -1,4 +1,4 @@
-"""What happens beside training: keeping weights, saving, telling, and ending in time."""
+"""Callbacks: early stopping, time limit, progress and checkpoints."""
 
 import math
 from pathlib import Path
@@ -9,26 +9,26 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from molattn.training.history import write_history
-from molattn.training.lightning.module import TrainingModule, is_over
+from molattn.training.lightning.module import TrainingModule, is_time_over
 from molattn.utils.progress import TrainingProgress
 
-__all__ = ["KeepWeights", "CheckpointCallback", "TimeLimit", "ProgressCallback", "training"]
+__all__ = ["CheckpointCallback", "KeepWeights", "ProgressCallback", "TimeLimit", "as_training"]
 
 
-def training(module: pl.LightningModule) -> TrainingModule:
-    """Return what Lightning hands to a callback as what it is."""
+def as_training(module: pl.LightningModule) -> TrainingModule:
+    """Narrow the type of the module that Lightning passes to callbacks."""
     if not isinstance(module, TrainingModule):
         raise TypeError(f"got {type(module).__name__}, expected TrainingModule")
     return module
 
 
 class KeepWeights(Callback):
-    """Remembers the best weights, or the last, and stops when none were better for long.
+    """Keeps the best or the last weights, and stops early without improvement.
 
     Args:
-        keep: Which weights.
-        patience: Epochs without progress that end the training; None = none do.
-        start: The epoch from which they count.
+        keep: ``best`` or ``last``.
+        patience: Epochs without improvement after which to stop; None = never.
+        start: Epoch from which patience counts.
     """
 
     def __init__(self, keep: str, patience: int | None, start: int = 0) -> None:
@@ -38,18 +38,18 @@ class KeepWeights(Callback):
         self.state: dict[str, Tensor] = {}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        latest = training(pl_module).epochs[-1]
+        latest = as_training(pl_module).epochs[-1]
         if latest.validation_loss < self.loss:
             self.loss, self.best = latest.validation_loss, latest.epoch
         if self.keeps_last or self.best == latest.epoch:
             self.epoch = latest.epoch
-            weights = training(pl_module).objective.learned.state_dict()
+            weights = as_training(pl_module).objective.trained.state_dict()
             self.state = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
         if self.is_exhausted(latest.epoch):
             trainer.should_stop = True
 
     def is_exhausted(self, epoch: int) -> bool:
-        """Return whether there has been no progress for too long."""
+        """Return whether there was no improvement for ``patience`` epochs."""
         return epoch - max(self.best, self.start) >= self.patience
 
     def state_dict(self) -> dict[str, Any]:
@@ -61,30 +61,30 @@ class KeepWeights(Callback):
 
 
 class TimeLimit(Callback):
-    """Ends a training whose time is over, with a validation."""
+    """Stops at the time limit, after a last validation."""
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
-        if is_over(training(pl_module).config, training(pl_module).seconds):
+        if is_time_over(as_training(pl_module).config, as_training(pl_module).seconds):
             trainer.should_stop = True
 
 
 class ProgressCallback(Callback):
-    """Tells a progress display what Lightning is doing."""
+    """Updates the progress display."""
 
     def __init__(self, progress: TrainingProgress) -> None:
         self.progress = progress
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        module = training(pl_module)
+        module = as_training(pl_module)
         self.progress.start(module.config.epochs, module.steps, trainer.global_step)
 
     def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
         self.progress.step()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        latest = training(pl_module).epochs[-1]
+        latest = as_training(pl_module).epochs[-1]
         self.progress.epoch(latest.epoch, latest.train_loss, latest.validation_loss)
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
@@ -94,7 +94,7 @@ class ProgressCallback(Callback):
 
 
 class CheckpointCallback(Callback):
-    """Writes a checkpoint after each epoch, and within it if asked to, and the history so far."""
+    """Writes checkpoint and history after each epoch, and a checkpoint every so many steps."""
 
     def __init__(self, path: Path, steps: int) -> None:
         self.path, self.steps = path, steps
@@ -107,11 +107,11 @@ class CheckpointCallback(Callback):
         batch: Any,
         index: int,
     ) -> None:
-        # The last step of an epoch is saved with its validation.
-        is_last = index + 1 == len(training(pl_module).batches)
+        # After the last step of an epoch, the checkpoint is written with its validation loss.
+        is_last = index + 1 == len(as_training(pl_module).loader)
         if self.steps and trainer.global_step % self.steps == 0 and not is_last:
             trainer.save_checkpoint(self.path)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         trainer.save_checkpoint(self.path)
-        write_history(self.path.parent, training(pl_module).epochs)
+        write_history(self.path.parent, as_training(pl_module).epochs)

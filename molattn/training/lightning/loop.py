@@ -1,4 +1,4 @@
-"""The training loop, and all that knows Lightning."""
+"""The training loop, on Lightning."""
 
 import logging
 import signal
@@ -20,99 +20,81 @@ from rich.console import Console
 from molattn.config import TrainingLoopConfig
 from molattn.config.training import Device
 from molattn.errors import InputError
-from molattn.training.batches import Batches
-from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
+from molattn.training.batches import ResumableLoader
+from molattn.training.checkpoint import CHECKPOINT_FILE, write_checkpoint
 from molattn.training.history import Epoch, History
 from molattn.training.lightning.callbacks import (
     CheckpointCallback,
     KeepWeights,
     ProgressCallback,
     TimeLimit,
-    training,
+    as_training,
 )
-from molattn.training.lightning.module import ABOUT, STATE, TrainingModule, epochs_done, is_over
-from molattn.training.objective import Objective
+from molattn.training.lightning.module import STATE_KEY, TrainingModule, epochs_done, is_time_over
+from molattn.training.losses import Objective
 from molattn.training.optimizer import FineTuningPlan
 from molattn.utils.console import print_line
 from molattn.utils.progress import TrainingProgress
 from molattn.utils.reproducibility import seeded, threads
 
-__all__ = ["ABOUT", "check_device", "epochs_done", "fit"]
-
-
-def check_device(device: Device) -> None:
-    """Refuse a device that is not there.
-
-    Args:
-        device: ``auto`` takes what there is.
-
-    Raises:
-        InputError: torch finds no GPU, and one was asked for.
-    """
-    if device == "gpu" and not (torch.cuda.is_available() or torch.backends.mps.is_available()):
-        raise InputError(
-            "--device: got 'gpu', but torch finds none here; expected cpu or auto, or a driver and "
-            "a build of torch for the GPU"
-        )
-
+__all__ = ["fit"]
 
 _TENSORBOARD_FOLDER = "tensorboard"
-
 _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 
 def fit(
     objective: Objective,
-    batches: Batches,
-    validation: Batches,
+    loader: ResumableLoader,
+    validation: ResumableLoader,
     config: TrainingLoopConfig,
     console: Console | None = None,
     *,
     folder: Path | None = None,
-    about: Mapping[str, Any] | None = None,
-    beginning: FineTuningPlan = FineTuningPlan(),
+    checkpoint: dict[str, Any] | None = None,
+    fingerprint: Mapping[str, Any] | None = None,
+    plan: FineTuningPlan = FineTuningPlan(),
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> History:
-    """Train what an objective holds, in place; it ends with the weights of its best or last epoch.
+    """Train the module of an objective in place; it ends with its best or last weights.
 
-    AdamW; the learning rate follows a schedule; training stops early without progress on the
-    validation batches. On a CPU, and with the same threads, a training that goes on from its
-    checkpoint comes to the weights of one that was never interrupted, bit for bit.
+    AdamW with a learning-rate schedule, and early stopping by the validation loss. On a CPU with
+    the same number of threads, a resumed training has the same weights as one that was never
+    interrupted, bit for bit.
 
     Args:
-        objective: The loss, and the weights.
-        batches: What to learn from.
-        validation: What to validate each epoch on.
+        objective: The loss, and the module to train.
+        loader: Training batches.
+        validation: Validation batches.
         config: How to train.
-        console: Where to report progress; silent without one.
-        folder: Where to keep checkpoint and logs; if there is a checkpoint already, training goes
-            on from it. Without a folder nothing is kept.
-        about: What a checkpoint says of the training, in the types it can hold.
-        beginning: What the weights have from a training before.
-        on_epoch: Called with each finished epoch; what it raises ends the training.
+        console: Where to log; silent without one.
+        folder: Folder for checkpoint and logs; nothing is saved without one.
+        checkpoint: The checkpoint of that folder to resume from.
+        fingerprint: What identifies the run in its checkpoints.
+        plan: How to train pretrained weights.
+        on_epoch: Called after each epoch; an exception that it raises stops the training.
 
     Raises:
-        InputError: If an option cannot be had here, or the checkpoint cannot be read.
-        MolattnError: If a loss stops being finite.
+        InputError: If an option is not available on this machine.
+        MolattnError: If the training diverges.
     """
-    check_device(config.device)
+    _check_device(config.device)
     objective.train()
-    module = TrainingModule(objective, batches, config, beginning, about or {})
-    kept = KeepWeights(config.checkpoint, config.patience, module.wait // len(batches))
+    module = TrainingModule(objective, loader, config, plan, fingerprint or {})
+    kept = KeepWeights(config.checkpoint, config.patience, module.head_steps // len(loader))
     callbacks: list[Callback] = [kept, TimeLimit()]
     if console is not None:
         callbacks.append(ProgressCallback(TrainingProgress(console)))
     if on_epoch is not None:
-        tell = LambdaCallback(on_validation_end=lambda _, m: on_epoch(training(m).epochs[-1]))
-        callbacks.append(tell)
-    path, former = None, None
-    if folder is not None:
-        path = folder / CHECKPOINT_FILE
-        former = read_checkpoint(path) if path.exists() else None
+        callbacks.append(
+            LambdaCallback(on_validation_end=lambda _, m: on_epoch(as_training(m).epochs[-1]))
+        )
+    path = None if folder is None else folder / CHECKPOINT_FILE
+    if path is not None:
         callbacks.append(CheckpointCallback(path, config.checkpoint_steps))
     with _quiet_lightning(), seeded(config.seed), threads(config.threads):
         try:
-            if former is None or not _load_if_finished(former, module, kept):
+            if checkpoint is None or not _load_if_finished(checkpoint, module, kept):
                 trainer = pl.Trainer(
                     accelerator=config.device,
                     devices=1,
@@ -120,42 +102,54 @@ def fit(
                     precision=_PRECISIONS[config.precision],  # pyright: ignore[reportArgumentType]
                     gradient_clip_val=config.gradient_clip or None,
                     callbacks=callbacks,
-                    plugins=[_PlainCheckpoints(former)],
-                    logger=_tensorboard(config, folder, former),
+                    plugins=[_CheckpointIO(checkpoint)],
+                    logger=_tensorboard(config, folder, checkpoint),
                     enable_checkpointing=False,
                     enable_progress_bar=False,
                     enable_model_summary=False,
                     num_sanity_val_steps=0,
                 )
-                _run(trainer, module, (batches, validation), None if former is None else path)
+                _run(trainer, module, (loader, validation), None if checkpoint is None else path)
                 module.steps_done = trainer.global_step
         finally:
-            module.set_waiting(False)
-    _tell_early_end(module, console)
-    objective.learned.load_state_dict(kept.state)
+            module.set_pretrained_frozen(False)
+    _log_early_stop(module, console)
+    objective.trained.load_state_dict(kept.state)
     objective.cpu().eval()
     return History(module.epochs, kept.epoch, module.seconds, module.steps_done)
 
 
-def _tell_early_end(module: TrainingModule, console: Console | None) -> None:
+def _check_device(device: Device) -> None:
+    if device == "gpu" and not (torch.cuda.is_available() or torch.backends.mps.is_available()):
+        raise InputError(
+            "--device: got 'gpu', but torch finds none here; expected cpu or auto, or a driver and "
+            "a build of torch for the GPU"
+        )
+
+
+def _log_early_stop(module: TrainingModule, console: Console | None) -> None:
     config, count = module.config, len(module.epochs)
     if count < config.epochs:
-        is_late = is_over(config, module.seconds)
-        cause = "time is over" if is_late else f"no progress for {config.patience} epochs"
-        print_line(console, f"ended after epoch {count} of {config.epochs}: {cause}")
-    if module.steps_done <= module.wait > 0:
+        if is_time_over(config, module.seconds):
+            reason = "time limit reached (--max-hours)"
+        else:
+            reason = f"no improvement (--patience {config.patience})"
+        print_line(console, f"Stopped early after epoch {count} of {config.epochs}: {reason}")
+    if module.steps_done <= module.head_steps > 0:
         print_line(
-            console, "ended before what was pretrained could learn: --head-steps 0 does not wait"
+            console,
+            "Stopped before the pretrained weights were trained; --head-steps 0 trains them from "
+            "the first step",
         )
 
 
 def _load_if_finished(
     checkpoint: dict[str, Any], module: TrainingModule, kept: KeepWeights
 ) -> bool:
-    """Take over a training that needs no further epoch; return whether it was one."""
+    """Load a checkpoint if its training needs no further epoch; return whether it was loaded."""
     kept.load_state_dict(checkpoint["callbacks"][kept.state_key])
     count = epochs_done(checkpoint)
-    in_time = not is_over(module.config, checkpoint[STATE]["seconds"])
+    in_time = not is_time_over(module.config, checkpoint[STATE_KEY]["seconds"])
     if count < module.config.epochs and not kept.is_exhausted(count) and (in_time or not count):
         return False
     module.on_load_checkpoint(checkpoint)
@@ -163,11 +157,11 @@ def _load_if_finished(
     return True
 
 
-class _PlainCheckpoints(CheckpointIO):
-    """Lightning's state in a file that needs no pickle; ``former`` has been read already."""
+class _CheckpointIO(CheckpointIO):
+    """Saves the state of Lightning without pickle; the checkpoint to load is already in memory."""
 
-    def __init__(self, former: dict[str, Any] | None) -> None:
-        self.former = former
+    def __init__(self, checkpoint: dict[str, Any] | None) -> None:
+        self.checkpoint = checkpoint
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -177,14 +171,16 @@ class _PlainCheckpoints(CheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: Any = None
     ) -> dict[str, Any]:
-        return self.former or read_checkpoint(Path(path))
+        if self.checkpoint is None:
+            raise ValueError(f"{path}: a checkpoint that was not read before the training")
+        return self.checkpoint
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink(missing_ok=True)
 
 
 def _tensorboard(
-    config: TrainingLoopConfig, folder: Path | None, former: dict[str, Any] | None
+    config: TrainingLoopConfig, folder: Path | None, checkpoint: dict[str, Any] | None
 ) -> TensorBoardLogger | bool:
     if not config.tensorboard or folder is None:
         return False
@@ -193,22 +189,22 @@ def _tensorboard(
             "--tensorboard: the package tensorboard is not installed, expected it: "
             "pip install 'molattn[tensorboard]'"
         )
-    # What an interrupted training logged after its checkpoint is logged again.
-    epochs = 0 if former is None else epochs_done(former)
+    # Epochs logged after the checkpoint are logged again.
+    epochs = 0 if checkpoint is None else epochs_done(checkpoint)
     return TensorBoardLogger(folder, _TENSORBOARD_FOLDER, "", purge_step=epochs + 1)
 
 
 def _run(
     trainer: pl.Trainer,
     module: TrainingModule,
-    loaders: tuple[Batches, Batches],
-    former: Path | None,
+    loaders: tuple[ResumableLoader, ResumableLoader],
+    checkpoint: Path | None,
 ) -> None:
     handler = signal.getsignal(signal.SIGINT)
     try:
-        trainer.fit(module, *loaders, ckpt_path=former)
+        trainer.fit(module, *loaders, ckpt_path=checkpoint)
     except SystemExit as error:
-        # Lightning turns Ctrl-C into an exit of its own and leaves the signal ignored.
+        # Lightning replaces KeyboardInterrupt by SystemExit, and leaves the signal ignored.
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise
         signal.signal(signal.SIGINT, handler)
@@ -217,7 +213,7 @@ def _run(
 
 @contextmanager
 def _quiet_lightning() -> Iterator[None]:
-    """Keep Lightning's tips and its advice on loaders off the terminal."""
+    """Silence Lightning's tips and its warnings about loaders."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     try:
@@ -225,7 +221,7 @@ def _quiet_lightning() -> Iterator[None]:
             logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PossibleUserWarning)
-            # Lightning 2.6 calls torch's pytree by an old name.
+            # Lightning 2.6 uses a deprecated name of torch's pytree.
             warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
             yield
     finally:

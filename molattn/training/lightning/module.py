@@ -1,4 +1,4 @@
-"""What Lightning trains: an objective, its optimiser, and the record of its epochs."""
+"""The Lightning module: an objective, its optimiser and its history."""
 
 import math
 import time
@@ -11,23 +11,23 @@ from torch import Tensor
 
 from molattn.config import TrainingLoopConfig
 from molattn.errors import MolattnError
-from molattn.training.batches import Batches
+from molattn.training.batches import ResumableLoader
 from molattn.training.history import Epoch, RunningMean
-from molattn.training.objective import Objective
+from molattn.training.losses import Objective
 from molattn.training.optimizer import FineTuningPlan, learning_rate_factor, new_optimiser
 from molattn.utils.reproducibility import random_state, set_random_state
 
-__all__ = ["ABOUT", "STATE", "TrainingModule", "epochs_done", "is_over"]
+__all__ = ["RUN_KEY", "STATE_KEY", "TrainingModule", "epochs_done", "is_time_over"]
 
-ABOUT = "molattn_about"
-"""Key of a checkpoint under which ``about`` of :func:`molattn.training.lightning.loop.fit` is kept."""
-STATE = "molattn_state"
-"""Key under which a checkpoint has what Lightning does not keep."""
+RUN_KEY = "molattn_about"
+"""Key of a checkpoint for the fingerprint of its run."""
+STATE_KEY = "molattn_state"
+"""Key of a checkpoint for the state that Lightning does not save."""
 
 
 def epochs_done(checkpoint: Mapping[str, Any]) -> int:
-    """Return how many epochs the training of a checkpoint has finished."""
-    return len(checkpoint[STATE]["epochs"])
+    """Return how many epochs were finished when a checkpoint was written."""
+    return len(checkpoint[STATE_KEY]["epochs"])
 
 
 class TrainingModule(pl.LightningModule):
@@ -36,37 +36,36 @@ class TrainingModule(pl.LightningModule):
     def __init__(
         self,
         objective: Objective,
-        batches: Batches,
+        loader: ResumableLoader,
         config: TrainingLoopConfig,
-        beginning: FineTuningPlan,
-        about: Mapping[str, Any],
+        plan: FineTuningPlan,
+        fingerprint: Mapping[str, Any],
     ) -> None:
         super().__init__()
-        self.objective, self.batches = objective, batches
-        self.config = config
-        self.beginning = beginning
-        self.about = dict(about)
-        self.steps, self.steps_done = config.epochs * len(batches), 0
-        self.wait = min(beginning.wait, self.steps // 2)
+        self.objective, self.loader = objective, loader
+        self.config, self.plan = config, plan
+        self.fingerprint = dict(fingerprint)
+        self.steps, self.steps_done = config.epochs * len(loader), 0
+        self.head_steps = min(plan.head_steps, self.steps // 2)
         self.epochs: list[Epoch] = []
         self._train, self._validation = RunningMean(), RunningMean()
         self._clock = time.perf_counter()
-        self._seconds = 0.0  # before the clock
+        self._seconds = 0.0  # before this process, if resumed
         self._epoch_start = 0.0
         self._random_state: dict[str, Tensor] = {}
-        self._waiting = [
+        self._pretrained = [
             weight
-            for name, weight in objective.learned.named_parameters()
-            if name in beginning.learning_rate_factors and weight.requires_grad
+            for name, weight in objective.trained.named_parameters()
+            if name in plan.learning_rate_factors and weight.requires_grad
         ]
 
     @property
     def seconds(self) -> float:
-        """Seconds of training, over all interruptions."""
+        """Duration of the training, including any before it was interrupted and resumed."""
         return self._seconds + time.perf_counter() - self._clock
 
     def configure_optimizers(self) -> Any:
-        optimiser = new_optimiser(self.objective.learned, self.config, self.beginning)
+        optimiser = new_optimiser(self.objective.trained, self.config, self.plan)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimiser, learning_rate_factor(self.config, self.steps)
         )
@@ -80,16 +79,16 @@ class TrainingModule(pl.LightningModule):
             set_random_state(self._random_state, self.device)
 
     def on_train_epoch_start(self) -> None:
-        self.batches.begin(self.current_epoch)
+        self.loader.set_epoch(self.current_epoch)
         self._epoch_start = self.seconds
 
     def on_train_batch_start(self, batch: Any, index: int) -> None:
-        self.set_waiting(self.trainer.global_step < self.wait)
+        self.set_pretrained_frozen(self.trainer.global_step < self.head_steps)
 
-    def set_waiting(self, waits: bool) -> None:
-        """Let what has been trained before wait for the rest, or learn with it."""
-        for weight in self._waiting:
-            weight.requires_grad_(not waits)
+    def set_pretrained_frozen(self, frozen: bool) -> None:
+        """Freeze the pretrained weights, or unfreeze them."""
+        for weight in self._pretrained:
+            weight.requires_grad_(not frozen)
 
     def training_step(self, batch: Any, index: int) -> Tensor:
         total, weight = self.objective(batch)
@@ -123,8 +122,8 @@ class TrainingModule(pl.LightningModule):
             self.logger.log_metrics(epoch._asdict(), step=epoch.epoch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint[ABOUT] = self.about
-        checkpoint[STATE] = {
+        checkpoint[RUN_KEY] = self.fingerprint
+        checkpoint[STATE_KEY] = {
             "epochs": [tuple(epoch) for epoch in self.epochs],
             "running": (self._train.total, self._train.weight),
             "seconds": self.seconds,
@@ -133,7 +132,7 @@ class TrainingModule(pl.LightningModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        state = checkpoint[STATE]
+        state = checkpoint[STATE_KEY]
         self.epochs = [Epoch(*epoch) for epoch in state["epochs"]]
         self._train = RunningMean(*state["running"])
         self._seconds, self._clock = state["seconds"], time.perf_counter()
@@ -141,6 +140,6 @@ class TrainingModule(pl.LightningModule):
         self._random_state = state["random_state"]
 
 
-def is_over(config: TrainingLoopConfig, seconds: float) -> bool:
-    """Return whether a training of so many seconds has used up its hours."""
+def is_time_over(config: TrainingLoopConfig, seconds: float) -> bool:
+    """Return whether a training of this duration has reached its time limit."""
     return config.max_hours is not None and seconds >= 3600.0 * config.max_hours
