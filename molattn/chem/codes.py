@@ -1,4 +1,9 @@
-"""From RDKit's atoms and bonds to codes: a plain reading, and a fast one that learns from it."""
+"""Codes of a molecule's default features, read fast from RDKit's binary form.
+
+Equal bytes of an atom or bond in that form mean equal features, so the feature functions run once
+for each kind of atom or bond and their codes are cached. :meth:`CodeEncoder.plain` calls them for
+every atom and bond instead; it is the fallback and the reference in tests.
+"""
 
 import math
 from collections.abc import Sequence
@@ -7,31 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
 
-from molattn.chem.atom_features import Column, Value
+from molattn.chem.atom_features import (
+    ATOM_FEATURES,
+    BOND_COLUMNS,
+    BOND_FEATURES,
+    Column,
+    Value,
+)
 from molattn.chem.distance import blocks, pair_codes, row_starts, split_rows
 from molattn.chem.mol_binary import Pieces, cut
 from molattn.record import MoleculeRecord
 
 __all__ = ["CodeEncoder"]
 
-_BOND_NAMES = {
-    "SINGLE": "single",
-    "DOUBLE": "double",
-    "TRIPLE": "triple",
-    "AROMATIC": "aromatic",
-    "DATIVE": "dative",
-}
-_STEREO_NAMES = {
-    "STEREONONE": "none",
-    "STEREOANY": "any",
-    "STEREOZ": "Z",
-    "STEREOCIS": "Z",
-    "STEREOE": "E",
-    "STEREOTRANS": "E",
-}
-# No SMILES needs so many kinds of atom; an endless stream of odd isotopes must not fill the memory.
-_MAX_LEARNED = 50_000
-_NO_RING = 255  # No ring is so large: atom indices take a byte.
+# Far more kinds of atom than occur; bounds the memory for an endless stream of odd isotopes.
+_MAX_CACHED = 50_000
+_NO_RING = 255  # larger than any ring, as atom indices take one byte
 _PROBES = (
     "C[C@H](O)c1ccc2[nH]ccc2c1.[Na+]",
     "F/C=C/C(=O)[O-]",
@@ -42,34 +38,8 @@ _PROBES = (
 )
 
 
-def _chirality(atom: Chem.Atom) -> str:
-    if atom.GetChiralTag() == Chem.ChiralType.CHI_UNSPECIFIED:
-        return "none"
-    return atom.GetProp("_CIPCode") if atom.HasProp("_CIPCode") else "unlabelled"
-
-
-def _atom_values(atom: Chem.Atom, ring_size: int) -> dict[str, Value]:
-    return {
-        "element": atom.GetAtomicNum(),
-        "degree": atom.GetDegree(),
-        "hydrogens": atom.GetTotalNumHs(),
-        "charge": atom.GetFormalCharge(),
-        "hybridization": atom.GetHybridization().name,
-        "aromatic": atom.GetIsAromatic(),
-        "ring_size": ring_size,
-        "chirality": _chirality(atom),
-        "radicals": atom.GetNumRadicalElectrons(),
-        "isotope": atom.GetIsotope() != 0,
-    }
-
-
 def _bond_values(bond: Chem.Bond) -> dict[str, Value]:
-    return {
-        "bond": _BOND_NAMES.get(bond.GetBondType().name, "other"),
-        "conjugated": bond.GetIsConjugated(),
-        "ring": bond.IsInRing(),
-        "stereo": _STEREO_NAMES.get(bond.GetStereo().name, "other"),
-    }
+    return {column.name: BOND_FEATURES[column.name](bond) for column in BOND_COLUMNS}
 
 
 def _indices(texts: Sequence[bytes]) -> NDArray[np.intp]:
@@ -77,11 +47,11 @@ def _indices(texts: Sequence[bytes]) -> NDArray[np.intp]:
 
 
 class CodeEncoder:
-    """Writes the codes of molecules; holds what it has learned about pieces of the binary form.
+    """Encodes molecules; caches the codes of each piece of the binary form.
 
     Args:
-        atom_columns: Features of an atom.
-        bond_columns: Features of a bond, ``ring`` among them.
+        atom_columns: Features of an atom, a selection of the default ones.
+        bond_columns: Features of a bond, all the default ones.
         max_distance: Longest distance with a code of its own.
     """
 
@@ -107,25 +77,18 @@ class CodeEncoder:
         self._ring_codes = self._table("ring_size")
         self._atoms: dict[bytes, bytes] = {}
         self._bonds: dict[bytes, int] = {}
-        self._learns = self._reads_as_plain()
+        self._is_fast = self._reads_as_plain()
 
     def __call__(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
-        """Return the codes of sanitised molecules, which share their NumPy calls."""
+        """Return the codes of sanitised molecules, computed in blocks that share NumPy calls."""
         records: list[MoleculeRecord] = []
         for block in blocks([mol.GetNumAtoms() for mol in mols]):
             records += self._block(mols[block])
         return records
 
     def plain(self, mol: Chem.Mol) -> MoleculeRecord:
-        """Return the codes by asking RDKit for each property of each atom and bond."""
-        rings = mol.GetRingInfo()
-        rows = [
-            self._atom_row(
-                atom,
-                rings.MinAtomRingSize(atom.GetIdx()) if rings.NumAtomRings(atom.GetIdx()) else 0,
-            )
-            for atom in mol.GetAtoms()
-        ]
+        """Return the codes by calling the feature functions on each atom and bond."""
+        rows = [self._atom_row(atom) for atom in mol.GetAtoms()]
         atoms = np.frombuffer(bytearray().join(rows), dtype=np.uint8)
         ends: list[int] = []
         codes: list[int] = []
@@ -141,7 +104,7 @@ class CodeEncoder:
         return MoleculeRecord(atoms.reshape(-1, len(self._atom_columns)), pairs)
 
     def _block(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
-        pieces = [cut(mol) if self._learns else None for mol in mols]
+        pieces = [cut(mol) if self._is_fast else None for mol in mols]
         known = [(mol, piece) for mol, piece in zip(mols, pieces, strict=True) if piece is not None]
         read = iter(self._assemble(*zip(*known, strict=True)) if known else ())
         return [
@@ -150,7 +113,7 @@ class CodeEncoder:
         ]
 
     def _assemble(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[MoleculeRecord]:
-        """Return the codes of molecules whose binary form was cut; a row is an atom of them all."""
+        """Return the codes of molecules from their pieces; a row is an atom of any of them."""
         num_atoms = np.array([len(piece.atoms) for piece in pieces])
         num_bonds = np.array([len(piece.bonds) for piece in pieces])
         starts = row_starts(num_atoms)
@@ -175,7 +138,7 @@ class CodeEncoder:
             for row in np.flatnonzero(labels != self._code("chirality", "none")).tolist():
                 molecule = int(np.searchsorted(starts, row, side="right")) - 1
                 atom = mols[molecule].GetAtomWithIdx(row - int(starts[molecule]))
-                labels[row] = self._code("chirality", _chirality(atom))
+                labels[row] = self._code("chirality", ATOM_FEATURES["chirality"](atom))
 
         pairs = pair_codes(num_atoms, bonds, self._bond_codes(mols, pieces), self._max_distance)
         # Around each ring, from every atom to the next one and back.
@@ -189,22 +152,26 @@ class CodeEncoder:
         return split_rows(num_atoms, atoms, pairs)
 
     def _atom_codes(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> NDArray[np.uint8]:
-        """Return the codes that an atom's own bytes tell, ``uint8 [rows, A]``."""
+        """Return the codes that follow from an atom's own bytes, ``uint8 [rows, A]``.
+
+        Those of degree, ring size and chirality depend on the rest of the molecule; the caller
+        replaces them.
+        """
         try:
             rows = [self._atoms[atom] for piece in pieces for atom in piece.atoms]
         except KeyError:
-            if len(self._atoms) > _MAX_LEARNED:
+            if len(self._atoms) > _MAX_CACHED:
                 self._atoms = {}
             for mol, piece in zip(mols, pieces, strict=True):
                 for index, atom in enumerate(piece.atoms):
                     if atom not in self._atoms:
-                        self._atoms[atom] = self._atom_row(mol.GetAtomWithIdx(index), 0)
+                        self._atoms[atom] = self._atom_row(mol.GetAtomWithIdx(index))
             rows = [self._atoms[atom] for piece in pieces for atom in piece.atoms]
         flat = np.frombuffer(bytearray().join(rows), dtype=np.uint8)
         return flat.reshape(-1, len(self._atom_columns))
 
     def _bond_codes(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> NDArray[np.uint8]:
-        """Return the joint codes of bonds outside of rings, ``uint8 [bonds]``."""
+        """Return the joint codes of all bonds as if they were outside rings, ``uint8 [bonds]``."""
         try:
             codes = [self._bonds[bond] for piece in pieces for bond in piece.bonds]
         except KeyError:
@@ -220,9 +187,8 @@ class CodeEncoder:
         codes = self._codes[name]
         return codes.get(value, len(codes))
 
-    def _atom_row(self, atom: Chem.Atom, ring_size: int) -> bytes:
-        values = _atom_values(atom, ring_size)
-        return bytes([self._code(name, values[name]) for name in self._place])
+    def _atom_row(self, atom: Chem.Atom) -> bytes:
+        return bytes([self._code(name, ATOM_FEATURES[name](atom)) for name in self._place])
 
     def _bond_code(self, values: dict[str, Value]) -> int:
         return self._first_bonded + sum(
@@ -235,7 +201,7 @@ class CodeEncoder:
         return np.array([self._code(name, value) for value in range(256)], dtype=np.uint8)
 
     def _reads_as_plain(self) -> bool:
-        """Whether the fast reading agrees with the plain one, in the RDKit that is installed."""
+        """Whether the fast way agrees with the plain one under the installed RDKit."""
         mols = [Chem.MolFromSmiles(smiles) for smiles in _PROBES]
         pieces = [piece for mol in mols if (piece := cut(mol)) is not None]
         return len(pieces) == len(mols) and all(

@@ -1,8 +1,7 @@
-"""Three-dimensional coordinates of a molecule, and how they were made."""
+"""Three-dimensional coordinates of molecules, and a cache of them on disk."""
 
 import hashlib
 import json
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,82 +15,19 @@ from rdkit.Chem import rdDepictor, rdDistGeom, rdForceFieldHelpers
 
 from molattn.chem.rdkit_log import quiet
 from molattn.errors import InputError, quoted
+from molattn.utils.files import write_file
 
-__all__ = [
-    "Conformer",
-    "ConformerGenerator",
-    "ConformerWarning",
-    "conformer",
-    "read_entry",
-    "write_entry",
-]
-
-
-def read_entry(folder: Path, key: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what was written under a key, or None where nothing whole is.
-
-    Args:
-        folder: The cache.
-        key: What the entry depends on; JSON types.
-    """
-    try:
-        digest, _, content = _path(folder, key).read_bytes().partition(b"\n")
-        if digest.decode() != hashlib.sha256(content).hexdigest():
-            return None
-        entry = json.loads(content)
-        return entry["value"] if entry["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def write_entry(folder: Path, key: Mapping[str, Any], value: Mapping[str, Any]) -> None:
-    """Write an entry; other processes see the old one or the new one, never a part.
-
-    Args:
-        folder: The cache; made if it does not exist.
-        key: What the entry depends on; JSON types.
-        value: JSON types.
-
-    Raises:
-        InputError: The folder cannot be written.
-    """
-    content = json.dumps({"key": key, "value": value}, allow_nan=False).encode()
-    path = _path(folder, key)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-            part = Path(file.name)
-            try:
-                file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-                file.close()
-                part.replace(path)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise InputError(f"cache {str(folder)!r}: cannot be written: {error.strerror}") from error
-
-
-def _path(folder: Path, key: Mapping[str, Any]) -> Path:
-    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    return folder / name[:2] / f"{name}.json"
+__all__ = ["Conformer", "ConformerGenerator", "ConformerWarning", "conformer"]
 
 
 Method = Literal["given", "etkdg", "etkdg_random", "distance_geometry", "depiction"]
-
 ForceField = Literal["MMFF94", "UFF"]
 
-
 _CACHE_FORMAT = 1
-
 _FRAGMENT_GAP = 4.0  # angstrom; about a van der Waals contact
-
 _FORCE_FIELD_STEPS = 500
-
 _FAILURES = {int(value): name for name, value in rdDistGeom.EmbedFailureCauses.names.items()}
-
 _TIMEOUT = int(rdDistGeom.EmbedFailureCauses.EXCEEDED_TIMEOUT)
-
 _FORCE_FIELDS: tuple[tuple[ForceField, Callable[..., bool], Callable[..., int]], ...] = (
     (
         "MMFF94",
@@ -107,21 +43,21 @@ _FORCE_FIELDS: tuple[tuple[ForceField, Callable[..., bool], Callable[..., int]],
 
 
 class ConformerWarning(UserWarning):
-    """A molecule got flat coordinates, since no three-dimensional ones were found."""
+    """No three-dimensional coordinates were found; the molecule has those of its 2-D depiction."""
 
 
 @dataclass(frozen=True, eq=False)
 class Conformer:
-    """Coordinates of a molecule's atoms.
+    """Coordinates of a molecule's atoms, and how they were generated.
 
     Args:
-        coordinates: In angstrom, in the order of the molecule's atoms, ``float64 [n, 3]``.
+        coordinates: Coordinates in angstrom, ``float64 [n, 3]``, in the order of the atoms.
         method: ``given`` (the molecule's own), ``etkdg``, ``etkdg_random`` (ETKDG from random
-            coordinates), ``distance_geometry`` (random coordinates, no preferences for torsions
-            or flat rings), or ``depiction`` (flat, two-dimensional).
-        force_field: What minimised the energy then, ``MMFF94`` or ``UFF``; None = nothing.
-        converged: Whether that reached a minimum; False where there was no force field.
-        problems: What failed on the way, a sentence each.
+            coordinates), ``distance_geometry`` (from random coordinates, without torsion
+            preferences and basic knowledge), or ``depiction`` (two-dimensional).
+        force_field: Force field of the minimisation, ``MMFF94`` or ``UFF``; None if there was none.
+        converged: Whether the minimisation converged; False without a force field.
+        problems: The steps that failed before, a message each.
     """
 
     coordinates: NDArray[np.float64]
@@ -138,29 +74,30 @@ class Conformer:
 
 @dataclass(frozen=True)
 class ConformerGenerator:
-    """Makes conformers: ETKDGv3, then MMFF94 where it has parameters, else UFF.
+    """Generates conformers with ETKDGv3, minimised with MMFF94, or UFF where it lacks parameters.
 
-    Where ETKDGv3 finds none, it starts from random coordinates, then distance geometry alone
-    does, and at last the coordinates of the two-dimensional drawing are taken, with a
-    :class:`ConformerWarning`. ``Conformer.problems`` lists what failed. Hydrogen atoms that are
-    implicit take part and are dropped.
+    If ETKDGv3 fails, it is repeated from random coordinates, then with distance geometry only; if
+    that fails too, the coordinates are those of the 2-D depiction, with a
+    :class:`ConformerWarning`. ``Conformer.problems`` lists what failed. Implicit hydrogen atoms are
+    added for the calculation and removed afterwards.
 
-    The atoms are brought into canonical order first, so a molecule gets the same conformer
-    however its SMILES is written. Stereocentres that are not specified get the label that the
-    seed happens to give. Fragments are laid out side by side: their internal distances mean
-    something, those between them do not.
+    The atoms are brought into canonical order first, so that the conformer does not depend on how
+    the SMILES is written. Unspecified stereocentres get a configuration that depends on the seed.
+    Fragments are placed side by side; distances between fragments are arbitrary.
 
     Args:
-        seed: Of the random numbers; from 0.
-        attempts: Most attempts of each of the three starts.
-        seconds: Time after which a start gives up between two attempts; only a safeguard, as what
-            a time limit decides depends on the machine. Such a result is not cached.
-        max_atoms: Largest number of atoms, hydrogens included, for which conformers are sought;
-            time grows with its cube.
-        cache: Folder that keeps conformers, safe for several processes at once; None = none.
+        seed: Random seed, from 0.
+        attempts: Most attempts of each of the three methods.
+        seconds: Time limit of each method, checked between attempts; a safeguard, since the result
+            then depends on the machine. Such a result is not cached.
+        max_atoms: Largest number of atoms, hydrogens included, for which conformers are generated;
+            the time grows with its cube.
+        cache: Folder to cache conformers in, safe for several processes at once; None for no cache.
 
     Raises:
         InputError: An option out of range.
+
+    Source: Wang et al., J. Chem. Inf. Model. 2020, 60, 2044 (ETKDGv3).
 
     Example:
         >>> from molattn.chem import parse_smiles
@@ -187,12 +124,12 @@ class ConformerGenerator:
         """Return a conformer of a sanitised molecule.
 
         Args:
-            mol: The molecule. Three-dimensional coordinates that it already has are taken as they
-                are.
+            mol: The molecule. Its own three-dimensional coordinates, if any, are returned
+                unchanged.
 
         Raises:
-            InputError: Coordinates of the molecule that are not finite, or a cache that cannot
-                be written.
+            InputError: The molecule's own coordinates are not finite, or the cache cannot be
+                written.
         """
         if mol.GetNumConformers() and mol.GetConformer().Is3D():
             return Conformer(_coordinates(mol, finite=True), "given")
@@ -213,29 +150,27 @@ class ConformerGenerator:
         key = {"format": _CACHE_FORMAT, "rdkit": rdBase.rdkitVersion, "smiles": text}
         key |= {"seed": self.seed, "attempts": self.attempts, "max_atoms": self.max_atoms}
         folder = None if self.cache is None or text is None else Path(self.cache)
-        entry = None if folder is None else read_entry(folder, key)
-        if entry is not None:
-            found = _from_entry(entry)
-        else:
-            found, timed_out = self._make(canonical)
+        found = None if folder is None else _read_cache(folder, key)
+        if found is None:
+            found, timed_out = self._generate(canonical)
             if folder is not None and not timed_out:
-                write_entry(folder, key, _to_entry(found))
+                _write_cache(folder, key, found)
         coordinates = np.empty_like(found.coordinates)
         coordinates[order] = found.coordinates
         return replace(found, coordinates=coordinates)
 
-    def _make(self, mol: Chem.Mol) -> tuple[Conformer, bool]:
-        """Return a conformer, and whether a time limit had a say in it."""
+    def _generate(self, mol: Chem.Mol) -> tuple[Conformer, bool]:
+        """Return a conformer, and whether a time limit was reached."""
         full = Chem.AddHs(mol)
         problems: list[str] = []
         timed_out = False
         if full.GetNumAtoms() > self.max_atoms:
             problems.append(
                 f"it has {full.GetNumAtoms()} atoms with hydrogens, at most {self.max_atoms} "
-                "are given three dimensions"
+                "are supported"
             )
         else:
-            for method, parameters in self._starts():
+            for method, parameters in self._methods():
                 problem = _embed(full, parameters)
                 timed_out |= parameters.GetFailureCounts()[_TIMEOUT] > 0
                 if problem is None:
@@ -248,7 +183,7 @@ class ConformerGenerator:
         rdDepictor.Compute2DCoords(mol)
         return Conformer(_coordinates(mol), "depiction", problems=tuple(problems)), timed_out
 
-    def _starts(self) -> Iterator[tuple[Method, rdDistGeom.EmbedParameters]]:
+    def _methods(self) -> Iterator[tuple[Method, rdDistGeom.EmbedParameters]]:
         methods: tuple[Method, ...] = ("etkdg", "etkdg_random", "distance_geometry")
         for method in methods:
             parameters = rdDistGeom.ETKDGv3()
@@ -264,12 +199,12 @@ class ConformerGenerator:
 
 
 def conformer(mol: Chem.Mol, *, seed: int = 0, cache: str | Path | None = None) -> Conformer:
-    """Return a conformer of a sanitised molecule, as :class:`ConformerGenerator` makes it.
+    """Return a conformer of a sanitised molecule; see :class:`ConformerGenerator`.
 
     Args:
-        mol: The molecule. Three-dimensional coordinates that it already has are taken as they are.
-        seed: Of the random numbers; from 0.
-        cache: Folder that keeps conformers; None = none.
+        mol: The molecule. Its own three-dimensional coordinates, if any, are returned unchanged.
+        seed: Random seed, from 0.
+        cache: Folder to cache conformers in; None for no cache.
 
     Raises:
         InputError: An option out of range, coordinates of the molecule that are not finite, or a
@@ -279,9 +214,9 @@ def conformer(mol: Chem.Mol, *, seed: int = 0, cache: str | Path | None = None) 
 
 
 def _canonical(mol: Chem.Mol) -> tuple[Chem.Mol, str | None, list[int]]:
-    """Return the molecule in canonical order, its SMILES, and the atoms in that order.
+    """Return the molecule in canonical order, its SMILES, and the order of the atoms.
 
-    Where RDKit cannot read its own SMILES, the molecule as it is, and no SMILES.
+    If RDKit cannot read its own SMILES, the molecule is returned as it is, without a SMILES.
     """
     plain = Chem.Mol(mol)
     plain.RemoveAllConformers()
@@ -298,7 +233,7 @@ def _canonical(mol: Chem.Mol) -> tuple[Chem.Mol, str | None, list[int]]:
 
 
 def _embed(mol: Chem.Mol, parameters: rdDistGeom.EmbedParameters) -> str | None:
-    """Give the molecule coordinates, or return why not."""
+    """Embed the molecule; return why it failed, or None."""
     try:
         if rdDistGeom.EmbedMolecule(mol, parameters) == 0:
             if np.isfinite(_coordinates(mol)).all():
@@ -335,16 +270,16 @@ def _one_line(error: Exception) -> str:
 
 
 def _side_by_side(mol: Chem.Mol, points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Part the fragments, which are all made around the origin, along the first axis."""
+    """Separate the fragments, which are all embedded around the origin, along the first axis."""
     fragments = Chem.GetMolFrags(mol)
     if len(fragments) == 1:
         return points
-    parted = points.copy()
+    placed = points.copy()
     end = -_FRAGMENT_GAP
     for fragment in map(list, fragments):
-        parted[fragment, 0] += end + _FRAGMENT_GAP - points[fragment, 0].min()
-        end = parted[fragment, 0].max()
-    return parted
+        placed[fragment, 0] += end + _FRAGMENT_GAP - points[fragment, 0].min()
+        end = placed[fragment, 0].max()
+    return placed
 
 
 def _coordinates(mol: Chem.Mol, *, finite: bool = False) -> NDArray[np.float64]:
@@ -357,17 +292,38 @@ def _coordinates(mol: Chem.Mol, *, finite: bool = False) -> NDArray[np.float64]:
     return points
 
 
-def _to_entry(found: Conformer) -> dict[str, Any]:
-    return {
-        "coordinates": found.coordinates.tolist(),
-        "method": found.method,
-        "force_field": found.force_field,
-        "converged": found.converged,
-        "problems": list(found.problems),
-    }
+def _read_cache(folder: Path, key: Mapping[str, Any]) -> Conformer | None:
+    """Return the conformer that was cached under a key; None if there is none or it is damaged."""
+    try:
+        digest, _, content = _cache_file(folder, key).read_bytes().partition(b"\n")
+        if digest.decode() != hashlib.sha256(content).hexdigest():
+            return None
+        entry = json.loads(content)
+        if entry["key"] != key:
+            return None
+        value = entry["value"]
+        return Conformer(
+            np.array(value["coordinates"], dtype=np.float64),
+            value["method"],
+            value["force_field"],
+            value["converged"],
+            tuple(value["problems"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
-def _from_entry(entry: dict[str, Any]) -> Conformer:
-    points = np.array(entry["coordinates"], dtype=np.float64)
-    problems = tuple(entry["problems"])
-    return Conformer(points, entry["method"], entry["force_field"], entry["converged"], problems)
+def _write_cache(folder: Path, key: Mapping[str, Any], found: Conformer) -> None:
+    value = {**vars(found), "coordinates": found.coordinates.tolist()}
+    content = json.dumps({"key": key, "value": value}, allow_nan=False).encode()
+    path = _cache_file(folder, key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+    except OSError as error:
+        raise InputError(f"cache {str(folder)!r}: cannot be written: {error.strerror}") from error
+
+
+def _cache_file(folder: Path, key: Mapping[str, Any]) -> Path:
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return folder / name[:2] / f"{name}.json"

@@ -1,4 +1,4 @@
-"""Hashed counts of substructures and of atom pairs: few of many places, so stored by place."""
+"""Hashed counts of Morgan environments and atom pairs, stored sparsely."""
 
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ __all__ = ["COUNT_GROUPS", "NUM_COUNTS", "HashedCounts", "SubstructureCounter"]
 _SIZE = 1024
 _RADIUS = 2
 COUNT_GROUPS = {"morgan": slice(0, _SIZE), "atom_pairs": slice(_SIZE, 2 * _SIZE)}
-"""Where the counts of each kind stand among all."""
+"""Positions of each kind of count."""
 NUM_COUNTS = 2 * _SIZE
 
 
 class HashedCounts(NamedTuple):
-    """Counts of one molecule that are not zero.
+    """Non-zero counts of one molecule.
 
     Args:
-        places: Where, ascending, ``uint16 [k]``.
-        counts: How many, at most 255, ``uint8 [k]``.
+        places: Their positions, ascending, ``uint16 [k]``.
+        counts: The counts, at most 255, ``uint8 [k]``.
     """
 
     places: NDArray[np.uint16]
@@ -30,11 +30,11 @@ class HashedCounts(NamedTuple):
 
 
 class SubstructureCounter:
-    """Counts the atom environments and the atom pairs of a molecule, each folded to 1,024 places.
+    """Counts Morgan environments and atom pairs of a molecule, each hashed to 1,024 positions.
 
-    Environments are those of Morgan's algorithm of radius 0 to 2 (Rogers and Hahn, J. Chem. Inf.
-    Model. 2010, 50, 742); a pair is two atoms' types and the bonds between them (Carhart et al., J.
-    Chem. Inf. Comput. Sci. 1985, 25, 64).
+    Environments have radius 0 to 2 (Rogers and Hahn, J. Chem. Inf. Model. 2010, 50, 742); a pair is
+    the types of two atoms and their distance in bonds (Carhart et al., J. Chem. Inf. Comput. Sci.
+    1985, 25, 64).
 
     Example:
         >>> SubstructureCounter()(Chem.MolFromSmiles("CC")).counts
@@ -42,7 +42,7 @@ class SubstructureCounter:
     """
 
     def __call__(self, mol: Chem.Mol) -> HashedCounts:
-        """Count.
+        """Return the counts of a molecule.
 
         Args:
             mol: A sanitised molecule.

@@ -1,4 +1,4 @@
-"""Codes of all atom pairs of many molecules at once, from their bonds."""
+"""Codes of all atom pairs of many molecules at once: bonds, and topological distances."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,13 +16,13 @@ _STEPS_AT_ONCE = 16
 
 
 def blocks(num_atoms: Sequence[int]) -> Iterator[slice]:
-    """Cut a list of molecules into runs that share their NumPy calls and stay in the cache.
+    """Split a list of molecules into blocks that share NumPy calls and fit into the CPU cache.
 
     Args:
         num_atoms: Atoms of each molecule.
 
     Yields:
-        Slices of consecutive molecules: at most 64, and not many when one of them is large.
+        Slices of at most 64 consecutive molecules, fewer if one of them is large.
     """
     start = rows = width = 0
     for molecule, atoms in enumerate(num_atoms):
@@ -36,19 +36,19 @@ def blocks(num_atoms: Sequence[int]) -> Iterator[slice]:
 
 
 def row_starts(num_atoms: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the row of each molecule's first atom, where rows are the atoms of all molecules."""
+    """Return the row of each molecule's first atom; rows are the atoms of all molecules."""
     return np.cumsum(num_atoms) - num_atoms
 
 
 def split_rows(
     num_atoms: NDArray[np.intp], atoms: NDArray[np.uint8], pairs: NDArray[np.uint8]
 ) -> list[MoleculeRecord]:
-    """Return each molecule with arrays of its own.
+    """Return a record for each molecule, with arrays of its own.
 
     Args:
         num_atoms: Atoms of each molecule ``[M]``.
         atoms: Codes of all atoms ``[rows, A]``.
-        pairs: Codes of all pairs ``[rows, width]`` as :func:`pair_codes` gives them.
+        pairs: Codes of all pairs ``[rows, width]``, from :func:`pair_codes`.
     """
     return [
         MoleculeRecord(atoms[start : start + n].copy(), pairs[start : start + n, :n].copy())
@@ -59,7 +59,7 @@ def split_rows(
 def pair_codes(
     num_atoms: NDArray[np.intp], bonds: NDArray[np.intp], codes: NDArray[np.uint8], limit: int
 ) -> NDArray[np.uint8]:
-    """Return the joint codes of all pairs: those of the bonds, and distances elsewhere.
+    """Return the joint codes of all pairs: bond codes, and distances of unbonded pairs.
 
     Args:
         num_atoms: Atoms of each molecule ``[M]``.
@@ -68,7 +68,7 @@ def pair_codes(
         limit: Longest distance with a code of its own.
 
     Returns:
-        Codes ``uint8 [rows, width]``, laid out as the distances of :func:`pair_distances`.
+        Codes ``uint8 [rows, width]``, in the layout of :func:`pair_distances`.
     """
     pairs = pair_distances(num_atoms, bonds, limit)
     columns = bonds - np.repeat(row_starts(num_atoms), num_atoms)[bonds]
@@ -80,23 +80,23 @@ def pair_codes(
 def pair_distances(
     num_atoms: NDArray[np.intp], bonds: NDArray[np.intp], limit: int
 ) -> NDArray[np.uint8]:
-    """Return the number of bonds between each atom and all atoms of its molecule.
+    """Return the topological distances, in bonds, from each atom to all atoms of its molecule.
 
     Args:
         num_atoms: Atoms of each of ``M`` molecules ``[M]``, at least one molecule.
         bonds: Rows of the two atoms of each bond ``[2, B]``; rows are the atoms of all molecules.
-        limit: Value of all longer distances, from 1 to 254; ``limit + 1`` is that of two atoms
-            without a path.
+        limit: Largest distance, from 1 to 254; longer ones are clipped to it, and ``limit + 1``
+            stands for atoms of different fragments.
 
     Returns:
-        Distances ``uint8 [rows, width]`` with ``width`` the atoms of the largest molecule. Columns
-        are the atoms of the row's own molecule; those past its last atom mean nothing.
+        Distances ``uint8 [rows, width]``, where ``width`` is the size of the largest molecule.
+        Columns are the atoms of the row's own molecule; those past its last atom are undefined.
     """
     rows, width = int(num_atoms.sum()), int(num_atoms.max())
     if not rows:
         return np.zeros((0, 0), dtype=np.uint8)
     own = np.arange(rows)
-    # Each atom is its own neighbour too, so that no list of neighbours is empty.
+    # Each atom is also its own neighbour, so that no neighbour list is empty.
     receivers = np.concatenate((own, bonds[0], bonds[1]))
     neighbours = np.concatenate((own, bonds[1], bonds[0]))[np.argsort(receivers, kind="stable")]
     degrees = np.bincount(receivers)
@@ -118,10 +118,10 @@ def _clipped(
     width: int,
     limit: int,
 ) -> NDArray[np.uint8]:
-    """Count for each pair the steps, of ``limit``, at which neither has reached the other yet.
+    """Return the distance of each pair: the number of steps, up to ``limit``, until it is reached.
 
-    A set of atoms is a row of bits. The atoms within ``k + 1`` bonds are those within ``k`` bonds
-    of the neighbours, an "or" of their sets.
+    A set of atoms is a row of bits. The atoms within ``k + 1`` bonds are the union of those within
+    ``k`` bonds of the neighbours.
     """
     rows = len(columns)
     reached = np.zeros((-(-width // 64), rows), dtype=_WORD)
@@ -139,11 +139,11 @@ def _clipped(
 
 
 def _fragments(neighbours: NDArray[np.intp], firsts: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return for each row the first row that it is connected to."""
+    """Return, for each row, the first row of its fragment."""
     fragments = np.arange(len(firsts))
     while True:
         lower = np.minimum.reduceat(fragments[neighbours], firsts)
-        lower = lower[lower]  # That row has looked further: few rounds, however long a chain.
+        lower = lower[lower]  # pointer jumping: few iterations even for a long chain
         if np.array_equal(lower, fragments):
             return fragments
         fragments = lower

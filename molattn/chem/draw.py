@@ -1,4 +1,4 @@
-"""Molecules as pictures."""
+"""Molecules as SVG."""
 
 from rdkit.Chem.Draw import rdMolDraw2D
 
@@ -13,7 +13,7 @@ ATOM_COLOURS = {
     "phosphorus": "#B4530A",
     "halogen": "#1A7F37",
 }
-"""The colour of each kind of atom that is not black."""
+"""Colours of the elements that are not drawn in black."""
 _KINDS = {
     7: "nitrogen",
     8: "oxygen",
@@ -27,21 +27,21 @@ _KINDS = {
 
 
 def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str:
-    """Draw a molecule as SVG, on no background.
+    """Draw a molecule as SVG with a transparent background.
 
     Args:
         smiles: The molecule.
-        width: In pixels.
-        height: Likewise.
+        width: Width in pixels.
+        height: Height in pixels.
 
     Raises:
-        SmilesError: The text is not a molecule; says why.
+        SmilesError: The text is not a valid SMILES.
     """
     drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
     options = drawer.drawOptions()
     options.clearBackground = False
     options.maxFontSize = 16
-    options.fixedBondLength = 28  # at most: small molecules are not blown up
+    options.fixedBondLength = 28  # at most, so that small molecules are not magnified
     options.useBWAtomPalette()
     options.updateAtomPalette({number: _rgb(ATOM_COLOURS[kind]) for number, kind in _KINDS.items()})
     rdMolDraw2D.PrepareAndDrawMolecule(drawer, parse_smiles(smiles))

@@ -1,44 +1,63 @@
 """Molecules as small integers: one row of codes per atom, one joint code per atom pair."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
 
-from molattn.chem.atom_features import ATOM_COLUMNS, BOND_COLUMNS, Column
+from molattn.chem.atom_features import (
+    ATOM_COLUMNS,
+    ATOM_FEATURES,
+    BOND_COLUMNS,
+    BOND_FEATURES,
+    Column,
+    Value,
+)
 from molattn.chem.codes import CodeEncoder
-from molattn.errors import InputError
+from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
+from molattn.utils.registry import Registry
 
-__all__ = ["Featurizer"]
+__all__ = ["FEATURIZERS", "Featurizer"]
 
 _VERSION = 1
 _MAX_PAIR_CODES = 255
+_DEFAULT_ATOMS = {column.name for column in ATOM_COLUMNS}
+_DEFAULT_BONDS = tuple(column.name for column in BOND_COLUMNS)
+
+_Part = TypeVar("_Part", Chem.Atom, Chem.Bond)
 
 
 @dataclass(frozen=True)
 class Featurizer:
-    """Turns a molecule into atom codes and joint pair codes; an unknown value never fails.
+    """Turns a molecule into atom codes and joint pair codes.
 
-    A pair's five components are ``pair_names``. Distance is the length of the shortest path in
-    bonds: code 0 is an atom with itself, ``d`` is ``d`` bonds, ``max_distance`` is that many or
-    more, ``max_distance + 1`` is an atom of another fragment. A bonded pair is at distance 1. The
-    joint code numbers the combinations that can occur; ``pair_table`` gives back the components.
+    The components of a pair are its bond features and the distance, ``pair_names``. The distance
+    is the number of bonds of the shortest path: code 0 is an atom with itself, ``d`` is ``d``
+    bonds, ``max_distance`` is that many or more, ``max_distance + 1`` is an atom of another
+    fragment. A bonded pair is at distance 1. The joint code numbers the combinations that can
+    occur; ``pair_table`` maps it back to the components.
 
-    Chirality is the CIP label RDKit stored when it read the molecule, and a double bond's stereo is
-    Z or E, because both stay when the atoms are listed in another order.
+    Chirality is the CIP label and a double bond's stereo is Z or E, because both are independent of
+    the order of the atoms.
 
     Args:
-        atom_columns: Features of an atom, a selection of the default ones with any values.
-        bond_columns: Features of a bond: ``bond``, ``conjugated``, ``ring``, ``stereo``, in this
-            order. The first value of each is that of a pair without a bond.
-        max_distance: Longest distance with a code of its own (shared by all that are longer).
+        atom_columns: Features of an atom, by default ``ATOM_COLUMNS``: any of those and of your own
+            that are registered in :data:`molattn.chem.ATOM_FEATURES`, each with any vocabulary.
+        bond_columns: Features of a bond, by default ``BOND_COLUMNS``; your own, registered in
+            :data:`molattn.chem.BOND_FEATURES`, follow those. The first value of each is that of a
+            pair without a bond.
+        max_distance: Longest distance with a code of its own, shared by all longer ones.
         version: Version of the meaning of the features.
+
+    Raises:
+        InputError: A feature that is not registered, a default feature with values that it cannot
+            have, or more than 255 joint codes of a pair.
 
     Example:
         >>> from rdkit import Chem
@@ -59,23 +78,34 @@ class Featurizer:
                 f"featurizer version: expected {_VERSION}, got {self.version!r}; "
                 "another release of molattn wrote it"
             )
-        known = {column.name for column in ATOM_COLUMNS}
+        for kind, columns, registry in (
+            ("atom", self.atom_columns, ATOM_FEATURES),
+            ("bond", self.bond_columns, BOND_FEATURES),
+        ):
+            for column in columns:
+                if column.name not in registry:
+                    raise InputError(
+                        f"{kind} feature {quoted(column.name)}: not registered, expected one of "
+                        f"{', '.join(registry)}; import the module that registers it in "
+                        f"molattn.chem.{kind.upper()}_FEATURES first"
+                    )
         names = self.atom_names
-        if not names or len(set(names)) != len(names) or not set(names) <= known:
+        if not names or len(set(names)) != len(names):
+            raise InputError(f"atom features: expected distinct names, at least one, got {names}")
+        pairs = self.pair_names
+        if pairs[: len(_DEFAULT_BONDS)] != _DEFAULT_BONDS or len(set(pairs)) != len(pairs):
             raise InputError(
-                f"atom features: expected distinct names out of {sorted(known)}, got {names}"
+                f"bond features: expected {_DEFAULT_BONDS}, then distinct names of your own other "
+                f"than 'distance', got {pairs[:-1]}"
             )
-        expected = tuple(column.name for column in BOND_COLUMNS)
-        if self.pair_names[:-1] != expected:
-            raise InputError(f"bond features: expected {expected}, got {self.pair_names[:-1]}")
         standard = {column.name: column for column in (*ATOM_COLUMNS, *BOND_COLUMNS)}
         for column in (*self.atom_columns, *self.bond_columns):
-            own = standard[column.name]
+            own = standard.get(column.name, column)
             if column.is_open != own.is_open or not (
                 own.is_open or set(column.values) == set(own.values)
             ):
                 raise InputError(f"feature {column.name!r}: expected {own}, got {column}")
-        for column, own in zip(self.bond_columns, BOND_COLUMNS, strict=True):
+        for column, own in zip(self.bond_columns, BOND_COLUMNS, strict=False):
             if column.values[0] != own.values[0]:
                 raise InputError(
                     f"feature {column.name!r}: expected the first value {own.values[0]!r}, "
@@ -94,7 +124,7 @@ class Featurizer:
     @classmethod
     @cache
     def default(cls) -> "Featurizer":
-        """Return the featurizer of the current version with its standard vocabularies, one object."""
+        """Return the featurizer with the default features; always the same object."""
         return cls()
 
     @property
@@ -104,7 +134,7 @@ class Featurizer:
 
     @property
     def atom_sizes(self) -> tuple[int, ...]:
-        """Number of codes of each atom column, the one for "other" included."""
+        """Number of codes of each atom column, including the one for unlisted values."""
         return tuple(column.size for column in self.atom_columns)
 
     @property
@@ -114,7 +144,7 @@ class Featurizer:
 
     @property
     def pair_sizes(self) -> tuple[int, ...]:
-        """Number of codes of each component of a pair, the one for "other" included."""
+        """Number of codes of each component of a pair, including the one for unlisted values."""
         return (*(column.size for column in self.bond_columns), self.max_distance + 2)
 
     @property
@@ -130,11 +160,12 @@ class Featurizer:
 
     @cached_property
     def pair_table(self) -> NDArray[np.uint8]:
-        """Component codes of each joint pair code, ``uint8 [K, 5]``.
+        """Component codes of each joint pair code, ``uint8 [K, len(pair_names)]``.
 
         First the pairs without a bond, by distance code, then the bonded ones.
         """
-        unbonded = [(0, 0, 0, 0, distance) for distance in range(self.max_distance + 2)]
+        no_bond = (0,) * len(self.bond_columns)
+        unbonded = [(*no_bond, distance) for distance in range(self.max_distance + 2)]
         kinds, *rest = (range(column.size) for column in self.bond_columns)
         bonded = [(*codes, 1) for codes in product(kinds[1:], *rest)]
         table = np.array(unbonded + bonded, dtype=np.uint8)
@@ -151,26 +182,51 @@ class Featurizer:
         Returns:
             Record with ``atoms`` ``uint8 [n, A]`` and ``pairs`` ``uint8 [n, n]``.
         """
-        return self._encoder([mol])[0]
+        return self.many([mol])[0]
 
     def many(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
-        """Return the codes of many sanitised molecules, in about half the time of one at a time.
+        """Return the codes of many sanitised molecules, about twice as fast as one at a time.
 
         Args:
-            mols: Molecules as for a call; 64 at a time are enough.
+            mols: Molecules as for a call. More than 64 at a time are no faster.
         """
-        return self._encoder(mols)
+        records = self._encoder(mols)
+        if _DEFAULT_ATOMS.issuperset(self.atom_names) and self.pair_names[:-1] == _DEFAULT_BONDS:
+            return records
+        return list(map(self._with_own_features, mols, records))
 
     @cached_property
     def _encoder(self) -> CodeEncoder:
-        return CodeEncoder(self.atom_columns, self.bond_columns, self.max_distance)
+        """The encoder of the default features."""
+        atoms = tuple(column for column in self.atom_columns if column.name in _DEFAULT_ATOMS)
+        bonds = self.bond_columns[: len(_DEFAULT_BONDS)]
+        return CodeEncoder(atoms or ATOM_COLUMNS, bonds, self.max_distance)
+
+    def _with_own_features(self, mol: Chem.Mol, record: MoleculeRecord) -> MoleculeRecord:
+        """Add the codes of the features that are not default ones, atom by atom."""
+        encoded = iter(record.atoms.T)
+        atoms = [
+            next(encoded)
+            if column.name in _DEFAULT_ATOMS
+            else _codes(column, ATOM_FEATURES[column.name], list(mol.GetAtoms()))
+            for column in self.atom_columns
+        ]
+        bonds = list(mol.GetBonds())
+        begin = [bond.GetBeginAtomIdx() for bond in bonds]
+        end = [bond.GetEndAtomIdx() for bond in bonds]
+        pairs = record.pairs.copy()
+        joint = pairs[begin, end].astype(np.intp) - self.first_bond_code
+        for column in self.bond_columns[len(_DEFAULT_BONDS) :]:
+            joint = joint * column.size + _codes(column, BOND_FEATURES[column.name], bonds)
+        pairs[begin, end] = pairs[end, begin] = joint + self.first_bond_code
+        return MoleculeRecord(np.stack(atoms, axis=1), pairs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         columns = self.atom_columns, self.bond_columns
         return type(self), (*columns, self.max_distance, self.version)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON types from which :meth:`from_dict` makes an equal featurizer."""
+        """Return the featurizer as JSON types, for :meth:`from_dict`."""
         return {
             "version": self.version,
             "atom_columns": [column.to_dict() for column in self.atom_columns],
@@ -180,10 +236,11 @@ class Featurizer:
 
     @classmethod
     def from_dict(cls, data: object) -> "Featurizer":
-        """Make a featurizer from :meth:`to_dict`'s data.
+        """Return the featurizer that :meth:`to_dict` described.
 
         Raises:
-            InputError: A key is unknown or missing, or the version or a value is not valid.
+            InputError: A missing or unknown key, a feature that is not registered, another version
+                or a value that is not valid.
         """
         expected = {"version", "atom_columns", "bond_columns", "max_distance"}
         if not isinstance(data, Mapping) or set(data) != expected:
@@ -198,3 +255,25 @@ class Featurizer:
             max_distance=data["max_distance"],
             version=data["version"],
         )
+
+
+def _codes(
+    column: Column, read: Callable[[_Part], Value], parts: Sequence[_Part]
+) -> NDArray[np.uint8]:
+    """Return the code of a feature for each atom or each bond."""
+    codes = column.codes()
+    values = [read(part) for part in parts]
+    if not column.is_open:
+        for value in values:
+            if value not in codes:
+                raise InputError(
+                    f"feature {quoted(column.name)}: got {quoted(value)}, expected one of "
+                    f"{column.values}; list it, or leave the column open"
+                )
+    return np.array([codes.get(value, len(codes)) for value in values], dtype=np.uint8)
+
+
+FEATURIZERS: Registry[Callable[[], Featurizer]] = Registry("featurizer")
+"""Functions that return a featurizer, by the name that the option ``featurizer`` selects."""
+
+FEATURIZERS.register("default")(Featurizer.default)

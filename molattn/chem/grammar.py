@@ -1,7 +1,7 @@
-"""The grammar of a SMILES as regular expressions: what may be shown to RDKit's parser.
+"""The grammar of SMILES as regular expressions, which a text must match before RDKit reads it.
 
 After OpenSMILES 1.0 (opensmiles.org), with RDKit's dative bonds and long ring-closure numbers.
-Branches must balance and ring closures must pair up, which RDKit checks.
+That branches and ring closures are closed is left to RDKit.
 """
 
 import re
@@ -30,7 +30,7 @@ def _element_symbols() -> str:
 _BOND = r"(?:->|<-|[-=#$:/\\])"
 _RING_CLOSURE = r"(?:\d|%\d\d|%\(\d{1,5}\))"
 _CHIRALITY = r"@(?:@|TH[12]|AL[12]|SP[1-3]|TB(?:1\d|20|[1-9])|OH(?:[12]\d|30|[1-9]))?"
-# RDKit holds an isotope in 16 bits and a charge in 8, and wraps a larger number in silence.
+# RDKit stores an isotope in 16 bits and a charge in 8, and silently wraps larger numbers.
 _ISOTOPE = r"(?:[1-5]\d{4}|\d{1,4})"
 _CHARGE = r"(?:[+-]\d{1,2}|\+{1,15}|-{1,15})"
 BRACKET_ATOM = (

@@ -1,4 +1,4 @@
-"""Which molecules are the same but for charges, isotopes, stereo and tautomers."""
+"""Keys of molecules that ignore charge, isotopes, stereochemistry and tautomerism."""
 
 from hashlib import blake2b
 
@@ -14,9 +14,10 @@ _LATEST = 2**20
 
 
 def connectivity(mol: Chem.Mol) -> str:
-    """Return the first block of the InChIKey; where InChI has none, canonical SMILES.
+    """Return the first block of the InChIKey, or canonical SMILES where InChI fails.
 
-    The block stands for the formula, the skeleton and its hydrogen atoms, mobile ones shared.
+    The block encodes the formula, the connectivity and the hydrogen atoms, with mobile hydrogens
+    shared.
 
     Args:
         mol: A sanitised molecule.
@@ -29,9 +30,9 @@ def connectivity(mol: Chem.Mol) -> str:
 
 
 def connectivity_keys(mol: Chem.Mol) -> tuple[str, ...]:
-    """Return :func:`connectivity` of a molecule and then, if it has several parts, of the largest.
+    """Return :func:`connectivity` of a molecule and, if it has several fragments, of the largest.
 
-    Of several largest parts each has its key, in an order that is not that of writing.
+    Several largest fragments give a key each, in an order independent of the SMILES.
 
     Args:
         mol: A sanitised molecule.
@@ -42,21 +43,20 @@ def connectivity_keys(mol: Chem.Mol) -> tuple[str, ...]:
         True
     """
     keys = (connectivity(mol),)
-    parts = Chem.GetMolFrags(mol)
-    if len(parts) > 1:
+    if len(Chem.GetMolFrags(mol)) > 1:
         with quiet:
             fragments = Chem.GetMolFrags(mol, asMols=True, sanitizeFrags=False)
         most = max(map(Chem.Mol.GetNumAtoms, fragments))
-        largest = (part for part in fragments if part.GetNumAtoms() == most)
+        largest = (fragment for fragment in fragments if fragment.GetNumAtoms() == most)
         keys += tuple(sorted({*map(connectivity, largest)}))
     return keys
 
 
 class KeySet:
-    """A set of texts that grows to many millions: eight bytes each, and the latest million as well.
+    """A set of texts for many millions of them: eight bytes each, plus a Python set of the latest.
 
-    A text is known by a digest of 64 bits: among ten million, the chance that a new one is taken
-    for one of them is 5 in 10^13.
+    Texts are compared by a 64-bit digest. With ten million in the set, the probability that a new
+    text is taken for one of them is 5 in 10^13.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class KeySet:
         return self._has(_digest(text))
 
     def add(self, text: str) -> bool:
-        """Take a text in; return whether it is new."""
+        """Add a text; return whether it is new."""
         digest = _digest(text)
         if self._has(digest):
             return False

@@ -1,10 +1,11 @@
-"""RDKit's binary form of a molecule, read in one pass: the fast way to all atoms and bonds.
+"""RDKit's binary form of a molecule, split into the bytes of each atom and bond.
 
-Asking RDKit for each property of each atom costs more than parsing the SMILES. The binary form
-lists every atom and bond as a few bytes that hold all its own properties, so equal bytes mean equal
-features. This file only cuts the form into those pieces; what a piece means is learned from RDKit's
-own getters by whoever asks. The layout is RDKit's MolPickler, version 16.4; a molecule or a version
-with anything else in it is refused, and the caller reads atom by atom instead.
+Calling RDKit's getters for each atom takes longer than parsing the SMILES. The binary form stores
+every atom and bond as a few bytes that hold all its own properties, so equal bytes mean equal
+features, and the getters need to be called only once for each byte string
+(:class:`molattn.chem.codes.CodeEncoder`). The layout is that of RDKit's MolPickler, version 16.4.
+For a molecule or a version with anything else, :func:`cut` returns None, and the caller reads it
+atom by atom.
 """
 
 from typing import NamedTuple
@@ -13,22 +14,22 @@ from rdkit import Chem
 
 __all__ = ["Pieces", "cut"]
 
-# Version 16.3 (RDKit 2026.3) has nothing else for the molecules that are read here.
+# Version 16.3 (RDKit 2026.3) has the same layout for the molecules that are read here.
 _HEADS = tuple(
     bytes.fromhex(f"efbeadde0000000010000000{minor:02x}00000000000000") for minor in (3, 4)
 )
 _ATOMS, _BONDS, _RINGS = 0x01, 0x0B, 0x42
 _ATOMS_AT = 29
-_MAX_ATOMS = 254  # Beyond, atom indices take more than a byte.
+_MAX_ATOMS = 254  # in larger molecules, atom indices take more than one byte
 _TYPE, _DIRECTION, _STEREO = 0x08, 0x04, 0x02
 
 
 def _atom_lengths() -> dict[bytes, int]:
-    """Length of an atom's piece by its bytes 1 to 3: flags, and a word of properties present.
+    """Return the length of an atom's bytes by its bytes 1 to 3: flags, and a word of properties.
 
-    Flags are aromatic and "no implicit hydrogens"; any other has a payload and is left out. Each
-    set bit of the word's low byte is a property of one byte (bit 0 is not in use), bit 8 an
-    isotope of four.
+    The flags are aromatic and "no implicit hydrogens"; atoms with other flags are not supported, as
+    these have a payload. Each set bit of the word's low byte is a property of one byte (bit 0 is
+    unused); bit 8 is an isotope of four bytes.
     """
     return {
         bytes((flags, low, high)): 6 + low.bit_count() + 4 * high
@@ -39,7 +40,7 @@ def _atom_lengths() -> dict[bytes, int]:
 
 
 def _bond_lengths() -> dict[int, int]:
-    """Length of a bond's piece by its flags: conjugated and aromatic, and what follows them."""
+    """Return the length of a bond's bytes by its flags: conjugated, aromatic, optional fields."""
     return {
         rest | kind | direction | stereo: 1 + sum(map(bool, (kind, direction, stereo)))
         for rest in (0x00, 0x20, 0x40, 0x60)
@@ -54,13 +55,13 @@ _BOND_LENGTHS = _bond_lengths()
 
 
 class Pieces(NamedTuple):
-    """A molecule's binary form, cut up.
+    """The pieces of a molecule's binary form.
 
     Args:
-        atoms: Bytes that hold all properties of an atom, for each atom.
-        bonds: Bytes that hold all properties of a bond but its place and rings, for each bond.
-        ends: The two atoms of each bond, one byte each, one bond after another.
-        rings: The atoms of each ring, in order around it.
+        atoms: Bytes with all properties of each atom.
+        bonds: Bytes with all properties of each bond other than its atoms and rings.
+        ends: Indices of the two atoms of each bond, one byte each.
+        rings: Indices of the atoms of each ring, in order around it.
     """
 
     atoms: list[bytes]
@@ -70,7 +71,7 @@ class Pieces(NamedTuple):
 
 
 def cut(mol: Chem.Mol) -> Pieces | None:
-    """Cut a molecule's binary form into pieces, or return None where it holds anything unusual."""
+    """Return the pieces of a molecule's binary form; None if it has an unsupported field."""
     num_atoms = mol.GetNumAtoms()
     if num_atoms > _MAX_ATOMS:
         return None
@@ -103,7 +104,7 @@ def _cut(data: bytes, num_atoms: int, num_bonds: int) -> Pieces | None:
         at = start + _BOND_LENGTHS[flags]
         bonds.append(data[start:at])
         if flags & _STEREO:
-            at += 1 + data[at]  # The atoms that the stereo refers to.
+            at += 1 + data[at]  # skip the atoms that the stereo refers to
     if data[at] != _RINGS:
         return None
     num_rings = int.from_bytes(data[at + 1 : at + 5], "little")

@@ -1,14 +1,9 @@
-"""Molecules for storage: about 200 bytes for one of 27 atoms, and exactly the same afterwards.
+"""Lossless storage of molecular graphs, about 200 bytes for a molecule of 27 atoms.
 
-All molecules of a table share five arrays, so ten million of them are five arrays too, which can
-stay in a file mapped into memory. Of the pairs only the bonds are kept; the distances are made
-again.
+All molecules share five arrays, which may be memory-mapped files, so that ten million molecules are
+no more than five arrays. Of the pairs only the bonds are stored; distances are recomputed.
 """
 
-import json
-import math
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,35 +18,29 @@ from molattn.record import MoleculeRecord
 
 __all__ = ["PackedMolecules"]
 
-_MAGIC = b"molattn\n"
-_VERSION = 1
-# Magic, version, words an atom, bytes of an atom's index, featurizer; molecules, atoms, bonds.
-_HEADER = struct.Struct("<8sHBBIQQQ")
-_CHECKSUM = struct.Struct("<Q")
-_BODY = _HEADER.size + _CHECKSUM.size
 _WORD_VALUES = 1 << 32
 
 
 @dataclass(frozen=True, eq=False)
 class PackedMolecules:
-    """Molecules of one featurizer in contiguous arrays; molecule ``m`` is a run of each.
+    """Molecules of one featurizer in contiguous arrays, each molecule a slice of them.
 
     Args:
-        featurizer: What made the records.
-        atom_starts: ``int64 [M + 1]``; the atoms of ``m`` are ``atom_starts[m : m + 2]``.
+        featurizer: The featurizer of the records.
+        atom_starts: Offsets, ``int64 [M + 1]``; the atoms of molecule ``m`` are those from
+            ``atom_starts[m]`` to ``atom_starts[m + 1]``.
         bond_starts: The same for the bonds.
-        atoms: The codes of each atom as digits of one number (of more where 32 bits do not hold
-            them), ``uint32 [atoms, words]``.
-        ends: The two atoms of each bond, counted in their molecule, ``[bonds, 2]``; the smallest
-            unsigned type that holds them.
+        atoms: The codes of each atom as the digits of one number, or of several where 32 bits are
+            not enough, ``uint32 [atoms, words]``.
+        ends: Indices of the two atoms of each bond within the molecule, ``[bonds, 2]``, in the
+            smallest sufficient unsigned type.
         codes: Joint pair code of each bond, ``uint8 [bonds]``.
 
     Example:
         >>> from molattn.chem import featurize_smiles
         >>> featurizer = Featurizer.default()
         >>> records = list(featurize_smiles(["CCO", "C#N"], featurizer))
-        >>> data = PackedMolecules.pack(records, featurizer).to_bytes()
-        >>> packed = PackedMolecules.from_bytes(data, featurizer)
+        >>> packed = PackedMolecules.pack(records, featurizer)
         >>> [record.num_atoms for record in packed.unpack([1, 0])]
         [2, 3]
     """
@@ -72,10 +61,11 @@ class PackedMolecules:
 
         Args:
             records: Any number of molecules.
-            featurizer: What made them.
+            featurizer: Their featurizer.
 
         Raises:
-            InputError: A record is not one of this featurizer's: it would not come back the same.
+            InputError: A record of another featurizer, which could not be unpacked to the same
+                codes.
         """
         atoms, ends, codes, counts = [], [], [], []
         for block in blocks([record.num_atoms for record in records]):
@@ -92,8 +82,8 @@ class PackedMolecules:
             for index, (record, copy) in enumerate(zip(ours, again, strict=True), block.start):
                 if not _equal(record, copy):
                     raise InputError(
-                        f"record {index}: expected codes of the featurizer given, got others; "
-                        "they would not come back the same"
+                        f"record {index}: expected codes of the given featurizer, got others, "
+                        "which could not be unpacked to the same codes"
                     )
         count = np.concatenate([np.zeros((2, 1), dtype=np.int64), *counts], axis=1)
         atom_starts, bond_starts = np.cumsum(count, axis=1)
@@ -109,13 +99,13 @@ class PackedMolecules:
         )
 
     def unpack(self, select: Sequence[int] | NDArray[np.integer[Any]]) -> list[MoleculeRecord]:
-        """Return molecules as they were before packing.
+        """Return some of the molecules, as they were before packing.
 
         Args:
-            select: Which, counted from 0; ``range(len(packed))`` for all of them.
+            select: Their indices, in any order; ``range(len(packed))`` for all molecules.
 
         Raises:
-            IndexError: There is no such molecule.
+            IndexError: An index out of range.
         """
         chosen = np.asarray(select, dtype=np.intp)
         if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(self):
@@ -128,8 +118,8 @@ class PackedMolecules:
         num_bonds = self.bond_starts[chosen + 1] - first_bond
         records: list[MoleculeRecord] = []
         for block in blocks(num_atoms.tolist()):
-            atoms = _runs(first_atom[block], num_atoms[block])
-            bonds = _runs(first_bond[block], num_bonds[block])
+            atoms = _slices(first_atom[block], num_atoms[block])
+            bonds = _slices(first_bond[block], num_bonds[block])
             records += _expand(
                 self.featurizer,
                 num_atoms[block],
@@ -140,83 +130,9 @@ class PackedMolecules:
             )
         return records
 
-    def to_bytes(self) -> bytes:
-        """Return everything but the featurizer as bytes, with a version and a checksum."""
-        header = _HEADER.pack(
-            _MAGIC,
-            _VERSION,
-            self.atoms.shape[1],
-            self.ends.itemsize,
-            _fingerprint(self.featurizer),
-            len(self),
-            len(self.atoms),
-            len(self.codes),
-        )
-        kinds = _kinds(self.atoms.shape[1], self.ends.itemsize)
-        arrays = (self.atom_starts, self.bond_starts, self.atoms, self.ends, self.codes)
-        body = b"".join(
-            array.astype(kind, copy=False).tobytes()
-            for array, kind in zip(arrays, kinds, strict=True)
-        )
-        return header + _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(header))) + body
-
-    @classmethod
-    def from_bytes(
-        cls, data: "bytes | bytearray | memoryview", featurizer: Featurizer
-    ) -> "PackedMolecules":
-        """Read what :meth:`to_bytes` wrote; the arrays are views of ``data``.
-
-        Args:
-            data: The bytes, or any buffer of them, such as a file mapped into memory.
-            featurizer: What made the molecules.
-
-        Raises:
-            InputError: The bytes are damaged, of another version, or of another featurizer.
-        """
-        view = memoryview(data).cast("B")
-        if len(view) < _BODY:
-            raise InputError(f"packed molecules: expected at least {_BODY} bytes, got {len(view)}")
-        magic, version, words, index_size, fingerprint, *sizes = _HEADER.unpack_from(view)
-        if magic != _MAGIC:
-            raise InputError(f"packed molecules: expected to start with {_MAGIC}, got {magic}")
-        if version != _VERSION:
-            raise InputError(
-                f"packed molecules: expected version {_VERSION}, got {version}; "
-                "another release of molattn wrote them"
-            )
-        molecules, atoms, bonds = sizes
-        shapes = [(molecules + 1,), (molecules + 1,), (atoms, words), (bonds, 2), (bonds,)]
-        lengths = [math.prod(shape) for shape in shapes]
-        widths = (8, 8, 4, index_size, 1)
-        expected = _BODY + sum(n * w for n, w in zip(lengths, widths, strict=True))
-        if len(view) != expected:
-            raise InputError(f"packed molecules: expected {expected} bytes, got {len(view)}")
-        (checksum,) = _CHECKSUM.unpack_from(view, _HEADER.size)
-        if zlib.crc32(view[_BODY:], zlib.crc32(view[: _HEADER.size])) != checksum:
-            raise InputError("packed molecules: the bytes are damaged, their checksum is another")
-        if fingerprint != _fingerprint(featurizer):
-            raise InputError(
-                "packed molecules: expected those of the featurizer given, got another's"
-            )
-        arrays = []
-        place = _BODY
-        for shape, length, kind in zip(shapes, lengths, _kinds(words, index_size), strict=True):
-            arrays.append(np.frombuffer(view, kind, length, place).reshape(shape))
-            place += arrays[-1].nbytes
-        return cls(featurizer, *arrays)
-
-
-def _kinds(words: int, index_size: int) -> tuple[str, ...]:
-    """Return the types of the arrays in bytes: little-endian, wide ones first, so all aligned."""
-    return "<i8", "<i8", "<u4", f"<u{index_size}", "u1"
-
-
-def _fingerprint(featurizer: Featurizer) -> int:
-    return zlib.crc32(json.dumps(featurizer.to_dict(), sort_keys=True).encode())
-
 
 def _digits(featurizer: Featurizer) -> list[dict[int, int]]:
-    """Return for each word of an atom the columns it holds, each with the weight of its digit."""
+    """Return, for each word of an atom, its columns with the weights of their digits."""
     words: list[dict[int, int]] = []
     weight = _WORD_VALUES
     for column, size in enumerate(featurizer.atom_sizes):
@@ -249,7 +165,7 @@ def _codes(words: NDArray[np.uint32], featurizer: Featurizer) -> NDArray[np.uint
 def _bonds(
     records: Sequence[MoleculeRecord], num_atoms: NDArray[np.intp], featurizer: Featurizer
 ) -> tuple[NDArray[np.intp], NDArray[np.uint8], NDArray[np.intp]]:
-    """Return the bonds' two atoms ``[bonds, 2]``, their codes, and each molecule's number."""
+    """Return the two atoms of each bond ``[bonds, 2]``, the codes, and the bonds per molecule."""
     cells = np.concatenate([record.pairs.reshape(-1) for record in records])
     place = np.flatnonzero(cells >= featurizer.first_bond_code)
     molecule = np.repeat(np.arange(len(records)), num_atoms**2)[place]
@@ -273,14 +189,16 @@ def _expand(
     return split_rows(num_atoms, atoms, pairs)
 
 
-def _runs(starts: NDArray[np.intp], lengths: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the indices of several runs, one run after another."""
+def _slices(starts: NDArray[np.intp], lengths: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the indices of several slices, one slice after another."""
     return np.arange(lengths.sum()) + np.repeat(starts - row_starts(lengths), lengths)
 
 
 def _check_shapes(record: MoleculeRecord, featurizer: Featurizer, index: int) -> None:
     if record.numbers is not None or record.partner is not None:
-        raise InputError(f"record {index}: expected atoms and pairs alone, got more with them")
+        raise InputError(
+            f"record {index}: expected atoms and pairs only, got further inputs or a partner"
+        )
     got = record.atoms.shape, record.pairs.shape
     expected = (record.num_atoms, len(featurizer.atom_names)), (record.num_atoms,) * 2
     if got != expected:

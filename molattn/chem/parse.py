@@ -1,4 +1,4 @@
-"""Text to molecule: what is not plainly a SMILES is refused before RDKit's parser sees it."""
+"""From text to molecules; text that is not a SMILES is refused before RDKit's parser reads it."""
 
 import re
 
@@ -6,10 +6,10 @@ from rdkit import Chem
 
 from molattn.chem.grammar import ATOM, EXTENSION, SMILES
 from molattn.chem.rdkit_log import quiet
-from molattn.chem.smiles_errors import explain, explain_unreadable
+from molattn.chem.smiles_errors import grammar_error, rdkit_error
 from molattn.errors import SmilesError
 
-__all__ = ["parse_smiles"]
+__all__ = ["parse_smiles", "smiles_of_mol_block"]
 
 _WHITE_SPACE = " \t\r\n\v\f"
 _CHARACTERS_PER_ATOM = 20
@@ -58,7 +58,7 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
         3
     """
     if not isinstance(text, str):
-        raise SmilesError(text, *explain(text))
+        raise SmilesError(text, *grammar_error(text))
     smiles = text.strip(_WHITE_SPACE)
     limit = _CHARACTERS_PER_ATOM * max_atoms
     if len(smiles) > limit:
@@ -77,10 +77,27 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
     with quiet:
         mol = _read(smiles, parameters)
         if mol is None:
-            raise SmilesError(text, *explain_unreadable(smiles, extended=parameters is not None))
+            raise SmilesError(text, *rdkit_error(smiles, extended=parameters is not None))
     if mol.GetNumAtoms() > max_atoms:
         raise _too_large(text, mol.GetNumAtoms(), max_atoms)
     return mol
+
+
+def smiles_of_mol_block(block: str) -> str | None:
+    """Return the canonical SMILES of a mol block (V2000 or V3000), or None if it is not valid.
+
+    A block whose molecule cannot be sanitised gives a SMILES that :func:`parse_smiles` refuses for
+    the same reason.
+    """
+    text = block.encode(errors="replace").decode()
+    with quiet:
+        try:
+            mol = Chem.MolFromMolBlock(text)
+            if mol is None:
+                mol = Chem.MolFromMolBlock(text, sanitize=False)
+            return None if mol is None else Chem.MolToSmiles(mol)
+        except RuntimeError:  # RDKit's own checks fail on some broken blocks
+            return None
 
 
 def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol | None:
@@ -103,7 +120,7 @@ def _split_extension(text: str, smiles: str) -> tuple[str, Chem.SmilesParserPara
     head, *rest = smiles.split(None, 1)[:2] or [""]
     if rest and EXTENSION.fullmatch(rest[0]) and SMILES.fullmatch(head):
         return f"{head} {rest[0]}", _EXTENDED
-    raise SmilesError(text, *explain(smiles))
+    raise SmilesError(text, *grammar_error(smiles))
 
 
 def _too_large(text: str, atoms: int, max_atoms: int) -> SmilesError:

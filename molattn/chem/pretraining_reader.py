@@ -1,4 +1,4 @@
-"""What a pretraining learns of molecules, from their texts."""
+"""From SMILES to molecules with the targets of pretraining."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,37 +16,37 @@ from molattn.chem.parse import parse_smiles
 from molattn.errors import SmilesError
 from molattn.record import MoleculeRecord
 
-__all__ = ["LEARNED_DESCRIPTORS", "PretrainingBlock", "PretrainingReader"]
+__all__ = ["PRETRAINING_DESCRIPTORS", "PretrainingBlock", "PretrainingReader"]
 
-# What takes long, alone or as the first of its kind, and says little that the others do not.
+# Slow to compute, alone or as the first of their kind, and largely redundant with the others.
 _SLOW = {
     *"qed SPS BertzCT BalabanJ Phi Kappa2 Kappa3 NumRadicalElectrons NumValenceElectrons".split(),
     *"Chi2n Chi2v Chi3n Chi3v Chi4n Chi4v".split(),
     *"NumAtomStereoCenters NumUnspecifiedAtomStereoCenters".split(),
 }
 _SLOW_KINDS = ("BCUT2D", "EState_VSA", "VSA_EState", "FpDensityMorgan", "Max", "Min")
-LEARNED_DESCRIPTORS = tuple(
+PRETRAINING_DESCRIPTORS = tuple(
     name for name in DESCRIPTORS if name not in _SLOW and not name.startswith(_SLOW_KINDS)
 )
-"""RDKit's descriptors but for the slow ones."""
+"""Names of RDKit's descriptors without the slow ones."""
 
 
 @dataclass(frozen=True)
 class PretrainingBlock:
-    """The molecules of some texts, in their order, but for those that are known to be left out.
+    """The molecules of a block of SMILES, in order, without excluded ones and duplicates.
 
     Args:
-        texts: Number of texts.
-        refused: How many of them are no molecules, by reason.
-        left_out: How many are excluded.
-        duplicates: How many the same reader has read before.
-        keys: Of each molecule that remains, :func:`molattn.chem.inchi_keys.connectivity`.
+        num_texts: Number of SMILES read.
+        refused: Number of invalid ones by reason.
+        left_out: Number of excluded molecules.
+        duplicates: Number of molecules that the same reader has read before.
+        keys: :func:`molattn.chem.inchi_keys.connectivity` of each remaining molecule.
         records: Their graphs.
-        descriptors: Their ``LEARNED_DESCRIPTORS``, ``[len(keys), D]``, NaN where one is undefined.
-        counts: Their hashed counts.
+        descriptors: Their ``PRETRAINING_DESCRIPTORS``, ``[len(keys), D]``; NaN where undefined.
+        counts: Their hashed substructure counts.
     """
 
-    texts: int
+    num_texts: int
     refused: Counter[str]
     left_out: int
     duplicates: int
@@ -57,32 +57,34 @@ class PretrainingBlock:
 
 
 class PretrainingReader:
-    """Reads blocks of SMILES.
+    """Reads blocks of SMILES; runs in worker processes, without PyTorch.
 
     Args:
         max_atoms: Most heavy atoms of a molecule.
-        excluded: Keys of what is left out, a molecule of any of whose
+        excluded: Keys of excluded molecules; a molecule is left out if any of its
             :func:`molattn.chem.inchi_keys.connectivity_keys` is among them.
+        featurizer: Encodes atoms and atom pairs.
 
     Example:
-        >>> read = PretrainingReader(max_atoms=100, excluded=KeySet())(["CCO", "ethanol", "OCC"])
+        >>> reader = PretrainingReader(100, excluded=KeySet(), featurizer=Featurizer.default())
+        >>> read = reader(["CCO", "ethanol", "OCC"])
         >>> read.keys, read.refused, read.duplicates
         (['LFQSCWFLJHTTHZ'], Counter({'name': 1}), 1)
     """
 
-    def __init__(self, max_atoms: int, excluded: KeySet) -> None:
+    def __init__(self, max_atoms: int, excluded: KeySet, featurizer: Featurizer) -> None:
         self._max_atoms = max_atoms
         self._excluded = excluded
         self._seen = KeySet()
-        self._featurizer = Featurizer.default()
-        self._descriptors = DescriptorCalculator(LEARNED_DESCRIPTORS)
+        self._featurizer = featurizer
+        self._descriptors = DescriptorCalculator(PRETRAINING_DESCRIPTORS)
         self._counts = SubstructureCounter()
 
     def __call__(self, texts: Sequence[str]) -> PretrainingBlock:
         """Read a block.
 
         Args:
-            texts: SMILES; those that are no molecules are counted by reason.
+            texts: SMILES; invalid ones are counted by reason.
         """
         refused: Counter[str] = Counter()
         left_out = duplicates = 0

@@ -1,4 +1,4 @@
-"""RDKit's log, kept off the terminal."""
+"""Silence RDKit's log."""
 
 import os
 import threading
@@ -10,11 +10,11 @@ __all__ = ["quiet"]
 
 
 class _Quiet:
-    """Keeps RDKit's log off the terminal while any thread is inside."""
+    """Context manager that silences RDKit's log while any thread is inside."""
 
     def __init__(self) -> None:
         self._reset()
-        # A child forked while another thread holds the lock would wait for ever.
+        # A child process forked while another thread holds the lock would wait forever.
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._reset)
 

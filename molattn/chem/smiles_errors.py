@@ -1,4 +1,4 @@
-"""Why a text is not a molecule: a reason code and a sentence."""
+"""Why a text is not a valid SMILES, as a reason code and a sentence."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from rdkit import Chem
 from molattn.chem.grammar import BRACKET_ATOM, SMILES
 from molattn.errors import ReasonCode
 
-__all__ = ["explain", "explain_unreadable"]
+__all__ = ["grammar_error", "rdkit_error"]
 
 _MISSING_WORDS = """
     null nil none nan na n/a n.a. nd n.d. <na> #n/a #na nat nul inf +inf -inf infinity
@@ -34,17 +34,17 @@ _PROBLEMS: dict[str, ReasonCode] = {
 }
 
 
-def explain(text: object) -> tuple[ReasonCode, str]:
-    """Return the code and the reason for a text that :data:`molattn.chem.grammar.SMILES` refuses.
+def grammar_error(text: object) -> tuple[ReasonCode, str]:
+    """Return the code and the reason for a text that does not match the grammar of SMILES.
 
     Args:
-        text: What was given, white space at its ends already dropped.
+        text: The input, without white space at its ends.
     """
     if text is None or (isinstance(text, float) and math.isnan(text)):
         return "missing_value", "the value is missing"
     if not isinstance(text, str):
         return "not_text", f"expected text, got {type(text).__name__}"
-    for test in (_explain_characters, _explain_kind, _explain_bracket, _explain_structure):
+    for test in (_character_error, _format_error, _bracket_error, _structure_error):
         if (found := test(text)) is not None:
             return found
     return "syntax", f"it does not follow the grammar of SMILES from {_where(text)}"
@@ -56,7 +56,7 @@ def _where(text: str) -> str:
     return f"character {end + 1} ({text[end]!r})" if end < len(text) else "its end"
 
 
-def _explain_characters(text: str) -> tuple[ReasonCode, str] | None:
+def _character_error(text: str) -> tuple[ReasonCode, str] | None:
     if not text or text.isspace():
         return "empty", "the text is empty"
     for index, character in enumerate(text):
@@ -73,10 +73,10 @@ def _explain_characters(text: str) -> tuple[ReasonCode, str] | None:
     return None
 
 
-def _explain_kind(text: str) -> tuple[ReasonCode, str] | None:
+def _format_error(text: str) -> tuple[ReasonCode, str] | None:
     lower = text.lower()
     if lower in _MISSING or not any(c.isalnum() or c in "*()[]{}" for c in text):
-        return "missing_value", "it stands for a missing value"
+        return "missing_value", "it is a placeholder for a missing value"
     if _NUMBER.fullmatch(text):
         return "number", "it is a number"
     if _INCHI.match(text) or _INCHI_KEY.fullmatch(text):
@@ -95,7 +95,7 @@ def _explain_kind(text: str) -> tuple[ReasonCode, str] | None:
     return None
 
 
-def _explain_bracket(text: str) -> tuple[ReasonCode, str] | None:
+def _bracket_error(text: str) -> tuple[ReasonCode, str] | None:
     for found in re.finditer(r"\[([^\[\]]*)\]", text):
         if _BRACKET.fullmatch(found[0]):
             continue
@@ -109,7 +109,7 @@ def _explain_bracket(text: str) -> tuple[ReasonCode, str] | None:
     return None
 
 
-def _explain_structure(text: str) -> tuple[ReasonCode, str] | None:
+def _structure_error(text: str) -> tuple[ReasonCode, str] | None:
     if "[" not in text:
         if re.search(r"\d", text) and _FORMULA.fullmatch(text):
             return "formula", "it is a molecular formula; look up its SMILES first"
@@ -119,22 +119,22 @@ def _explain_structure(text: str) -> tuple[ReasonCode, str] | None:
             return "name", "it is a word or name; look up its SMILES first"
     if _QUERY.search(re.sub(r"\[[^\]]*\]", "", text)):
         return "smarts", "it is a query (SMARTS), not a molecule"
-    return _explain_balance(text)
+    return _parenthesis_error(text)
 
 
-def _explain_balance(smiles: str) -> tuple[ReasonCode, str] | None:
+def _parenthesis_error(smiles: str) -> tuple[ReasonCode, str] | None:
     depth = 0
     for index, character in enumerate(re.sub(r"%\(\d+\)", lambda m: "0" * len(m[0]), smiles)):
         depth += (character == "(") - (character == ")")
         if depth < 0:
-            return "parenthesis", f"the ')' at character {index + 1} closes no branch"
+            return "parenthesis", f"the ')' at character {index + 1} has no matching '('"
     if depth:
-        return "parenthesis", f"{depth} '(' without its ')'"
+        return "parenthesis", f"{depth} '(' without a matching ')'"
     return None
 
 
-def explain_unreadable(smiles: str, *, extended: bool = False) -> tuple[ReasonCode, str]:
-    """Return the code and the reason for a text of the grammar that RDKit does not read.
+def rdkit_error(smiles: str, *, extended: bool = False) -> tuple[ReasonCode, str]:
+    """Return the code and the reason for a text that matches the grammar and that RDKit refuses.
 
     Args:
         smiles: The text.
@@ -146,8 +146,8 @@ def explain_unreadable(smiles: str, *, extended: bool = False) -> tuple[ReasonCo
             return "cxsmiles", "its CXSMILES extension is not valid"
     mol = Chem.MolFromSmiles(smiles, sanitize=False)
     if mol is not None:
-        return _explain_chemistry(mol)
-    if (found := _explain_balance(smiles)) is not None:
+        return _chemistry_error(mol)
+    if (found := _parenthesis_error(smiles)) is not None:
         return found
     open_labels: set[int] = set()
     without_brackets = re.sub(r"\[[^\]]*\]", "C", smiles)
@@ -158,7 +158,7 @@ def explain_unreadable(smiles: str, *, extended: bool = False) -> tuple[ReasonCo
     return "syntax", "RDKit cannot read it as a SMILES"
 
 
-def _explain_chemistry(mol: Chem.Mol) -> tuple[ReasonCode, str]:
+def _chemistry_error(mol: Chem.Mol) -> tuple[ReasonCode, str]:
     try:
         problems = Chem.DetectChemistryProblems(mol)
     except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
@@ -167,4 +167,4 @@ def _explain_chemistry(mol: Chem.Mol) -> tuple[ReasonCode, str]:
         sentence = " ".join(problem.Message().split())
         code = _PROBLEMS.get(problem.GetType(), "sanitize")
         return code, sentence[:1].lower() + sentence[1:]
-    return "sanitize", "RDKit cannot make a molecule of it"
+    return "sanitize", "RDKit cannot sanitize it"

@@ -35,6 +35,7 @@ class DataConfig:
         feature_columns: Numeric columns to add as features.
         descriptors: Add RDKit 2-D descriptors.
         morgan_counts: Length of a Morgan count fingerprint (radius 2) to add; 0 for none.
+        featurizer: Atom and bond features, by the name of a featurizer.
         split_column: Column with train, val or test for each row.
         split: Split method; by default random.
         order_column: Column of numbers or ISO dates for --split order.
@@ -57,6 +58,7 @@ class DataConfig:
     feature_columns: tuple[str, ...] = ()
     descriptors: bool = field(default=True, metadata=COMMON | TUNABLE)
     morgan_counts: int = field(default=0, metadata=TUNABLE)
+    featurizer: str = "default"
     split_column: str | None = field(default=None, metadata=COMMON)
     split: SplitMethod | None = field(default=None, metadata=COMMON)
     order_column: str | None = None
@@ -80,6 +82,7 @@ class DataConfig:
             )
         size = f"a whole number from 0 to {MOST_MORGAN_COUNTS}"
         check(self, "morgan_counts", lambda n: 0 <= n <= MOST_MORGAN_COUNTS, size, int)
+        check(self, "featurizer", bool, "the name of a featurizer", str)
         check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, "a number from 0 below 1")
         if self.split_column is not None:
             check_idle(self, "test_size", "without --split-column, which marks the test rows")

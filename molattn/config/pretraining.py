@@ -26,6 +26,7 @@ class MoleculesConfig:
         validation_molecules: Molecules for validation (at most 10 %).
         masked_molecules: Fraction of the molecules of a batch that are masked.
         masked_atoms: Fraction of the atoms of a masked molecule that are masked.
+        featurizer: Atom and bond features, by the name of a featurizer.
         molecules_folder: Folder to keep the prepared molecules for other runs on the same files; by
             default they are deleted with the run.
         data_note: Text for the model card about the data, such as their licences.
@@ -37,6 +38,7 @@ class MoleculesConfig:
     validation_molecules: int = field(default=2000, metadata=COMMON)
     masked_molecules: float = 0.3
     masked_atoms: float = 0.15
+    featurizer: str = "default"
     molecules_folder: str | None = None
     data_note: str | None = None
 
@@ -45,6 +47,7 @@ class MoleculesConfig:
             check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
         for name in ("masked_molecules", "masked_atoms"):
             check(self, name, lambda part: 0.0 < part < 1.0, "a number between 0 and 1")
+        check(self, "featurizer", bool, "the name of a featurizer", str)
         if not isinstance(self.exclude, tuple):
             raise InputError(f"--exclude: got {quoted(self.exclude)}, expected a tuple")
 

@@ -1,12 +1,12 @@
 """Molecules to complete graphs: where chemistry and PyG meet."""
 
-from typing import Optional, Union
+from typing import Union
 
 import torch
 from rdkit import Chem
 from torch_geometric.data import Data
 
-from molattn.chem import ConformerGenerator, Featurizer, parse_smiles
+from molattn.chem import FEATURIZERS, ConformerGenerator, Featurizer, parse_smiles
 from molattn.errors import InputError
 
 __all__ = ["from_mol", "from_smiles"]
@@ -16,7 +16,7 @@ def from_smiles(
     smiles: str,
     *,
     self_loops: bool = False,
-    featurizer: Optional[Featurizer] = None,
+    featurizer: Union[str, Featurizer] = "default",
     conformer: Union[bool, ConformerGenerator] = False,
 ) -> Data:
     """Turn a SMILES into a complete graph; usable as ``from_smiles=`` of PyG's data sets.
@@ -27,7 +27,7 @@ def from_smiles(
     Args:
         smiles: The molecule.
         self_loops: Whether an atom has an edge to itself.
-        featurizer: What to record of atoms and pairs; None = ``Featurizer.default()``.
+        featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.
         conformer: Whether to make three-dimensional coordinates; a ``ConformerGenerator`` for
             other options than its own, such as a seed or a cache.
 
@@ -57,7 +57,7 @@ def from_mol(
     mol: Chem.Mol,
     *,
     self_loops: bool = False,
-    featurizer: Optional[Featurizer] = None,
+    featurizer: Union[str, Featurizer] = "default",
     conformer: Union[bool, ConformerGenerator] = True,
 ) -> Data:
     """Turn an RDKit molecule, from an SDF file for example, into a complete graph.
@@ -66,7 +66,7 @@ def from_mol(
         mol: The molecule, sanitised. Its atoms are the nodes, in its order; hydrogens too where
             they are atoms of it.
         self_loops: Whether an atom has an edge to itself.
-        featurizer: What to record of atoms and pairs; None = ``Featurizer.default()``.
+        featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.
         conformer: Whether to add coordinates: the molecule's own where they are
             three-dimensional, else made as for :func:`from_smiles`.
 
@@ -86,7 +86,8 @@ def from_mol(
     if not isinstance(mol, Chem.Mol) or not mol.GetNumAtoms():
         got = "a molecule without atoms" if isinstance(mol, Chem.Mol) else repr(mol)[:80]
         raise InputError(f"mol: got {got}, expected an RDKit molecule")
-    featurizer = featurizer or Featurizer.default()
+    if isinstance(featurizer, str):
+        featurizer = FEATURIZERS[featurizer]()
     record = featurizer(mol)
     pairs = torch.ones(record.num_atoms, record.num_atoms, dtype=torch.bool)
     if not self_loops:

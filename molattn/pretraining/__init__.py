@@ -1,4 +1,4 @@
-"""Learning from molecules without labels: descriptors, substructures, and what is hidden."""
+"""Pretraining on unlabelled molecules: descriptors, substructure counts, masked atoms and bonds."""
 
 from molattn.pretraining.run import PretrainingRun as PretrainingRun
 from molattn.pretraining.run import pretrain as pretrain

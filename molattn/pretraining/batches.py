@@ -1,4 +1,4 @@
-"""Batches of molecules, some of them with parts that are hidden."""
+"""Batches of molecules for pretraining, some of them with masked atoms and bonds."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,33 +11,66 @@ from torch import Tensor
 from molattn.config import MoleculesConfig
 from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
-from molattn.pretraining.masking import hide
 from molattn.pretraining.scaling import DescriptorScaling
 from molattn.pretraining.store import MoleculeStore
 from molattn.training.batches import ResumableLoader
 
-__all__ = ["HiddenBatch", "HiddenBatches", "Source"]
+__all__ = ["Mask", "MaskedBatch", "MaskedLoader", "PretrainingData", "draw_mask"]
 
-_MASKS = 1  # tells the random numbers of what is hidden from those of the order
+_MASKS = 1  # keeps the random numbers of the masks apart from those of the order
+_BONDED_FRACTION = 0.5  # of a masked atom's bonds
+# Of its other pairs: in a molecule of 27 atoms, about as many masked pairs as masked bonds.
+_UNBONDED_FRACTION = 0.05
 
 
-class HiddenBatch(NamedTuple):
-    """Molecules, and what is to be learned of them.
+class Mask(NamedTuple):
+    """The masked atoms and pairs of one molecule.
 
     Args:
-        molecules: All of them, with nothing hidden yet.
-        whole: Which molecules stay whole, ``int64 [c]``.
-        descriptors: Scaled descriptors of those, ``[c, D]``, NaN where one is undefined.
-        counts: Their ``log(1 + count)``, ``[c, NUM_COUNTS]``.
-        atoms: Rows of hidden atoms in the layout, ``int64 [m]``.
+        atoms: Masked atoms, ascending, ``[m]``.
+        first: The lower atom of each masked pair, ``[p]``.
+        second: The higher one, ``[p]``; a pair is masked in both directions.
+    """
+
+    atoms: NDArray[np.int64]
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+
+
+def draw_mask(is_bonded: NDArray[np.bool_], fraction: float, random: np.random.Generator) -> Mask:
+    """Draw the masked atoms of a molecule, and the masked pairs among theirs.
+
+    Args:
+        is_bonded: Whether each pair is bonded, ``[n, n]``.
+        fraction: Fraction of the atoms to mask; at least one atom is masked.
+        random: Source of the random numbers.
+    """
+    count = len(is_bonded)
+    atoms = np.sort(random.choice(count, size=max(1, round(fraction * count)), replace=False))
+    chance = np.where(is_bonded[atoms], _BONDED_FRACTION, _UNBONDED_FRACTION)
+    chosen = np.zeros((count, count), dtype=bool)
+    chosen[atoms] = random.random((len(atoms), count)) < chance
+    first, second = np.nonzero(np.triu(chosen | chosen.T, k=1))
+    return Mask(atoms, first, second)
+
+
+class MaskedBatch(NamedTuple):
+    """Molecules with the targets of pretraining.
+
+    Args:
+        molecules: All molecules, nothing masked in their codes yet.
+        unmasked: Molecules without masked atoms, ``int64 [c]``.
+        descriptors: Scaled descriptors of those, ``[c, D]``; NaN where undefined.
+        counts: ``log(1 + count)`` of those, ``[c, NUM_COUNTS]``.
+        atoms: Layout rows of the masked atoms, ``int64 [m]``.
         atom_codes: Their codes, ``int64 [m, A]``.
-        pairs: Pair rows of hidden pairs in both directions, ``int64 [2, p]``.
-        pair_atoms: Rows of their two atoms, ``int64 [2, p]``.
-        bonds: Their bond codes, 0 where there is none, ``int64 [p]``.
+        pairs: Pair rows of the masked pairs in both directions, ``int64 [2, p]``.
+        pair_atoms: Layout rows of their two atoms, ``int64 [2, p]``.
+        bonds: Their bond codes, 0 for a pair without a bond, ``int64 [p]``.
     """
 
     molecules: MoleculeBatch
-    whole: Tensor
+    unmasked: Tensor
     descriptors: Tensor
     counts: Tensor
     atoms: Tensor
@@ -48,13 +81,13 @@ class HiddenBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where batches come from.
+class PretrainingData:
+    """The data that batches are drawn from.
 
     Args:
         store: The molecules.
-        scaling: Of their descriptors.
-        config: What is hidden of them.
+        scaling: Scaling of their descriptors.
+        config: Fractions of molecules and atoms to mask.
     """
 
     store: MoleculeStore
@@ -62,23 +95,23 @@ class Source:
     config: MoleculesConfig
 
 
-class HiddenBatches(ResumableLoader):
-    """Batches of a store's molecules; what is hidden follows from the seed and the batch's place.
+class MaskedLoader(ResumableLoader):
+    """Batches of a store's molecules; the masks depend on the seed and the batch's place alone.
 
     Args:
-        model: Lays molecules out as a batch.
-        source: The molecules.
-        rows: Which of them.
+        model: Lays out molecules as a batch.
+        data: The molecules.
+        rows: Which of them to load.
         batch_size: Molecules in a batch.
-        mask_seed: Seed of what is hidden.
-        order_seed: Seed of the order; without one, molecules come in their own order.
-        masked: Part of the molecules with something hidden; by default that of the source.
+        mask_seed: Seed of the masks.
+        order_seed: Seed of the order; None keeps the order of the rows.
+        masked: Fraction of molecules with masked atoms; None takes that of the config.
     """
 
     def __init__(
         self,
         model: MolAttn,
-        source: Source,
+        data: PretrainingData,
         rows: NDArray[np.int64],
         batch_size: int,
         *,
@@ -88,39 +121,39 @@ class HiddenBatches(ResumableLoader):
     ) -> None:
         super().__init__(len(rows), batch_size, order_seed)
         self._model = model
-        self._source = source
+        self._data = data
         self._rows = rows
         self._mask_seed = mask_seed
-        self._masked = source.config.masked_molecules if masked is None else masked
+        self._masked = data.config.masked_molecules if masked is None else masked
 
-    def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> HiddenBatch:
+    def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> MaskedBatch:
         """Return a batch; see :meth:`molattn.training.batches.ResumableLoader.batch`."""
         random = np.random.default_rng([self._mask_seed, _MASKS, *place])
         chosen = self._rows[rows]
-        store, featurizer = self._source.store, self._model.config.featurizer
+        store, featurizer = self._data.store, self._model.config.featurizer
         records = store.molecules.unpack(chosen)
-        # Of the last few molecules as often as of all, whatever their number.
+        # Rounded at random, so that the fraction also holds on average in a short last batch.
         count = int(self._masked * len(rows) + random.random())
         order = random.permutation(len(rows))
-        masked, whole = np.sort(order[:count]), np.sort(order[count:])
+        masked, unmasked = np.sort(order[:count]), np.sort(order[count:])
         molecules = self._model.collate(records)
         starts = list(molecules.edge_index.graph_starts())
         atoms, codes, pairs, ends, bonds = [], [], [], [], []
         for molecule in masked:
             record, start = records[molecule], starts[molecule]
             is_bonded = record.pairs >= featurizer.first_bond_code
-            hidden = hide(is_bonded, self._source.config.masked_atoms, random)
-            atoms.append(start.row + hidden.atoms)
-            codes.append(record.atoms[hidden.atoms])
-            both = np.stack([hidden.first, hidden.second])
+            mask = draw_mask(is_bonded, self._data.config.masked_atoms, random)
+            atoms.append(start.row + mask.atoms)
+            codes.append(record.atoms[mask.atoms])
+            both = np.stack([mask.first, mask.second])
             pairs.append(start.pair + both * start.width + both[::-1])
             ends.append(start.row + both)
-            bonds.append(featurizer.pair_table[record.pairs[hidden.first, hidden.second], 0])
-        return HiddenBatch(
+            bonds.append(featurizer.pair_table[record.pairs[mask.first, mask.second], 0])
+        return MaskedBatch(
             molecules,
-            torch.from_numpy(whole),
-            torch.from_numpy(self._source.scaling.scaled(store.descriptors[chosen[whole]])),
-            torch.from_numpy(store.log_counts(chosen[whole])),
+            torch.from_numpy(unmasked),
+            torch.from_numpy(self._data.scaling.scaled(store.descriptors[chosen[unmasked]])),
+            torch.from_numpy(store.log_counts(chosen[unmasked])),
             _joined(atoms, (0,)),
             _joined(codes, (0, len(featurizer.atom_names))),
             _joined(pairs, (2, 0), axis=1),
@@ -129,6 +162,6 @@ class HiddenBatches(ResumableLoader):
         )
 
 
-def _joined(parts: list[NDArray[np.integer]], nothing: tuple[int, ...], axis: int = 0) -> Tensor:
-    whole = np.concatenate([np.zeros(nothing, np.int64), *parts], axis=axis)
+def _joined(parts: list[NDArray[np.integer]], empty: tuple[int, ...], axis: int = 0) -> Tensor:
+    whole = np.concatenate([np.zeros(empty, np.int64), *parts], axis=axis)
     return torch.from_numpy(whole.astype(np.int64, copy=False))

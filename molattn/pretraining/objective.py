@@ -1,4 +1,4 @@
-"""What pretraining makes smaller: five losses, each 1 for a prediction that knows nothing."""
+"""The pretraining loss: five terms, each 1 for an uninformed prediction."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, cast
@@ -11,24 +11,24 @@ from molattn.chem.count_fingerprints import COUNT_GROUPS, NUM_COUNTS
 from molattn.graph import CodedEdges
 from molattn.model.model import MolAttn
 from molattn.model.network import Network
-from molattn.pretraining.batches import HiddenBatch
+from molattn.pretraining.batches import MaskedBatch
 from molattn.training.losses import Objective
 
 __all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
 
 GROUPS = ("descriptors", *COUNT_GROUPS, "atoms", "bonds")
-"""What is learned, each with a loss of its own; they weigh the same."""
+"""The prediction targets; each has a loss of its own, and all have the same weight."""
 _LEAST_ENTROPY = 0.01
 
 
 class Outputs(NamedTuple):
-    """What is predicted of a batch; see :class:`molattn.pretraining.batches.HiddenBatch`.
+    """Predictions for a :class:`molattn.pretraining.batches.MaskedBatch`.
 
     Args:
-        descriptors: ``[c, D]``, scaled.
-        counts: ``[c, NUM_COUNTS]``.
-        atoms: Logits of the codes of each attribute, ``[m, codes]`` each.
-        bonds: Logits of bond codes, ``[p, codes]``.
+        descriptors: Scaled descriptors, ``[c, D]``.
+        counts: ``log(1 + count)``, ``[c, NUM_COUNTS]``.
+        atoms: Logits of the codes of each atom feature, ``[m, codes]`` each.
+        bonds: Logits of the bond codes, ``[p, codes]``.
     """
 
     descriptors: Tensor
@@ -43,15 +43,16 @@ class PretrainingObjective(Objective):
     .. math:: L = \frac{1}{5}\left(L_\mathrm{descriptors} + L_\mathrm{Morgan}
         + L_\mathrm{pairs} + L_\mathrm{atoms} + L_\mathrm{bonds}\right)
 
-    Descriptors: the mean squared error of their scaled values. Counts: that of
-    :math:`\log(1 + \mathrm{count})`, divided by its mean variance. Hidden atoms and bonds: the
-    cross-entropy of their codes (of atoms summed over attributes) divided by the entropy of the
-    codes in training. The model predicts the descriptors; the other heads are left behind.
+    Descriptors: the mean squared error of their scaled values. Counts (Morgan environments and atom
+    pairs): the mean squared error of :math:`\log(1 + \mathrm{count})`, divided by its mean
+    variance. Masked atoms and bonds: the cross-entropy of their codes (for atoms, summed over the
+    features) divided by the entropy of the codes in the training molecules. The model itself
+    predicts the descriptors; the other heads are discarded after pretraining.
 
     Args:
-        model: The model, of one member, whose tasks are the descriptors.
-        scales: What each group's loss is divided by.
-        count_means: Mean of each ``log(1 + count)``, with which their prediction begins.
+        model: The model, with one member, whose tasks are the descriptors.
+        scales: Divisor of each group's loss.
+        count_means: Mean of each ``log(1 + count)``, the initial prediction.
     """
 
     scales: Tensor
@@ -62,7 +63,7 @@ class PretrainingObjective(Objective):
         net, seen = self.network, model.config.featurizer
         self.hidden_atom = nn.Parameter(torch.zeros(net.atom_width))
         pairs = net.pair_embedding
-        # Of a layer that reads fixed quantities, not learned: none are known.
+        # Not learned for a layer that reads fixed quantities: there it stands for none of them.
         self.hidden_pair = nn.Parameter(
             pairs.blank.clone(), requires_grad=pairs.weight.requires_grad
         )
@@ -82,51 +83,54 @@ class PretrainingObjective(Objective):
 
     @property
     def network(self) -> Network:
-        """The model's network."""
+        """The network of the model."""
         return cast(Network, self.model.nets[0])
 
-    def forward(self, batch: HiddenBatch) -> tuple[Tensor, Tensor]:
-        """Return the loss times the number of molecules, and that number."""
+    def forward(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
+        """Return the loss times the number of molecules, and the number of molecules."""
         losses = self.losses(self.outputs(batch), batch)
         count = losses.new_tensor(batch.molecules.num_graphs)
         return losses.mean() * count, count
 
-    def outputs(self, batch: HiddenBatch) -> Outputs:
-        """Predict."""
+    def outputs(self, batch: MaskedBatch) -> Outputs:
+        """Return the predictions for a batch."""
         net, molecules = self.network, batch.molecules
         graph = molecules.edge_index
         x = net.atom_embedding(molecules.x)
-        unknown = self.hidden_atom.to(x.dtype).expand(len(batch.atoms), -1)
-        x = x.index_copy(0, batch.atoms, unknown)
-        hidden = batch.pairs.flatten()
-        if graph.kept is not None:  # all hidden pairs are alike: bonded or not, they are edges
-            graph = graph.with_edges(graph.kept.index_fill(0, hidden, True))
-        # A last row for hidden pairs; what is no edge has the code behind the last.
+        mask = self.hidden_atom.to(x.dtype).expand(len(batch.atoms), -1)
+        x = x.index_copy(0, batch.atoms, mask)
+        masked = batch.pairs.flatten()
+        if graph.kept is not None:  # masked pairs are edges, so that a bond does not show
+            graph = graph.with_edges(graph.kept.index_fill(0, masked, True))
+        # Append a row for masked pairs; the code of pairs that are no edges moves up by one.
         known = net.pair_embedding(molecules.pair_codes)
         table = torch.cat([known, self.hidden_pair.to(known.dtype).unsqueeze(0)])
         codes, last = molecules.edge_attr.long(), len(known)
-        codes = torch.where(codes == last, last + 1, codes).index_fill(0, hidden, last)
+        codes = torch.where(codes == last, last + 1, codes).index_fill(0, masked, last)
         rows = net.encoder(x, graph, CodedEdges(codes, table))
         nodes = graph.rows_to_nodes(rows)
-        whole = net.readout(nodes, graph.batch, graph.num_graphs)[batch.whole]
+        unmasked = net.readout(nodes, graph.batch, graph.num_graphs)[batch.unmasked]
         first, second = rows[batch.pair_atoms]
         sizes = self.model.config.featurizer.atom_sizes
         return Outputs(
-            net.head(whole),
-            self.counts(whole),
+            net.head(unmasked),
+            self.counts(unmasked),
             self.atoms(rows[batch.atoms]).split(list(sizes), dim=-1),
-            # Both directions of a pair are one.
+            # Symmetric in the two atoms.
             self.bonds(torch.cat([first + second, first * second], dim=-1)),
         )
 
-    def losses(self, outputs: Outputs, batch: HiddenBatch) -> Tensor:
-        """Return the loss of each group, ``[5]``; 0 where the batch has nothing of it."""
+    def losses(self, outputs: Outputs, batch: MaskedBatch) -> Tensor:
+        """Return the loss of each group, ``[5]``; 0 where the batch has no such target."""
         known = ~batch.descriptors.isnan()
         filled = torch.where(known, batch.descriptors, 0.0)
         errors = (outputs.descriptors.float() - filled) ** 2 * known
         losses = [errors.sum() / known.sum().clamp(min=1)]
         squares = (outputs.counts.float() - batch.counts) ** 2
-        losses += [squares[:, part].sum() / max(1, squares[:, part].numel()) for part in _PARTS]
+        losses += [
+            squares[:, part].sum() / max(1, squares[:, part].numel())
+            for part in COUNT_GROUPS.values()
+        ]
         codes = [*outputs.atoms, outputs.bonds]
         targets = [*batch.atom_codes.unbind(1), batch.bonds]
         *atoms, bonds = (
@@ -136,15 +140,12 @@ class PretrainingObjective(Objective):
         return torch.stack([*losses, torch.stack(atoms).sum(), bonds]) / self.scales
 
 
-_PARTS = tuple(COUNT_GROUPS.values())
-
-
-def code_entropies(batch: HiddenBatch, atom_sizes: tuple[int, ...]) -> dict[str, float]:
-    """Return what to divide the cross-entropies of hidden atoms and bonds by: their entropies.
+def code_entropies(batch: MaskedBatch, atom_sizes: tuple[int, ...]) -> dict[str, float]:
+    """Return the entropies of the codes of masked atoms and bonds, the scales of their losses.
 
     Args:
-        batch: Hidden parts of many molecules.
-        atom_sizes: Number of codes of each attribute of an atom.
+        batch: Many molecules with masked atoms.
+        atom_sizes: Number of codes of each atom feature.
     """
     atoms = [_entropy(codes) for codes in batch.atom_codes.unbind(1)]
     return {

@@ -1,4 +1,4 @@
-"""Tables of molecules to a store, in one pass and constant memory."""
+"""From tables of molecules to a store, in one pass and constant memory."""
 
 import hashlib
 from collections import Counter
@@ -10,21 +10,25 @@ from typing import Any
 from rdkit import rdBase
 from rich.console import Console
 
-from molattn.chem.featurizer import Featurizer
+from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.inchi_keys import KeySet, connectivity_keys
 from molattn.chem.parse import parse_smiles
-from molattn.chem.pretraining_reader import LEARNED_DESCRIPTORS, PretrainingBlock, PretrainingReader
+from molattn.chem.pretraining_reader import (
+    PRETRAINING_DESCRIPTORS,
+    PretrainingBlock,
+    PretrainingReader,
+)
 from molattn.config import MoleculesConfig
 from molattn.data.table import Table, open_table
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.pretraining.store import MoleculeStore, open_store, writing_store
 from molattn.training.run_folder import locked_folder
 from molattn.utils.progress import RowProgress
-from molattn.utils.workers import done_by_workers
+from molattn.utils.workers import parallel_map
 
 __all__ = ["prepare_molecules", "refusals"]
 
-_ROWS_AT_ONCE = 256
+_BLOCK_ROWS = 256
 
 
 def prepare_molecules(
@@ -35,22 +39,22 @@ def prepare_molecules(
     *,
     num_workers: int = 0,
 ) -> MoleculeStore:
-    """Read molecules and write what is learned of them, or take what was written before.
+    """Read molecules and write them with their targets to a store, or open the existing store.
 
-    A molecule stands once: later ones of the same connectivity are left out, and so are those of
-    ``config.exclude``. Texts that are no molecules are counted by reason. The folder is locked
-    while they are written; any number of processes may take them from there.
+    Each molecule is taken once: later ones of the same connectivity are left out, and so are those
+    of ``config.exclude``. Invalid SMILES are counted by reason. The folder is locked while it is
+    written; any number of processes may read it afterwards.
 
     Args:
-        files: Tables of any kind that :func:`molattn.data.table.open_table` reads.
+        files: Tables of any format that :func:`molattn.data.table.open_table` reads.
         config: How to read them.
-        folder: Where the store is, or is to be.
-        console: Where to show progress; silent without one.
-        num_workers: Processes that read the molecules, to the same files; 0 = this one.
+        folder: Folder of the store.
+        console: Console for the progress bar; None is silent.
+        num_workers: Processes that read molecules, with the same result; 0 uses this one.
 
     Raises:
-        InputError: If a table cannot be used so, no molecule is left, or the folder holds a store
-            of other files or options, or is being filled by another process.
+        InputError: A table that cannot be read with these options, no molecule left, a store of
+            other files or options, or a folder that another process is filling.
     """
     tables = [open_table(file) for file in files]
     excluded = [open_table(file) for file in config.exclude]
@@ -64,14 +68,22 @@ def prepare_molecules(
         "max_atoms": config.max_atoms,
         "rdkit": rdBase.rdkitVersion,
     }
+    featurizer = FEATURIZERS[config.featurizer]()
     if open_store(folder) is None:
         folder.mkdir(parents=True, exist_ok=True)
         with locked_folder(folder):
-            if open_store(folder) is None:  # nor has another process written it meanwhile
-                _write_store(tables, excluded, columns, asked, folder, num_workers, console)
+            if open_store(folder) is None:  # unless another process has written it meanwhile
+                _write_store(
+                    tables, excluded, columns, asked, featurizer, folder, num_workers, console
+                )
     store = open_store(folder)
     if store is None:
-        raise InputError(f"{folder}: the prepared molecules are gone, expected them to stay")
+        raise InputError(f"{folder}: the prepared molecules have been removed during the run")
+    if store.molecules.featurizer != featurizer:
+        raise InputError(
+            f"{folder}: holds molecules prepared with another featurizer than "
+            f"{quoted(config.featurizer)}; expected the same, or another folder"
+        )
     for name, value in asked.items():
         if store.about[name] != value:
             raise InputError(
@@ -83,7 +95,7 @@ def prepare_molecules(
 
 
 def refusals(refused: Mapping[str, int]) -> str:
-    """Return how many texts were refused for which reasons, for a sentence."""
+    """Return the number of invalid rows by reason, as text."""
     return ", ".join(f"{count} {code}" for code, count in refused.items()) or "none"
 
 
@@ -92,40 +104,40 @@ def _write_store(
     excluded: Sequence[Table],
     columns: Mapping[int, int],
     asked: Mapping[str, Any],
+    featurizer: Featurizer,
     folder: Path,
     num_workers: int,
     console: Console | None,
 ) -> None:
-    featurizer = Featurizer.default()
     about: dict[str, Any] = dict(asked)
     progress = RowProgress(console or Console(quiet=True), "preparing molecules")
-    with progress, writing_store(folder, featurizer, LEARNED_DESCRIPTORS, about) as store:
+    with progress, writing_store(folder, featurizer, PRETRAINING_DESCRIPTORS, about) as store:
         chosen = _Chosen()
         for table in excluded:
             chosen.exclude(table, columns[id(table)])
         texts = chain.from_iterable(
             _texts(table, columns[id(table)], chosen.refused) for table in tables
         )
-        reader = PretrainingReader(asked["max_atoms"], chosen.excluded)
-        for read in done_by_workers(reader, texts, num_workers):
+        reader = PretrainingReader(asked["max_atoms"], chosen.excluded, featurizer)
+        for read in parallel_map(reader, texts, num_workers):
             if new := chosen.new(read):
                 store.append(
                     [read.records[place] for place in new],
                     read.descriptors[new],
                     [read.counts[place] for place in new],
                 )
-            progress.advance(read.texts)
+            progress.advance(read.num_texts)
         if store.count == 0:
             files = ", ".join(str(table.path) for table in tables)
             raise InputError(
                 f"{files}: no molecule is left ({chosen.duplicates} duplicates, "
-                f"{chosen.left_out} excluded, refused: {_commonest(chosen.refused)}), expected some"
+                f"{chosen.left_out} excluded, invalid: {_commonest(chosen.refused)}), expected some"
             )
         about |= chosen.about()
 
 
 class _Chosen:
-    """Which molecules are taken in, and how many are not, and why."""
+    """Selects the molecules of a store, and counts the others by reason."""
 
     def __init__(self) -> None:
         self.excluded = KeySet()
@@ -136,7 +148,7 @@ class _Chosen:
         self.kept = self.duplicates = self.left_out = 0
 
     def exclude(self, table: Table, column: int) -> None:
-        """Let no molecule of a table in, not even that of a row with a fault, if it can be read."""
+        """Exclude all molecules of a table, those of rows with other faults included."""
         refused: Counter[str] = Counter()
         has_molecule = False
         for row in table:
@@ -151,13 +163,13 @@ class _Chosen:
         if not has_molecule:
             raise InputError(
                 f"--exclude: {table.path} has no molecule in column "
-                f"{quoted(table.header[column])} ({refused.total()} rows, refused: "
+                f"{quoted(table.header[column])} ({refused.total()} rows, invalid: "
                 f"{_commonest(refused)}), expected some"
             )
         self.excluded_refused += refused
 
     def new(self, read: PretrainingBlock) -> list[int]:
-        """Return the places of the molecules that no reader has read before."""
+        """Return the indices of the molecules that occur in this block for the first time."""
         new = [place for place, key in enumerate(read.keys) if self._seen.add(key)]
         for place in new:
             self._digest.update(read.keys[place].encode())
@@ -181,7 +193,7 @@ class _Chosen:
 
 def _texts(table: Table, column: int, refused: Counter[str]) -> Iterator[list[str]]:
     rows = iter(table)
-    while block := list(islice(rows, _ROWS_AT_ONCE)):
+    while block := list(islice(rows, _BLOCK_ROWS)):
         refused.update(row.code for row in block if row.fault is not None)
         yield [row.cells[column] for row in block if row.fault is None]
 
@@ -197,7 +209,7 @@ def _short(value: Any) -> str:
 
 
 def _by_number(refused: Counter[str]) -> dict[str, int]:
-    """Return the commonest first, in an order that does not depend on who read what when."""
+    """Return the commonest first, in an order that does not depend on the worker processes."""
     return dict(sorted(refused.items(), key=lambda reason: (-reason[1], reason[0])))
 
 

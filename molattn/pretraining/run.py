@@ -1,4 +1,4 @@
-"""A pretraining, from tables of molecules to a model."""
+"""A pretraining run, from tables of molecules to a model."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
+from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig
 from molattn.config.yaml_file import writing_config
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.pretraining.batches import HiddenBatches, Source
+from molattn.pretraining.batches import MaskedLoader, PretrainingData
 from molattn.pretraining.objective import PretrainingObjective, code_entropies
 from molattn.pretraining.prepare import prepare_molecules, refusals
 from molattn.pretraining.scaling import count_scaling, descriptor_scaling, sample
@@ -34,8 +35,8 @@ from molattn.utils.reproducibility import seeded, threads
 __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
 
 MOLECULES_FOLDER = "molecules"
-_FEWEST = 20
-_MASKED_FOR_ENTROPY = 2048
+_FEWEST_MOLECULES = 20
+_ENTROPY_SAMPLE = 2048
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,18 @@ class PretrainingRun:
     """A pretrained model with what it was trained on.
 
     Args:
-        config: What was asked for.
+        config: The options of the run.
         model: The model, in evaluation mode on the CPU; its tasks are the descriptors.
-        history: How training went.
-        scores: Of the molecules set aside; see :func:`molattn.pretraining.scoring`.
-        molecules: Counts and digests of what was read.
-        training: Number of molecules trained on.
-        held_out: Number of those set aside.
-        num_bytes: Size of all of them, prepared.
-        seconds: Seconds of preparing the molecules, 0 if they were there, and of training.
-        versions: Of the packages that decide the digits.
-        init_from: SHA-256 of the model that it went on from, if it did.
+        history: The training history.
+        scores: Scores on the validation molecules, see
+            :func:`molattn.pretraining.scoring.pretraining_scores`.
+        molecules: Counts and digests of the molecules that were read.
+        training: Number of training molecules.
+        validation: Number of validation molecules.
+        num_bytes: Size of all prepared molecules.
+        seconds: Time of preparing the molecules, if that was necessary, and of training.
+        versions: Versions of the packages on which the exact weights depend.
+        init_from: SHA-256 of the model that the run started from, if any.
     """
 
     config: PretrainConfig
@@ -62,7 +64,7 @@ class PretrainingRun:
     scores: dict[str, Any]
     molecules: Mapping[str, Any]
     training: int
-    held_out: int
+    validation: int
     num_bytes: int
     seconds: float
     versions: dict[str, str]
@@ -76,23 +78,23 @@ def pretrain(
     *,
     num_workers: int = 0,
 ) -> PretrainingRun:
-    """Read molecules, and learn of them what needs no label.
+    """Pretrain a network on molecules without labels.
 
-    A pretraining that goes on from a model, of an ensemble from the first member, takes over its
-    embeddings, encoder and readout; all heads begin anew. The best of all epochs is kept. On a CPU
-    the same configuration gives the same weights, bit for bit, interrupted or not.
+    A run that starts from a model (of an ensemble, from its first member) takes over embeddings,
+    encoder and readout; all heads are new. The weights of the best epoch are kept. On a CPU the
+    same configuration gives the same weights, bit for bit, whether it is interrupted or not.
 
     Args:
         config: The molecules, the network and how to train it.
-        folder: Where the unfinished run is kept; if it holds one, that one goes on.
-        console: Where to report; silent without one.
-        num_workers: Processes that prepare the molecules, to the same files; 0 = this one. Other
-            processes import the script that calls this, which then is to do nothing by itself.
+        folder: Folder of the unfinished run; a checkpoint in it is resumed.
+        console: Console for progress messages; None is silent.
+        num_workers: Processes that prepare the molecules, with the same result; 0 uses this one.
+            They import the calling script, whose own work must be under
+            ``if __name__ == "__main__"``.
 
     Raises:
-        InputError: If the tables cannot be used so, or the folder's training is of others or of
-            other options.
-        MolattnError: If training diverges.
+        InputError: Tables that cannot be used with these options, or a checkpoint of another run.
+        MolattnError: Training diverges.
     """
     start = time.perf_counter()
     config, pretrained = load_pretrained(config)
@@ -101,41 +103,48 @@ def pretrain(
     place = Path(config.molecules.molecules_folder or folder / MOLECULES_FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
     with writing_config(folder / CONFIG_FILE, config):
-        _new_model(config, ["any"])  # errors in its options come before the molecules are prepared
+        # Report invalid options before molecules are prepared.
+        featurizer = FEATURIZERS[config.molecules.featurizer]()
+        _new_model(config, ["any"], featurizer)
         store = _prepared(config, place, console, num_workers)
         order = np.random.default_rng(loop.seed).permutation(len(store))
         count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
-        held_out, rows = np.sort(order[:count]), np.sort(order[count:])
+        validation, rows = np.sort(order[:count]), np.sort(order[count:])
         scaling = descriptor_scaling(store, sample(rows))
         if not scaling.names:
-            raise InputError("got molecules that do not differ in any descriptor, expected various")
-        source = Source(store, scaling, config.molecules)
+            raise InputError(
+                "all descriptors are constant over the molecules, expected some to vary"
+            )
+        data = PretrainingData(store, scaling, config.molecules)
         fingerprint = run_fingerprint(config, init_from, store.about["sha256"])
-        data = f"{place}: the molecules have"
-        checkpoint = resume_checkpoint(folder, config, loop.init_from, fingerprint, data, console)
+        subject = f"{place}: the molecules have"
+        checkpoint = resume_checkpoint(
+            folder, config, loop.init_from, fingerprint, subject, console
+        )
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
-        model = _new_model(config, scaling.names)
-        if pretrained is not None:  # the head belongs to the descriptors of other molecules
+        model = _new_model(config, scaling.names, featurizer)
+        if pretrained is not None:  # not its head, which depends on the scaling of its descriptors
             options = FineTuningConfig(pretrained.name)
             _, message = pretrained.apply(model, 0, options, with_head=False)
             if checkpoint is None:
                 print_line(console, message)
         model.set_target_scaling(scaling.mean, scaling.scale)
-        batches = partial(HiddenBatches, model, source, mask_seed=loop.seed)
-        objective = _objective(model, source, rows, loop.seed)
+        batches = partial(MaskedLoader, model, data, mask_seed=loop.seed)
+        objective = _objective(model, data, rows, loop.seed)
         history = fit(
             objective,
             batches(rows, loop.batch_size, order_seed=loop.seed),
-            batches(held_out, loop.batch_size),
+            batches(validation, loop.batch_size),
             loop,
             console,
             folder=folder,
             checkpoint=checkpoint,
             fingerprint=fingerprint,
         )
-        whole, masked = (batches(held_out, loop.batch_size, masked=part) for part in (0.0, 1.0))
-        scores = pretraining_scores(objective, whole, masked)
+        unmasked = batches(validation, loop.batch_size, masked=0.0)
+        masked = batches(validation, loop.batch_size, masked=1.0)
+        scores = pretraining_scores(objective, unmasked, masked)
     return PretrainingRun(
         config,
         model,
@@ -143,7 +152,7 @@ def pretrain(
         scores,
         store.about,
         len(rows),
-        len(held_out),
+        len(validation),
         store.num_bytes,
         preparing + history.seconds,
         fingerprint["versions"],
@@ -154,7 +163,7 @@ def pretrain(
 def _prepared(
     config: PretrainConfig, place: Path, console: Console | None, num_workers: int
 ) -> MoleculeStore:
-    """Return the molecules, and say how many there are and what was left out."""
+    """Return the molecules, and report how many there are and what was left out."""
     store = prepare_molecules(
         config.files, config.molecules, place, console, num_workers=num_workers
     )
@@ -163,35 +172,37 @@ def _prepared(
         console,
         f"{len(store)} molecules of {store.num_bytes / len(store):.0f} bytes; left out: "
         f"{read['duplicates']} duplicates, {read['left_out']} excluded, "
-        f"refused: {refusals(read['refused'])}",
+        f"invalid: {refusals(read['refused'])}",
     )
     if read["excluded_refused"]:
         print_line(
             console,
-            "--exclude: rows that are no molecules, and keep nothing out: "
+            "--exclude: rows without a valid molecule, which exclude nothing: "
             f"{refusals(read['excluded_refused'])}",
         )
-    if len(store) < _FEWEST:
-        raise InputError(f"got {len(store)} molecules, expected at least {_FEWEST}")
+    if len(store) < _FEWEST_MOLECULES:
+        raise InputError(f"got {len(store)} molecules, expected at least {_FEWEST_MOLECULES}")
     return store
 
 
 def _objective(
-    model: MolAttn, source: Source, rows: NDArray[np.int64], seed: int
+    model: MolAttn, data: PretrainingData, rows: NDArray[np.int64], seed: int
 ) -> PretrainingObjective:
-    """Return the losses, scaled by training rows so that each is 1 where nothing is known."""
-    some = rows[:: -(-len(rows) // _MASKED_FOR_ENTROPY)]
-    batches = HiddenBatches(model, source, some, len(some), mask_seed=seed, masked=1.0)
-    hidden = batches.batch(np.arange(len(some)), (0, 0))
-    entropies = code_entropies(hidden, model.config.featurizer.atom_sizes)
-    means, variances = count_scaling(source.store, sample(rows))
+    """Return the loss, scaled to the training molecules."""
+    some = rows[:: -(-len(rows) // _ENTROPY_SAMPLE)]
+    batches = MaskedLoader(model, data, some, len(some), mask_seed=seed, masked=1.0)
+    masked = batches.batch(np.arange(len(some)), (0, 0))
+    entropies = code_entropies(masked, model.config.featurizer.atom_sizes)
+    means, variances = count_scaling(data.store, sample(rows))
     scales = {"descriptors": 1.0, **variances, **entropies}
     return PretrainingObjective(model, scales, torch.from_numpy(means))
 
 
-def _new_model(config: PretrainConfig, descriptors: Sequence[str]) -> MolAttn:
+def _new_model(
+    config: PretrainConfig, descriptors: Sequence[str], featurizer: Featurizer
+) -> MolAttn:
     try:
         network = NetworkConfig(**vars(config.network))
-        return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network))
-    except ValueError as error:  # the layers' own complaint about an option
-        raise InputError(f"the network cannot be built so: {error}") from error
+        return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network, featurizer))
+    except ValueError as error:  # raised by the layers for an option out of range
+        raise InputError(f"the network cannot be built with these options: {error}") from error

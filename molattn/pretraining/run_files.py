@@ -1,4 +1,4 @@
-"""What a pretraining leaves behind: the model with its card, and its scores."""
+"""The files of a pretraining run: the model with its card, and the scores."""
 
 import json
 import shlex
@@ -19,11 +19,11 @@ _MODEL_FOLDER = "model"
 def write_pretraining(run: PretrainingRun, folder: Path) -> None:
     """Write the model (``model/``) with a card, ``metrics.json`` and ``history.csv``.
 
-    Molecules that were prepared for this run alone are removed.
+    Molecules that were prepared for this run only are removed.
 
     Args:
-        run: The run.
-        folder: Where.
+        run: The finished run.
+        folder: Folder of the run.
     """
     run.model.save_pretrained(folder / _MODEL_FOLDER)
     (folder / _MODEL_FOLDER / "README.md").write_text(model_card(run), encoding="utf-8")
@@ -34,13 +34,13 @@ def write_pretraining(run: PretrainingRun, folder: Path) -> None:
 
 
 def pretraining_metrics(run: PretrainingRun) -> dict[str, Any]:
-    """Return all figures of a run, as JSON types."""
+    """Return all figures of a run as JSON types."""
     return {
         "molecules": {
             **run.molecules,
             "training": run.training,
-            "validation": run.held_out,
-            "bytes_per_molecule": round(run.num_bytes / (run.training + run.held_out), 1),
+            "validation": run.validation,
+            "bytes_per_molecule": round(run.num_bytes / (run.training + run.validation), 1),
         },
         "validation": run.scores,
         "epochs": len(run.history.epochs),
@@ -55,7 +55,7 @@ def pretraining_metrics(run: PretrainingRun) -> dict[str, Any]:
 
 
 def pretrain_command(run: PretrainingRun) -> str:
-    """Return the command that makes the model again, folders left out of its files."""
+    """Return the command that reproduces the model, with file names in place of paths."""
     words = ["molattn", "pretrain", *(Path(file).name for file in run.config.files)]
     for name, value in run.config.changes().items():
         option = "--" + name.replace("_", "-")
@@ -71,18 +71,18 @@ def pretrain_command(run: PretrainingRun) -> str:
 def model_card(run: PretrainingRun) -> str:
     """Return the model's README."""
     figures, read, loop = pretraining_metrics(run), run.molecules, run.config.training
-    unread = sum(read["excluded_refused"].values())
+    invalid = sum(read["excluded_refused"].values())
     scores = run.scores
     rows = [
-        ("descriptors, R² (mean of each)", scores["descriptors"]["mean_r2"]),
+        ("descriptors, R² (mean)", scores["descriptors"]["mean_r2"]),
         ("descriptors, R² (median)", scores["descriptors"]["median_r2"]),
-        ("Morgan counts, R² (all places together)", scores["morgan"]["r2"]),
-        ("atom-pair counts, R² (all places together)", scores["atom_pairs"]["r2"]),
+        ("Morgan counts, R² (pooled)", scores["morgan"]["r2"]),
+        ("atom-pair counts, R² (pooled)", scores["atom_pairs"]["r2"]),
         *(
-            (f"hidden atoms, {name}, accuracy (commonest code)", _both(hits))
+            (f"masked atoms, {name}, accuracy (commonest code)", _both(hits))
             for name, hits in scores["atoms"].items()
         ),
-        ("hidden bonds, accuracy (commonest code)", _both(scores["bonds"])),
+        ("masked bonds, accuracy (commonest code)", _both(scores["bonds"])),
     ]
     lines = [
         "---",
@@ -90,31 +90,32 @@ def model_card(run: PretrainingRun) -> str:
         "tags:",
         "- chemistry",
         "---",
-        "A network of molattn pretrained on molecules without labels: RDKit descriptors, hashed",
-        "Morgan and atom-pair counts, and hidden atoms and bonds. `molattn train --init-from` this",
-        "folder begins with it; `molattn predict` with it gives the descriptors, clipped to the",
-        "range between their 0.1% and 99.9% quantiles in training.",
+        "A molattn network pretrained on molecules without labels to predict RDKit descriptors,",
+        "hashed Morgan and atom-pair counts, and masked atoms and bonds. Fine-tune it with",
+        "`molattn train --init-from` and this folder; `molattn predict` returns the descriptors,",
+        "clipped to the range between their 0.1% and 99.9% quantiles in training.",
         "",
         "## Data",
         *([run.config.molecules.data_note, ""] if run.config.molecules.data_note else []),
         *(f"- {one['name']}, SHA-256 {one['sha256']}" for one in read["files"]),
-        *(f"- kept out: {one['name']}, SHA-256 {one['sha256']}" for one in read["excluded"]),
+        *(f"- excluded: {one['name']}, SHA-256 {one['sha256']}" for one in read["excluded"]),
         "",
-        f"{run.training} molecules trained, {run.held_out} were set aside; {read['duplicates']} "
-        f"duplicates, {read['left_out']} kept out and {sum(read['refused'].values())} refused. "
+        f"{run.training} training and {run.validation} validation molecules; left out: "
+        f"{read['duplicates']} duplicates, {read['left_out']} excluded and "
+        f"{sum(read['refused'].values())} invalid. "
         f"SHA-256 of the connectivities in order: {read['sha256']}",
-        *([f"{unread} rows of what is kept out are no molecules."] if unread else []),
+        *([f"{invalid} rows of the excluded tables have no valid molecule."] if invalid else []),
         "",
         "## Training",
-        f"{figures['steps']} steps in {figures['epochs']} epochs (kept: "
+        f"{figures['steps']} steps in {figures['epochs']} epochs (best: "
         f"{figures['kept_epoch']}), {figures['training_hours']:.2f} hours, seed {figures['seed']}, "
         + ", ".join(f"{package} {number}" for package, number in run.versions.items())
         + f", --device {loop.device}, --threads {loop.threads}.",
-        *([_gone_on_from(run.init_from)] if run.init_from else []),
+        *([_initial_model(run.init_from)] if run.init_from else []),
         "",
         f"    {pretrain_command(run)}",
         "",
-        "## Molecules set aside",
+        "## Scores on the validation molecules",
         "| | |",
         "| --- | --- |",
         *(f"| {name} | {_shown(value)} |" for name, value in rows),
@@ -123,10 +124,8 @@ def model_card(run: PretrainingRun) -> str:
     return "\n".join(lines)
 
 
-def _gone_on_from(digest: str) -> str:
-    return (
-        f"It went on from a model, SHA-256 {digest} (of {CONFIG_FILE} and {WEIGHTS_FILE} together)."
-    )
+def _initial_model(digest: str) -> str:
+    return f"Initial weights from a model, SHA-256 {digest} (of {CONFIG_FILE} and {WEIGHTS_FILE})."
 
 
 def _both(hits: dict[str, float | None]) -> str | None:

@@ -1,4 +1,4 @@
-"""Scales of what is learned: after them, a prediction that knows nothing has the error 1."""
+"""Scales of the pretraining targets; scaled, an uninformed prediction has the error 1."""
 
 from dataclasses import dataclass
 
@@ -17,14 +17,14 @@ _TAIL = 0.001
 
 @dataclass(frozen=True)
 class DescriptorScaling:
-    """The descriptors that are learned, and their scales.
+    """The predicted descriptors and their scaling.
 
     A value is clipped to the range between the 0.1% and 99.9% quantiles of the training molecules,
-    then brought to mean 0 and standard deviation 1 of the clipped values. A descriptor that does
-    not vary within its range is not learned.
+    then standardised by the mean and standard deviation of the clipped values. A descriptor that
+    is constant within this range is left out.
 
     Args:
-        names: Their names, ``D`` of them.
+        names: Names of the descriptors, ``D`` of them.
         columns: Their columns in the store, ``[D]``.
         low: Lower end of the range, ``[D]``.
         high: Upper end, ``[D]``.
@@ -40,7 +40,7 @@ class DescriptorScaling:
     scale: NDArray[np.float32]
 
     def scaled(self, values: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Scale rows of a store's descriptors; ``[n, D]``, NaN where one is undefined."""
+        """Scale rows of a store's descriptors to ``[n, D]``; NaN where one is undefined."""
         chosen = np.asarray(values)[:, self.columns].astype(np.float32)
         return (np.clip(chosen, self.low, self.high) - self.mean) / self.scale
 
@@ -52,11 +52,11 @@ def sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def descriptor_scaling(store: MoleculeStore, rows: NDArray[np.int64]) -> DescriptorScaling:
-    """Find the scales of descriptors.
+    """Fit the scaling of the descriptors.
 
     Args:
         store: The molecules.
-        rows: Those that tell the scales.
+        rows: The molecules to fit to.
     """
     fits, values = [], []
     for column, found in enumerate(store.descriptors[rows].T.astype(np.float64)):
@@ -77,13 +77,13 @@ def descriptor_scaling(store: MoleculeStore, rows: NDArray[np.int64]) -> Descrip
 def count_scaling(
     store: MoleculeStore, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], dict[str, float]]:
-    """Return the mean of each ``log(1 + count)``, and of each group the mean variance.
+    """Return the mean of each ``log(1 + count)``, and the mean variance of each group.
 
-    The variance of a group that does not vary is told as 1.
+    The variance of a group that is constant is given as 1.
 
     Args:
         store: The molecules.
-        rows: Those that tell it.
+        rows: The molecules to average over.
     """
     total, squares = np.zeros(NUM_COUNTS), np.zeros(NUM_COUNTS)
     for start in range(0, len(rows), _ROWS_AT_ONCE):

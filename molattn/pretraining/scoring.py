@@ -1,4 +1,4 @@
-"""How well the molecules set aside are predicted."""
+"""Scores of a pretrained model on the validation molecules."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from molattn.chem.count_fingerprints import COUNT_GROUPS
-from molattn.pretraining.batches import HiddenBatches
+from molattn.pretraining.batches import MaskedLoader
 from molattn.pretraining.objective import PretrainingObjective
 
 __all__ = ["pretraining_scores"]
@@ -16,30 +16,31 @@ __all__ = ["pretraining_scores"]
 
 @torch.inference_mode()
 def pretraining_scores(
-    objective: PretrainingObjective, whole: HiddenBatches, masked: HiddenBatches
+    objective: PretrainingObjective, unmasked: MaskedLoader, masked: MaskedLoader
 ) -> dict[str, Any]:
-    """Return R² of descriptors and counts, and the accuracy for hidden atoms and bonds.
+    """Return R² of descriptors and counts, and the accuracy for masked atoms and bonds.
 
-    R² of descriptors is that of each, and their mean and median; R² of counts is of all places of a
-    group together: 1 - (squared errors) / (squared deviations from each place's mean). An accuracy
-    stands beside that of the commonest code. What cannot be told is None.
+    R² is given for each descriptor, with the mean and median over them. R² of a group of counts
+    pools its positions: 1 - (squared errors) / (squared deviations from each position's mean).
+    Beside each accuracy stands that of always predicting the commonest code. A score that is
+    undefined is None.
 
     Args:
         objective: The trained model and heads, in evaluation mode.
-        whole: Molecules with nothing hidden.
-        masked: Molecules of which each has something hidden.
+        unmasked: Molecules without masked atoms.
+        masked: Molecules that all have masked atoms.
     """
     featurizer = objective.model.config.featurizer
     names = objective.model.config.targets
     descriptors = _Squares()
     counts = {name: _Squares() for name in COUNT_GROUPS}
-    for batch in whole:
+    for batch in unmasked:
         outputs = objective.outputs(batch)
         descriptors.add(outputs.descriptors, batch.descriptors)
         for name, part in COUNT_GROUPS.items():
             counts[name].add(outputs.counts[:, part], batch.counts[:, part])
-    atoms = [_Hits(size) for size in featurizer.atom_sizes]
-    bonds = _Hits(featurizer.pair_sizes[0])
+    atoms = [_Accuracy(size) for size in featurizer.atom_sizes]
+    bonds = _Accuracy(featurizer.pair_sizes[0])
     for batch in masked:
         outputs = objective.outputs(batch)
         for hits, logits, codes in zip(
@@ -64,13 +65,13 @@ def pretraining_scores(
 
 
 class _Squares:
-    """Squared errors and deviations of several columns."""
+    """Running sums for R² of several columns."""
 
     def __init__(self) -> None:
         self._count = self._total = self._squares = self._errors = np.zeros(1)
 
     def add(self, predicted: Tensor, target: Tensor) -> None:
-        """Add rows, whose targets may be NaN."""
+        """Add rows; NaN targets are skipped."""
         known = ~target.isnan().numpy()
         y = np.where(known, target.double().numpy(), 0.0)
         errors = np.where(known, predicted.double().numpy() - y, 0.0)
@@ -83,26 +84,26 @@ class _Squares:
         return self._squares - self._total**2 / np.maximum(self._count, 1)
 
     def r2(self) -> NDArray[np.float64]:
-        """Return R² of each column, NaN where it does not vary."""
+        """Return R² of each column, NaN where the target is constant."""
         deviations = self._deviations()
         varies = deviations > 1e-9 * np.maximum(self._count, 1)
         return np.where(varies, 1.0 - self._errors / np.where(varies, deviations, 1.0), np.nan)
 
     def pooled_r2(self) -> float:
-        """Return R² of all columns together, NaN where none varies."""
+        """Return R² of all columns pooled, NaN where all targets are constant."""
         deviations = self._deviations().sum()
         return float(1.0 - self._errors.sum() / deviations) if deviations > 0.0 else np.nan
 
 
-class _Hits:
-    """How often the likeliest code is the right one."""
+class _Accuracy:
+    """Accuracy of the likeliest code, and of the commonest one."""
 
     def __init__(self, size: int) -> None:
-        self._right = 0
+        self._correct = 0
         self._codes = np.zeros(size, dtype=np.int64)
 
     def add(self, logits: Tensor, codes: Tensor) -> None:
-        self._right += int((logits.argmax(dim=-1) == codes).sum())
+        self._correct += int((logits.argmax(dim=-1) == codes).sum())
         self._codes += np.bincount(codes.numpy(), minlength=len(self._codes))
 
     def to_dict(self) -> dict[str, float | None]:
@@ -110,7 +111,7 @@ class _Hits:
         if not count:
             return {"accuracy": None, "commonest": None}
         return {
-            "accuracy": _number(self._right / count),
+            "accuracy": _number(self._correct / count),
             "commonest": _number(int(self._codes.max()) / count),
         }
 

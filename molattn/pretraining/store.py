@@ -1,7 +1,7 @@
-"""Molecules and what is learned of them, in files that are mapped into memory.
+"""Molecules and their pretraining targets in memory-mapped files.
 
 A molecule of 27 atoms takes about 1.1 kB: 210 bytes for its graph, two for each descriptor, three
-for each count that is not zero, and 24 for where each of these begins.
+for each non-zero count, and 24 for the offsets of these.
 """
 
 import json
@@ -19,12 +19,13 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.packing import PackedMolecules
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
+from molattn.utils.files import write_file
 
 __all__ = ["INDEX_FILE", "MoleculeStore", "StoreWriter", "open_store", "writing_store"]
 
 INDEX_FILE = "index.json"
 _VERSION = 2
-_KINDS = {
+_DTYPES = {
     "atom_starts": "<i8",
     "bond_starts": "<i8",
     "count_starts": "<i8",
@@ -35,24 +36,25 @@ _KINDS = {
     "count_places": "<u2",
     "counts": "u1",
 }
-"""The arrays, each in a file of its name, and their number types."""
+"""Number type of each array, which is a file of that name."""
 _STARTS = {"atom_starts": "atoms", "bond_starts": "codes", "count_starts": "counts"}
-"""Arrays that say where a molecule begins in another."""
+"""Arrays of offsets, and the array that each points into."""
 
 
 @dataclass(frozen=True, eq=False)
 class MoleculeStore:
-    """Molecules with what is learned of them.
+    """Molecules with their pretraining targets.
 
     Args:
-        molecules: Their graphs.
-        descriptors: ``float16 [M, D]``, NaN where one is undefined.
-        count_starts: ``int64 [M + 1]``; the counts of ``m`` are ``count_starts[m : m + 2]``.
-        count_places: Where a count that is not zero stands, ``uint16``.
-        counts: These counts, ``uint8``.
+        molecules: Graphs of the ``M`` molecules.
+        descriptors: Descriptors, ``float16 [M, D]``; NaN where undefined.
+        count_starts: Offsets, ``int64 [M + 1]``; the counts of molecule ``m`` are those from
+            ``count_starts[m]`` to ``count_starts[m + 1]``.
+        count_places: Position of each non-zero count in the fingerprints, ``uint16``.
+        counts: The non-zero counts, ``uint8``.
         names: Names of the descriptors.
-        about: What was written with them, in JSON types.
-        num_bytes: Size of all.
+        about: Sources, options and digests that were stored with the molecules, as JSON types.
+        num_bytes: Size of all arrays in bytes.
     """
 
     molecules: PackedMolecules
@@ -68,7 +70,7 @@ class MoleculeStore:
         return len(self.molecules)
 
     def log_counts(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return ``log(1 + count)`` of molecules, ``[len(rows), NUM_COUNTS]``."""
+        """Return ``log(1 + count)`` of some molecules, ``[len(rows), NUM_COUNTS]``."""
         found = np.zeros((len(rows), NUM_COUNTS), dtype=np.float32)
         for place, row in enumerate(rows):
             run = slice(self.count_starts[row], self.count_starts[row + 1])
@@ -81,7 +83,7 @@ class StoreWriter:
 
     Args:
         files: The open file of each array.
-        featurizer: What makes the records.
+        featurizer: The featurizer of the records.
     """
 
     def __init__(self, files: Mapping[str, IO[bytes]], featurizer: Featurizer) -> None:
@@ -98,12 +100,12 @@ class StoreWriter:
         descriptors: NDArray[np.float32],
         counts: Sequence[HashedCounts],
     ) -> None:
-        """Add molecules, one or more.
+        """Append one or more molecules.
 
         Args:
             records: Their graphs.
-            descriptors: ``[len(records), D]``, NaN where one is undefined.
-            counts: The counts of each.
+            descriptors: Their descriptors, ``[len(records), D]``; NaN where undefined.
+            counts: Their hashed counts.
         """
         packed = PackedMolecules.pack(records, self._featurizer)
         self._append_starts("atom_starts", packed.atom_starts[1:])
@@ -111,7 +113,7 @@ class StoreWriter:
         self._append_starts("count_starts", np.cumsum([len(one.counts) for one in counts]))
         for name in ("atoms", "ends", "codes"):
             self._write(name, getattr(packed, name))
-        most = np.finfo(np.float16).max  # beyond which half precision has infinity alone
+        most = np.finfo(np.float16).max  # larger values would become infinite
         self._write("descriptors", np.clip(descriptors, -most, most))
         self._write("count_places", np.concatenate([one.places for one in counts]))
         self._write("counts", np.concatenate([one.counts for one in counts]))
@@ -122,25 +124,25 @@ class StoreWriter:
         self._ends[name] += int(ends[-1])
 
     def _write(self, name: str, values: NDArray[Any]) -> None:
-        self._files[name].write(values.astype(_KINDS[name]).tobytes())
+        self._files[name].write(values.astype(_DTYPES[name]).tobytes())
 
 
 @contextmanager
 def writing_store(
     folder: Path, featurizer: Featurizer, names: Sequence[str], about: dict[str, Any]
 ) -> Iterator[StoreWriter]:
-    """Write a store; it is one when the block has ended without an exception.
+    """Write a store, which can be opened once the block has ended without an exception.
 
     Args:
-        folder: Where; made if it does not exist.
-        featurizer: What makes the records.
+        folder: Folder of the store, created if necessary.
+        featurizer: The featurizer of the records.
         names: Names of the descriptors.
-        about: What to write with them, in JSON types; the block may still add to it.
+        about: JSON types to store with the molecules; may be extended inside the block.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / INDEX_FILE).unlink(missing_ok=True)
     with ExitStack() as stack:
-        files = {name: stack.enter_context(open(folder / name, "wb")) for name in _KINDS}
+        files = {name: stack.enter_context(open(folder / name, "wb")) for name in _DTYPES}
         writer = StoreWriter(files, featurizer)
         yield writer
     index = {
@@ -150,16 +152,14 @@ def writing_store(
         "featurizer": featurizer.to_dict(),
         "about": about,
     }
-    part = folder / f"{INDEX_FILE}.part"
-    part.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    part.replace(folder / INDEX_FILE)
+    write_file(folder / INDEX_FILE, (json.dumps(index, indent=2) + "\n").encode())
 
 
 def open_store(folder: Path) -> MoleculeStore | None:
-    """Open a store, or return None where there is none, or one that was not finished.
+    """Open a store; return None if there is none or it was not finished.
 
     Raises:
-        InputError: The files are damaged or of another release.
+        InputError: Damaged files, or files of another release.
     """
     path = folder / INDEX_FILE
     if not path.is_file():
@@ -168,10 +168,10 @@ def open_store(folder: Path) -> MoleculeStore | None:
         index = json.loads(path.read_text(encoding="utf-8"))
         if index["version"] != _VERSION:
             raise ValueError(f"version {index['version']}, expected {_VERSION}")
-        arrays = {name: _mapped(folder / name, kind) for name, kind in _KINDS.items()}
+        arrays = {name: _mapped(folder / name, dtype) for name, dtype in _DTYPES.items()}
         count, names = index["molecules"], tuple(index["descriptors"])
         for name, of in _STARTS.items():
-            # An atom may take several words; what they are divided by is checked in reshaping.
+            # An atom may take several words; the reshaping below checks the rest.
             if len(arrays[name]) != count + 1 or len(arrays[of]) % max(1, int(arrays[name][-1])):
                 raise ValueError(f"{name} does not fit {of}")
         num_atoms = int(arrays["atom_starts"][-1])
@@ -196,12 +196,12 @@ def open_store(folder: Path) -> MoleculeStore | None:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{folder}: the prepared molecules cannot be read ({error}); expected those of this "
-            "release, or a folder without them"
+            f"{folder}: the prepared molecules cannot be read ({error}); remove the folder, or "
+            "select another one"
         ) from error
 
 
-def _mapped(path: Path, kind: str) -> NDArray[Any]:
-    if path.stat().st_size == 0:  # which cannot be mapped
-        return np.zeros(0, dtype=kind)
-    return np.memmap(path, dtype=kind, mode="r")
+def _mapped(path: Path, dtype: str) -> NDArray[Any]:
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
+        return np.zeros(0, dtype=dtype)
+    return np.memmap(path, dtype=dtype, mode="r")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
 
-from molattn.chem.featurizer import Featurizer
+from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, TrainConfig
 from molattn.config.validation import option
@@ -43,21 +43,27 @@ class PretrainedWeights:
     digest: str
 
     @classmethod
-    def load(cls, name: str) -> "PretrainedWeights":
+    def load(cls, name: str, featurizer: Featurizer) -> "PretrainedWeights":
         """Load a model by its name or folder.
 
+        Args:
+            name: The name or folder.
+            featurizer: The featurizer of the new models.
+
         Raises:
-            InputError: If there is no such model, or its featurizer is not the default.
+            InputError: If there is no such model, or it has another featurizer.
         """
         folder = find_model(name)
         model = MolAttn.from_pretrained(folder)
-        got, expected = model.config.featurizer, Featurizer.default()
-        for setting in fields(expected):
-            if getattr(got, setting.name) != getattr(expected, setting.name):
+        for setting in fields(featurizer):
+            got = getattr(model.config.featurizer, setting.name)
+            expected = getattr(featurizer, setting.name)
+            if got != expected:
+                if isinstance(got, tuple):
+                    got, expected = _others(got, expected), _others(expected, got)
                 raise InputError(
                     f"--init-from: {name} has another featurizer: its {setting.name} "
-                    f"{quoted(getattr(got, setting.name))}, expected "
-                    f"{quoted(getattr(expected, setting.name))}"
+                    f"{quoted(got)}, expected {quoted(expected)}; select its own by --featurizer"
                 )
         # A path is made absolute, so that the run can be repeated from anywhere.
         is_path = Path(name).exists() and not is_packaged(name)
@@ -155,12 +161,14 @@ def load_pretrained(
     """
     section = "fine_tuning" if isinstance(config, TrainConfig) else "training"
     options, network = getattr(config, section), config.network
+    molecules = config.data if isinstance(config, TrainConfig) else config.molecules
+    featurizer = FEATURIZERS[molecules.featurizer]()
     name = options.init_from
     if name == _AUTO:
-        name = _DEFAULT_MODEL if _fits_default_model(network, varied) else NO_MODEL
+        name = _DEFAULT_MODEL if _fits_default_model(network, featurizer, varied) else NO_MODEL
     if name == NO_MODEL:
         return replace(config, **{section: replace(options, init_from=name)}), None
-    weights = PretrainedWeights.load(name)
+    weights = PretrainedWeights.load(name, featurizer)
     pretrained = weights.model.config.network
     for key, got, expected in _differences(network, pretrained, varied):
         raise InputError(
@@ -176,11 +184,19 @@ def load_pretrained(
     return config, weights
 
 
-def _fits_default_model(network: NetworkConfig, varied: Collection[str]) -> bool:
+def _others(ours: tuple[object, ...], theirs: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the items that only the first has; all of them if only the order differs."""
+    return tuple(item for item in ours if item not in theirs) or ours
+
+
+def _fits_default_model(
+    network: NetworkConfig, featurizer: Featurizer, varied: Collection[str]
+) -> bool:
     if not is_packaged(_DEFAULT_MODEL):
         return False
-    default = MolAttnConfig.from_dict(read_config(find_model(_DEFAULT_MODEL))).network
-    return not any(_differences(network, default, varied))
+    default = MolAttnConfig.from_dict(read_config(find_model(_DEFAULT_MODEL)))
+    differs = any(_differences(network, default.network, varied))
+    return featurizer == default.featurizer and not differs
 
 
 def _network_options() -> Iterator[tuple[str, object]]:

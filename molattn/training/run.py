@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from molattn.chem.featurizer import Featurizer
+from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.split import Split
 from molattn.config import TrainConfig
@@ -156,7 +156,8 @@ def read_rows(
         InputError: If the table cannot be used.
     """
     source = config.file if frame is None else frame
-    table = read_training_table(source, config.data, Featurizer.default(), console)
+    featurizer = FEATURIZERS[config.data.featurizer]()
+    table = read_training_table(source, config.data, featurizer, console)
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     for line in (f"{table.path}{remarks}: {_row_counts(table)}", *describe_tasks(table)):
         print_line(console, line)
@@ -254,7 +255,7 @@ def _new_model(config: TrainConfig, table: TrainingTable) -> MolAttn:
             MolAttnConfig(
                 table.tasks,
                 config.network,
-                Featurizer.default(),
+                FEATURIZERS[config.data.featurizer](),
                 features=config.data.feature_columns,
                 descriptors=calculator.descriptors,
                 morgan_counts=calculator.morgan_counts,

@@ -1,4 +1,4 @@
-"""Work for other processes, with what is done in order."""
+"""A map over several processes, with the results in order."""
 
 import os
 import signal
@@ -11,62 +11,63 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["done_by_workers"]
+__all__ = ["parallel_map"]
 
-Asked = TypeVar("Asked")
-Done = TypeVar("Done")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def done_by_workers(
-    work: Callable[[Asked], Done], asked: Iterable[Asked], num_workers: int
-) -> Iterator[Done]:
-    """Yield ``work(one)`` of each that is asked, in their order, whoever does it.
+def parallel_map(
+    function: Callable[[Item], Result], items: Iterable[Item], num_workers: int
+) -> Iterator[Result]:
+    """Yield ``function(item)`` for each item, in order.
 
     Args:
-        work: What each process gets a copy of; with processes it and what it returns are pickled.
-        asked: Taken as it is needed, for other processes a few ahead.
-        num_workers: Processes that work; 0 = this one.
+        function: The function. Each process has a copy of it, for which it is pickled, as are its
+            results.
+        items: The items, consumed lazily; with worker processes a few ahead.
+        num_workers: Number of worker processes; 0 computes in this process.
     """
     loader: DataLoader[Any] = DataLoader(
-        _Indexed(work),
+        _Indexed(function),
         batch_size=None,
-        sampler=asked,  # what a data set is indexed by need be no number
-        collate_fn=_as_it_is,
+        sampler=items,  # the indices of a data set may be of any type
+        collate_fn=_identity,
         num_workers=num_workers,
-        # No copies of this process, which may draw its progress and hold locks.
+        # Not forked from this process, which may show progress and hold locks.
         multiprocessing_context="spawn" if num_workers else None,
         worker_init_fn=_end_with_parent,
-        generator=torch.Generator(),  # so that no other random number is another one
+        generator=torch.Generator(),  # leaves the global random state unchanged
     )
-    with _interrupts_later():
-        done = iter(loader)
-    yield from done
+    with _interrupts_blocked():
+        results = iter(loader)
+    yield from results
 
 
 class _Indexed(Dataset[Any]):
-    """A function as torch's loaders want it."""
+    """A function as a data set, for PyTorch's loader."""
 
-    def __init__(self, work: Callable[[Any], Any]) -> None:
-        self._work = work
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
 
     def __getitem__(self, index: Any) -> Any:
         try:
-            return self._work(index)
-        except StopIteration as error:  # which a loader takes for the end of all
-            raise RuntimeError(f"{self._work!r} raised StopIteration") from error
+            return self._function(index)
+        except StopIteration as error:  # the loader would take it for the end of the items
+            raise RuntimeError(f"{self._function!r} raised StopIteration") from error
 
 
-def _as_it_is(done: Done) -> Done:
-    return done
+def _identity(result: Result) -> Result:
+    return result
 
 
 @contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Hold interrupts back; processes that are begun meanwhile leave them to this one for good."""
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT; processes started meanwhile inherit this and leave interrupts to this one."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # which lets them through again when it begins
+    resource_tracker.ensure_running()  # it would unblock SIGINT when it starts
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -75,7 +76,7 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _end_with_parent(_: int) -> None:
-    """Let a process end when the one that started it is killed, whatever it waits for then."""
+    """End a worker when its parent is killed, whatever the worker waits for."""
     if (parent := parent_process()) is not None:
 
         def wait() -> None:

@@ -167,7 +167,7 @@ def test_the_cache_gives_back_what_was_made(tmp_path, monkeypatch):
     mol, other_order = parse_smiles(IBUPROFEN), parse_smiles("OC(=O)C(C)c1ccc(CC(C)C)cc1")
     made = conformer(mol, cache=tmp_path)
     (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
-    monkeypatch.setattr(ConformerGenerator, "_make", None)  # nothing may be computed now
+    monkeypatch.setattr(ConformerGenerator, "_generate", None)  # nothing may be computed now
     kept = conformer(mol, cache=tmp_path)
     np.testing.assert_array_equal(kept.coordinates, made.coordinates)
     assert (kept.method, kept.force_field, kept.converged, kept.problems) == (
@@ -228,8 +228,10 @@ def test_a_flat_conformer_from_the_cache_warns_too(tmp_path):
 
 
 def test_what_a_time_limit_decided_is_not_kept(tmp_path, monkeypatch):
-    make = ConformerGenerator._make
-    monkeypatch.setattr(ConformerGenerator, "_make", lambda self, mol: (make(self, mol)[0], True))
+    generate = ConformerGenerator._generate
+    monkeypatch.setattr(
+        ConformerGenerator, "_generate", lambda self, mol: (generate(self, mol)[0], True)
+    )
     conformer(parse_smiles("CCO"), cache=tmp_path)
     assert not list(tmp_path.rglob("*"))
 

@@ -177,7 +177,7 @@ def test_shared_molecules_equal_plain_reading() -> None:
 
 def test_fast_reading_is_in_use_and_equals_the_slow_one() -> None:
     encoder = encode.CodeEncoder(FEATURIZER.atom_columns, FEATURIZER.bond_columns, 10)
-    assert encoder._learns, "this RDKit's binary form is not the one molattn.chem.mol_binary reads"
+    assert encoder._is_fast, "this RDKit's binary form is not the one molattn.chem.mol_binary reads"
     taken = 0
     for text in bundled()[:200] + ODD:
         mol = parse_smiles(text)
@@ -209,7 +209,7 @@ def test_a_record_owns_its_memory() -> None:
 def test_unknown_binary_form_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binary, "_HEADS", (b"other release",))
     featurizer = Featurizer()
-    assert not featurizer._encoder._learns
+    assert not featurizer._encoder._is_fast
     for text in ODD:
         assert_plain(parse_smiles(text), featurizer)
 

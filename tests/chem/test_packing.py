@@ -1,7 +1,6 @@
 """Packed molecules against what was packed."""
 
 import gzip
-import mmap
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -59,11 +58,6 @@ def assert_same(got: list[MoleculeRecord], expected: list[MoleculeRecord]) -> No
         np.testing.assert_array_equal(one.pairs, other.pairs)
 
 
-def through_bytes(some: list[MoleculeRecord], featurizer: Featurizer) -> PackedMolecules:
-    data = PackedMolecules.pack(some, featurizer).to_bytes()
-    return PackedMolecules.from_bytes(data, featurizer)
-
-
 @st.composite
 def molecules(draw: st.DrawFn) -> Chem.Mol:
     mol = Chem.RWMol()
@@ -84,7 +78,7 @@ def molecules(draw: st.DrawFn) -> Chem.Mol:
 )
 def test_round_trip(mols: list[Chem.Mol], featurizer: Featurizer) -> None:
     made = featurizer.many(mols)
-    packed = through_bytes(made, featurizer)
+    packed = PackedMolecules.pack(made, featurizer)
     assert len(packed) == len(made)
     assert_same(packed.unpack(range(len(packed))), made)
 
@@ -101,7 +95,7 @@ def shared() -> Iterator[str]:
 def test_round_trip_of_shared_molecules() -> None:
     made = [r for r in featurize_smiles(shared(), FEATURIZER) if not isinstance(r, SmilesError)]
     assert len(made) > 10_000
-    packed = through_bytes(made, FEATURIZER)
+    packed = PackedMolecules.pack(made, FEATURIZER)
     for one, other in zip(packed.unpack(range(len(packed))), made, strict=True):
         assert np.array_equal(one.atoms, other.atoms)
         assert np.array_equal(one.pairs, other.pairs)
@@ -121,52 +115,17 @@ def test_selection_outside(select: list[int]) -> None:
 
 def test_sizes_by_hand() -> None:
     packed = PackedMolecules.pack(records()[:2], FEATURIZER)
-    # A header of 48, three starts twice, then 14 atoms of 4 bytes and 13 bonds of 3.
-    assert len(packed.to_bytes()) == 48 + 2 * 3 * 8 + 14 * 4 + 13 * 3
+    arrays = (packed.atom_starts, packed.bond_starts, packed.atoms, packed.ends, packed.codes)
+    # Three starts twice, then 14 atoms of 4 bytes and 13 bonds of 3.
+    assert sum(array.nbytes for array in arrays) == 2 * 3 * 8 + 14 * 4 + 13 * 3
     assert PackedMolecules.pack(records(), FEATURIZER).ends.dtype == np.uint16
     assert PackedMolecules.pack(records()[:7], FEATURIZER).ends.dtype == np.uint8
     assert PackedMolecules.pack(records(WIDE), WIDE).atoms.shape[1] > 1
 
 
-def test_file_mapped_into_memory(tmp_path: Path) -> None:
-    path = tmp_path / "molecules"
-    path.write_bytes(PackedMolecules.pack(records(), FEATURIZER).to_bytes())
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    packed = PackedMolecules.from_bytes(memoryview(mapped), FEATURIZER)
-    assert not packed.atoms.flags.owndata
-    assert_same(packed.unpack([3, 1]), [records()[3], records()[1]])
-
-
-@given(st.data())
-def test_any_damaged_byte_is_found(data: st.DataObject) -> None:
-    whole = bytearray(PackedMolecules.pack(records()[:4], FEATURIZER).to_bytes())
-    whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(InputError, match="packed molecules: "):
-        PackedMolecules.from_bytes(whole, FEATURIZER)
-
-
-@given(st.integers(0, 344))
-def test_any_missing_end_is_found(length: int) -> None:
-    whole = PackedMolecules.pack(records()[:6], FEATURIZER).to_bytes()
-    assert len(whole) == 345
-    with pytest.raises(InputError, match=rf"expected .*bytes, got {length}"):
-        PackedMolecules.from_bytes(whole[:length], FEATURIZER)
-
-
-def test_other_bytes_versions_and_featurizers() -> None:
-    whole = PackedMolecules.pack(records(), FEATURIZER).to_bytes()
-    with pytest.raises(InputError, match="expected to start with"):
-        PackedMolecules.from_bytes(b"x" * len(whole), FEATURIZER)
-    with pytest.raises(InputError, match="expected version 1, got 2"):
-        PackedMolecules.from_bytes(whole[:8] + b"\2" + whole[9:], FEATURIZER)
-    with pytest.raises(InputError, match="got another's"):
-        PackedMolecules.from_bytes(whole, SHORT)
-
-
 def test_records_of_others_are_refused() -> None:
     good = records()[1]
-    with pytest.raises(InputError, match=r"record 9: expected codes of the featurizer"):
+    with pytest.raises(InputError, match=r"record 9: expected codes of the given featurizer"):
         PackedMolecules.pack(
             [*records(), *SHORT_DISTANCES.many([parse_smiles("CCCCCC")])], FEATURIZER
         )

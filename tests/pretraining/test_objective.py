@@ -7,8 +7,7 @@ from torch.nn import functional as F
 
 from molattn.config import MoleculesConfig
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.pretraining.batches import HiddenBatches, Source
-from molattn.pretraining.masking import hide
+from molattn.pretraining.batches import MaskedLoader, PretrainingData, draw_mask
 from molattn.pretraining.objective import (
     GROUPS,
     Outputs,
@@ -37,15 +36,17 @@ def objective(request, store):
 
 
 def batches(model, store, size=None, **options):
-    source = Source(store, descriptor_scaling(store, np.arange(len(store))), MoleculesConfig())
+    data = PretrainingData(
+        store, descriptor_scaling(store, np.arange(len(store))), MoleculesConfig()
+    )
     rows = np.arange(len(store))
-    return HiddenBatches(model, source, rows, size or len(rows), mask_seed=3, **options)
+    return MaskedLoader(model, data, rows, size or len(rows), mask_seed=3, **options)
 
 
 def test_a_part_of_atoms_and_as_many_bonds_as_other_pairs_are_hidden():
     chain = np.eye(27, k=1, dtype=bool) | np.eye(27, k=-1, dtype=bool)
     random = np.random.default_rng(0)
-    drawn = [hide(chain, 0.15, random) for _ in range(500)]
+    drawn = [draw_mask(chain, 0.15, random) for _ in range(500)]
     assert {len(hidden.atoms) for hidden in drawn} == {4}
     bonded = sum(chain[hidden.first, hidden.second].sum() for hidden in drawn)
     pairs = sum(len(hidden.first) for hidden in drawn)
@@ -54,13 +55,13 @@ def test_a_part_of_atoms_and_as_many_bonds_as_other_pairs_are_hidden():
     for atoms, first, second in drawn:
         assert (first < second).all()
         assert (np.isin(first, atoms) | np.isin(second, atoms)).all()
-    assert len(hide(np.zeros((1, 1), bool), 0.15, random).atoms) == 1
+    assert len(draw_mask(np.zeros((1, 1), bool), 0.15, random).atoms) == 1
 
 
 def test_what_is_hidden_does_not_reach_the_network(objective, store):
     batch = batches(objective.model, store, masked=0.5).batch(np.arange(20), (0, 0))
     assert batch.pairs.numel() > 10
-    assert len(batch.whole) == 10
+    assert len(batch.unmasked) == 10
     molecules = batch.molecules
     x, edges = molecules.x.clone(), molecules.edge_attr.clone()
     x[batch.atoms] = 0

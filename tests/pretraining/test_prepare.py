@@ -4,7 +4,7 @@ from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
 from molattn.chem import Featurizer, parse_smiles
-from molattn.chem.pretraining_reader import LEARNED_DESCRIPTORS
+from molattn.chem.pretraining_reader import PRETRAINING_DESCRIPTORS
 from molattn.config import MoleculesConfig
 from molattn.errors import InputError
 from molattn.pretraining.prepare import prepare_molecules
@@ -43,7 +43,7 @@ def test_what_is_stored_is_what_rdkit_gives(store, smiles_file):
         for name, function in (("MolLogP", Descriptors.MolLogP), ("TPSA", Descriptors.TPSA)):
             value = store.descriptors[row, store.names.index(name)]
             assert value == pytest.approx(function(mol), rel=1e-3, abs=1e-3)
-    assert store.names == LEARNED_DESCRIPTORS
+    assert store.names == PRETRAINING_DESCRIPTORS
     assert 300 < store.num_bytes / len(store) < 1500
 
 
@@ -94,7 +94,7 @@ def test_prepared_molecules_are_used_again_for_the_same_files_alone(tmp_path, mo
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
 def test_other_processes_prepare_the_same(tmp_path, smiles_file, monkeypatch):
-    monkeypatch.setattr("molattn.pretraining.prepare._ROWS_AT_ONCE", 16)  # several for each
+    monkeypatch.setattr("molattn.pretraining.prepare._BLOCK_ROWS", 16)  # several for each
     rows = [f"{text},1" for text in smiles_file.read_text().split()] * 2
     rows[30:30] = ["C1CC,1", "ethanol,1"]
     rows[90:90] = ["CCO"]  # as many of each reason, but not read in this order

@@ -24,7 +24,7 @@ from molattn.errors import InputError
 from molattn.model.artefact import PACKAGED, WEIGHTS_FILE, model_digest
 from molattn.model.model import MolAttn
 from molattn.pretraining import pretrain
-from molattn.pretraining.batches import HiddenBatches
+from molattn.pretraining.batches import MaskedLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE
 from molattn.training.fine_tuning import load_pretrained
 from molattn.training.run import train
@@ -37,7 +37,7 @@ def weights(run):
 
 def interrupted(config, folder, monkeypatch):
     """A run that is interrupted after the checkpoint of its second step, and goes on from it."""
-    plain, given = HiddenBatches.batch, []
+    plain, given = MaskedLoader.batch, []
 
     def batch(self, rows, place):
         given.append(place)
@@ -47,7 +47,7 @@ def interrupted(config, folder, monkeypatch):
 
     folder.mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(HiddenBatches, "batch", batch)
+        patch.setattr(MaskedLoader, "batch", batch)
         with pytest.raises(KeyboardInterrupt):
             pretrain(config, folder, None)
         assert (folder / "checkpoint.safetensors").exists()
@@ -226,7 +226,7 @@ def test_the_command_goes_on_from_a_run_and_its_card_says_so(
     assert main(words.split()) == 0
     card = (output / "model" / "README.md").read_text()
     assert "--init-from first " in card
-    assert f"It went on from a model, SHA-256 {model_digest(first / 'model')} " in card
+    assert f"Initial weights from a model, SHA-256 {model_digest(first / 'model')} " in card
     assert str(tmp_path) not in card
     assert MolAttn.from_pretrained(output).config.network.width == 8
     shutil.rmtree(first)  # what is finished does not need it
@@ -267,11 +267,11 @@ def test_what_an_excluded_table_does_not_keep_out_is_told(smiles_file, tmp_path,
     output = tmp_path / "run"
     words = f"pretrain {smiles_file} --output {output} --exclude {tmp_path / 'test.csv'} {_SMALL}"
     assert main(words.split()) == 0
-    said = "no molecules, and keep nothing out: 1 name"
+    said = "without a valid molecule, which exclude nothing: 1 name"
     assert said in capsys.readouterr().out
     figures = json.loads((output / "metrics.json").read_text())
     assert figures["molecules"]["excluded_refused"] == {"name": 1}
-    assert "1 rows of what is kept out are no molecules" in (
+    assert "1 rows of the excluded tables have no valid molecule" in (
         (output / "model" / "README.md").read_text()
     )
 
@@ -323,7 +323,10 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
         (["a.smi", "--output", "o", "--partner", "cross_attention"], "no second molecule"),
         (["--resume", "r"], "no unfinished run"),
         (["few.smi", "--output", "o"], "expected at least 20"),
-        (["few.smi", "--output", "o", "--width", "16", "--heads", "3"], "cannot be built so"),
+        (
+            ["few.smi", "--output", "o", "--width", "16", "--heads", "3"],
+            "cannot be built with these options",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words, said, tmp_path, monkeypatch, capsys):

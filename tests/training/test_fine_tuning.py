@@ -355,7 +355,7 @@ def test_the_head_is_taken_over_where_it_reads_the_same(partner, tmp_path):
     both = MolAttnConfig("y", replace(SMALL, partner=partner), partner_column="solvent")
     old = MolAttn(both)
     old.save_pretrained(tmp_path)
-    weights = PretrainedWeights.load(str(tmp_path))
+    weights = PretrainedWeights.load(str(tmp_path), both.featurizer)
     same, alone, counted, other = (
         MolAttn(config)
         for config in (

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from molattn.utils.workers import done_by_workers
+from molattn.utils.workers import parallel_map
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # of one core
 
 BUSY = """
 from itertools import repeat
 from time import sleep
-from molattn.utils.workers import done_by_workers
+from molattn.utils.workers import parallel_map
 
-done = done_by_workers(bytes, repeat(10**6), 1)  # more than a pipe holds
+done = parallel_map(bytes, repeat(10**6), 1)  # more than a pipe holds
 next(done)
 print("begun", flush=True)
 sleep(60)
@@ -28,14 +28,14 @@ sleep(60)
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_what_is_done_comes_in_the_order_of_what_is_asked(num_workers):
     state = torch.get_rng_state()
-    assert list(done_by_workers(neg, range(9), num_workers)) == [-n for n in range(9)]
+    assert list(parallel_map(neg, range(9), num_workers)) == [-n for n in range(9)]
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_what_is_asked_is_taken_a_few_ahead_alone():
     taken = []
     asked = (taken.append(n) or n for n in range(100))
-    some = done_by_workers(neg, asked, 1)
+    some = parallel_map(neg, asked, 1)
     assert next(some) == 0
     time.sleep(0.2)
     assert len(taken) < 9
@@ -47,7 +47,7 @@ def test_a_fault_of_what_is_asked_comes_out_as_it_is():
         yield 1
         raise ValueError("line 7")
 
-    some = done_by_workers(neg, asked(), 1)
+    some = parallel_map(neg, asked(), 1)
     with pytest.raises(ValueError, match=r"^line 7$"):
         list(some)
 
@@ -55,17 +55,17 @@ def test_a_fault_of_what_is_asked_comes_out_as_it_is():
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_work_that_stops_does_not_end_all(num_workers):
     with pytest.raises(RuntimeError, match="raised StopIteration"):
-        list(done_by_workers(next, [iter("")], num_workers))
+        list(parallel_map(next, [iter("")], num_workers))
 
 
 def test_workers_are_no_copies_and_leave_interrupts_to_this_process():
     former = signal.signal(signal.SIGUSR1, print)
     try:
-        assert list(done_by_workers(signal.getsignal, [signal.SIGUSR1], 1)) == [signal.SIG_DFL]
+        assert list(parallel_map(signal.getsignal, [signal.SIGUSR1], 1)) == [signal.SIG_DFL]
     finally:
         signal.signal(signal.SIGUSR1, former)
     blocked_now = partial(signal.pthread_sigmask, signal.SIG_BLOCK)
-    assert list(done_by_workers(blocked_now, [()], 1)) == [{signal.SIGINT}]
+    assert list(parallel_map(blocked_now, [()], 1)) == [{signal.SIGINT}]
     assert blocked_now(()) == set()
 
 

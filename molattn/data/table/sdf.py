@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from molattn.chem.molblock import smiles_of_mol_block
+from molattn.chem.parse import smiles_of_mol_block
 from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table
 from molattn.data.table.file_format import open_lines
 from molattn.errors import InputError
