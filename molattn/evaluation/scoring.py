@@ -62,9 +62,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
                     molecules.records, features=molecules.features, members=True
                 )
             )
-        said.append(
-            answers.predict_with_uncertainty(members[-1], [run.table.smiles[row] for row in rows])
-        )
+        said.append(answers.predict_with_uncertainty(members[-1], run.table.fingerprints[rows]))
     validation, test = said
     baselines: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
@@ -97,7 +95,7 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
         return
 
     def forest() -> NDArray[np.float64]:
-        features = run.table.fingerprints[rows]
+        features = run.table.baseline_numbers[rows]
         if run.table.features is not None:
             features = np.hstack([features, run.table.features[rows].astype(np.float32)])
         return forest_prediction(

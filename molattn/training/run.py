@@ -127,7 +127,9 @@ def read_rows(
         InputError: If the table cannot be used so.
     """
     source = config.file if frame is None else frame
-    table = read_training_table(source, config.data, Featurizer.default(), console)
+    table = read_training_table(
+        source, config.data, Featurizer.default(), console, baseline=config.report.baselines
+    )
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     for line in (f"{table.path}{remarks}: {_counts(table)}", *describe_tasks(table)):
         print_line(console, line)
@@ -208,14 +210,14 @@ def train_model(
 def _uncertainty(
     model: MolAttn, table: TrainingTable, parts: Split, validation: Molecules, config: TrainConfig
 ) -> Uncertainty:
-    training, held_out = ([table.smiles[row] for row in rows] for rows in (parts.train, parts.val))
     with threads(config.training.threads):
         prediction = model.predict_records(validation.records, features=validation.features)
-    molecules = FingerprintIndex.from_smiles(training, config.training.seed)
+    prints = table.fingerprints
+    molecules = FingerprintIndex.from_fingerprints(prints[parts.train], config.training.seed)
     targets = validation.targets
     if validation.weights is not None:  # what weighs nothing tells nothing here either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
-    return Uncertainty.fit(table.tasks, molecules, held_out, prediction, targets)
+    return Uncertainty.fit(table.tasks, molecules, prints[parts.val], prediction, targets)
 
 
 def _new_model(config: TrainConfig, table: TrainingTable, featurizer: Featurizer) -> MolAttn:

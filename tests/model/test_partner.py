@@ -170,7 +170,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
         replace(SMALL, partner="sum")
     with pytest.raises(InputError, match="--partner: got cross_attention without --partner-column"):
         config(tmp_path / "t.csv", "cross_attention", partner_column=None)
-    with pytest.raises(InputError, match="'y' is to be learned"):
+    with pytest.raises(InputError, match="'y' is both a target"):
         train(config(tmp_path / "t.csv", "concat", partner_column="y"))
     MolAttn(MolAttnConfig("y", SMALL)).save_pretrained(tmp_path / "model")
     with pytest.raises(InputError, match="--partner-column: got 'solvent', but the model reads"):
