@@ -119,10 +119,9 @@ def test_a_repeated_second_molecule_is_read_and_laid_out_once(run, monkeypatch):
 def test_a_molecule_in_two_solvents_is_no_contradiction(run):
     assert run.leakage.duplicates == 8
     assert run.leakage.conflicts == 0
-    twice = replace(
-        run.table,
-        partners=["O"] * len(run.table.rows),
-    )
+    partner = run.table.records[0].partner
+    records = [replace(record, partner=partner) for record in run.table.records]
+    twice = replace(run.table, records=records)
     assert find_leakage(twice, run.parts).conflicts == 8
 
 
