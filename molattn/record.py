@@ -1,4 +1,4 @@
-"""The compact form of a molecule: chemistry makes it, graphs read it."""
+"""The compact form of a molecule: ``chem`` makes it, ``graph`` and ``model`` read it."""
 
 from dataclasses import dataclass
 
@@ -12,16 +12,22 @@ __all__ = ["MoleculeRecord"]
 class MoleculeRecord:
     """A molecule as small integers.
 
+    What is None was not asked for (see :class:`molattn.chem.reader.MoleculeReader`).
+
     Args:
         atoms: Component codes of each atom, ``uint8 [n, A]``; the columns are the featurizer's
             ``atom_names``.
         pairs: Joint code of each ordered pair (sender, receiver), ``uint8 [n, n]``; rows of the
             featurizer's ``pair_table``. The diagonal holds the code of an atom with itself.
-        numbers: Further numbers of the molecule ``float32 [F]``, NaN where one is undefined; None
-            = none were calculated.
+        numbers: Descriptors and counts that the model reads, ``float32 [F]``, NaN where one is
+            undefined.
         partner: The second molecule of a pair, such as the solvent; None = there is none.
         fingerprint: Morgan bits of :func:`molattn.chem.fingerprints.packed_fingerprints`, ``uint8
-            [256]``; None = not asked for.
+            [256]``.
+        smiles: Canonical SMILES.
+        scaffold: Canonical SMILES of the Bemis-Murcko scaffold, empty without rings.
+        baseline_numbers: Descriptors and counts that the random forest reads, ``float32 [G]``, NaN
+            where one is undefined.
     """
 
     atoms: NDArray[np.uint8]
@@ -29,6 +35,9 @@ class MoleculeRecord:
     numbers: NDArray[np.float32] | None = None
     partner: "MoleculeRecord | None" = None
     fingerprint: NDArray[np.uint8] | None = None
+    smiles: str | None = None
+    scaffold: str | None = None
+    baseline_numbers: NDArray[np.float32] | None = None
 
     @property
     def num_atoms(self) -> int:

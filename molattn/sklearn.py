@@ -360,7 +360,7 @@ def _complete(table: TrainingTable) -> TrainingTable:
 def _parts(table: TrainingTable, config: TrainConfig) -> Split:
     """Set the rows to validate by aside; none is for a test."""
     rows = [[row] for row in range(len(table.rows))]
-    groups = rows if config.data.split_duplicates else same_molecule(table.smiles)
+    groups = rows if config.data.split_duplicates else same_molecule(table.records)
     if len(groups) < 2:
         raise InputError(
             f"X: got {len(rows)} samples of {len(groups)} molecules, expected more than 1 sample"

@@ -25,7 +25,7 @@ from molattn.chem import parse_smiles
 from molattn.data.table import open_table
 from molattn.errors import InputError, SmilesError
 from molattn.utils.progress import RowProgress
-from molattn.utils.workers import done_by_workers
+from molattn.utils.workers import parallel_map
 
 _END = "[#6,#7,#8,#9,#17,#35,#53,#14,$([#16v2]);+0]"
 CUTTABLE = Chem.MolFromSmarts(f"{_END}-;!@{_END}")
@@ -96,7 +96,7 @@ def write(given: argparse.Namespace, output: Path) -> tuple[int, int, int]:
         # without the time, so that the same molecules are the same file
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out,
     ):
-        for found, read, faulty in done_by_workers(fragments_of_many, chunks, given.num_workers):
+        for found, read, faulty in parallel_map(fragments_of_many, chunks, given.num_workers):
             count, refused = count + read, refused + faulty
             new = [text for text in found if text not in seen]
             seen.update(new)

@@ -1,6 +1,6 @@
 """Numbers of a whole molecule: RDKit's 2-D descriptors and Morgan counts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,22 +14,22 @@ from molattn.chem.parse import parse_smiles
 from molattn.chem.rdkit_log import quiet
 from molattn.errors import InputError, quoted
 
-__all__ = ["DESCRIPTORS", "DescriptorCalculator", "descriptor_matrix"]
+__all__ = ["DESCRIPTORS", "DescriptorCalculator", "calculate", "descriptor_matrix"]
 
 _RADIUS = 2
-# Coefficients of a characteristic polynomial: Ipc grows beyond all bounds with the molecule, and
-# both take time with about the fourth power of its size, over ten seconds at 400 atoms.
+# Coefficients of a characteristic polynomial: Ipc grows without bound with the molecule, and the
+# time for both grows with about the fourth power of its size, over ten seconds at 400 atoms.
 _LEFT_OUT = ("Ipc", "AvgIpc")
 _FUNCTIONS: dict[str, Callable[[Chem.Mol], Any]] = {
     name: function for name, function in Descriptors.descList if name not in _LEFT_OUT
 }
 DESCRIPTORS = tuple(_FUNCTIONS)
-"""Names of RDKit's 2-D descriptors, but for the information content Ipc and its mean AvgIpc."""
+"""Names of RDKit's 2-D descriptors, without the information content Ipc and its mean AvgIpc."""
 
 
 @dataclass(frozen=True)
 class DescriptorCalculator:
-    """Calculates numbers of a molecule.
+    """Calculates descriptors and Morgan counts of a molecule.
 
     Args:
         descriptors: Names of RDKit's 2-D descriptors, of ``DESCRIPTORS``.
@@ -65,21 +65,16 @@ class DescriptorCalculator:
         Args:
             mol: A sanitised molecule.
         """
+        return calculate(mol, [self])[0]
+
+    def _numbers(self, mol: Chem.Mol, known: Mapping[str, Any]) -> NDArray[np.float32]:
         values = np.empty(len(self))
-        # RDKit complains of what it cannot calculate, and so does NumPy.
-        with quiet, np.errstate(all="ignore"):
-            if self.descriptors:
-                mol = Chem.Mol(mol)
-                # Some descriptors count the stereocentres that are not specified.
-                Chem.AssignStereochemistry(
-                    mol, cleanIt=True, force=True, flagPossibleStereoCenters=True
-                )
-            for place, name in enumerate(self.descriptors):
-                values[place] = _value(_FUNCTIONS[name], mol)
-            if self._generator is not None:
-                counts = self._generator.GetCountFingerprintAsNumPy(mol)
-                values[len(self.descriptors) :] = np.log1p(counts)
-            numbers = values.astype(np.float32)
+        for place, name in enumerate(self.descriptors):
+            values[place] = known[name]
+        if self._generator is not None:
+            counts = self._generator.GetCountFingerprintAsNumPy(mol)
+            values[len(self.descriptors) :] = np.log1p(counts)
+        numbers = values.astype(np.float32)
         numbers[~np.isfinite(numbers)] = np.nan
         return numbers
 
@@ -94,10 +89,36 @@ class DescriptorCalculator:
         return {"descriptors": self.descriptors, "morgan_counts": self.morgan_counts}
 
 
+def calculate(
+    mol: Chem.Mol, calculators: Iterable[DescriptorCalculator]
+) -> list[NDArray[np.float32]]:
+    """Return the numbers of several calculators; a descriptor that they share is calculated once.
+
+    Args:
+        mol: A sanitised molecule.
+        calculators: What to calculate.
+
+    Returns:
+        An array ``[len(calculator)]`` for each, the same as it returns by itself.
+    """
+    calculators = list(calculators)
+    names = dict.fromkeys(name for one in calculators for name in one.descriptors)
+    # RDKit logs what it cannot calculate, and NumPy warns of it.
+    with quiet, np.errstate(all="ignore"):
+        if names:
+            mol = Chem.Mol(mol)
+            # Some descriptors count the stereocentres that are not specified.
+            Chem.AssignStereochemistry(
+                mol, cleanIt=True, force=True, flagPossibleStereoCenters=True
+            )
+        known = {name: _value(_FUNCTIONS[name], mol) for name in names}
+        return [one._numbers(mol, known) for one in calculators]
+
+
 def descriptor_matrix(
     smiles: Iterable[str], calculator: DescriptorCalculator
 ) -> NDArray[np.float32]:
-    """Return the numbers of many molecules; each text is read once.
+    """Return the numbers of many molecules; each distinct text is read once.
 
     Args:
         smiles: n molecules.
@@ -120,5 +141,5 @@ def descriptor_matrix(
 def _value(function: Callable[[Chem.Mol], Any], mol: Chem.Mol) -> float:
     try:
         return function(mol)
-    except Exception:  # whatever a descriptor's own code does with an odd molecule
+    except Exception:  # a descriptor's own code may fail in any way on an unusual molecule
         return np.nan

@@ -1,4 +1,4 @@
-"""The molecules that a model was trained on, and how like them another one is."""
+"""Fingerprints of the training molecules, and the similarity of others to them."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -9,8 +9,8 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from molattn.chem import parse_smiles
 from molattn.chem.fingerprints import FINGERPRINT_BYTES, SimilaritySearch, packed_fingerprints
+from molattn.chem.parse import parse_smiles
 from molattn.errors import InputError
 from molattn.utils.files import write_file
 
@@ -22,10 +22,11 @@ _TENSOR = "fingerprints"
 
 
 class FingerprintIndex:
-    """Fingerprints of training molecules: Morgan, radius 2, 2,048 bits in 256 bytes each.
+    """Morgan fingerprints of the training molecules: radius 2, 2,048 bits in 256 bytes each.
 
-    Of more than 100,000 different ones so many are drawn at random; the nearest of those may then
-    be less similar than the nearest of all.
+    This is the model's applicability domain: a molecule unlike all of these is predicted less
+    accurately. Of more than 100,000 distinct fingerprints a random sample of that size is kept; the
+    nearest of the sample may be less similar than the nearest of all.
 
     Args:
         fingerprints: ``uint8 [m, 256]``, one or more.
@@ -36,20 +37,34 @@ class FingerprintIndex:
 
     @classmethod
     def from_smiles(cls, smiles: Sequence[str], seed: int = 0) -> "FingerprintIndex":
-        """Keep the fingerprints of some molecules.
+        """Keep the fingerprints of some molecules, as :meth:`from_fingerprints`.
 
         Args:
             smiles: One or more.
-            seed: Seed of which are kept where there are too many.
+            seed: Seed of the sample where there are too many.
 
         Raises:
             SmilesError: A text that is not a molecule.
             InputError: No molecule.
         """
-        if not len(smiles):
+        return cls.from_fingerprints(packed_fingerprints(map(parse_smiles, smiles)), seed)
+
+    @classmethod
+    def from_fingerprints(
+        cls, fingerprints: NDArray[np.uint8], seed: int = 0
+    ) -> "FingerprintIndex":
+        """Keep the distinct ones of some fingerprints, or a sample of ``MOST_KEPT`` of them.
+
+        Args:
+            fingerprints: Of :func:`molattn.chem.fingerprints.packed_fingerprints`, ``[n, 256]``.
+            seed: Seed of the sample.
+
+        Raises:
+            InputError: No fingerprint.
+        """
+        if not len(fingerprints):
             raise InputError("training molecules: got none, expected one or more")
-        found = packed_fingerprints(map(parse_smiles, smiles))
-        found = np.unique(found, axis=0)
+        found = np.unique(fingerprints, axis=0)
         if len(found) > MOST_KEPT:
             rng = np.random.default_rng(seed)
             found = found[np.sort(rng.choice(len(found), MOST_KEPT, replace=False))]
@@ -60,7 +75,7 @@ class FingerprintIndex:
         """Read what :meth:`save` wrote.
 
         Raises:
-            InputError: A file that is damaged or is none of those.
+            InputError: The file is damaged or holds something else.
         """
         try:
             found = safetensors.numpy.load_file(path).get(_TENSOR, np.zeros(0))
@@ -79,33 +94,40 @@ class FingerprintIndex:
         return cls(found)
 
     def save(self, path: Path) -> None:
-        """Write them to a file, there whole or not at all."""
+        """Write the fingerprints to a file, whole or not at all."""
         write_file(path, safetensors.numpy.save({_TENSOR: self.fingerprints}))
 
     def similarity(self, molecules: Sequence[str] | NDArray[np.uint8]) -> NDArray[np.float64]:
-        """Return for each molecule its Tanimoto similarity to the nearest of these, ``[n]``.
+        """Return each molecule's Tanimoto similarity to the nearest of these, ``[n]``.
 
         Args:
-            molecules: SMILES, or fingerprints ``uint8 [n, 256]`` where they are known.
+            molecules: n SMILES, or their fingerprints ``uint8 [n, 256]``.
 
         Raises:
             SmilesError: A text that is not a molecule.
         """
-        if not isinstance(molecules, np.ndarray):
-            molecules = packed_fingerprints(map(parse_smiles, molecules))
-        return self._search.nearest(molecules)
+        return self._search.nearest(_fingerprints(molecules))
 
-    def have(self, smiles: Sequence[str]) -> list[bool]:
-        """Return for each molecule whether one of these has its fingerprint.
+    def contains(self, molecules: Sequence[str] | NDArray[np.uint8]) -> list[bool]:
+        """Return for each molecule whether its fingerprint is among these.
 
-        Chains that differ in length alone may share theirs, as may mirror images.
+        Different molecules can share a fingerprint: chains of different length, mirror images.
+
+        Args:
+            molecules: SMILES, or their fingerprints ``uint8 [n, 256]``.
 
         Raises:
             SmilesError: A text that is not a molecule.
         """
         known = {row.tobytes() for row in self.fingerprints}
-        return [row.tobytes() in known for row in packed_fingerprints(map(parse_smiles, smiles))]
+        return [row.tobytes() in known for row in _fingerprints(molecules)]
 
     @cached_property
     def _search(self) -> SimilaritySearch:
         return SimilaritySearch(self.fingerprints)
+
+
+def _fingerprints(molecules: Sequence[str] | NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if isinstance(molecules, np.ndarray) and molecules.dtype == np.uint8:
+        return molecules
+    return packed_fingerprints(map(parse_smiles, molecules))

@@ -1,4 +1,4 @@
-"""Morgan fingerprints, and how alike they are."""
+"""Morgan fingerprints and their Tanimoto similarities."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,7 +13,6 @@ __all__ = [
     "Fingerprint",
     "fingerprints",
     "SimilaritySearch",
-    "nearest_similarity",
     "packed_fingerprints",
     "similarities",
 ]
@@ -34,34 +33,34 @@ def fingerprints(mols: Iterable[Chem.Mol]) -> list[Fingerprint]:
 
 
 def packed_fingerprints(mols: Iterable[Chem.Mol]) -> NDArray[np.uint8]:
-    """Return the same fingerprints eight bits a byte, ``[n, 256]``; the lowest bit comes first."""
+    """Return Morgan fingerprints as bytes, ``uint8 [n, 256]``, the lowest bit of each first."""
     texts = [DataStructs.BitVectToBinaryText(bits) for bits in fingerprints(mols)]
     return np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(-1, FINGERPRINT_BYTES)
 
 
 def similarities(one: Fingerprint, others: Sequence[Fingerprint]) -> NDArray[np.float64]:
-    """Return the Tanimoto similarity of a fingerprint to each of others."""
+    """Return the Tanimoto similarity of one fingerprint to each of the others."""
     return np.array(DataStructs.BulkTanimotoSimilarity(one, list(others)), dtype=np.float64)
 
 
 class SimilaritySearch:
-    """Finds the most similar of some molecules.
+    """Finds the similarity of molecules to the nearest of a set.
 
     Args:
-        packed: Their fingerprints, of :func:`packed_fingerprints`, ``[m, 256]``, one or more.
+        packed: Fingerprints of the set, of :func:`packed_fingerprints`, ``[m, 256]``, m > 0.
     """
 
     def __init__(self, packed: NDArray[np.uint8]) -> None:
-        # One row for each byte of a fingerprint: few bits are set, and the others are never read.
+        # One row for each byte of a fingerprint: of a query only the set bits are read, a few.
         self._by_byte = np.ascontiguousarray(packed.T)
         self._sizes = np.zeros(len(packed), dtype=np.int32)
         for byte in self._by_byte:
             self._sizes += _SET_BITS[byte]
 
     def nearest(self, packed: NDArray[np.uint8]) -> NDArray[np.float64]:
-        """Return for each fingerprint its Tanimoto similarity to the most similar molecule.
+        """Return for each fingerprint its Tanimoto similarity to the nearest of the set.
 
-        It is the number of common bits over that of all their bits, or 0 without any.
+        The number of common bits over the number of bits set in either; 0 without any.
 
         Args:
             packed: ``[n, 256]``.
@@ -74,7 +73,7 @@ class SimilaritySearch:
         has_bit = np.empty(len(self._sizes), dtype=bool)
         for row, fingerprint in enumerate(packed):
             bits = np.flatnonzero(np.unpackbits(fingerprint, bitorder="little"))
-            # Counted in a byte where that is enough, so that all stays in the cache.
+            # A byte for each count where it suffices, so that the counts stay in the cache.
             common = np.zeros(len(masked), dtype=np.uint8 if len(bits) < 256 else np.uint16)
             for bit in bits.tolist():
                 np.bitwise_and(self._by_byte[bit // 8], np.uint8(1 << bit % 8), out=masked)
@@ -83,13 +82,3 @@ class SimilaritySearch:
             if len(bits):
                 found[row] = (common / (self._sizes + len(bits) - common)).max()
         return found
-
-
-def nearest_similarity(mols: Iterable[Chem.Mol], known: Iterable[Chem.Mol]) -> NDArray[np.float64]:
-    """Return for each molecule the similarity of the most similar known one.
-
-    Args:
-        mols: n molecules.
-        known: One or more molecules.
-    """
-    return SimilaritySearch(packed_fingerprints(known)).nearest(packed_fingerprints(mols))

@@ -1,56 +1,72 @@
-"""Which rows belong together: one molecule, one scaffold, one cluster."""
+"""Groups of rows that belong together: by molecule, by scaffold, by cluster.
+
+Each function takes SMILES, RDKit molecules, or the records of a
+:class:`molattn.chem.reader.MoleculeReader` that was asked for the key, which are not parsed again.
+"""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rdkit import Chem
+from rdkit import Chem, DataStructs
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from molattn.chem.fingerprints import Fingerprint, fingerprints, similarities
 from molattn.chem.parse import parse_smiles
 from molattn.errors import InputError
+from molattn.record import MoleculeRecord
 
-__all__ = ["MOST_CLUSTERED", "Molecule", "same_cluster", "same_molecule", "same_scaffold"]
+__all__ = [
+    "MOST_CLUSTERED",
+    "Molecule",
+    "same_cluster",
+    "same_molecule",
+    "same_scaffold",
+    "scaffold_smiles",
+]
 
-Molecule = str | Chem.Mol
+Molecule = str | Chem.Mol | MoleculeRecord
 MOST_CLUSTERED = 50_000
-"""Distinct molecules; every one is compared with every other."""
+"""Most distinct molecules in a clustering, which compares every two of them."""
 
 
 def same_molecule(molecules: Iterable[Molecule]) -> list[list[int]]:
     """Group rows by canonical SMILES; groups in the order of their first rows.
 
+    Args:
+        molecules: One per row; records with ``smiles``.
+
     Raises:
         SmilesError: A SMILES is not a molecule.
     """
-    return _grouped(map(Chem.MolToSmiles, _read(molecules)))
+    return _grouped(_smiles(_parsed(molecule)) for molecule in molecules)
 
 
 def same_scaffold(molecules: Iterable[Molecule]) -> list[list[int]]:
     """Group rows by Bemis-Murcko scaffold.
 
-    Molecules without rings share the empty scaffold, and chirality does not tell scaffolds apart.
+    Molecules without rings share the empty scaffold; chirality is ignored.
+
+    Args:
+        molecules: One per row; records with ``scaffold``.
 
     Raises:
         SmilesError: A SMILES is not a molecule.
 
     Source: Bemis and Murcko, J. Med. Chem. 1996, 39, 2887.
     """
-    return _grouped(
-        MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
-        for mol in _read(molecules)
-    )
+    return _grouped(_scaffold(_parsed(molecule)) for molecule in molecules)
 
 
-def same_cluster(molecules: Sequence[Molecule], cutoff: float = 0.65) -> list[list[int]]:
-    """Group rows by Butina's clusters of Morgan fingerprints.
+def same_cluster(molecules: Iterable[Molecule], cutoff: float = 0.65) -> list[list[int]]:
+    """Group rows by Butina clusters of Morgan fingerprints.
 
-    The molecule with most neighbours gathers those that are still free, and so on. Memory grows
-    with the number of molecules, time with its square.
+    The molecule with the most neighbours takes those that are not yet in a cluster, and so on.
+    Memory grows with the number of molecules, time with its square.
 
     Args:
-        molecules: SMILES or molecules, one per row.
+        molecules: One per row; records with ``smiles`` and ``fingerprint``.
         cutoff: Largest Tanimoto distance of a molecule from the centre of its cluster.
 
     Raises:
@@ -59,17 +75,28 @@ def same_cluster(molecules: Sequence[Molecule], cutoff: float = 0.65) -> list[li
 
     Source: Butina, J. Chem. Inf. Comput. Sci. 1999, 39, 747.
     """
-    groups = same_molecule(molecules)
+    groups: dict[str, list[int]] = {}
+    prints: list[Fingerprint] = []
+    for row, molecule in enumerate(map(_parsed, molecules)):
+        group = groups.setdefault(_smiles(molecule), [])
+        if not group:
+            prints.append(_fingerprint(molecule))
+        group.append(row)
     if len(groups) > MOST_CLUSTERED:
         raise InputError(
             f"cluster split: got {len(groups)} distinct molecules, expected at most "
             f"{MOST_CLUSTERED}; a scaffold split has no such limit"
         )
-    prints = fingerprints(_read(molecules[group[0]] for group in groups))
+    rows = list(groups.values())
     return [
-        sorted(row for place in cluster for row in groups[place])
+        sorted(row for place in cluster for row in rows[place])
         for cluster in _butina(prints, cutoff)
     ]
+
+
+def scaffold_smiles(mol: Chem.Mol) -> str:
+    """Return the SMILES of the Bemis-Murcko scaffold without chirality, empty without rings."""
+    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
 
 
 def _butina(prints: Sequence[Fingerprint], cutoff: float) -> list[list[int]]:
@@ -80,7 +107,7 @@ def _butina(prints: Sequence[Fingerprint], cutoff: float) -> list[list[int]]:
         neighbours[place] += near.sum()
     free = np.ones(len(prints), dtype=bool)
     clusters = []
-    # Ties go to the later molecule, as in RDKit's own ClusterData.
+    # Of molecules with equally many neighbours the later goes first, as in RDKit's ClusterData.
     for centre in np.lexsort((np.arange(len(prints)), neighbours))[::-1].tolist():
         if not free[centre]:
             continue
@@ -96,8 +123,32 @@ def _near(centre: Fingerprint, others: Sequence[Fingerprint], cutoff: float) -> 
     return 1.0 - similarities(centre, others) <= cutoff
 
 
-def _read(molecules: Iterable[Molecule]) -> Iterable[Chem.Mol]:
-    return (parse_smiles(m) if isinstance(m, str) else m for m in molecules)
+def _parsed(molecule: Molecule) -> Chem.Mol | MoleculeRecord:
+    return parse_smiles(molecule) if isinstance(molecule, str) else molecule
+
+
+def _smiles(molecule: Chem.Mol | MoleculeRecord) -> str:
+    if isinstance(molecule, MoleculeRecord):
+        return _known(molecule, "smiles")
+    return Chem.MolToSmiles(molecule)
+
+
+def _scaffold(molecule: Chem.Mol | MoleculeRecord) -> str:
+    if isinstance(molecule, MoleculeRecord):
+        return _known(molecule, "scaffold")
+    return scaffold_smiles(molecule)
+
+
+def _fingerprint(molecule: Chem.Mol | MoleculeRecord) -> Fingerprint:
+    if isinstance(molecule, MoleculeRecord):
+        return DataStructs.CreateFromBinaryText(_known(molecule, "fingerprint").tobytes())
+    return fingerprints([molecule])[0]
+
+
+def _known(record: MoleculeRecord, name: str) -> Any:
+    if (value := getattr(record, name)) is None:
+        raise ValueError(f"records: got one without {name}, expected records read with it")
+    return value
 
 
 def _grouped(keys: Iterable[str]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""From text to molecules; text that is not a SMILES is refused before RDKit's parser reads it."""
+"""SMILES and mol blocks to molecules; invalid text is rejected before RDKit's parser reads it."""
 
 import re
 
@@ -33,8 +33,8 @@ def _raw_parameters() -> Chem.SmilesParserParams:
 
 
 _EXTENDED = _extended_parameters()
-# RDKit's default also marks possible stereocentres, a fifth of its time, which nothing here reads.
-# Where there are no hydrogen atoms to remove, its other steps are those of _read.
+# RDKit's default also marks possible stereocentres, a fifth of its time, which nothing here uses.
+# Without explicit hydrogen atoms to remove, its other steps are those of _read.
 _RAW = _raw_parameters()
 _STEREO = re.compile(r"[@/\\]")
 _EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
@@ -43,12 +43,12 @@ _EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
 def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
     """Read a SMILES into a sanitised molecule with implicit hydrogens.
 
-    White space around the SMILES is dropped. A CXSMILES extension (``CCO |...|``) is read when all
-    of it is valid; any other text after a space is refused, since RDKit would drop it unseen.
+    White space around the SMILES is dropped. A CXSMILES extension (``CCO |...|``) is read if it is
+    valid; other text after a space is refused, since RDKit would ignore it silently.
 
     Args:
         text: The SMILES.
-        max_atoms: Largest number of atoms of a molecule, implicit hydrogens not counted.
+        max_atoms: Largest number of atoms of a molecule, without implicit hydrogens.
 
     Raises:
         SmilesError: The text is not a molecule; ``code`` and ``reason`` say why.

@@ -1,15 +1,17 @@
-"""Many SMILES to records, a block at a time: parsing stays warm and NumPy's calls are shared."""
+"""Many SMILES to records, in blocks that share NumPy's calls."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 
 from rdkit import Chem
 
-from molattn.chem.descriptors import DescriptorCalculator
+from molattn.chem.descriptors import DescriptorCalculator, calculate
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import packed_fingerprints
+from molattn.chem.groups import scaffold_smiles
 from molattn.chem.parse import parse_smiles
 from molattn.errors import SmilesError, of_partner, quoted
 from molattn.record import MoleculeRecord
@@ -26,45 +28,38 @@ def featurize_smiles(
     *,
     fingerprints: bool = False,
 ) -> Iterator[MoleculeRecord | SmilesError]:
-    """Yield for each text, in order, its molecule or what is wrong with it.
+    """Yield for each text, in order, its molecule or the error.
 
     Args:
         smiles: The texts; read lazily, 64 at a time.
-        featurizer: What to record of atoms and pairs.
-        calculator: Further numbers to calculate; None, or one of no numbers: there are none.
-        fingerprints: Add fingerprints to look for similar molecules by.
+        featurizer: The atom and pair features to record.
+        calculator: Descriptors and counts to calculate; None or an empty one = none.
+        fingerprints: Whether to add the fingerprints of a similarity search.
 
     Example:
         >>> read = featurize_smiles(["CCO", "ethanol"], Featurizer.default())
         >>> [type(molecule).__name__ for molecule in read]
         ['MoleculeRecord', 'SmilesError']
     """
-    texts = iter(smiles)
-    while block := list(islice(texts, _BLOCK)):
-        read = [_parse(text) for text in block]
-        mols = [mol for mol in read if isinstance(mol, Chem.Mol)]
-        records = iter(featurizer.many(mols))
-        packed = iter(packed_fingerprints(mols) if fingerprints else ())
-        for mol in read:
-            if isinstance(mol, SmilesError):
-                yield mol
-                continue
-            record = next(records)
-            if calculator:
-                record = replace(record, numbers=calculator(mol))
-            yield replace(record, fingerprint=next(packed)) if fingerprints else record
+    return MoleculeReader(featurizer, calculator, fingerprints=fingerprints)(smiles)
 
 
 class MoleculeReader:
-    """Reads rows of one molecule or of two.
+    """Reads rows of one molecule or of two; each text is parsed once for all that is asked of it.
 
     Args:
-        featurizer: What to record of atoms and pairs.
-        calculator: Further numbers to calculate.
-        partner: What to call a second molecule in the reason why it is none.
-        fingerprints: Add fingerprints of first molecules.
-        remember: How many of the latest second molecules to remember, None = all: one that stands
-            in many rows is read once, and is the same object in all their records.
+        featurizer: The atom and pair features to record.
+        calculator: Descriptors and counts to calculate, ``numbers`` of the record.
+        partner: What an error calls a second molecule.
+        fingerprints: Whether to add ``fingerprint``.
+        canonical: Whether to add ``smiles``, the canonical SMILES.
+        scaffolds: Whether to add ``scaffold``.
+        baseline: Further descriptors and counts, ``baseline_numbers`` of the record; a descriptor
+            that ``calculator`` has too is calculated once.
+        remember: How many of the latest second molecules to remember, None = all: a solvent of many
+            rows is read once, and is the same object in all their records.
+        distinct: Whether to remember first molecules too, all of them; rows of equal texts then
+            share their arrays.
     """
 
     def __init__(
@@ -74,26 +69,32 @@ class MoleculeReader:
         *,
         partner: str = "its partner",
         fingerprints: bool = False,
+        canonical: bool = False,
+        scaffolds: bool = False,
+        baseline: DescriptorCalculator | None = None,
         remember: int | None = None,
+        distinct: bool = False,
     ) -> None:
         self._featurizer = featurizer
-        self._calculator = calculator
+        fields = {"numbers": calculator, "baseline_numbers": baseline}
+        self._calculators = {name: one for name, one in fields.items() if one}
         self._name = partner
         self._fingerprints = fingerprints
-        self._partner = lru_cache(maxsize=remember)(self._read)
+        self._canonical = canonical
+        self._scaffolds = scaffolds
+        self._known: dict[str, MoleculeRecord | SmilesError] | None = {} if distinct else None
+        self._partner = lru_cache(maxsize=remember)(lambda text: next(self._records([text])))
 
     def __call__(
         self, smiles: Iterable[str], partners: Iterable[str] | None = None
     ) -> Iterator[MoleculeRecord | SmilesError]:
-        """Yield for each row, in order, what it holds or what is wrong with it.
+        """Yield for each row, in order, its molecule or the error.
 
         Args:
             smiles: The molecules.
             partners: Their second molecules; None = there are none.
         """
-        records = featurize_smiles(
-            smiles, self._featurizer, self._calculator, fingerprints=self._fingerprints
-        )
+        records = self._records(smiles)
         if partners is None:
             yield from records
             return
@@ -110,12 +111,12 @@ class MoleculeReader:
     def all(
         self, smiles: Sequence[str], partners: Sequence[str] | None = None
     ) -> list[MoleculeRecord]:
-        """Return what all rows hold.
+        """Return the molecules of all rows.
 
         Raises:
-            SmilesError: A text that is not a molecule; says which and why.
-            TypeError: One text in place of a list of them.
-            ValueError: Another number of second molecules than of molecules.
+            SmilesError: A text that is not a molecule; names its position and the reason.
+            TypeError: A single text where a list is expected.
+            ValueError: The numbers of molecules and of second molecules differ.
         """
         for name, given in (("smiles", smiles), ("partners", partners)):
             if isinstance(given, str):
@@ -130,8 +131,37 @@ class MoleculeReader:
             records.append(result)
         return records
 
-    def _read(self, text: str) -> MoleculeRecord | SmilesError:
-        return next(featurize_smiles([text], self._featurizer, self._calculator))
+    def _records(self, smiles: Iterable[str]) -> Iterator[MoleculeRecord | SmilesError]:
+        texts = iter(smiles)
+        while block := list(islice(texts, _BLOCK)):
+            if self._known is None:
+                yield from self._block(block)
+                continue
+            new = [text for text in dict.fromkeys(block) if text not in self._known]
+            self._known.update(zip(new, self._block(new), strict=True))
+            yield from (self._known[text] for text in block)
+
+    def _block(self, texts: Sequence[str]) -> Iterator[MoleculeRecord | SmilesError]:
+        read = [_parse(text) for text in texts]
+        mols = [mol for mol in read if isinstance(mol, Chem.Mol)]
+        records = iter(self._featurizer.many(mols))
+        packed = iter(packed_fingerprints(mols) if self._fingerprints else ())
+        for mol in read:
+            if isinstance(mol, SmilesError):
+                yield mol
+                continue
+            added: dict[str, Any] = {}
+            if self._calculators:
+                numbers = calculate(mol, self._calculators.values())
+                added.update(zip(self._calculators, numbers, strict=True))
+            if self._fingerprints:
+                added["fingerprint"] = next(packed)
+            if self._canonical:
+                added["smiles"] = Chem.MolToSmiles(mol)
+            if self._scaffolds:
+                added["scaffold"] = scaffold_smiles(mol)
+            record = next(records)
+            yield replace(record, **added) if added else record
 
 
 def _parse(text: str) -> Chem.Mol | SmilesError:

@@ -1,6 +1,6 @@
-"""Train, validation and test sets that no group of rows straddles.
+"""Training, validation and test sets that keep groups of rows together.
 
-What belongs together, be it a molecule, a scaffold or a cluster, :mod:`molattn.chem.groups` says.
+Groups (by molecule, scaffold or cluster) are of :mod:`molattn.chem.groups`.
 """
 
 import math
@@ -37,13 +37,13 @@ def order_split(
     *,
     sizes: Sequence[float] = (0.8, 0.1, 0.1),
 ) -> Split:
-    """Split along an order such as time: the last rows are for the test, those before validate.
+    """Split along an order such as time: the last rows are the test set, those before validation.
 
-    A group stands where its last row does, so that nothing of the future is learned from.
+    A group is placed by its last row, so that no future row is in training.
 
     Args:
         groups: Rows that stay together, such as :func:`molattn.chem.groups.same_molecule`.
-        order: A number for each row; equal ones keep the order of rows.
+        order: A number for each row; rows of equal numbers keep their order.
         sizes: Fractions of train, validation and test; they sum to 1.
 
     Raises:
@@ -67,7 +67,7 @@ def group_split(
     seed: int,
     balanced: bool,
 ) -> Split:
-    """Deal whole groups of rows, in random order.
+    """Assign whole groups of rows to the sets, in random order.
 
     Groups of :func:`molattn.chem.groups.same_molecule` make a random split,
     :func:`~molattn.chem.groups.same_scaffold` balanced a scaffold split (Yang et al., J. Chem. Inf.
@@ -78,7 +78,7 @@ def group_split(
         sizes: Fractions of train, validation and test; they sum to 1.
         seed: Seed of the random order. The same seed gives the same split.
         balanced: Whether groups larger than half of the validation or the test set go to train; a
-            set that this leaves empty has the smallest, if it fits.
+            set left empty gets the smallest group, if it fits.
 
     Raises:
         InputError: The sizes or the seed are not valid, or a set would be empty.
@@ -97,7 +97,7 @@ def group_split(
     if balanced:
         held_out = [count for count in wanted[1:] if count]
         limit = min(held_out) / 2 if held_out else math.inf
-        # The sort is stable: within each half the random order stays.
+        # The sort is stable: each half keeps its random order.
         dealt.sort(key=lambda group: len(group) <= limit)
     sets: tuple[list[Sequence[int]], ...] = ([], [], [])
     sizes_dealt = [0, 0, 0]
@@ -106,7 +106,7 @@ def group_split(
         place = next(fitting, 0)
         sets[place].append(group)
         sizes_dealt[place] += len(group)
-    for place in (1, 2):  # where all groups are large, the smallest may still fit
+    for place in (1, 2):  # if all groups are large, the smallest may still fit
         if wanted[place] and not sets[place] and len(sets[0]) > 1:
             smallest = min(range(len(sets[0])), key=lambda n: len(sets[0][n]))
             if len(sets[0][smallest]) <= wanted[place]:
@@ -115,11 +115,11 @@ def group_split(
 
 
 def fold_rows(groups: Sequence[Sequence[int]], *, folds: int, seed: int) -> list[NDArray[np.int64]]:
-    """Share out rows into folds, each row into one, of sizes as similar as whole groups allow.
+    """Divide rows into folds of sizes as similar as whole groups allow.
 
     Args:
         groups: Rows that stay together; no row twice.
-        folds: How many, at least 2.
+        folds: Number of folds, at least 2.
         seed: Seed of the random order. The same seed gives the same folds.
 
     Returns:
@@ -146,7 +146,7 @@ def fold_split(
     Args:
         groups: Rows that stay together; all rows, each once.
         folds: Number of rounds, at least 2.
-        fold: Which of them, counted from 1.
+        fold: The round, counted from 1.
         validation_size: Fraction of all rows for validation.
         seed: Seed of the random order. The same seed gives the same split.
 
@@ -171,7 +171,7 @@ def _folds(groups: Sequence[Sequence[int]], folds: int, seed: int) -> list[list[
         )
     parts: list[list[Sequence[int]]] = [[] for _ in range(folds)]
     sizes = [0] * folds
-    # Large groups first, so that the small ones even out; the sort keeps the random order.
+    # Large groups first, so that small ones even out the sizes; the sort is stable.
     for group in sorted(_shuffled(groups, seed), key=len, reverse=True):
         smallest = sizes.index(min(sizes))
         parts[smallest].append(group)

@@ -34,8 +34,10 @@ __all__ = [
     "table_calculator",
 ]
 
-
-_FOREST_COUNTS = 2048
+_BASELINE = DescriptorCalculator(DESCRIPTORS, morgan_counts=2048)
+# The random forest is trained on at most 20,000 rows for training and test together: of a larger
+# table than this, calculating its numbers for every row would be in vain.
+_MOST_BASELINE_ROWS = 25_000
 
 
 class Molecules(NamedTuple):
@@ -43,11 +45,10 @@ class Molecules(NamedTuple):
 
     Args:
         records: n molecules.
-        targets: Their labels ``[n, T]`` in original units or as places of classes (see
+        targets: Their labels ``[n, T]`` in original units or as class indices (see
             :class:`molattn.task.Task`), NaN where missing.
-        weights: Their weights in the loss ``[n]``, of mean 1 unless all are 0; None where all count
-            the same.
-        features: Further numbers of each ``[n, F]`` in original units; None where there are none.
+        weights: Their weights in the loss ``[n]``, of mean 1 unless all are 0; None = equal.
+        features: Their feature columns ``[n, F]`` in original units; None = there are none.
     """
 
     records: Sequence[MoleculeRecord]
@@ -57,7 +58,7 @@ class Molecules(NamedTuple):
 
 
 class SkippedRow(NamedTuple):
-    """A row that training does without, and why."""
+    """A row that cannot be used for training, and the reason."""
 
     line: int
     smiles: str
@@ -73,20 +74,21 @@ class TrainingTable:
         path: The file; ``DataFrame`` where there is none.
         header: Its columns.
         rows: The usable rows, in order.
-        smiles: Their SMILES.
+        smiles: Their SMILES as written.
         partners: The SMILES of their second molecules, or None without a partner column.
-        records: Their molecules.
-        tasks: What is to be learned.
-        targets: Their labels ``float64 [n, T]`` in original units or as places of classes (see
+        records: Their molecules, with ``smiles`` and ``fingerprint``, and ``scaffold`` for a
+            scaffold split. Rows of equal texts share their arrays.
+        tasks: The targets.
+        targets: Their labels ``float64 [n, T]`` in original units or as class indices (see
             :class:`molattn.task.Task`), NaN where missing.
         weights: Their weights ``float64 [n]``, or None without a weight column.
-        features: Further numbers ``float64 [n, F]``, or None without feature columns.
+        features: Their feature columns ``float64 [n, F]``, or None without any.
         parts: The cell of the split column for each row, or None without one.
         order: The cell of the order column for each row, or None without one.
         skipped: The other rows.
         digest: SHA-256 of the file.
         unit: What ``Row.line`` counts, ``line`` or ``row``.
-        remarks: What was found out about the file that its name does not say.
+        remarks: Properties found in the file that its name does not show, such as an encoding.
     """
 
     path: Path
@@ -112,21 +114,29 @@ class TrainingTable:
         return len(self.rows) + len(self.skipped)
 
     @cached_property
-    def fingerprints(self) -> NDArray[np.float32]:
-        """What a random forest reads of each row: computed once, as it takes its time.
+    def fingerprints(self) -> NDArray[np.uint8]:
+        """Packed Morgan fingerprints of the molecules (first ones of pairs), ``[n, 256]``."""
+        return np.stack([record.fingerprint for record in self.records])  # pyright: ignore
 
-        Descriptors, 0 where undefined, and Morgan counts; those of a second molecule follow.
+    @cached_property
+    def baseline_numbers(self) -> NDArray[np.float32]:
+        """Inputs of the random forest for each row, ``[n, G]``, 0 where undefined.
+
+        RDKit's descriptors and Morgan counts of the molecule, then those of a second one. They are
+        calculated here, from the SMILES, if reading was not asked for them.
         """
-        calculator = DescriptorCalculator(DESCRIPTORS, _FOREST_COUNTS)
-        texts = [self.smiles, *([] if self.partners is None else [self.partners])]
-        return np.nan_to_num(np.hstack([descriptor_matrix(some, calculator) for some in texts]))
+        numbers = [_baseline_numbers(self.smiles, self.records)]
+        if self.partners is not None:
+            partners = [record.partner for record in self.records]
+            numbers.append(_baseline_numbers(self.partners, partners))
+        return np.nan_to_num(np.hstack(numbers))
 
     def where(self, row: int) -> str:
-        """Return how to call a usable row in a sentence, such as ``line 7``."""
+        """Return a usable row's name for messages, such as ``line 7``."""
         return f"{self.unit} {self.rows[row].line}"
 
     def molecules(self, rows: NDArray[np.int64]) -> Molecules:
-        """Return some of the molecules, by their places among the usable rows."""
+        """Return the molecules of some rows, by index among the usable rows."""
         weights = None if self.weights is None else self.weights[rows]
         if weights is not None and weights.any():
             weights = weights / weights.mean()
@@ -143,32 +153,39 @@ def read_training_table(
     config: DataConfig,
     featurizer: Featurizer,
     console: Console | None = None,
+    *,
+    baseline: bool = False,
 ) -> TrainingTable:
-    """Read a table of molecules with labels.
+    """Read a table of molecules with labels; each distinct SMILES is parsed once.
 
     Args:
         path: A table of any kind that :func:`molattn.data.table.open_table` reads.
         config: Names of the columns.
-        featurizer: Turns molecules into integers.
+        featurizer: The atom and pair features to record.
         console: Where to show progress; silent without one.
+        baseline: Whether to calculate the inputs of the random forest in the same pass.
 
     Returns:
-        The usable rows; a row without a molecule (or a second one, where there is a column for it),
-        any label or some feature is among ``skipped``.
+        The usable rows. Rows without a readable molecule (or second molecule, with a partner
+        column), without any label or without a feature are listed in ``skipped``.
 
     Raises:
-        InputError: If a column is missing, a cell is none of what its column holds, or no row is
-            usable.
+        InputError: A column is missing, a cell does not fit its column, or no row is usable.
     """
     table = open_table(path)
     columns = _find_columns(table, config)
     rows, skipped = _complete_rows(table, columns)
-    if rows:  # labels first, which takes no time, so that a bad one is told at once
+    if rows:  # labels first: an invalid one is then reported before the molecules are read
         _labels(table, rows, columns.targets, config)
     read = MoleculeReader(
         featurizer,
         table_calculator(config),
         partner=f"column {quoted(config.partner_column)}",
+        fingerprints=True,
+        canonical=True,
+        scaffolds=config.split == "scaffold",
+        baseline=_BASELINE if baseline and len(rows) <= _MOST_BASELINE_ROWS else None,
+        distinct=True,
     )
     texts, partners = (
         None if place is None else [row.cells[place] for row in rows]
@@ -212,16 +229,24 @@ def read_training_table(
 
 
 def table_calculator(config: DataConfig) -> DescriptorCalculator:
-    """Return what is calculated of each molecule of a table."""
+    """Return the calculator of the numbers that a model reads of each molecule."""
     return DescriptorCalculator(DESCRIPTORS if config.descriptors else (), config.morgan_counts)
 
 
 def describe_tasks(table: TrainingTable) -> list[str]:
-    """Return a line for each target: what it is, its labels and, if binary, which is positive."""
+    """Return a line for each target: its kind, its labels and, if binary, the positive class."""
     return [
         f"{quoted(task.name)}: {_described(task, values[~np.isnan(values)])}"
         for task, values in zip(table.tasks, table.targets.T, strict=True)
     ]
+
+
+def _baseline_numbers(
+    smiles: Sequence[str], records: Sequence[MoleculeRecord | None]
+) -> NDArray[np.float32]:
+    numbers = [None if record is None else record.baseline_numbers for record in records]
+    known = [row for row in numbers if row is not None]
+    return np.stack(known) if len(known) == len(smiles) else descriptor_matrix(smiles, _BASELINE)
 
 
 def _described(task: Task, values: NDArray[np.float64]) -> str:
@@ -241,7 +266,7 @@ def _described(task: Task, values: NDArray[np.float64]) -> str:
 
 
 class _Columns(NamedTuple):
-    """Where in a row to find what."""
+    """Indices of the columns; None or empty where there is none."""
 
     smiles: int
     targets: list[int]
@@ -256,9 +281,9 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
     smiles = table.column(config.smiles_column, "--smiles-column")
     if not config.target_columns:
         others = [name for place, name in enumerate(table.header) if place != smiles]
-        known = f"some of {listed(others)}" if others else "but it has no other than the SMILES"
+        known = f"some of {listed(others)}" if others else "but the SMILES are its only column"
         raise InputError(
-            f"{table.path}: --target-columns: got none, expected the columns to learn, {known}"
+            f"{table.path}: --target-columns: got none, expected the target columns, {known}"
         )
     targets = [table.column(name, "--target-columns") for name in config.target_columns]
     features = [table.column(name, "--feature-columns") for name in config.feature_columns]
@@ -270,9 +295,9 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
         read.append(table.column(config.weight_column, "--weight-column"))
     if leaked := set(targets) & set(read):
         raise InputError(
-            f"{table.path}: column {quoted(table.header[min(leaked)])} is to be learned "
-            "(--target-columns) and to be read (--smiles-column, --partner-column, "
-            "--weight-column or --feature-columns), expected one of them"
+            f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "
+            "(--target-columns) and an input (--smiles-column, --partner-column, "
+            "--weight-column or --feature-columns), expected one of the two"
         )
     others = (
         (partner, "--partner-column"),
@@ -361,7 +386,7 @@ def _features(table: Table, rows: Sequence[Row], indices: Sequence[int]) -> NDAr
 
 @contextmanager
 def _located(table: Table, rows: Sequence[Row], index: int) -> Iterator[None]:
-    """Name the file, the row and the column in complaints about cells."""
+    """Add the file, the row and the column to errors about cells."""
     column = f"column {quoted(table.header[index])}"
     try:
         yield

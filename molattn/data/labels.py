@@ -1,4 +1,4 @@
-"""Texts to labels: what a target is, chosen from its cells or as asked, and its numbers."""
+"""Labels from cells: the task of a target, inferred or requested, and its values."""
 
 import re
 from collections import Counter
@@ -25,11 +25,11 @@ _MOST_CLASSES = 1000
 
 
 class LabelError(InputError):
-    """A label that its task has no use for.
+    """A label that does not fit its task.
 
     Args:
         text: The cell.
-        expected: What would have been right.
+        expected: Description of a valid label.
     """
 
     def __init__(self, text: str, expected: str) -> None:
@@ -46,7 +46,7 @@ def number(cell: str) -> float:
     """Return a cell as a number; NaN where it is missing.
 
     Raises:
-        LabelError: If the text is neither a finite number of sane size nor missing.
+        LabelError: The text is neither missing nor a finite number of magnitude up to 1e30.
     """
     text = cell.strip()
     if is_missing(text):
@@ -63,21 +63,20 @@ def number(cell: str) -> float:
 def infer_task(
     name: str, cells: Sequence[str], choice: TaskChoice | None = None, unit: str = ""
 ) -> Task:
-    """Decide what a target is.
+    """Infer the task of a target from its labels.
 
-    Asked for nothing, numbers are a regression, unless they are 0 and 1 (or -1 and 1) alone; words
-    are classes, two or at most 20. The positive of two classes is 1, true, yes, active or a like
-    word, otherwise the second in sorted order. Numbers that are equal are one class (``1.0`` and
-    ``1``).
+    Without a ``choice``, numbers are a regression unless they are only 0 and 1 (or -1 and 1), and
+    words are classes, 2 to 20. Of two classes the positive one is 1, true, yes, active or a similar
+    word, otherwise the second in sorted order. Equal numbers are one class (``1.0`` and ``1``).
 
     Args:
         name: The target.
         cells: Its labels, some of them not missing.
-        choice: What was asked for, if anything.
+        choice: The requested kind, if any.
         unit: Unit of a regression.
 
     Raises:
-        LabelError: A label does not fit; names it.
+        LabelError: A label that does not fit; names it.
         InputError: There are too few or too many classes.
     """
     texts = [cell.strip() for cell in cells if not is_missing(cell)]
@@ -99,10 +98,10 @@ def infer_task(
 
 
 def label_values(cells: Sequence[str], task: Task) -> NDArray[np.float64]:
-    """Return labels as numbers, or as places of classes; NaN where missing.
+    """Return labels as numbers, or as class indices; NaN where missing.
 
     Raises:
-        LabelError: A label that is no number, or none of the classes; names the first.
+        LabelError: A label that is not a number, or not one of the classes; names the first.
     """
     if task.kind == "regression":
         return np.array([number(cell) for cell in cells], dtype=np.float64)
@@ -124,7 +123,7 @@ def _are_classes(distinct: Sequence[str], numbers: Sequence[str]) -> bool:
     if len(numbers) == len(distinct):
         values = {float(text) for text in distinct}
         return any(values == set(map(float, pair)) for pair in _BINARY_NUMBERS)
-    # 45% or >5 is a number that somebody has to mend, not the name of a class.
+    # 45% or >5 is a number that the user has to correct, not the name of a class.
     if any(_NUMBER_WITHIN.match(text) for text in distinct):
         return False
     return 2 <= len(distinct) <= _MOST_CLASSES_FOUND

@@ -1,4 +1,4 @@
-"""What training knows of the test: shared molecules, near ones, and labels that contradict."""
+"""Leakage between training and test: shared and similar molecules, and conflicting labels."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Optional
@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.chem.fingerprint_index import FingerprintIndex
-from molattn.chem.fingerprints import nearest_similarity
+from molattn.chem.fingerprints import SimilaritySearch
 from molattn.chem.groups import same_molecule
-from molattn.chem.parse import parse_smiles
 from molattn.chem.split import Split
 from molattn.data.dataset import TrainingTable
 
@@ -22,22 +21,21 @@ _NEAR = 0.9
 
 @dataclass(frozen=True)
 class Leakage:
-    """How far a test is from new.
+    """Overlap and similarity of the test molecules and the training molecules.
 
     Args:
-        duplicates: Molecules that several usable rows share; of pairs, first molecules.
-        conflicts: Those of them whose labels differ; of pairs, with the same second molecule.
-        first_conflict: Where the first of these is, such as ``lines 2 and 42``, or empty.
-        shared_test: Test molecules that are training or validation molecules too.
-        test_molecules: Distinct test molecules.
+        duplicates: Number of molecules in more than one usable row; of pairs, first molecules.
+        conflicts: Number of those whose labels differ; of pairs, for the same second molecule.
+        first_conflict: The rows of the first conflict, such as ``lines 2 and 42``, or empty.
+        shared_test: Number of test molecules that are training or validation molecules too.
+        test_molecules: Number of distinct test molecules.
         median_similarity: Median over test molecules of the Tanimoto similarity of Morgan
             fingerprints (radius 2, 2,048 bits) to the nearest training molecule.
-        near_share: Part of the test molecules with such a similarity of at least 0.9.
-        compared: Test and training molecules that were compared: at most 1,000 and 50,000, drawn
-            at random.
-        pretrained_test: Test molecules with the fingerprint of a molecule that the model which
-            training begins with was trained on itself; None where it begins with none, or the
-            model does not know its molecules.
+        near_share: Fraction of the test molecules with such a similarity of at least 0.9.
+        compared: Numbers of test and training molecules compared: random samples of at most 1,000
+            and 50,000.
+        pretrained_test: Number of test molecules with the fingerprint of a molecule that the
+            pretrained model was trained on; None without one, or where its molecules are unknown.
     """
 
     duplicates: int
@@ -55,7 +53,7 @@ class Leakage:
         return {**asdict(self), "compared": list(self.compared)}
 
     def lines(self) -> list[str]:
-        """Return what a person should know, a sentence each."""
+        """Return the findings as lines for the log."""
         lines = []
         if self.duplicates:
             conflicts = f", {self.conflicts} of them with labels that differ" + (
@@ -73,7 +71,7 @@ class Leakage:
         if self.pretrained_test:
             lines.append(
                 f"leakage: {self.pretrained_test} of {self.test_molecules} test molecules have the "
-                "fingerprints of molecules that the model of --init-from was trained on"
+                "fingerprint of a molecule that the model of --init-from was trained on"
             )
         lines.append(
             f"nearest training molecule of a test molecule: median similarity "
@@ -92,11 +90,12 @@ def find_leakage(
 
     Args:
         table: The rows.
-        parts: Their parts, a test among them.
-        seed: Seed of what is compared where there is much.
-        pretrained: What the model that training begins with was trained on, where that is known.
+        parts: Their parts, with a test part.
+        seed: Seed of the samples that are compared.
+        pretrained: Fingerprints of the molecules that the pretrained model was trained on, if
+            known.
     """
-    groups = same_molecule(table.smiles)
+    groups = same_molecule(table.records)
     repeated = [group for group in groups if len(group) > 1]
     pairs = (_conflict(table.targets, group) for group in _same_input(table, repeated))
     conflicts = [pair for pair in pairs if pair]
@@ -109,9 +108,7 @@ def find_leakage(
     is_training[parts.train] = True
     training = [group[0] for group in groups if is_training[group].any()]
     training = _some(training, _MOST_TRAINING, rng)
-    nearest = nearest_similarity(
-        *((parse_smiles(table.smiles[row]) for row in rows) for rows in (test, training))
-    )
+    nearest = SimilaritySearch(table.fingerprints[training]).nearest(table.fingerprints[test])
     return Leakage(
         duplicates=len(repeated),
         conflicts=len(conflicts),
@@ -123,19 +120,19 @@ def find_leakage(
         compared=(len(test), len(training)),
         pretrained_test=None
         if pretrained is None
-        else sum(pretrained.have([table.smiles[group[0]] for group in tested])),
+        else sum(pretrained.contains(table.fingerprints[[group[0] for group in tested]])),
     )
 
 
 def _same_input(table: TrainingTable, groups: list[list[int]]) -> list[list[int]]:
-    """Part groups of rows by their second molecules, where there are any."""
-    if table.partners is None:
+    """Split groups of rows by their second molecules, if there are any."""
+    partners = [record.partner for record in table.records if record.partner is not None]
+    if not partners:
         return groups
-    texts = table.partners
     return [
         [group[place] for place in places]
         for group in groups
-        for places in same_molecule(texts[row] for row in group)
+        for places in same_molecule(partners[row] for row in group)
     ]
 
 

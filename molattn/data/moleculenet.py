@@ -1,4 +1,4 @@
-"""Named data sets: PyG's download of MoleculeNet, read by this package's own tables."""
+"""Named data sets: MoleculeNet as downloaded by PyG, read as tables."""
 
 import io
 import os
@@ -32,19 +32,19 @@ DATASETS = {
     "sider": "SIDER",
     "clintox": "ClinTox",
 }
-"""What PyG's ``MoleculeNet`` calls a set, and what people call it."""
+"""Names of the sets in PyG's ``MoleculeNet``, each with its usual spelling."""
 _UNITS = {"esol": "log mol/L", "freesolv": "kcal/mol"}
 _SECONDS = 30
 
 
 class NamedDataset(NamedTuple):
-    """A table and what its columns are.
+    """A table and the meaning of its columns.
 
     Args:
         path: The CSV file.
         smiles_column: Column that holds the SMILES.
-        target_columns: Columns to learn.
-        target_units: Their units, or none.
+        target_columns: Target columns.
+        target_units: Their units, or empty.
     """
 
     path: Path
@@ -54,22 +54,22 @@ class NamedDataset(NamedTuple):
 
 
 def default_folder() -> Path:
-    """Return where downloads are kept: ``molattn/moleculenet`` in the user's cache folder."""
+    """Return the folder of downloads: ``molattn/moleculenet`` in the user's cache folder."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "molattn" / "moleculenet"
 
 
 def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
-    """Return a set of MoleculeNet, downloaded if it is not there yet.
+    """Return a set of MoleculeNet, downloading it on first use.
 
     Args:
-        name: A name of :data:`DATASETS`, in any case.
-        folder: Where sets are kept, as the ``root`` of PyG's ``MoleculeNet``; by default
+        name: A name of :data:`DATASETS`; case is ignored.
+        folder: The folder of downloads, as the ``root`` of PyG's ``MoleculeNet``; by default
             :func:`default_folder`.
 
     Raises:
         InputError: There is no such set.
-        MolattnError: It cannot be downloaded, or is not what it should be.
+        MolattnError: It cannot be downloaded, or the file has other columns than expected.
 
     Source: Wu et al., Chem. Sci. 2018, 9, 513.
     """
@@ -98,7 +98,7 @@ def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
 
 
 class _Download(MoleculeNet):
-    """Only downloads: a molecule that cannot be read would end PyG's own reading."""
+    """Downloads without processing, which stops at a molecule that RDKit cannot read."""
 
     def _process(self) -> None: ...
 
@@ -106,12 +106,12 @@ class _Download(MoleculeNet):
 
 
 def _download(key: str, root: Path, path: Path) -> None:
-    """Download beside the place and move, so that what is there is whole."""
+    """Download to a temporary folder and move the file, so that it is never incomplete."""
     url = MoleculeNet.url.format(MoleculeNet.names[key][1])
     partial = root / f".{key}.{os.getpid()}.partial"
     new_parents = [parent for parent in (root, *root.parents) if not parent.exists()]
     try:
-        with _time_limit(), redirect_stderr(io.StringIO()):  # PyG tells of each download
+        with _time_limit(), redirect_stderr(io.StringIO()):  # PyG prints each download
             _Download(str(partial), key)
         path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(partial / key / "raw" / path.name, path)
@@ -122,7 +122,7 @@ def _download(key: str, root: Path, path: Path) -> None:
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        for parent in new_parents:  # those that stayed empty
+        for parent in new_parents:  # those that are still empty
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
 

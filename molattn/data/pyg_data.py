@@ -1,4 +1,4 @@
-"""Molecules to complete graphs: where chemistry and PyG meet."""
+"""Molecules to complete graphs, as PyG's ``Data``."""
 
 from typing import Union
 
@@ -21,25 +21,25 @@ def from_smiles(
 ) -> Data:
     """Turn a SMILES into a complete graph; usable as ``from_smiles=`` of PyG's data sets.
 
-    A data set with a row that RDKit cannot read stops at it with a ``SmilesError``: drop such rows
-    first, or read the table with ``molattn train``, which skips and lists them.
+    A data set stops with a ``SmilesError`` at a row that RDKit cannot read: drop such rows first,
+    or train with ``molattn train``, which skips and lists them.
 
     Args:
         smiles: The molecule.
         self_loops: Whether an atom has an edge to itself.
         featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.
-        conformer: Whether to make three-dimensional coordinates; a ``ConformerGenerator`` for
-            other options than its own, such as a seed or a cache.
+        conformer: Whether to generate three-dimensional coordinates; a ``ConformerGenerator`` to
+            set its options, such as a seed or a cache.
 
     Returns:
         ``Data`` with ``x`` ``int64 [n, A]`` (codes, columns ``featurizer.atom_names``),
         ``edge_index`` ``[2, n (n - 1)]`` of all ordered pairs, sorted by sender, ``edge_attr``
         ``int64 [E, P]`` (codes, columns ``featurizer.pair_names``) and ``smiles``. With a
-        conformer also ``pos`` ``float32 [n, 3]`` in angstrom and ``pos_method``, how it was made
-        (``Conformer.method``; ``depiction`` = flat).
+        conformer also ``pos`` ``float32 [n, 3]`` in angstrom and ``pos_method``, the method that
+        generated it (``Conformer.method``; ``depiction`` = flat).
 
     Raises:
-        SmilesError: The text is not a molecule; says why.
+        SmilesError: The text is not a molecule; ``code`` and ``reason`` say why.
 
     Example:
         >>> data = from_smiles("CCO", conformer=True)
@@ -63,20 +63,20 @@ def from_mol(
     """Turn an RDKit molecule, from an SDF file for example, into a complete graph.
 
     Args:
-        mol: The molecule, sanitised. Its atoms are the nodes, in its order; hydrogens too where
-            they are atoms of it.
+        mol: A sanitised molecule. Its atoms are the nodes, in its order, explicit hydrogen atoms
+            included.
         self_loops: Whether an atom has an edge to itself.
         featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.
-        conformer: Whether to add coordinates: the molecule's own where they are
-            three-dimensional, else made as for :func:`from_smiles`.
+        conformer: Whether to add coordinates: the molecule's own if they are three-dimensional,
+            otherwise generated as by :func:`from_smiles`.
 
     Returns:
-        ``Data`` as :func:`from_smiles` gives it; ``pos_method`` is ``given`` for the molecule's
-        own coordinates.
+        ``Data`` as of :func:`from_smiles`; ``pos_method`` is ``given`` for the molecule's own
+        coordinates.
 
     Raises:
-        InputError: No molecule (what RDKit gives for text that it cannot read), one without
-            atoms, or coordinates that are not finite.
+        InputError: Not a molecule (RDKit returns None for unreadable text), one without atoms, or
+            coordinates that are not finite.
 
     Example:
         >>> data = from_mol(parse_smiles("CCO"))

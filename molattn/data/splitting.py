@@ -1,4 +1,4 @@
-"""A table's rows in three parts: training, validation and test."""
+"""Splits of a table's rows into training, validation and test."""
 
 import re
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ from molattn.config import DataConfig
 from molattn.data.dataset import TrainingTable
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.errors import InputError, quoted
+from molattn.record import MoleculeRecord
 
 __all__ = ["check_labels", "split_rows"]
 
@@ -27,12 +28,12 @@ _ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}.*)?")
 
 
 def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
-    """Part the rows into training, validation and test.
+    """Split the rows into training, validation and test.
 
-    The split column decides where there is one; if it marks no validation rows, some of the
-    training rows are set aside. Otherwise the rows are split as the configuration says. Rows of one
-    molecule stay together unless it allows otherwise, or the split column says so. A training row
-    of weight 0 is in no part: nothing is learned of it, be it a scale or a baseline.
+    A split column decides; if it marks no validation rows, some of the training rows are set aside.
+    Without one, the rows are split by the configured method. Rows of one molecule stay together
+    unless the split column or ``split_duplicates`` separates them. A training row of weight 0 is in
+    no part, so that neither scales nor baselines are fitted to it.
 
     Args:
         table: The rows.
@@ -40,8 +41,9 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
         seed: Seed of the split.
 
     Raises:
-        InputError: If a part would be empty, a row's part is none of train, validation, test, its
-            place in the order is no number and no date, or nothing can be learned of the parts.
+        InputError: A part would be empty, a cell of the split column is none of train, validation
+            and test, one of the order column is neither a number nor a date, or a part or target
+            has no label to learn from.
     """
     parts = _parted(table, config, seed)
     check_labels(table, parts, config)
@@ -49,15 +51,15 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
 
 
 def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None:
-    """Refuse parts without a label that counts, and targets without one to learn from.
+    """Check that each part has a label of nonzero weight, and each target a training label.
 
     Args:
         table: The rows.
-        parts: Which of them train and which validate.
-        config: What counts.
+        parts: The training and validation rows.
+        config: The weights of the targets.
 
     Raises:
-        InputError: Says which part or target.
+        InputError: Names the part or target.
     """
     counts = np.array(config.task_weights or [1.0] * len(table.tasks)) > 0.0
     for part, what in ((parts.train, "training"), (parts.val, "validation")):
@@ -69,7 +71,7 @@ def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None
             )
         if np.isnan(table.targets[rows][:, counts]).all():
             raise InputError(
-                f"{table.path}: no {what} row has a label that weighs anything in the loss, "
+                f"{table.path}: no {what} row has a label of nonzero weight in the loss, "
                 "expected some"
             )
     learned = table.targets[_weighing(table, parts.train)]
@@ -90,7 +92,7 @@ def _parted(table: TrainingTable, config: DataConfig, seed: int) -> Split:
             return _by_column(table, config, seed)
         if config.folds is not None:
             return fold_split(
-                _groups(table.smiles, config),
+                _groups(table.records, config),
                 folds=config.folds,
                 fold=config.only_fold or 1,
                 validation_size=config.validation_size,
@@ -130,8 +132,8 @@ def _split(
     sizes: tuple[float, float, float],
     seed: int,
 ) -> Split:
-    """Split some of the rows, and return places among all."""
-    groups = _groups([table.smiles[row] for row in rows], config)
+    """Split some of the rows; return indices among all."""
+    groups = _groups([table.records[row] for row in rows], config)
     if config.split == "order":
         parts = order_split(groups, _places(table, rows, config.order_column), sizes=sizes)
     else:
@@ -141,14 +143,14 @@ def _split(
     return Split(*(places_in_table[part] for part in parts))
 
 
-def _groups(smiles: list[str], config: DataConfig) -> list[list[int]]:
+def _groups(records: list[MoleculeRecord], config: DataConfig) -> list[list[int]]:
     if config.split == "scaffold":
-        return same_scaffold(smiles)
+        return same_scaffold(records)
     if config.split == "cluster":
-        return same_cluster(smiles, config.cluster_cutoff)
+        return same_cluster(records, config.cluster_cutoff)
     if config.split_duplicates:
-        return [[row] for row in range(len(smiles))]
-    return same_molecule(smiles)
+        return [[row] for row in range(len(records))]
+    return same_molecule(records)
 
 
 def _places(table: TrainingTable, rows: "list[int] | range", column: str | None) -> list[float]:
@@ -187,5 +189,5 @@ def _seconds(text: str) -> float | None:
         moment = datetime.fromisoformat(text if len(text) > 7 else f"{text}-01")
     except ValueError:
         return None
-    # Without a time zone, one is as good as another, as long as it is the same for all.
+    # Times without a zone are taken as UTC; any zone gives the same order.
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

@@ -1,4 +1,4 @@
-"""What a model has to beat: a constant, and a random forest on fingerprints and descriptors."""
+"""Baselines: a constant, and a random forest on fingerprints and descriptors."""
 
 import os
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from molattn.task import Task, output_slices
 __all__ = ["constant_prediction", "forest_prediction"]
 
 _TREES = 200
-_FEATURES_TRIED = 0.3  # of all; as good as all of them in a regression, in a third of the time
+_FEATURES_TRIED = 0.3  # fraction; as accurate as all in a regression, in a third of the time
 
 
 def constant_prediction(
     tasks: Sequence[Task], targets: NDArray[np.float64], rows: int
 ) -> NDArray[np.float64]:
-    """Predict the mean of the training labels, or how frequent each class is among them.
+    """Predict the mean of the training labels, or the frequency of each class.
 
     Args:
         tasks: T tasks.
@@ -45,13 +45,13 @@ def forest_prediction(
     others: NDArray[np.float32],
     seed: int,
 ) -> NDArray[np.float64]:
-    """Learn each task with a random forest of 200 trees, and predict other molecules.
+    """Train a random forest of 200 trees for each task, and predict other molecules.
 
     Args:
         tasks: T tasks.
-        features: Numbers of the training molecules ``[n, F]``.
+        features: Inputs of the training molecules ``[n, F]``.
         targets: Their labels ``[n, T]``, NaN where missing, some in every column.
-        others: Numbers of the molecules to predict ``[m, F]``.
+        others: Inputs of the molecules to predict ``[m, F]``.
         seed: Seed of the forests.
 
     Returns:
@@ -65,7 +65,7 @@ def forest_prediction(
             forest = RandomForestRegressor(
                 _TREES, max_features=_FEATURES_TRIED, n_jobs=_cores(), random_state=seed
             ).fit(features[known], labels)
-            # Threads would add up the trees in another order each time.
+            # With threads the order of summing the trees, and so the rounding, would vary.
             prediction[:, part.start] = forest.set_params(n_jobs=1).predict(others)
             continue
         forest = RandomForestClassifier(_TREES, n_jobs=_cores(), random_state=seed)

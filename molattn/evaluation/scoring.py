@@ -60,7 +60,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
             molecules.records, features=molecules.features, members=True
         )
     validation, test = (
-        columns.predict_with_uncertainty(predicted, [run.table.smiles[row] for row in rows])
+        columns.predict_with_uncertainty(predicted, run.table.fingerprints[rows])
         for predicted, rows in (
             (run.validation_predictions, run.parts.val),
             (members, run.parts.test),
@@ -95,7 +95,7 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
         return
 
     def forest() -> NDArray[np.float64]:
-        features = run.table.fingerprints[rows]
+        features = run.table.baseline_numbers[rows]
         if run.table.features is not None:
             features = np.hstack([features, run.table.features[rows].astype(np.float32)])
         return forest_prediction(

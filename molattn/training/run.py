@@ -157,7 +157,9 @@ def read_rows(
     """
     source = config.file if frame is None else frame
     featurizer = FEATURIZERS[config.data.featurizer]()
-    table = read_training_table(source, config.data, featurizer, console)
+    table = read_training_table(
+        source, config.data, featurizer, console, baseline=config.report.baselines
+    )
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     for line in (f"{table.path}{remarks}: {_row_counts(table)}", *describe_tasks(table)):
         print_line(console, line)
@@ -236,13 +238,13 @@ def train_model(
         predictions = model.predict_records(
             validation.records, features=validation.features, members=True
         )
-    seen, unseen = ([table.smiles[row] for row in rows] for rows in (parts.train, parts.val))
-    molecules = FingerprintIndex.from_smiles(seen, config.training.seed)
+    prints = table.fingerprints
+    molecules = FingerprintIndex.from_fingerprints(prints[parts.train], config.training.seed)
     targets = validation.targets
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
     mean = predictions.mean(axis=0)
-    model.uncertainty = Uncertainty.fit(table.tasks, molecules, unseen, mean, targets)
+    model.uncertainty = Uncertainty.fit(table.tasks, molecules, prints[parts.val], mean, targets)
     for line in model.uncertainty.calibration.lines():
         print_line(console, line)
     return model, histories, predictions

@@ -177,7 +177,9 @@ class _Rows:
 
     def __call__(self, data: DataConfig) -> tuple[TrainingTable, Split]:
         if data not in self._read:
-            table = read_rows(replace(self._config, data=data), self._console)
+            config = self._config
+            no_forest = replace(config.report, baselines=False)
+            table = read_rows(replace(config, data=data, report=no_forest), self._console)
             self._read[data] = table, split_rows(table, data, self._config.training.seed)
             self._console = None  # report it once
         return self._read[data]

@@ -1,7 +1,12 @@
 import numpy as np
 from rdkit import Chem
 
-from molattn.chem.fingerprints import fingerprints, nearest_similarity, similarities
+from molattn.chem.fingerprints import (
+    SimilaritySearch,
+    fingerprints,
+    packed_fingerprints,
+    similarities,
+)
 
 MOLS = [Chem.MolFromSmiles(text) for text in ("CCO", "CCCO", "c1ccccc1", "c1ccccc1O", "CCO")]
 
@@ -17,4 +22,5 @@ def test_similarity_is_common_bits_over_all_bits():
 def test_the_nearest_is_the_most_similar():
     prints = fingerprints(MOLS)
     expected = [max(similarities(one, prints[2:])) for one in prints[:2]]
-    np.testing.assert_allclose(nearest_similarity(MOLS[:2], MOLS[2:]), expected)
+    packed = packed_fingerprints(MOLS)
+    np.testing.assert_allclose(SimilaritySearch(packed[2:]).nearest(packed[:2]), expected)

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from molattn.chem import Featurizer, featurize_smiles, parse_smiles
+from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
 from molattn.chem.fingerprints import packed_fingerprints
+from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
+from molattn.chem.reader import MoleculeReader
 from molattn.errors import SmilesError
 
 FEATURIZER = Featurizer.default()
@@ -41,3 +44,54 @@ def test_reads_no_further_than_asked() -> None:
     texts = iter(["C"] * 200)
     next(featurize_smiles(texts, FEATURIZER))
     assert len(list(texts)) == 136
+
+
+TEXTS = ["c1ccccc1CCO", "OCC", "CCO", "C[C@H](N)C1CC1", "OCCc1ccccc1", "C[C@@H](N)C1CC1", "CCO"]
+
+
+def test_records_group_as_their_texts_do() -> None:
+    reader = MoleculeReader(FEATURIZER, fingerprints=True, canonical=True, scaffolds=True)
+    records = reader.all(TEXTS)
+    for group in (same_molecule, same_scaffold, same_cluster):
+        assert group(records) == group(TEXTS)
+    for group in (same_molecule, same_scaffold, same_cluster):
+        with pytest.raises(ValueError, match="got one without"):
+            group(MoleculeReader(FEATURIZER).all(TEXTS))
+
+
+def test_numbers_for_two_readers_are_those_of_each_alone() -> None:
+    some, more = DescriptorCalculator(("MolWt", "qed"), 16), DescriptorCalculator(DESCRIPTORS, 32)
+    for record, text in zip(
+        MoleculeReader(FEATURIZER, some, baseline=more).all(TEXTS), TEXTS, strict=True
+    ):
+        np.testing.assert_array_equal(record.numbers, some(parse_smiles(text)))
+        np.testing.assert_array_equal(record.baseline_numbers, more(parse_smiles(text)))
+    (record,) = MoleculeReader(FEATURIZER, baseline=more).all(TEXTS[:1])
+    assert record.numbers is None
+    assert record.baseline_numbers is not None
+
+
+def test_a_distinct_text_is_read_once_as_first_or_as_second_molecule(monkeypatch) -> None:
+    read = []
+
+    def parse(text: str):
+        read.append(text)
+        return parse_smiles(text)
+
+    monkeypatch.setattr("molattn.chem.reader.parse_smiles", parse)
+    firsts = ["CCO", "C", "CCO", "no", "CC"] * 40
+    seconds = ["C", "O", "CCO", "C", "no"] * 40
+    rows = list(MoleculeReader(FEATURIZER, distinct=True)(firsts, seconds))
+    assert sorted(read) == sorted({*firsts, *seconds})
+    one_by_one = list(MoleculeReader(FEATURIZER)(firsts, seconds))
+    for row, expected in zip(rows, one_by_one, strict=True):
+        assert type(row) is type(expected)
+        if isinstance(row, SmilesError):
+            assert (row.smiles, row.code, row.reason) == (
+                expected.smiles,
+                expected.code,
+                expected.reason,
+            )
+            continue
+        np.testing.assert_array_equal(row.pairs, expected.pairs)
+        np.testing.assert_array_equal(row.partner.pairs, expected.partner.pairs)

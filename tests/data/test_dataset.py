@@ -53,7 +53,7 @@ def test_a_table_that_cannot_be_used_is_refused_by_place(tmp_path, text, words):
     "text, told",
     [
         ("id,smiles,y\n1,C,1\n", "some of 'id', 'y'"),
-        ("smiles\nC\n", "but it has no other than the SMILES"),
+        ("smiles\nC\n", "but the SMILES are its only column"),
     ],
 )
 def test_no_target_is_refused_with_the_columns_to_choose_from(tmp_path, text, told):
@@ -127,7 +127,7 @@ def test_weights_and_features_that_are_no_numbers_are_refused(tmp_path, text, wo
 
 @pytest.mark.parametrize("columns", [{"feature_columns": ("y",)}, {"smiles_column": "y"}])
 def test_a_target_is_not_read_as_an_input(tmp_path, columns):
-    with pytest.raises(InputError, match="column 'y' is to be learned"):
+    with pytest.raises(InputError, match="column 'y' is both a target"):
         read(tmp_path, "smiles,y\nC,1\n", DataConfig(target_columns=("y",), **columns))
 
 

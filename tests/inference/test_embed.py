@@ -140,7 +140,7 @@ def test_a_column_of_the_input_is_not_overwritten(tmp_path, model_folder):
 
 
 def test_wide_rows_are_written_in_small_groups(tmp_path, model_folder, monkeypatch):
-    monkeypatch.setattr("molattn.data.table.write._CELLS_AT_ONCE", 18 * 4)
+    monkeypatch.setattr("molattn.data.table.parquet._CELLS_AT_ONCE", 18 * 4)
     source = saved(tmp_path, "smiles\n" + "CC\n" * 10)
     fingerprint_table(model_folder, source, tmp_path / "out.parquet")
     assert pq.ParquetFile(tmp_path / "out.parquet").metadata.num_row_groups == 3

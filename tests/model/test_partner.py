@@ -119,10 +119,9 @@ def test_a_repeated_second_molecule_is_read_and_laid_out_once(run, monkeypatch):
 def test_a_molecule_in_two_solvents_is_no_contradiction(run):
     assert run.leakage.duplicates == 8
     assert run.leakage.conflicts == 0
-    twice = replace(
-        run.table,
-        partners=["O"] * len(run.table.rows),
-    )
+    partner = run.table.records[0].partner
+    records = [replace(record, partner=partner) for record in run.table.records]
+    twice = replace(run.table, records=records)
     assert find_leakage(twice, run.parts).conflicts == 8
 
 
@@ -170,7 +169,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
         replace(SMALL, partner="sum")
     with pytest.raises(InputError, match="--partner: got cross_attention without --partner-column"):
         config(tmp_path / "t.csv", "cross_attention", partner_column=None)
-    with pytest.raises(InputError, match="'y' is to be learned"):
+    with pytest.raises(InputError, match="'y' is both a target"):
         train(config(tmp_path / "t.csv", "concat", partner_column="y"))
     MolAttn(MolAttnConfig("y", SMALL)).save_pretrained(tmp_path / "model")
     with pytest.raises(InputError, match="--partner-column: got 'solvent', but the model reads"):

@@ -319,6 +319,10 @@ def test_a_part_without_a_label_that_counts_is_refused(tmp_path, weights):
         lines[-2] = "CO,1.5,,0,val"
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     data = DataConfig(target_columns=("y", "z"), split_column="split", **weights)
-    words = "no validation row has a label that weighs" if "task_weights" in weights else "weight 0"
+    words = (
+        "no validation row has a label of nonzero weight"
+        if "task_weights" in weights
+        else "weight 0"
+    )
     with pytest.raises(InputError, match=words):
         train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))

@@ -1,17 +1,21 @@
 """Files to rows, and rows back to files.
 
-A table is a stream of rows that remember their place in the file, so that a file of any length fits
-in constant memory and every complaint can say where. Every cell stays the text that it was.
+A table is a stream of rows with their line numbers, so that a file of any length is read in
+constant memory and every error names its row. Cells keep their text unchanged. A format of your own
+is one :class:`FileFormat` registered in :data:`FORMATS`.
 """
 
 from molattn.data.table.base import Row as Row
 from molattn.data.table.base import Table as Table
+from molattn.data.table.base import TableWriter as TableWriter
 from molattn.data.table.base import free_name as free_name
 from molattn.data.table.base import listed as listed
 from molattn.data.table.bundled import BUNDLED_TARGET as BUNDLED_TARGET
 from molattn.data.table.bundled import BUNDLED_UNIT as BUNDLED_UNIT
 from molattn.data.table.bundled import bundled_dataset as bundled_dataset
-from molattn.data.table.open_table import open_table as open_table
+from molattn.data.table.formats import FORMATS as FORMATS
+from molattn.data.table.formats import FileFormat as FileFormat
+from molattn.data.table.formats import open_table as open_table
 from molattn.data.table.write import check_output as check_output
 from molattn.data.table.write import no_formula as no_formula
 from molattn.data.table.write import output_schema as output_schema

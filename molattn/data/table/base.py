@@ -1,4 +1,4 @@
-"""What every kind of table is: a header, and rows that know where they stand."""
+"""The interface of tables: a header, rows that know their line, and the writer of rows."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -9,11 +9,20 @@ from typing import Any, Literal, NamedTuple
 
 from molattn.errors import InputError, ReasonCode, quoted
 
-__all__ = ["MOST_CHARACTERS", "MOST_COLUMNS", "Row", "Table", "cell_text", "free_name", "listed"]
+__all__ = [
+    "MOST_CHARACTERS",
+    "MOST_COLUMNS",
+    "Row",
+    "Table",
+    "TableWriter",
+    "cell_text",
+    "free_name",
+    "listed",
+]
 
 MOST_COLUMNS = 20_000
 MOST_CHARACTERS = 2**25
-"""In a line, a cell or a molecule's block: what an unclosed quote or a binary file would exceed."""
+"""In a line, a cell or a mol block; an unclosed quote or a binary file exceeds it."""
 _COLUMNS_SHOWN = 10
 
 
@@ -24,9 +33,9 @@ class Row(NamedTuple):
         line: Where the row begins, counted from 1: the line of a text file (the header is line 1),
             the row of a Parquet file.
         cells: One text for each column.
-        fault: Why the cells are not what the file means, or None.
-        code: The same as a reason code (:mod:`molattn.errors`), or empty.
-        values: The cells as the file holds them, where those are no texts.
+        fault: Why the row cannot be read as intended, or None.
+        code: The reason code of the fault (:mod:`molattn.errors`), or empty.
+        values: The cells as the file holds them, if they have types other than text.
     """
 
     line: int
@@ -37,14 +46,14 @@ class Row(NamedTuple):
 
 
 class Table(ABC):
-    """A file of rows, read anew each time it is iterated over.
+    """A file of rows; each iteration reads it from the start.
 
     Attributes:
         path: The file.
         header: Names of the columns.
         unit: What ``Row.line`` counts: ``line`` or ``row``.
-        schema: The columns' types (a ``pyarrow.Schema``), where the file says them.
-        remarks: What was found out about the file that its name does not say, for the terminal.
+        schema: The columns' types (a ``pyarrow.Schema``), if the file has them.
+        remarks: Properties found in the file that its name does not show, for the log.
     """
 
     path: Path
@@ -63,18 +72,18 @@ class Table(ABC):
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def where(self, line: int) -> str:
-        """Return how to call a row in a sentence, such as ``line 7``."""
+        """Return a row's name for messages, such as ``line 7``."""
         return f"{self.unit} {line}"
 
     def column(self, name: str, option: str) -> int:
-        """Return the index of a column, or suggest the one that was meant.
+        """Return the index of a column.
 
         Args:
             name: The column's name in the header.
-            option: The option that asked for it, for the message.
+            option: The option that names it, for the message.
 
         Raises:
-            InputError: If there is no such column, or more than one.
+            InputError: There is no such column, or more than one; suggests a similar name.
         """
         found = [index for index, column in enumerate(self.header) if column == name]
         if len(found) == 1:
@@ -98,10 +107,10 @@ class Table(ABC):
         )
 
     def smiles_column(self, name: str) -> int:
-        """Return the index of the column of SMILES; case does not matter where one alone is meant.
+        """Return the index of the SMILES column; case is ignored if that leaves one candidate.
 
         Raises:
-            InputError: If there is no such column, or more than one.
+            InputError: There is no such column, or more than one.
         """
         alike = [column for column in self.header if column.lower() == name.lower()]
         if name not in self.header and len(alike) == 1:
@@ -109,11 +118,22 @@ class Table(ABC):
         return self.column(name, "--smiles-column")
 
 
+class TableWriter(ABC):
+    """Writes the rows of a table to an open file; the header is written when it is made."""
+
+    @abstractmethod
+    def write(self, cells: Sequence[object]) -> None:
+        """Write a row, a value for each column; None is an empty cell."""
+
+    def close(self) -> None:  # noqa: B027 (most formats hold nothing back)
+        """Write what is still held back; the file itself stays open."""
+
+
 def cell_text(value: Any) -> str:
     """Return a value as the text of a cell.
 
-    Nothing is an empty text, a whole number has no decimal point, and any other number is the
-    shortest text that means it.
+    None is an empty text, a whole number has no decimal point, and any other number is the shortest
+    text that reads back as the same number.
     """
     if value is None:
         return ""
@@ -125,14 +145,14 @@ def cell_text(value: Any) -> str:
 
 
 def free_name(name: str, taken: Sequence[str]) -> str:
-    """Return the name for another column, with as many underscores as make it a new one."""
+    """Return the name of a new column: underscores are added until no other column has it."""
     while name in taken:
         name += "_"
     return name
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the names in quotes, the first few of them if they are many."""
+    """Return the names in quotes, only the first ten if there are more."""
     shown = ", ".join(quoted(name) for name in names[:_COLUMNS_SHOWN])
     return (
         f"{shown} and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else shown

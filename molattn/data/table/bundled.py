@@ -1,4 +1,4 @@
-"""The table that comes with the package."""
+"""The data set that comes with the package."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ BUNDLED_UNIT = "log mol/L"
 
 
 def bundled_dataset() -> Path:
-    """Return the file of the 1,282 measured aqueous solubilities that come with the package.
+    """Return the CSV file of 1,282 measured aqueous solubilities that comes with the package.
 
-    Columns name, smiles, logS (log mol/L) and split (train, test).
+    Its columns are name, smiles, logS (log mol/L) and split (train, test).
 
     Raises:
-        InputError: If this installation lacks it.
+        InputError: The installation lacks it.
     """
     package = Path(__file__).parents[2]
     places = (

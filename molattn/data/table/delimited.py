@@ -1,37 +1,39 @@
-"""CSV and its like: cells between commas, semicolons or tabs."""
+"""CSV and TSV: cells separated by commas, semicolons or tabs."""
 
 import csv
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import IO, Any
 
-from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table
-from molattn.data.table.file_format import is_utf_16, open_lines
+from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table, TableWriter
+from molattn.data.table.text import ENCODING_ERRORS, is_utf_16, open_lines
 from molattn.errors import InputError
 
-__all__ = ["DelimitedTable"]
+__all__ = ["DelimitedTable", "DelimitedWriter"]
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_SPECIAL = {",": re.compile('[,"\r\n]'), "\t": re.compile('[\t"\r\n]')}
 _ROWS_TRIED = 20
 
 
 class DelimitedTable(Table):
     """Cells between commas, semicolons or tabs, with a header; UTF-8 or UTF-16, plain or gzip.
 
-    What the name promises separates cells unless the header has none of it; where the header has
-    several of the three, it is one that makes the first rows as wide as the header. Blank lines are
-    no rows; but of a table of one column they are empty cells, up to its last row, unless they come
-    of lines that end with two carriage returns. A row with too few or too many cells comes out with
-    a ``fault``, padded with empty cells or with the surplus joined into its last cell; empty
-    surplus is dropped.
+    The expected delimiter is used if the header has it. If the header has several of the three, it
+    is the one that makes the first rows as wide as the header. Blank lines are skipped, but in a
+    table of one column a blank line before the last row is an empty cell, unless lines end with two
+    carriage returns. A row with too few or too many cells has a ``fault``; it is padded with empty
+    cells, or its surplus is joined into the last cell. Empty surplus cells are dropped.
 
     Args:
         path: The file.
-        delimiter: What the name promises to stand between cells.
+        delimiter: The delimiter that the file's name stands for.
 
     Raises:
-        InputError: If the file cannot be read or is no text with a header.
+        InputError: The file cannot be read, or is not text with a header.
     """
 
     def __init__(self, path: Path, delimiter: str = ",") -> None:
@@ -48,7 +50,7 @@ class DelimitedTable(Table):
         self.header = next(self._filled_lines(self.delimiter), (0, []))[1]
         if not self.header or self.header == [""]:
             raise InputError(f"{path}: the file is empty, expected a header and rows")
-        if any("\0" in name for name in self.header):  # a row that holds one costs only itself
+        if any("\0" in name for name in self.header):  # in a row it makes only that row unusable
             raise InputError(f"{path}: got binary data, expected a table (text in UTF-8)")
         if len(self.header) > MOST_COLUMNS:
             raise InputError(
@@ -60,7 +62,7 @@ class DelimitedTable(Table):
         """Read the rows.
 
         Raises:
-            InputError: If the text stops being a table; names the line.
+            InputError: A line that cannot be split into cells; names it.
         """
         lines = self._lines(self.delimiter)
         next((line for line, cells in lines if cells), None)  # the header
@@ -102,12 +104,12 @@ class DelimitedTable(Table):
                 ) from None
 
     def _has_doubled_returns(self) -> bool:
-        """Return whether two carriage returns end a line, as text mode on Windows can leave it."""
+        """Return whether lines end with two carriage returns, as text mode on Windows can do."""
         with open_lines(self.path) as text:
             return next(text, "").endswith("\r") and next(text, "") == "\r\n"
 
     def _found_delimiter(self, promised: str) -> str:
-        """Return what separates cells: what was promised wherever that can be."""
+        """Return the delimiter: the promised one wherever possible."""
         others = [delimiter for delimiter in _DELIMITERS if delimiter != promised]
         fitting = [one for one in (promised, *others) if next(self._widths(one), 0) > 1]
         if len(fitting) > 1:
@@ -116,6 +118,36 @@ class DelimitedTable(Table):
 
     def _widths(self, delimiter: str) -> Iterator[int]:
         """Yield how many cells the header and the first rows would have."""
-        with suppress(InputError):  # is told when the file is read
+        with suppress(InputError):  # raised when the file is read
             for _, cells in islice(self._filled_lines(delimiter), _ROWS_TRIED):
                 yield len(cells)
+
+
+class DelimitedWriter(TableWriter):
+    """Writes cells between commas or tabs.
+
+    Not by ``csv.writer``, which with this line end leaves a carriage return in a cell unquoted.
+
+    Args:
+        file: The file.
+        header: The columns.
+        types: Unused: all cells are texts.
+        delimiter: What separates cells.
+    """
+
+    def __init__(
+        self, file: IO[bytes], header: Sequence[str], types: Any = None, delimiter: str = ","
+    ) -> None:
+        self._file = file
+        self._delimiter = delimiter
+        self._special = _SPECIAL[delimiter]
+        self.write(header)
+
+    def write(self, cells: Sequence[object]) -> None:
+        """Write a row."""
+        texts = ["" if cell is None else str(cell) for cell in cells]
+        line = self._delimiter.join(
+            '"' + text.replace('"', '""') + '"' if self._special.search(text) else text
+            for text in texts
+        )
+        self._file.write(((line or '""') + "\n").encode(errors=ENCODING_ERRORS))

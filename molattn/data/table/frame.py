@@ -13,15 +13,15 @@ __all__ = ["FrameTable"]
 
 
 class FrameTable(Table):
-    """The rows of a DataFrame; its index is left aside.
+    """The rows of a DataFrame; its index is ignored.
 
     Args:
         frame: The DataFrame.
-        numbers: What messages call its rows, such as their places in a larger frame; None = 1, 2
-            and so on.
+        numbers: The rows' numbers in messages, such as their positions in a larger frame; None = 1,
+            2 and so on.
 
     Raises:
-        InputError: If it is something else, or has no columns.
+        InputError: It is not a DataFrame, or has no columns.
     """
 
     path = Path("DataFrame")
@@ -42,7 +42,7 @@ class FrameTable(Table):
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
-        # Not `itertuples`, which widens single precision.
+        # Not by `itertuples`, which converts single to double precision.
         rows = zip(*(self.frame.iloc[:, k].array for k in range(len(self.header))), strict=True)
         missing = self.frame.isna().to_numpy()
         for number, values, gaps in zip(self._numbers, rows, missing, strict=True):

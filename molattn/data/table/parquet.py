@@ -1,29 +1,32 @@
-"""Parquet."""
+"""Parquet files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from molattn.data.table.base import MOST_COLUMNS, Row, Table, cell_text
-from molattn.errors import InputError
+from molattn.data.table.base import MOST_COLUMNS, Row, Table, TableWriter, cell_text
+from molattn.data.table.text import ENCODING_ERRORS
+from molattn.errors import InputError, quoted
 
-__all__ = ["ParquetTable"]
+__all__ = ["ParquetTable", "ParquetWriter", "arrow_schema"]
 
-_ROWS_AT_ONCE = 1024
+_ROWS_READ = 1024
+_ROWS_AT_ONCE = 8192
+_CELLS_AT_ONCE = 2**20
 
 
 class ParquetTable(Table):
-    """The rows of a Parquet file; their cells are texts, and ``values`` what the file holds.
+    """The rows of a Parquet file: ``cells`` as texts, ``values`` with the file's types.
 
     Args:
         path: The file.
 
     Raises:
-        InputError: If it is no Parquet file, or damaged.
+        InputError: It is not a Parquet file, or damaged.
     """
 
     unit = "row"
@@ -47,12 +50,12 @@ class ParquetTable(Table):
         """Read the rows.
 
         Raises:
-            InputError: If the file is damaged.
+            InputError: The file is damaged.
         """
         number = 0
         try:
             with pq.ParquetFile(self.path) as file:
-                for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+                for batch in file.iter_batches(batch_size=_ROWS_READ):
                     columns = [column.to_pylist() for column in batch.columns]
                     texts = [
                         [_text(value, field.type) for value in values]
@@ -66,6 +69,73 @@ class ParquetTable(Table):
             raise InputError(
                 f"{self.path}, after row {number}: not readable Parquet data: {_line(error)}"
             ) from error
+
+
+class ParquetWriter(TableWriter):
+    """Writes a Parquet file, a row group at a time.
+
+    Args:
+        file: The file.
+        header: The columns.
+        schema: Their types; None = all are texts.
+
+    Raises:
+        InputError: Two columns have the same name.
+    """
+
+    def __init__(
+        self, file: IO[bytes], header: Sequence[str], schema: pa.Schema | None = None
+    ) -> None:
+        if len(set(header)) != len(header):
+            twice = next(name for name in header if list(header).count(name) > 1)
+            raise InputError(f"two columns are named {quoted(twice)}, which Parquet does not allow")
+        self._schema = schema or _texts(header)
+        self._file = pq.ParquetWriter(file, self._schema)
+        self._most = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(header))))
+        self._rows: list[Sequence[object]] = []
+
+    def write(self, cells: Sequence[object]) -> None:
+        """Write a row."""
+        self._rows.append([_plain(cell) for cell in cells])
+        if len(self._rows) >= self._most:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the last row group and the end of the file."""
+        self._flush()
+        self._file.close()
+
+    def _flush(self) -> None:
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(self._schema)
+        arrays = [
+            pa.array(column, type=field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
+        self._file.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._rows = []
+
+
+def arrow_schema(table: Table | None, columns: Mapping[str, str]) -> pa.Schema:
+    """Return the types of a table's columns, texts unless it has types, and of further columns.
+
+    Args:
+        table: The table, if any.
+        columns: The further columns, each with its Arrow type, such as ``float64``.
+    """
+    own = (table and table.schema) or _texts(table.header if table else ())
+    new = [pa.field(_plain(name), pa.type_for_alias(kind)) for name, kind in columns.items()]
+    return pa.schema([*own, *new])
+
+
+def _texts(names: Sequence[str]) -> pa.Schema:
+    return pa.schema([(_plain(name), pa.string()) for name in names])
+
+
+def _plain(cell: Any) -> Any:
+    """Return a text without bytes that are not UTF-8, which Parquet cannot hold."""
+    return (
+        cell.encode(errors=ENCODING_ERRORS).decode(errors="replace") if type(cell) is str else cell
+    )
 
 
 def _text(value: Any, kind: pa.DataType) -> str:

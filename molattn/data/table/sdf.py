@@ -6,7 +6,7 @@ from pathlib import Path
 
 from molattn.chem.parse import smiles_of_mol_block
 from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table
-from molattn.data.table.file_format import open_lines
+from molattn.data.table.text import open_lines, refuse_binary
 from molattn.errors import InputError
 
 __all__ = ["SDFTable"]
@@ -21,19 +21,20 @@ _NAMES = ["smiles", "name"]
 class SDFTable(Table):
     """An SD file as a table of SMILES, names and properties, plain or gzip.
 
-    Columns are ``smiles`` (of the structure), ``name`` (its title line) and every property that
-    some molecule has; a property of the name of an earlier column gets an underscore. A molecule
-    that cannot be read comes out with a ``fault``.
+    Columns are ``smiles`` (of the structure), ``name`` (its title line) and every property in the
+    file; a property with the name of an earlier column gets an underscore. The row of a molecule
+    that cannot be read has a ``fault``.
 
     Args:
         path: The file.
 
     Raises:
-        InputError: If the file cannot be read, or has no end of a molecule in sight.
+        InputError: The file cannot be read, or a molecule does not end.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        refuse_binary(path)
         properties: dict[str, str] = {}
         found = False
         for _, lines in self._records():
@@ -44,7 +45,7 @@ class SDFTable(Table):
             if len(properties) > MOST_COLUMNS:
                 raise InputError(f"{path}: got more than {MOST_COLUMNS} properties")
         if not found:
-            raise InputError(f"{path}: no molecule in it, expected one with a line 'M  END'")
+            raise InputError(f"{path}: got no molecule, expected one with a line 'M  END'")
         self.header = [*_NAMES]
         for name in properties:
             column = name
@@ -75,7 +76,7 @@ class SDFTable(Table):
             return Row(line, cells, fault, "too_large")
         smiles = smiles_of_mol_block("\n".join(lines[:end]) + "\n")
         if smiles is None:
-            return Row(line, cells, "the structure is no readable mol block", "mol_block")
+            return Row(line, cells, "the structure is not a readable mol block", "mol_block")
         cells[0] = smiles
         return Row(line, cells)
 

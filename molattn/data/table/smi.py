@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from molattn.data.table.base import Row, Table
-from molattn.data.table.file_format import open_lines
+from molattn.data.table.text import open_lines, refuse_binary
 from molattn.errors import InputError
 
 __all__ = ["SMITable"]
@@ -15,21 +15,22 @@ _HEADINGS = {"smiles", "canonical_smiles", "isomeric_smiles"}
 
 
 class SMITable(Table):
-    """A SMILES file as a table, plain or gzip: on each line a SMILES and, after a space, a name.
+    """A SMILES file as a table, plain or gzip: each line a SMILES and, after a space, a name.
 
     Without a header, the columns are ``smiles`` and ``name``, the rest of the line. A first line
-    that begins with the word ``smiles`` is a header: the columns are its words, and cells are
-    separated as they are, by tabs or by any white space. Blank lines are no rows.
+    that begins with the word ``smiles`` is a header: the columns are its words, separated like the
+    cells by tabs or by any white space. Blank lines are skipped.
 
     Args:
         path: The file.
 
     Raises:
-        InputError: If the file cannot be read, or has no line.
+        InputError: The file cannot be read, or is empty.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        refuse_binary(path)
         first = next(self._lines(), None)
         if first is None:
             raise InputError(f"{path}: the file is empty, expected molecules")

@@ -38,7 +38,7 @@ class Uncertainty:
         cls,
         tasks: Sequence[Task],
         molecules: FingerprintIndex,
-        smiles: Sequence[str],
+        held_out: Sequence[str] | NDArray[np.uint8],
         prediction: Array,
         targets: Array,
     ) -> "Uncertainty":
@@ -47,11 +47,11 @@ class Uncertainty:
         Args:
             tasks: The T tasks of a model.
             molecules: Its training molecules.
-            smiles: The n molecules.
+            held_out: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
             prediction: What it gives for them, ``[n, outputs]``, uncalibrated.
             targets: Their labels ``[n, T]``, NaN where missing.
         """
-        similarity = molecules.similarity(smiles)
+        similarity = molecules.similarity(held_out)
         return cls(Calibration.fit(tasks, prediction, targets, similarity), molecules)
 
     @classmethod

@@ -154,7 +154,7 @@ def test_empty_surplus_cells_are_dropped(tmp_path):
 def test_a_line_or_cell_without_end_is_refused_in_bounded_memory(
     tmp_path, monkeypatch, text, words
 ):
-    monkeypatch.setattr("molattn.data.table.file_format.MOST_CHARACTERS", 50)
+    monkeypatch.setattr("molattn.data.table.text.MOST_CHARACTERS", 50)
     monkeypatch.setattr("molattn.data.table.delimited.MOST_CHARACTERS", 50)
     with pytest.raises(InputError, match=words):
         list(open_table(saved(tmp_path, text)))

@@ -8,7 +8,22 @@ import pytest
 from rdkit import Chem
 
 from molattn.cli import main
-from molattn.data.table import bundled_dataset, open_table
+from molattn.config import NetworkConfig
+from molattn.data.table import (
+    FORMATS,
+    FileFormat,
+    Row,
+    Table,
+    TableWriter,
+    bundled_dataset,
+    check_output,
+    open_table,
+    write_table,
+)
+from molattn.errors import InputError
+from molattn.model.config import MolAttnConfig
+from molattn.model.model import MolAttn
+from molattn.task import Task
 
 SMALL = "--epochs 2 --width 8 --heads 2 --layers 1 --no-baselines --bootstrap 0 --batch-size 8"
 OPTIONS = (
@@ -109,3 +124,72 @@ def test_a_part_that_weighs_nothing_is_refused(frame, tmp_path, monkeypatch, cap
         words = "t.csv --target-columns y --weight-column w --split-column part"
         assert main(["train", *words.split()]) == 2
         assert f"t.csv, column 'w': every {name} row has the weight 0" in capsys.readouterr().err
+
+
+class JsonLines(Table):
+    """A format of a user's own: a JSON object a line."""
+
+    def __init__(self, path):
+        self.path = path
+        self.header = list(json.loads(path.read_text().splitlines()[0]))
+
+    def __iter__(self):
+        for line, text in enumerate(self.path.read_text().splitlines(), start=1):
+            yield Row(line, [str(value) for value in json.loads(text).values()])
+
+
+class JsonLinesWriter(TableWriter):
+    def __init__(self, file, header, types):
+        self.file, self.header = file, header
+
+    def write(self, cells):
+        row = dict(zip(self.header, map(str, cells), strict=True))
+        self.file.write(f"{json.dumps(row)}\n".encode())
+
+
+@pytest.fixture
+def json_lines(monkeypatch):
+    monkeypatch.setattr(FORMATS, "_items", dict(FORMATS))
+    FORMATS.register("jsonl")(
+        FileFormat("JSON Lines", (".jsonl",), JsonLines, JsonLinesWriter, is_text=False)
+    )
+
+
+def test_a_registered_format_is_read_and_written_by_its_suffix(json_lines, tmp_path):
+    path = tmp_path / "t.JSONL"
+    check_output(path)
+    with write_table(path, ["smiles", "y"]) as write:
+        write(["CCO", 1.5])
+        write(["PK\x03\x04", "\0"])
+    table = open_table(path)
+    assert isinstance(table, JsonLines)
+    assert table.header == ["smiles", "y"]
+    assert [row.cells for row in table] == [["CCO", "1.5"], ["PK\x03\x04", "\0"]]
+    path.rename(tmp_path / "t.csv")
+    assert not isinstance(open_table(tmp_path / "t.csv"), JsonLines)
+
+
+def test_a_format_that_is_only_read_is_refused_as_output(json_lines, tmp_path):
+    FORMATS.register("xyz")(FileFormat("XYZ", (".xyz",), JsonLines, signature=b"XYZ"))
+    with pytest.raises(
+        InputError, match=r"XYZ format, expected \.csv, \.tsv, \.parquet or \.jsonl"
+    ):
+        check_output(tmp_path / "t.xyz")
+    (tmp_path / "t.xyz").write_text("abc")
+    with pytest.raises(InputError, match="got something else, expected a XYZ file"):
+        open_table(tmp_path / "t.xyz")
+    with pytest.raises(ValueError, match="registered already"):
+        FORMATS.register("xyz")(FORMATS["csv"])
+
+
+def test_predict_reads_and_writes_a_registered_format(json_lines, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    network = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    MolAttn(MolAttnConfig((Task("y"),), network)).save_pretrained("model")
+    (tmp_path / "t.csv").write_text("smiles\nCCO\nnonsense\n")
+    (tmp_path / "t.jsonl").write_text('{"smiles": "CCO"}\n{"smiles": "nonsense"}\n')
+    assert main(["predict", "model", "t.csv", "--output", "p.csv"]) == 0
+    assert main(["predict", "model", "t.jsonl", "--output", "p.jsonl"]) == 0
+    first, second = open_table(tmp_path / "p.csv"), open_table(tmp_path / "p.jsonl")
+    assert first.header == second.header
+    assert [row.cells for row in first] == [row.cells for row in second]

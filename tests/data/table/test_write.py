@@ -46,7 +46,7 @@ def test_the_same_rows_make_the_same_gzip(tmp_path):
 
 
 def test_parquet_keeps_types_and_rows_beyond_a_row_group(tmp_path, monkeypatch):
-    monkeypatch.setattr("molattn.data.table.write._ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("molattn.data.table.parquet._ROWS_AT_ONCE", 10)
     source = tmp_path / "in.parquet"
     given = pa.table(
         {"smiles": ["C", None] * 12, "n": list(range(24)), "when": [date.today()] * 24}

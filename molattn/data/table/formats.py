@@ -1,0 +1,154 @@
+"""The file formats of tables, and how a file's format is recognised."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from molattn.data.table.base import Table, TableWriter
+from molattn.data.table.delimited import DelimitedTable, DelimitedWriter
+from molattn.data.table.smi import SMITable
+from molattn.data.table.text import file_start
+from molattn.errors import InputError
+from molattn.utils.registry import Registry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FORMATS", "FileFormat", "WriterMaker", "format_by_suffix", "open_table"]
+
+_SIGNATURES = {
+    b"PK\x03\x04": "a zip archive or an Excel workbook",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
+    b"BZh": "bzip2-compressed data",
+    b"\xfd7zXZ": "xz-compressed data",
+    b"\x28\xb5\x2f\xfd": "Zstandard-compressed data",
+    b"\xff\xfe\0\0": "UTF-32 text",
+    b"%PDF": "a PDF document",
+    b"SQLite format 3": "an SQLite database",
+    b"\x89HDF": "an HDF5 file",
+    b"ARROW1": "an Arrow or Feather file",
+}
+
+
+WriterMaker = Callable[[IO[bytes], Sequence[str], Any], TableWriter]
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A file format of tables.
+
+    Args:
+        name: Its name in messages, such as ``CSV``.
+        suffixes: Endings of such files' names in lower case, such as ``.csv``.
+        read: Opens a file as a table.
+        write: Returns the writer of a new file, given the file, the columns and, if ``has_types``,
+            their types as a ``pyarrow.Schema`` or None; None = such files are only read.
+        signature: The first bytes of each such file, by which it is recognised under any name.
+        is_text: Whether it is text: a file of another known kind is then refused, and a name that
+            ends with ``.gz`` is written as gzip.
+        has_types: Whether columns have Arrow types; otherwise cells are written as texts.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    read: Callable[[Path], Table]
+    write: WriterMaker | None = None
+    signature: bytes = b""
+    is_text: bool = True
+    has_types: bool = False
+
+
+FORMATS: Registry[FileFormat] = Registry("file format")
+"""File formats by name; of two that share a suffix, the one registered last has it."""
+
+
+def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
+    """Open a CSV, TSV, Parquet, SDF or SMILES file, one of another registered format, or a frame.
+
+    Parquet and gzip are recognised by content, other formats by the suffix (``.csv``, ``.tsv``,
+    ``.sdf``, ``.smi`` and similar); a file with an unknown suffix is read as CSV. Text may be gzip,
+    and UTF-8 or UTF-16.
+
+    Args:
+        path: The file, or a pandas DataFrame; a table is returned as it is.
+
+    Raises:
+        InputError: The file cannot be read, or is not such a table.
+    """
+    if isinstance(path, Table):
+        return path
+    if not isinstance(path, str | Path):
+        from molattn.data.table.frame import FrameTable  # pandas is slow to import
+
+        return FrameTable(path)
+    path = Path(path)
+    return _recognised(path).read(path)
+
+
+def format_by_suffix(path: Path) -> FileFormat | None:
+    """Return the format that a file's name stands for, before any ``.gz``; None if unknown."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    known = {suffix: one for one in FORMATS.values() for suffix in one.suffixes}
+    return known.get(suffixes[-1]) if suffixes else None
+
+
+def _recognised(path: Path) -> FileFormat:
+    start = file_start(path)
+    for one in FORMATS.values():
+        if one.signature and start.startswith(one.signature):
+            return one
+    found = format_by_suffix(path) or FORMATS["csv"]
+    if found.signature:
+        got = "something else" if start else "an empty file"
+        raise InputError(f"{path}: got {got}, expected a {found.name} file")
+    for signature, name in _SIGNATURES.items():
+        if found.is_text and start.startswith(signature):
+            *names, last = (one.name for one in FORMATS.values())
+            raise InputError(f"{path}: got {name}, expected a {', '.join(names)} or {last} file")
+    return found
+
+
+def _read_parquet(path: Path) -> Table:
+    from molattn.data.table.parquet import ParquetTable  # pyarrow is slow to import
+
+    return ParquetTable(path)
+
+
+def _write_parquet(file: IO[bytes], header: Sequence[str], schema: Any) -> TableWriter:
+    from molattn.data.table.parquet import ParquetWriter
+
+    return ParquetWriter(file, header, schema)
+
+
+def _read_sdf(path: Path) -> Table:
+    from molattn.data.table.sdf import SDFTable  # RDKit is slow to import
+
+    return SDFTable(path)
+
+
+FORMATS.register("csv")(FileFormat("CSV", (".csv",), DelimitedTable, DelimitedWriter))
+FORMATS.register("tsv")(
+    FileFormat(
+        "TSV",
+        (".tsv", ".tab"),
+        partial(DelimitedTable, delimiter="\t"),
+        partial(DelimitedWriter, delimiter="\t"),
+    )
+)
+FORMATS.register("parquet")(
+    FileFormat(
+        "Parquet",
+        (".parquet", ".pq"),
+        _read_parquet,
+        _write_parquet,
+        signature=b"PAR1",
+        is_text=False,
+        has_types=True,
+    )
+)
+FORMATS.register("sdf")(FileFormat("SDF", (".sdf", ".sd", ".mol"), _read_sdf))
+FORMATS.register("smi")(FileFormat("SMILES", (".smi", ".smiles", ".ism"), SMITable))

@@ -1,0 +1,136 @@
+"""Text files, plain or gzip, in UTF-8 or UTF-16."""
+
+import codecs
+import gzip
+import io
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from molattn.data.table.base import MOST_CHARACTERS
+from molattn.errors import InputError
+
+__all__ = ["ENCODING_ERRORS", "file_start", "is_utf_16", "open_lines", "refuse_binary"]
+
+# The same for reading and writing, so that bytes which are not UTF-8 are written as they were read.
+ENCODING_ERRORS = "surrogateescape"
+
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_GZIP = b"\x1f\x8b"
+_SAMPLE = 4096
+_GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+
+
+def file_start(path: Path) -> bytes:
+    """Return the first bytes of a file, decompressed if it is gzip.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    try:
+        with _open_bytes(path) as file:
+            return file.read(_SAMPLE)
+    except _GZIP_ERRORS as error:
+        raise _damaged(path, error) from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def refuse_binary(path: Path) -> None:
+    """Check that a file looks like text; a few zero bytes are left to the rows that hold them.
+
+    Raises:
+        InputError: More than a tenth of its start is zero bytes, and it is not UTF-16.
+    """
+    start = file_start(path)
+    if 10 * start.count(0) > len(start) and not start.startswith(_UTF_16):
+        raise InputError(f"{path}: got binary data, expected text in UTF-8")
+
+
+def is_utf_16(path: Path) -> bool:
+    """Return whether a file begins with the byte-order mark of UTF-16."""
+    return file_start(path).startswith(_UTF_16)
+
+
+@contextmanager
+def open_lines(path: Path) -> Iterator[Iterator[str]]:
+    """Open a text file, plain or gzip, as lines.
+
+    Text is UTF-8, with or without a byte-order mark, or UTF-16 with one. Lines keep their ends: a
+    line feed, a carriage return or both.
+
+    Raises:
+        InputError: The file cannot be read, its gzip data are incomplete, or a line is too long.
+    """
+    wide = is_utf_16(path)
+    try:
+        with (
+            _open_bytes(path) as data,
+            io.TextIOWrapper(
+                data,  # pyright: ignore[reportArgumentType]
+                encoding="utf-16" if wide else "utf-8-sig",
+                # Half a character of UTF-16 cannot be kept as a byte.
+                errors="replace" if wide else ENCODING_ERRORS,
+                newline="",
+            ) as text,
+        ):
+            yield _bounded_lines(text, path)
+    except _GZIP_ERRORS as error:
+        raise _damaged(path, error) from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def _bounded_lines(text: IO[str], path: Path) -> Iterator[str]:
+    number = 0
+    while line := text.readline(MOST_CHARACTERS + 1):
+        number += 1
+        if len(line) > MOST_CHARACTERS:
+            raise InputError(
+                f"{path}, line {number}: got more than {MOST_CHARACTERS:,} characters, "
+                "expected shorter lines"
+            )
+        yield line
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path}: the gzip data are damaged or cut short: {error}")
+
+
+def _open_bytes(path: Path) -> IO[bytes]:
+    _check_is_file(path)
+    file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    is_gzip = file.read(2) == _GZIP
+    file.seek(0)
+    if not is_gzip:
+        return file
+    return _Gunzip(file)  # pyright: ignore[reportReturnType]
+
+
+class _Gunzip(gzip.GzipFile):
+    """Gzip data of a file that is closed with it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self._file = file
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+
+def _check_is_file(path: Path) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{path}: got a folder, expected a file")
+    if not stat.S_ISREG(mode):  # a pipe or a device could block a reader for ever
+        raise InputError(f"{path}: got a pipe or a device, expected a file")

@@ -1,0 +1,85 @@
+"""A whole ``molattn train``: RDKit parses each text once and calculates each descriptor once."""
+
+import shutil
+from collections import Counter
+
+import pytest
+from rdkit import Chem
+
+from molattn.chem import descriptors
+from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.cli import main
+from molattn.data.table import bundled_dataset, open_table
+from molattn.model.artefact import FINGERPRINTS_FILE, find_model
+
+OPTIONS = (
+    "--target-columns y --epochs 1 --device cpu --init-from known --bootstrap 0 --batch-size 16"
+)
+
+
+@pytest.fixture
+def rows():
+    """Molecules with labels, one in two rows with the same text, and a text that is none."""
+    table = open_table(bundled_dataset())
+    texts = [row.cells[table.column("smiles", "")] for row in table][::20]
+    return [(text, number / 4) for number, text in enumerate([*texts, texts[3], "nonsense"])]
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Counts of the texts that RDKit's parser was given."""
+    counts = Counter()
+    parse = Chem.MolFromSmiles
+
+    def counting(text, *options, **named):
+        counts[text] += 1
+        return parse(text, *options, **named)
+
+    monkeypatch.setattr(Chem, "MolFromSmiles", counting)
+    # The page of a run draws the few molecules with the largest errors, from their SMILES.
+    monkeypatch.setattr("molattn.chem.draw.parse_smiles", parse)
+    return counts
+
+
+@pytest.fixture
+def calculated(monkeypatch):
+    """Counts of the calculations of each descriptor."""
+    counts = Counter()
+    for name, function in descriptors._FUNCTIONS.items():
+
+        def counting(mol, name=name, function=function):
+            counts[name] += 1
+            return function(mol)
+
+        monkeypatch.setitem(descriptors._FUNCTIONS, name, counting)
+    return counts
+
+
+@pytest.mark.parametrize(
+    "options, descriptors_read",
+    [
+        ("--split scaffold", True),
+        ("--split cluster --morgan-counts 64", True),
+        ("--no-descriptors", True),
+        ("--no-descriptors --no-baselines", False),
+    ],
+)
+def test_each_text_is_parsed_once(
+    rows, tmp_path, monkeypatch, request, capsys, options, descriptors_read
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(find_model("base"), "known")
+    seen = FingerprintIndex.from_smiles([text for text, _ in rows[:40]])
+    seen.save(tmp_path / "known" / FINGERPRINTS_FILE)
+    lines = "".join(f"{text},{label}\n" for text, label in rows)
+    (tmp_path / "t.csv").write_text(f"smiles,y\n{lines}")
+    parsed, calculated = map(request.getfixturevalue, ("parsed", "calculated"))
+    assert main(["train", "t.csv", *OPTIONS.split(), *options.split(), "--output", "run"]) == 0
+    assert "that the model of --init-from was trained on" in capsys.readouterr().out
+    distinct = {text for text, _ in rows} - {"nonsense"}
+    assert {text: parsed[text] for text in distinct} == dict.fromkeys(distinct, 1)
+    if not descriptors_read:
+        assert not calculated
+        return
+    assert set(calculated) == set(descriptors.DESCRIPTORS)
+    assert set(calculated.values()) == {len(distinct)}
