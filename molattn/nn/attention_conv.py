@@ -9,11 +9,11 @@ from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.typing import OptTensor
 
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_heads import HeadScore, check_positive, linear_together
+from molattn.nn.attention_heads import HeadScore, check_positive
 from molattn.nn.dense_attention import Attended, EdgeTerms, Prior, dense_attention
 from molattn.nn.functional import ScatteredEdges, check_temperature, normalise
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, read_graph
-from molattn.nn.linear import Linear
+from molattn.nn.linear import Linear, linear_together
 
 
 class EdgeProjection(NamedTuple):
@@ -162,9 +162,10 @@ class AttentionConv(MessagePassing):
         terms = None
         if edges.attr is not None and projection.key is not None:
             value_of = projection.value
+            key_of = self._split(projection.key, self.query_channels)
             terms = EdgeTerms(
                 edges.attr,
-                self._split(projection.key, self.query_channels),
+                lambda features: self.head_score.key(key_of(features)),
                 None if value_of is None else self._split(value_of, self.head_channels),
             )
         return dense_attention(

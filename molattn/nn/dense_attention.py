@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molattn.graph.coded import CodedEdges
-from molattn.graph.complete import Block, CompleteGraphs
+from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
 from molattn.nn.attention_heads import HeadScore
 from molattn.nn.functional import DenseRows, normalise
 from molattn.nn.fused_attention import packed_attention
@@ -59,7 +58,7 @@ class EdgeTerms(NamedTuple):
 
     Args:
         attr: Features of each pair row, ``[P, D]``, or codes of them.
-        key: Their linear map into the keys, ``[M, D]`` to ``[M, H, C]``.
+        key: Their linear map into the projected keys, ``[M, D]`` to ``[M, H, C]``.
         value: Their linear map into the values, ``[M, D]`` to ``[M, H, C]``; None = they are no
             part of these.
     """
@@ -188,7 +187,7 @@ def _plain(
         if score.bilinear:
             edge_query = torch.einsum("rhc,dhc->rhd", query, key_basis)
         else:
-            edge_key = score.key(edges.key(attr))
+            edge_key = edges.key(attr)
     outs, pooled, alphas, messages = [], [], [], []
     for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
         q, k, v = (block.rows(t).transpose(1, 2) for t in (query, key, value))  # [B, H, N, C]

@@ -8,9 +8,8 @@ from torch_geometric.typing import OptTensor
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_conv import AttentionConv, EdgeProjection, optional_linear
-from molattn.nn.attention_heads import HeadCombine
+from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
 from molattn.nn.dense_attention import Attended
-from molattn.nn.gate import HeadGate
 from molattn.nn.graph_inputs import (
     EdgeAttr,
     Edges,
@@ -105,7 +104,7 @@ class EdgeAttentionConv(AttentionConv):
         root_weight: bool = True,
         bias: bool = True,
     ) -> None:
-        combined = HeadCombine(combine, heads, out_channels)
+        combined = COMBINES[combine](heads, out_channels)
         super().__init__(
             in_channels,
             out_channels,
@@ -141,7 +140,7 @@ class EdgeAttentionConv(AttentionConv):
             if edge_dim is None or edge_dim < 1:
                 raise ValueError(f"update_edges needs a positive edge_dim, got edge_dim={edge_dim}")
             kind = "concat" if combine == "linear" else combine
-            self.edge_combine = HeadCombine(kind, heads, out_channels)
+            self.edge_combine = COMBINES[kind](heads, out_channels)
             self.lin_edge_out = Linear(out_channels, edge_dim, bias=False)
         self.lin_root = Linear(target, out_channels, bias=False) if root_weight else None
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None

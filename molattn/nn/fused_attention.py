@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from molattn.graph.complete import Block, CompleteGraphs
-from molattn.nn.split_columns import side_by_side
+from molattn.nn.linear import side_by_side
 
 __all__ = ["packed_attention"]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molattn.nn.attention_conv import AttentionConv, EdgeProjection, optional_linear
-from molattn.nn.gate import HeadGate
+from molattn.nn.attention_heads import HeadGate
 from molattn.nn.graph_inputs import EdgeAttr, Graph, Pair, as_pair
 from molattn.nn.linear import Linear
 

@@ -11,8 +11,7 @@ from torch_geometric.typing import (
 )
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
-from molattn.graph.coded import CodedEdges
-from molattn.graph.complete import CompleteGraphs
+from molattn.graph.complete import CodedEdges, CompleteGraphs
 
 __all__ = [
     "EdgeAttr",

@@ -8,9 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from molattn.utils.registry import Registry
+
 __all__ = ["HEADS", "BothHeads", "FourierHead", "MLPHead"]
 
+HEADS: Registry[Callable[[int, int, int, int, float], nn.Module]] = Registry("head")
+"""Every prediction head by its name: all take ``(channels, numbers, width, out, dropout)``, as
+:class:`MLPHead` does, and are called with molecules, and with numbers where a model has them."""
 
+
+@HEADS.register("mlp")
 class MLPHead(nn.Sequential):
     r"""One hidden layer, :math:`y = V\,\mathrm{dropout}(\mathrm{SiLU}(W [h, z] + b)) + c`.
 
@@ -42,6 +49,7 @@ class MLPHead(nn.Sequential):
         return super().forward(_joined(molecules, numbers))
 
 
+@HEADS.register("fourier")
 class FourierHead(nn.Module):
     r"""Learned Fourier features of a Gaussian kernel, and a linear layer.
 
@@ -93,6 +101,7 @@ class FourierHead(nn.Module):
         return self.out(self.dropout(math.sqrt(2 / len(self.phases)) * waves))
 
 
+@HEADS.register("both")
 class BothHeads(nn.Module):
     r"""The sum of an MLP and of Fourier features, both of :math:`[\mathrm{LayerNorm}(h), z]`.
 
@@ -111,14 +120,6 @@ class BothHeads(nn.Module):
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
         """Predict as :meth:`MLPHead.forward` does."""
         return self.mlp(_normalised(molecules), numbers) + self.fourier(molecules, numbers)
-
-
-HEADS: dict[str, Callable[[int, int, int, int, float], nn.Module]] = {
-    "mlp": MLPHead,
-    "fourier": FourierHead,
-    "both": BothHeads,
-}
-"""Every head by its name; all take the same arguments."""
 
 
 def _normalised(molecules: Tensor) -> Tensor:

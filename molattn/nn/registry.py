@@ -1,4 +1,4 @@
-"""Every attention layer, what it supports, and one way to make any of them by name."""
+"""Every attention layer by its name, and what a network's options may be."""
 
 import inspect
 from dataclasses import dataclass
@@ -6,52 +6,65 @@ from typing import Any, Optional, Union
 
 from torch import nn
 
-from molattn.errors import check_one_of
+from molattn.config import NetworkConfig, layer_arguments
+from molattn.config.validation import option
+from molattn.errors import InputError, check_one_of, quoted
+from molattn.nn.attention_heads import COMBINES
 from molattn.nn.edge_attention import EdgeAttentionConv
+from molattn.nn.functional import SCORES
 from molattn.nn.gaan import GaANConv
 from molattn.nn.graph_network import GraphNetwork
 from molattn.nn.mat import MATConv
+from molattn.nn.prediction_head import HEADS
+from molattn.nn.readout import check_readout
+from molattn.utils.registry import Registry
 
-__all__ = ["LAYERS", "Layer", "find_layer", "table"]
+__all__ = [
+    "LAYERS",
+    "Layer",
+    "check_network",
+    "layer_options",
+    "layer_table",
+    "unused_options",
+]
 
 
 @dataclass(frozen=True)
 class Layer:
     """An attention layer and what it supports.
 
-    All layers are called as ``layer(x, edge_index, edge_attr)``, those that read graph features
-    as ``layer(x, edge_index, edge_attr, u, batch)``, and return updated nodes, or a tuple that
-    begins with them.
+    A layer is called as ``layer(x, edge_index, edge_attr)``, one that reads graph features as
+    ``layer(x, edge_index, edge_attr, u, batch)``. It returns updated nodes, or a tuple that begins
+    with them, followed by updated edges where ``update_edges`` is on. In a :class:`molattn.MolAttn`
+    ``edge_index`` may be a :class:`~molattn.graph.CompleteGraphs`, ``edge_attr`` then a
+    :class:`~molattn.graph.CodedEdges`.
 
     Args:
-        conv: The class.
+        conv: The class. Which options it supports follows from its signature: ``update_edges``,
+            ``global_dim`` (it reads ``u``), ``update_global``, ``gate``, ``score``, ``dropout``,
+            and so on.
         summary: What it is, in one line.
         source: Where it was published.
         edge_columns: Names of the columns that edge features must have, for a layer that reads
-            fixed quantities; empty = edge features are optional and may be anything.
-        edge_updates: Whether it has ``update_edges``.
-        graph_features: Whether it has ``global_dim`` and reads ``u``.
-        graph_updates: Whether it has ``update_global``.
-        gates: Whether it has ``gate``.
+            fixed quantities; empty = ``conv`` takes ``edge_dim``, and edge features may be anything
+            or None.
+        always: Names of arguments of ``conv`` that a network leaves at their defaults.
         normalised: Whether the weights of a receiver's edges sum to 1.
         bipartite: Whether senders and receivers may be two sets of nodes.
         complete_graphs: Whether it takes ``CompleteGraphs`` in place of ``edge_index``.
     """
 
     conv: type[nn.Module]
-    summary: str
-    source: str
+    summary: str = ""
+    source: str = ""
     edge_columns: tuple[str, ...] = ()
-    edge_updates: bool = False
-    graph_features: bool = False
-    graph_updates: bool = False
-    gates: bool = False
+    always: tuple[str, ...] = ()
     normalised: bool = True
     bipartite: bool = True
     complete_graphs: bool = True
 
     def has(self, option: str) -> bool:
-        """Whether :meth:`make` takes an option of this name."""
+        """Whether the class takes an option of this name."""
         return option in inspect.signature(self.conv).parameters
 
     def make(
@@ -70,20 +83,20 @@ class Layer:
             out_channels: Width of what comes out.
             heads: Number of heads.
             edge_dim: Width of edge features; None = there are none.
-            options: Keyword arguments of the class. A switch that is off (None or False) may be
-                named for a layer that does not have it.
+            options: Keyword arguments of the class. One that is off (None, False or 0) may be
+                given to a layer that does not have it, if any other layer does.
 
         Raises:
             ValueError: An option that the layer does not support.
         """
-        for option in [name for name in options if not self.has(name)]:
-            able = [other.conv.__name__ for other in LAYERS.values() if other.has(option)]
-            if not able:  # as the class says itself
+        for name in [name for name in options if not self.has(name)]:
+            able = [other.conv.__name__ for other in LAYERS.values() if other.has(name)]
+            if not able:  # leave the error to the class
                 continue
-            value = options.pop(option)
-            if value is not None and value is not False:
+            value = options.pop(name)
+            if value:
                 raise ValueError(
-                    f"{option}: got {value!r} for {self.conv.__name__}, which has no such option; "
+                    f"{name}: got {value!r} for {self.conv.__name__}, which has no such option; "
                     f"expected one of {', '.join(able)}"
                 )
         if not self.edge_columns:
@@ -96,51 +109,86 @@ class Layer:
         return self.conv(in_channels, out_channels, heads, **options)
 
 
-LAYERS: dict[str, Layer] = {
-    "edge_attention": Layer(
+LAYERS: Registry[Layer] = Registry("layer")
+"""Every attention layer by its name."""
+
+LAYERS.register("edge_attention")(
+    Layer(
         EdgeAttentionConv,
         summary="Multi-head attention with edges in key and value",
         source="Battaglia et al. 2018; Vaswani et al. 2017",
-        edge_updates=True,
-        graph_features=True,
-        gates=True,
-    ),
-    "gaan": Layer(
+    )
+)
+LAYERS.register("gaan")(
+    Layer(
         GaANConv,
         summary="A gate for each head",
         source="Zhang et al. 2018",
-        gates=True,
-    ),
-    "mat": Layer(
+        always=("gate",),
+    )
+)
+LAYERS.register("mat")(
+    Layer(
         MATConv,
         summary="Attention mixed with distances and bonds",
         source="Maziarka et al. 2020",
         edge_columns=("distance", "bond"),
         normalised=False,
-    ),
-    "graph_network": Layer(
+    )
+)
+LAYERS.register("graph_network")(
+    Layer(
         GraphNetwork,
         summary="Full block: edges, then nodes, then the graph",
         source="Battaglia et al. 2018",
-        edge_updates=True,
-        graph_features=True,
-        graph_updates=True,
-        gates=True,
-    ),
-}
+    )
+)
 
 
-def find_layer(name: str) -> Layer:
-    """Return the layer of that name.
+def check_network(network: NetworkConfig) -> None:
+    """Check that all names are registered, and that no option is set that the layer does not take.
 
     Raises:
-        InputError: There is none.
+        InputError: Names the option.
     """
-    check_one_of("layer", name, LAYERS)
-    return LAYERS[name]
+    check_one_of("--layer", network.layer, LAYERS)
+    for name in unused_options(network):
+        value, default = getattr(network, name), getattr(NetworkConfig, name)
+        if value != default:
+            raise InputError(
+                f"{option(name)}: got {quoted(value)}, which --layer {network.layer} does not "
+                f"take; expected the default, {quoted(default)}"
+            )
+    check_one_of("--score", network.score, SCORES)
+    check_one_of("--combine", network.combine, COMBINES)
+    check_one_of("--head", network.head, ("auto", *HEADS))
+    check_readout(network.readout)
 
 
-def table() -> str:
+def unused_options(network: NetworkConfig) -> tuple[str, ...]:
+    """Return the options that the network's layer does not take."""
+    layer = LAYERS[network.layer]
+    return tuple(
+        name
+        for name, argument in layer_arguments().items()
+        if not layer.has(argument) or argument in layer.always
+    )
+
+
+def layer_options(network: NetworkConfig) -> dict[str, Any]:
+    """Return the keyword arguments of the layer that are not at a network's defaults.
+
+    ``edge_dim`` is not among them: it is the width of what the network makes of atom pairs.
+    """
+    values = {name: getattr(network, name) for name in layer_arguments()}
+    return {
+        argument: values[name]
+        for name, argument in layer_arguments().items()
+        if argument != "edge_dim" and values[name] != getattr(NetworkConfig, name)
+    }
+
+
+def layer_table() -> str:
     """All layers and what they support, as a Markdown table."""
     columns = {
         "`name`": lambda name, _: f"`{name}`",
@@ -148,10 +196,10 @@ def table() -> str:
         "What it is": lambda _, layer: layer.summary,
         "Source": lambda _, layer: layer.source,
         "Edge features": lambda _, layer: ", ".join(layer.edge_columns) or "any",
-        "Updates edges": lambda _, layer: _tick(layer.edge_updates),
-        "Graph features": lambda _, layer: _tick(layer.graph_features),
-        "Updates graph": lambda _, layer: _tick(layer.graph_updates),
-        "Gates": lambda _, layer: _tick(layer.gates),
+        "Updates edges": lambda _, layer: _tick(layer.has("update_edges")),
+        "Graph features": lambda _, layer: _tick(layer.has("global_dim")),
+        "Updates graph": lambda _, layer: _tick(layer.has("update_global")),
+        "Gates": lambda _, layer: _tick(layer.has("gate")),
         "Weights sum to 1": lambda _, layer: _tick(layer.normalised),
         "Bipartite": lambda _, layer: _tick(layer.bipartite),
         "`CompleteGraphs`": lambda _, layer: _tick(layer.complete_graphs),

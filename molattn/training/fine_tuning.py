@@ -17,6 +17,7 @@ from molattn.model.artefact import (
     read_config,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.training.optimizer import FineTuningPlan
 
@@ -162,6 +163,7 @@ def with_former_network(config: PretrainConfig) -> PretrainConfig:
 
 def _found(name: str, network: _Network, varied: Collection[str] = ()) -> tuple[str, _Network]:
     """Return a model's name, of a folder its whole path, and a network with its options."""
+    check_network(network)
     if name == NO_MODEL:
         return name, network
     theirs = _network(name)
