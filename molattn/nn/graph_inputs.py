@@ -22,10 +22,12 @@ __all__ = [
     "as_pair",
     "at_receivers",
     "check_features",
+    "edge_list",
     "read_complete",
     "read_edges",
     "read_globals",
     "read_graph",
+    "results_in_rows",
 ]
 
 Pair = tuple[Tensor, Tensor]
@@ -279,6 +281,36 @@ def at_receivers(rows: Tensor, graph: Union[Tensor, CompleteGraphs]) -> Tensor:
     if isinstance(graph, CompleteGraphs):
         return graph.receivers_to_pairs(rows)
     return rows.index_select(0, graph[1])
+
+
+def edge_list(
+    x: Tensor, graph: CompleteGraphs, edge_attr: EdgeAttr
+) -> tuple[Tensor, Optional[Tensor]]:
+    """Take nodes and edge features from rows, for a layer that reads ``graph.edge_index``."""
+    if isinstance(edge_attr, CodedEdges):
+        edge_attr = edge_attr.dense()
+    attr = None if edge_attr is None else graph.pairs_to_edges(edge_attr)
+    return graph.rows_to_nodes(x), attr
+
+
+def results_in_rows(out: Any, graph: CompleteGraphs, *, edges: bool, weights: bool) -> Any:
+    """Lay out in rows what a layer returned for ``graph.edge_index``.
+
+    Args:
+        out: Nodes, or a tuple that begins with them.
+        graph: The layout.
+        edges: Whether updated edges follow the nodes.
+        weights: Whether the last item is ``(edge_index, alpha)``; ``graph`` takes the place of
+            ``edge_index``.
+    """
+    if not isinstance(out, tuple):
+        return graph.nodes_to_rows(out)
+    result = [graph.nodes_to_rows(out[0]), *out[1:]]
+    if edges:
+        result[1] = graph.edges_to_pairs(out[1])
+    if weights:
+        result[-1] = (graph, graph.edges_to_pairs(out[-1][1]))
+    return tuple(result)
 
 
 def _check_attr(

@@ -18,8 +18,10 @@ from molattn.nn.graph_inputs import (
     NodeGlobals,
     Pair,
     as_pair,
+    edge_list,
     read_globals,
     read_graph,
+    results_in_rows,
 )
 from molattn.nn.linear import Linear
 
@@ -344,18 +346,10 @@ class GraphNetwork(MessagePassing):
         self, x: Any, graph: CompleteGraphs, edge_attr: EdgeAttr, u: OptTensor, weights: bool
     ) -> Any:
         """Take the general path on the list of all edges, and lay the results out in rows."""
-        edges = read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim)
-        attr = None if edges.attr is None else graph.pairs_to_edges(edges.features)
-        nodes = graph.rows_to_nodes(x)
+        attr = read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim).attr
+        nodes, attr = edge_list(x, graph, attr)
         out = self(nodes, graph.edge_index, attr, u, graph.batch, weights)
-        if not isinstance(out, tuple):
-            return graph.nodes_to_rows(out)
-        result = [graph.nodes_to_rows(out[0]), *out[1:]]
-        if self.update_edges:
-            result[1] = graph.edges_to_pairs(out[1])
-        if weights:
-            result[-1] = (graph, graph.edges_to_pairs(out[-1][1]))
-        return tuple(result)
+        return results_in_rows(out, graph, edges=self.update_edges, weights=weights)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"

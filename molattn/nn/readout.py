@@ -56,10 +56,7 @@ class Readout(nn.Module):
     def __init__(self, kind: Union[str, aggr.Aggregation], channels: int) -> None:
         super().__init__()
         self.kind = kind if isinstance(kind, str) else type(kind).__name__
-        if isinstance(kind, str):
-            parts = [make(channels) for make in _makers(kind)]
-        else:
-            parts = [kind]
+        parts = [make(channels) for make in _makers(kind)] if isinstance(kind, str) else [kind]
         self.parts = nn.ModuleList(parts)
         with torch.no_grad():
             probe = self._aggregate(torch.zeros(2, channels), torch.zeros(2, dtype=torch.long), 1)

@@ -4,15 +4,17 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
-from torch import nn
+from torch import Tensor, nn
 
 from molattn.config import NetworkConfig, layer_arguments
 from molattn.config.validation import option
 from molattn.errors import InputError, check_one_of, quoted
+from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_heads import COMBINES
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.functional import SCORES
 from molattn.nn.gaan import GaANConv
+from molattn.nn.graph_inputs import edge_list, results_in_rows
 from molattn.nn.graph_network import GraphNetwork
 from molattn.nn.mat import MATConv
 from molattn.nn.prediction_head import HEADS
@@ -33,16 +35,17 @@ __all__ = [
 class Layer:
     """An attention layer and what it supports.
 
-    A layer is called as ``layer(x, edge_index, edge_attr)``, one that reads graph features as
-    ``layer(x, edge_index, edge_attr, u, batch)``. It returns updated nodes, or a tuple that begins
-    with them, followed by updated edges where ``update_edges`` is on. In a :class:`molattn.MolAttn`
-    ``edge_index`` may be a :class:`~molattn.graph.CompleteGraphs`, ``edge_attr`` then a
-    :class:`~molattn.graph.CodedEdges`.
+    A layer is made as ``conv(in_channels, out_channels, heads, edge_dim=..., ...)`` and called as
+    ``layer(x, edge_index, edge_attr)``, one that reads graph features as
+    ``layer(x, edge_index, edge_attr, u, batch)``. It returns nodes ``[N, out_channels]``, or a
+    tuple that begins with them, followed by edges where ``update_edges`` is on. With
+    ``return_attention_weights=True``, as explanations call it, the tuple's last item is
+    ``(edge_index, alpha)``.
 
     Args:
-        conv: The class. Which options it supports follows from its signature: ``update_edges``,
-            ``global_dim`` (it reads ``u``), ``update_global``, ``gate``, ``score``, ``dropout``,
-            and so on.
+        conv: The class. The names in its signature are the options that it supports:
+            ``update_edges``, ``global_dim`` (it reads ``u``), ``update_global``, ``gate``,
+            ``score``, ``dropout`` and so on.
         summary: What it is, in one line.
         source: Where it was published.
         edge_columns: Names of the columns that edge features must have, for a layer that reads
@@ -51,7 +54,19 @@ class Layer:
         always: Names of arguments of ``conv`` that a network leaves at their defaults.
         normalised: Whether the weights of a receiver's edges sum to 1.
         bipartite: Whether senders and receivers may be two sets of nodes.
-        complete_graphs: Whether it takes ``CompleteGraphs`` in place of ``edge_index``.
+        complete_graphs: Whether it takes :class:`~molattn.graph.CompleteGraphs` in place of
+            ``edge_index``, with edge features as a tensor or as
+            :class:`~molattn.graph.CodedEdges`. If not, :meth:`make` wraps it in a module that
+            calls it with the list of their edges, which is slower.
+
+    Example:
+        >>> from torch_geometric.nn import TransformerConv
+        >>> class Transformer(TransformerConv):
+        ...     def __init__(self, in_channels, out_channels, heads, *, edge_dim=None, dropout=0.0):
+        ...         options = {"edge_dim": edge_dim, "dropout": dropout, "concat": False}
+        ...         super().__init__(in_channels, out_channels, heads, **options)
+        >>> layer = Layer(Transformer, complete_graphs=False)
+        >>> LAYERS.register("transformer")(layer)  # doctest: +SKIP
     """
 
     conv: type[nn.Module]
@@ -106,7 +121,28 @@ class Layer:
                 f"edge_dim: got {edge_dim}, expected {len(self.edge_columns)}: "
                 f"{self.conv.__name__} reads {', '.join(self.edge_columns)}"
             )
-        return self.conv(in_channels, out_channels, heads, **options)
+        conv = self.conv(in_channels, out_channels, heads, **options)
+        if self.complete_graphs:
+            return conv
+        return _OnEdgeList(conv, updates_edges=bool(options.get("update_edges")))
+
+
+class _OnEdgeList(nn.Module):
+    """Calls a layer that reads ``edge_index`` alone on the edges of complete graphs too."""
+
+    def __init__(self, conv: nn.Module, *, updates_edges: bool) -> None:
+        super().__init__()
+        self.conv = conv
+        self.updates_edges = updates_edges
+
+    def forward(self, x: Tensor, graph: Any, edge_attr: Any = None, **options: Any) -> Any:
+        """Call the layer; nodes, edges and weights come out as they went in, as lists or rows."""
+        if not isinstance(graph, CompleteGraphs):
+            return self.conv(x, graph, edge_attr, **options)
+        nodes, attr = edge_list(x, graph, edge_attr)
+        out = self.conv(nodes, graph.edge_index, attr, **options)
+        weights = bool(options.get("return_attention_weights"))
+        return results_in_rows(out, graph, edges=self.updates_edges, weights=weights)
 
 
 LAYERS: Registry[Layer] = Registry("layer")
