@@ -1,4 +1,4 @@
-"""Complete graphs and batches of them: integers in, graphs out."""
+"""Complete graphs, batches of them, and transforms that make them."""
 
 from molattn.graph.batch import MoleculeBatch as MoleculeBatch
 from molattn.graph.batch import collate as collate

@@ -50,7 +50,7 @@ class HeadScore(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew (Glorot)."""
+        """Reset the parameters (Glorot)."""
         glorot(self.weight)
         glorot(self.vector)
 
@@ -119,7 +119,7 @@ class HeadCombine(nn.Module):
         self.head_channels = out_channels // heads if self.splits_width else out_channels
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew, if there are any."""
+        """Reset the parameters, if there are any."""
 
     def forward(self, heads: Tensor) -> Tensor:
         """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
@@ -142,7 +142,7 @@ class LinearHeads(HeadCombine):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
+        """Reset the parameters."""
         self.lin.reset_parameters()
 
     def forward(self, heads: Tensor) -> Tensor:
@@ -207,7 +207,8 @@ class HeadGate(nn.Module):
     The maximum pools projected senders, the mean raw ones; without senders both are 0.
 
     Args:
-        in_channels: Widths of senders' :math:`z` and receivers' :math:`x`; -1 = on first use.
+        in_channels: Widths of senders' :math:`z` and receivers' :math:`x`; -1 = inferred at first
+            use.
         heads: Number of heads ``H``.
         channels: Width of :math:`W_m z`.
         root: Whether :math:`x_i` enters the gate (the authors' code leaves it out).
@@ -228,7 +229,7 @@ class HeadGate(nn.Module):
         self.lin_gate = Linear(width if known else -1, heads)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
+        """Reset the parameters."""
         self.lin_pool.reset_parameters()
         self.lin_gate.reset_parameters()
 

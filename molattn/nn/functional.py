@@ -1,6 +1,6 @@
 r"""Attention as pure functions: score, normalise, mix.
 
-Every layer of molattn is a reading of the three steps below, for a query :math:`q_r` of a
+Every layer of molattn consists of the three steps below, for a query :math:`q_r` of a
 receiver and the keys :math:`k_s` and values :math:`v_s` of its senders:
 
 .. math::
@@ -228,7 +228,7 @@ class ScatteredEdges:
     num_receivers: int | None
 
     def valid(self, weights: Tensor) -> Tensor:
-        """Every listed edge is one."""
+        """Return the weights as they are: every listed pair is an edge."""
         return weights
 
     def max(self, logits: Tensor) -> Tensor:
@@ -253,7 +253,7 @@ class DenseRows:
     mask: Tensor | None
 
     def valid(self, weights: Tensor) -> Tensor:
-        """Zero outside the mask."""
+        """Return weights that are zero outside the mask."""
         return weights if self.mask is None else weights.masked_fill(~self.mask, 0.0)
 
     def max(self, logits: Tensor) -> Tensor:

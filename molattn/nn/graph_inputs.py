@@ -1,4 +1,4 @@
-"""One form for every graph that PyG knows, and errors that name what does not fit."""
+"""Read and check the inputs of a layer: one form for all kinds of PyG graphs."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional, Union
@@ -107,8 +107,8 @@ def read_graph(
         edge_dim: Width that edges must have; -1 = any; None = the layer reads no edge features.
 
     Raises:
-        ValueError: A shape that does not fit.
-        TypeError: A type that does not fit.
+        ValueError: A wrong shape.
+        TypeError: A wrong type.
         IndexError: An edge to a node that does not exist.
     """
     x_src, x_dst = as_pair(x)
@@ -200,7 +200,7 @@ def read_complete(
 
 
 def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
-    """Codes alone say which pairs are edges, so they must say what the layout does."""
+    """Check that codes and layout agree on which pairs are edges."""
     seen = graph.checked_codes is edges.codes  # by a layer before this one
     if seen or edges.codes.device.type != "cpu" or torch.compiler.is_compiling():
         return
@@ -213,7 +213,7 @@ def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
     if not torch.equal(edges.codes < count, graph.is_edge):
         raise ValueError(
             f"edge_attr.codes: expected {count} at the pairs that are no edges and only there, "
-            "as CodedEdges.from_edges has it"
+            "as CodedEdges.from_edges makes them"
         )
     graph.checked_codes = edges.codes
 
@@ -360,7 +360,7 @@ def _read_index(
 
 
 def _check_range(indices: Tensor, rows: Sequence[tuple[str, str, int]]) -> None:
-    """Check rows of indices, each with its name, what it counts and how many there are."""
+    """Check rows of indices, each with its name, what it indexes and the number of these."""
     if indices.numel() == 0 or indices.device.type != "cpu" or torch.compiler.is_compiling():
         return
     low, high = indices.aminmax(dim=1)
@@ -373,7 +373,7 @@ def _check_range(indices: Tensor, rows: Sequence[tuple[str, str, int]]) -> None:
 
 
 def _shape(rows: Optional[int], channels: int) -> str:
-    """Only for messages: a compiler that sees a size become text fixes that size."""
+    """For messages only: torch.compile specialises on a size that becomes text."""
     return f"[{'*' if rows is None else rows}, {'*' if channels < 0 else channels}]"
 
 

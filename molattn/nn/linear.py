@@ -14,17 +14,17 @@ __all__ = ["Linear", "is_transformed", "linear", "linear_together", "side_by_sid
 
 # Below this many rows the call costs more than the product.
 _LEAST_ROWS = 128
-# oneDNN compiles code for each shape, and torch keeps that of the last 1,024, megabytes each: the
-# number of rows, which differs from batch to batch, is brought to a multiple of this.
+# oneDNN compiles code for each shape, and torch caches that of the last 1,024, megabytes each: the
+# number of rows, which differs from batch to batch, is padded to a multiple of this.
 _ROWS = 128
 
 
 def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     r"""Apply :math:`x W^\top + b`: :func:`torch.nn.functional.linear`, the same but for rounding.
 
-    In single precision torch multiplies with MKL, which on a CPU of another maker than Intel leaves
-    half of an AVX-512 unit idle. oneDNN, which torch ships too and its compiler uses, does not:
-    where it is at hand, many rows go there.
+    In single precision torch multiplies with MKL, which uses only half of an AVX-512 unit on CPUs
+    that are not Intel's. oneDNN, which torch ships too and its compiler uses, has no such limit:
+    where it is available, it multiplies inputs of many rows.
 
     Args:
         x: ``[..., in]``.
@@ -40,7 +40,7 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
 
 
 class Linear(PyGLinear):
-    """PyG's ``Linear`` (a width of -1 is settled on first use) by :func:`linear`."""
+    """PyG's ``Linear`` (a width of -1 is inferred at first use) by :func:`linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``[..., in_channels]`` to ``[..., out_channels]``."""
@@ -144,7 +144,7 @@ class _Split(torch.autograd.Function):
 
 
 def _onednn() -> Any:
-    """The operator that torch's compiler calls for linear maps on a CPU, if there is one here."""
+    """Return the operator that torch's compiler calls for linear maps on a CPU, if available."""
     if not torch.backends.mkldnn.is_available():
         return None
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
@@ -167,13 +167,13 @@ def _suits_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> bool:
         and not is_transformed(x)
         and x.dim() == 2
         and x.size(0) >= _LEAST_ROWS
-        and x.size(1) == weight.size(1)  # or the usual complaint
+        and x.size(1) == weight.size(1)  # if not, F.linear raises
         and torch.backends.mkldnn.enabled
         and not torch.is_autocast_enabled("cpu")
     )
 
 
-_PLAIN = (Tensor, nn.Parameter)  # other kinds may mean something else by a product
+_PLAIN = (Tensor, nn.Parameter)  # subclasses may define other products
 
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
@@ -181,7 +181,7 @@ def _by_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tens
 
 
 def _dense(x: Tensor) -> Tensor:
-    """The same in rows or in columns without gaps: for others oneDNN has slow reference code."""
+    """Return it contiguous in rows or in columns: oneDNN is slow for other strides."""
     return x if x.is_contiguous() or x.t().is_contiguous() else x.contiguous()
 
 
@@ -214,7 +214,7 @@ class _OneDNNLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        # Further derivatives and batches of gradients go through what torch knows.
+        # Higher derivatives and batched gradients use torch's own products.
         plain = torch.is_grad_enabled() or is_transformed(grad)
         grad_x = grad_weight = None
         if needs_x:

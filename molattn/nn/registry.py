@@ -94,7 +94,7 @@ class Layer:
         """Make the layer; options mean the same for every layer that has them.
 
         Args:
-            in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
+            in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
             out_channels: Width of what comes out.
             heads: Number of heads.
             edge_dim: Width of edge features; None = there are none.

@@ -134,9 +134,9 @@ def test_a_score_gives_the_same_on_both_paths(score, combine, monkeypatch):
     x = torch.randn(graph.num_nodes, 4, dtype=torch.double, requires_grad=True)
     edge_attr = torch.randn(graph.num_edges, 3, dtype=torch.double)
     fused = []
-    step = dense_attention.packed_attention
+    step = dense_attention.fused_attention
     monkeypatch.setattr(
-        dense_attention, "packed_attention", lambda *a, **k: fused.append(1) or step(*a, **k)
+        dense_attention, "fused_attention", lambda *a, **k: fused.append(1) or step(*a, **k)
     )
     rows, pairs = graph.nodes_to_rows(x), graph.edges_to_pairs(edge_attr)
     found = [
