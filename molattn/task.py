@@ -1,4 +1,4 @@
-"""What is learned: numbers, one of two classes, or one of several."""
+"""Prediction tasks: regression, binary and multiclass classification."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ class Task:
     """One property to predict.
 
     A label of a regression is a number, NaN where missing. A label of a classification is the
-    place of its class in ``classes``, as a float, NaN where missing.
+    index of its class in ``classes``, as a float, NaN where missing.
 
     Args:
         name: The target column.
         kind: ``regression``, ``binary`` or ``multiclass``.
-        classes: The labels as texts; two for ``binary``, of which the second is positive; three or
-            more for ``multiclass``; none for ``regression``.
-        unit: Unit of a regression's target.
+        classes: Names of the classes: two for ``binary``, of which the second is positive, three
+            or more for ``multiclass``, none for ``regression``.
+        unit: Unit of the target of a regression.
 
     Raises:
         InputError: Classes that do not fit the kind.
@@ -55,12 +55,12 @@ class Task:
 
     @property
     def num_outputs(self) -> int:
-        """How many numbers a model gives for it."""
+        """Number of outputs of a model for this task."""
         return len(self.classes) if self.kind == "multiclass" else 1
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Columns of those numbers: a prediction, or probabilities (if binary, of the second)."""
+        """Names of these outputs: a prediction, or probabilities (binary: of the second class)."""
         if self.kind == "regression":
             return (f"{self.name}_predicted",)
         if self.kind == "binary":
@@ -69,16 +69,16 @@ class Task:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of a table of predictions: for classes the likeliest one, then the outputs."""
+        """Columns of a table of predictions: the most probable class, if any, then the outputs."""
         if self.kind == "regression":
             return self.output_names
         return (f"{self.name}_predicted", *self.output_names)
 
     def cells(self, outputs: Sequence[float]) -> list[float | str]:
-        """Return the cells of those columns.
+        """Return the cells of :attr:`columns`.
 
         Args:
-            outputs: What a model predicts for one molecule, ``num_outputs`` finite numbers.
+            outputs: A model's outputs for one molecule, ``num_outputs`` finite numbers.
         """
         values = [float(value) for value in outputs]
         if self.kind == "regression":
@@ -87,7 +87,7 @@ class Task:
         return [self.classes[scores.index(max(scores))], *values]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
+        """Return the task as JSON types."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -108,7 +108,7 @@ class Task:
 
 
 def output_slices(tasks: Sequence[Task]) -> list[slice]:
-    """Return where the outputs of each task stand among those of all tasks, in order.
+    """Return the slice of each task's outputs among those of all tasks, in order.
 
     Example:
         >>> output_slices([Task("y"), Task("c", "multiclass", ("a", "b", "c"))])

@@ -1,4 +1,4 @@
-"""Assertions that a module treats the nodes of a graph alike, for molattn's layers and yours.
+"""Assertions of permutation equivariance and invariance, for molattn's layers and your own.
 
 For a permutation :math:`P` of nodes, a layer :math:`f` on a graph :math:`G` is *equivariant* when
 :math:`f(P G) = P f(G)`, and a model is *invariant* when :math:`f(P G) = f(G)`.
@@ -70,15 +70,15 @@ def assert_permutation_equivariant(
         trials: Number of random permutations.
         tolerance: Largest error relative to the largest output; None = 1e-10 in float64, 1e-5 in
             float32, 2e-2 in half precision.
-        seed: Of the permutations.
+        seed: Seed of the permutations.
 
     Returns:
         The worst error.
 
     Raises:
         AssertionError: Not equivariant; names the worst error and where it is.
-        ValueError: As many edges as nodes, an output that is of neither, a parameter that
-            ``data`` has no attribute for, or a sparse ``adj_t``.
+        ValueError: As many edges as nodes, an output with a row for neither, a parameter without
+            an attribute of ``data``, or a sparse ``adj_t``.
     """
     num_nodes, num_edges = _counts(data)
     if num_nodes == num_edges:
@@ -115,21 +115,21 @@ def assert_permutation_invariant(
     tolerance: Optional[float] = None,
     seed: int = 0,
 ) -> float:
-    """Assert that relabelling nodes leaves a model's outputs as they are.
+    """Assert that relabelling nodes does not change a model's outputs.
 
     Args:
         module: See :func:`assert_permutation_equivariant`.
         data: A graph, or a PyG ``Batch`` (nodes are then relabelled within each graph).
         trials: Number of random permutations.
         tolerance: See :func:`assert_permutation_equivariant`.
-        seed: Of the permutations.
+        seed: Seed of the permutations.
 
     Returns:
         The worst error.
 
     Raises:
         AssertionError: Not invariant; names the worst error and where it is.
-        ValueError: A graph without nodes' features.
+        ValueError: A graph without node features.
     """
     orders = list(_orders(data, trials, seed))
     expected = _outputs(module, data)
@@ -144,11 +144,11 @@ def assert_permutation_invariant(
 def _check_handed_back(name: str, *pairs: tuple[Tensor, Data]) -> None:
     for edges, data in pairs:
         if data.edge_index is None or not torch.equal(edges, data.edge_index):
-            raise AssertionError(f"{name}: an edge_index came back that is not the one given")
+            raise AssertionError(f"{name}: got an edge_index that is not the one given")
 
 
 class _Worst:
-    """The largest error seen, relative to what is allowed."""
+    """The largest error so far, relative to the tolerance."""
 
     def __init__(self, tolerance: Optional[float]) -> None:
         self.tolerance = tolerance
@@ -190,7 +190,7 @@ class _Worst:
 
 def _counts(data: Data) -> tuple[int, int]:
     if data.num_nodes is None:
-        raise ValueError("data: got a graph without nodes' features, expected x or num_nodes")
+        raise ValueError("data: got a graph without node features, expected x or num_nodes")
     return data.num_nodes, data.num_edges
 
 
@@ -199,7 +199,7 @@ def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor
     if trials < 1 or num_nodes < 2:
         raise ValueError(
             f"got {trials} trials on {num_nodes} nodes, expected at least 1 on at least 2: "
-            "anything passes otherwise"
+            "otherwise any module would pass"
         )
     generator = torch.Generator().manual_seed(seed)
     for _ in range(trials):
@@ -220,7 +220,7 @@ def _outputs(module: nn.Module, data: Data) -> dict[str, Tensor]:
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
     given = {p.name: data[p.name] for p in parameters if p.name in data}
-    # `batch` alone is no graph: a module that names nothing else means the whole batch by it.
+    # `batch` alone is no graph: a module whose only parameter is `batch` takes the whole batch.
     if not given.keys() - {"batch"}:
         return _named_outputs(module, module(data))
     for parameter in parameters:
@@ -235,7 +235,7 @@ def _outputs(module: nn.Module, data: Data) -> dict[str, Tensor]:
 def _named_outputs(module: nn.Module, out: Any) -> dict[str, Tensor]:
     tensors = dict(_tensors("output", out))
     if not tensors:
-        raise ValueError(f"{type(module).__name__}: got no tensor out of it, expected at least one")
+        raise ValueError(f"{type(module).__name__}: got no tensor as output, expected at least one")
     return tensors
 
 

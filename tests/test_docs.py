@@ -9,7 +9,7 @@ import pytest
 from molattn import MolAttn, MolAttnConfig
 from molattn.config import NetworkConfig, PretrainConfig, TrainConfig
 from molattn.errors import REASONS
-from molattn.nn.registry import LAYERS, table
+from molattn.nn import LAYERS, layer_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -51,7 +51,7 @@ def test_every_layer_has_a_page_with_its_formula(site):
         assert f'id="molattn.nn.{layer.conv.__name__}"' in page
         assert '<div class="formula"><math' in page
         assert layer.conv.__name__ in overview
-    assert overview.count("<tr>") == len(table().splitlines()) - 1
+    assert overview.count("<tr>") == len(layer_table().splitlines()) - 1
 
 
 def test_formulas_and_roles_are_all_drawn(site):

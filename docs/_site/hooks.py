@@ -10,7 +10,7 @@ from mkdocs.structure.files import File, Files
 
 from molattn.cli import app
 from molattn.errors import reason_table
-from molattn.nn.registry import LAYERS, table
+from molattn.nn import LAYERS, layer_table
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -47,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put in what is made from the package."""
     if "<!-- layers -->" in markdown:
-        markdown = markdown.replace("<!-- layers -->", table())
+        markdown = markdown.replace("<!-- layers -->", layer_table())
     if "<!-- reasons -->" in markdown:
         markdown = markdown.replace("<!-- reasons -->", reason_table())
     if "<!-- commands -->" in markdown:

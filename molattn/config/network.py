@@ -3,25 +3,19 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from molattn.config.validation import check, check_choice, option
-from molattn.errors import InputError, quoted
+from molattn.config.validation import check, check_choice
 
-__all__ = ["NetworkConfig"]
+__all__ = ["NetworkConfig", "layer_arguments"]
 
-LayerName = Literal["edge_attention", "gaan", "mat", "graph_network"]
-
-Score = Literal["dot", "scaled_dot", "general", "additive", "gatv2"]
-Combine = Literal["linear", "concat", "mean", "max", "weighted"]
 Pairs = Literal["all", "bonds"]
 Partner = Literal["concat", "cross_attention"]
-Head = Literal["auto", "mlp", "fourier", "both"]
 
-_LAYER_OPTIONS = ("score", "combine", "gate", "edge_value", "update_edges")
-# What a layer has not, or has without being asked: GaAN's heads always have their gates.
-_WITHOUT = {
-    "gaan": ("score", "combine", "gate", "update_edges"),
-    "mat": ("edge_width", *_LAYER_OPTIONS),
-}
+_ARGUMENT = "layer_argument"
+
+
+def _of_layer(default: Any, argument: str, **metadata: Any) -> Any:
+    """Declare an option that sets this argument of the attention layer, if the layer has it."""
+    return field(default=default, metadata={_ARGUMENT: argument, **metadata})
 
 
 # Declared for options that a run does not take over from a pretrained model.
@@ -32,25 +26,27 @@ _OWN = {"from_pretrained": False}
 class NetworkConfig:
     """The network.
 
-    The head is by default one of Fourier features where all targets are classes, and that and an
-    MLP, added, where any is a number.
+    Layers, scores, combinations of heads, prediction heads and readouts are named. The names that
+    come with molattn are below; :mod:`molattn.nn` has a registry of each, to which you can add your
+    own, and checks the names when a training starts or a model is made.
 
     Args:
         width: Channels of an atom.
         heads: Attention heads; must divide the width.
         layers: Attention blocks.
         edge_width: Channels of an atom pair.
-        layer: The attention layer.
+        layer: The attention layer: edge_attention, gaan, mat, graph_network.
         pairs: Which atoms see each other.
         distances: Read distances of unbonded pairs.
-        score: How a receiver rates a sender.
-        combine: How heads come back together.
+        score: How a receiver scores a sender: dot, scaled_dot, general, additive, gatv2.
+        combine: How heads are combined: linear, concat, mean, max, weighted.
         gate: Give each head a gate (GaAN).
-        edge_value: Put pairs into values too.
+        edge_value: Add pair features to the values too.
         update_edges: Let blocks update the atom pairs too.
         self_loops: Let an atom attend to itself.
         dropout: Dropout in blocks.
-        head: auto goes by targets.
+        head: The prediction head: auto, mlp, fourier, both. auto = fourier where all targets are
+            classes, else both.
         head_dropout: Dropout in the head.
         attention_dropout: Dropout of attention weights.
         readout: Pools of atoms, joined by +: mean, sum, max, min, std, median, softmax,
@@ -61,52 +57,34 @@ class NetworkConfig:
     width: int = 128
     heads: int = 8
     layers: int = 4
-    edge_width: int = 16
-    layer: LayerName = "edge_attention"
+    edge_width: int = _of_layer(16, "edge_dim")
+    layer: str = "edge_attention"
     pairs: Pairs = "all"
     distances: bool = True
-    score: Score = "scaled_dot"
-    combine: Combine = "linear"
-    gate: bool = False
-    edge_value: bool = True
-    update_edges: bool = False
+    score: str = _of_layer("scaled_dot", "score")
+    combine: str = _of_layer("linear", "combine")
+    gate: bool = _of_layer(False, "gate")
+    edge_value: bool = _of_layer(True, "edge_value")
+    update_edges: bool = _of_layer(False, "update_edges")
     self_loops: bool = True
     dropout: float = field(default=0.1, metadata=_OWN)
-    head: Head = field(default="auto", metadata=_OWN)
+    head: str = field(default="auto", metadata=_OWN)
     head_dropout: float = field(default=0.5, metadata=_OWN)
-    attention_dropout: float = field(default=0.0, metadata=_OWN)
+    attention_dropout: float = _of_layer(0.0, "dropout", **_OWN)
     readout: str = "attentional+variance_preserving"
     partner: Partner = field(default="concat", metadata=_OWN)
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("layer", LayerName),
-            ("pairs", Pairs),
-            ("partner", Partner),
-            ("head", Head),
-        ):
+        for name, choices in (("pairs", Pairs), ("partner", Partner)):
             check_choice(self, name, get_args(choices))
         for name in ("dropout", "head_dropout", "attention_dropout"):
             check(self, name, lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
-        for name in self.unused:
-            value, default = getattr(self, name), _default(name)
-            if value != default:
-                raise InputError(
-                    f"{option(name)}: got {quoted(value)}, which --layer {self.layer} does not "
-                    f"take; expected the default, {quoted(default)}"
-                )
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """Options that the layer does not take."""
-        return _WITHOUT.get(self.layer, ())
-
-    @property
-    def layer_options(self) -> dict[str, Any]:
-        """Options of the layer itself that are not at their default."""
-        values = {name: getattr(self, name) for name in _LAYER_OPTIONS}
-        return {name: value for name, value in values.items() if value != _default(name)}
 
 
-def _default(name: str) -> Any:
-    return next(known.default for known in fields(NetworkConfig) if known.name == name)
+def layer_arguments() -> dict[str, str]:
+    """Return the options that go to the attention layer, each with the argument that it sets."""
+    return {
+        option.name: option.metadata[_ARGUMENT]
+        for option in fields(NetworkConfig)
+        if _ARGUMENT in option.metadata
+    }

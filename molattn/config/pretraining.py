@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from molattn.config.base import COMMON, RunConfig
-from molattn.config.network import Head, NetworkConfig
+from molattn.config.network import NetworkConfig
 from molattn.config.training import Checkpoint, TrainingLoopConfig
 from molattn.config.validation import check
 from molattn.errors import InputError, quoted
@@ -57,7 +57,7 @@ class PretrainNetworkConfig(NetworkConfig):
     """The network of a pretraining: no dropout, as there are too many molecules to overfit."""
 
     dropout: float = 0.0
-    head: Head = "mlp"
+    head: str = "mlp"
     head_dropout: float = 0.0
 
 

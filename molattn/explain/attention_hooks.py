@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from molattn.explain.target import Target
 from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
-from molattn.nn.gate import HeadGate
+from molattn.nn import HeadGate
 
 __all__ = ["Attention", "attention_gradients", "attention_of", "record_weights"]
 

@@ -1,9 +1,9 @@
-"""Complete graphs and batches of them: integers in, graphs out."""
+"""Complete graphs, batches of them, and transforms that make them."""
 
 from molattn.graph.batch import MoleculeBatch as MoleculeBatch
 from molattn.graph.batch import collate as collate
-from molattn.graph.coded import CodedEdges as CodedEdges
 from molattn.graph.complete import Block as Block
+from molattn.graph.complete import CodedEdges as CodedEdges
 from molattn.graph.complete import CompleteGraphs as CompleteGraphs
 from molattn.graph.transforms import AddDummyNode as AddDummyNode
 from molattn.graph.transforms import BondsAndDistances as BondsAndDistances

@@ -1,4 +1,4 @@
-"""Compact molecules to a batch that a model reads."""
+"""From compact molecules to a batch for a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,6 @@ from molattn.record import MoleculeRecord
 
 __all__ = ["MoleculeBatch", "collate"]
 
-
 _NO_EDGE = 255  # not a joint code: featurizers have at most 255
 
 
@@ -24,7 +23,7 @@ class MoleculeBatch:
 
     Args:
         x: Codes of each atom, ``uint8 [num_rows, A]``, or amounts of each code, floating
-            ``[num_rows, S]`` (see :class:`molattn.nn.embedding.CodeEmbedding`); padding is zero.
+            ``[num_rows, S]`` (see :class:`molattn.nn.CodeEmbedding`); padding is zero.
         edge_index: The layout.
         edge_attr: For each pair its row of ``pair_codes``, ``uint8 [num_pairs]``; ``K`` where the
             pair is no edge. Or amounts of each component code, floating ``[num_pairs, T]``.
@@ -75,8 +74,8 @@ def collate(
         edge_codes: Which joint codes make a pair an edge, ``bool [K]``; None = all of them.
 
     Raises:
-        ValueError: No molecule, records whose atoms have different numbers of columns, or some with
-            and some without numbers or a second molecule.
+        ValueError: No molecule, records with different numbers of atom columns, or numbers or a
+            second molecule in some records only.
     """
     widths = sorted({record.atoms.shape[1] for record in records})
     if len(widths) != 1:
@@ -122,7 +121,7 @@ def collate(
 
 
 def _of_all(records: Sequence[MoleculeRecord], name: str) -> list[Any]:
-    """What every record has, or nothing where none has it."""
+    """Return this attribute of all records, or nothing if none has it."""
     parts = [part for record in records if (part := getattr(record, name)) is not None]
     if parts and len(parts) != len(records):
         raise ValueError(f"records: {len(parts)} of {len(records)} have {name}, expected all")

@@ -8,12 +8,17 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 from torch_geometric.utils import scatter
 
-from molattn.graph.blocks import plan_blocks
+__all__ = ["Block", "CodedEdges", "CompleteGraphs", "plan_blocks"]
 
-__all__ = ["Block", "CompleteGraphs"]
+# Costs as a number of pairs that take the same time, measured on a CPU at width 128: a row of the
+# linear maps before and after attention, and the kernel calls of one more block.
+_ROW_COST = 40
+_BLOCK_COST = 1_500
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Block:
 
 
 class GraphStart(NamedTuple):
-    """Where a graph lies: its first node row, its first pair row, its padded size."""
+    """Position of a graph: its first node row, its first pair row, its padded size."""
 
     row: int
     pair: int
@@ -52,16 +57,16 @@ class GraphStart(NamedTuple):
 
 
 class CompleteGraphs:
-    """The layout of a batch of graphs in which every node sees every node of its graph.
+    """The layout of a batch of graphs in which all nodes of a graph are neighbours.
 
-    Graphs are ordered by size into a few blocks, each padded to its largest graph, their number
-    chosen by cost. Nodes and pairs have two views, converted by the methods below:
+    Graphs are sorted by size into a few blocks, each padded to its largest graph; the number of
+    blocks minimises an estimated cost. Nodes and pairs have two views, converted by the methods
+    below:
 
     - flat: ``[num_nodes, ...]`` in the order given and ``[num_edges, ...]`` in the order of
       ``edge_index``, without padding, as everywhere in PyG;
     - rows: ``[num_rows, ...]`` and ``[num_pairs, ...]``, block after block, padding included, as
-      the layers take them. What padding holds is of no account as long as it is finite: no real
-      node reads it.
+      the layers take them. Padding may hold any finite values: no real node reads them.
 
     With :meth:`with_edges` only some pairs are edges, in the same layout.
 
@@ -81,7 +86,7 @@ class CompleteGraphs:
         True
     """
 
-    @torch.inference_mode(False)  # so that what is made while predicting serves training too
+    @torch.inference_mode(False)  # so that tensors made in inference mode can be used in training
     def __init__(self, sizes: Sequence[int], *, self_loops: bool = True) -> None:
         self.sizes = tuple(int(n) for n in sizes)
         if any(n < 0 for n in self.sizes):
@@ -169,8 +174,8 @@ class CompleteGraphs:
         """The same layout in which only some pairs are edges.
 
         Args:
-            kept: Which pair rows are, ``bool [num_pairs]``; of padding, and of a node with itself
-                where there are no self loops, it may say anything.
+            kept: Which pair rows are edges, ``bool [num_pairs]``. Entries of padding are ignored,
+                and those of self loops where the graphs have none.
 
         Raises:
             ValueError: Another shape or type.
@@ -206,7 +211,7 @@ class CompleteGraphs:
         return self.node_row.device
 
     def graph_starts(self) -> Iterator[GraphStart]:
-        """Where each graph lies, in the order given."""
+        """Position of each graph, in the order given."""
         columns = (self._row_start.tolist(), self._pair_start.tolist(), self._width.tolist())
         return map(GraphStart, *columns)
 
@@ -311,7 +316,7 @@ class CompleteGraphs:
     @cached_property
     @torch.inference_mode(False)
     def lonely_rows(self) -> tuple[Optional[Tensor], ...]:
-        """For each block, which nodes have no neighbours: ``bool [B, N]``; None if none has."""
+        """For each block, which nodes have no neighbours: ``bool [B, N]``; None if all have."""
         if self.kept is not None:
             rows = zip(self.blocks, self.pair_masks, strict=True)
             return tuple(~mask.any(dim=-1) & b.rows(self.row_mask) for b, mask in rows)
@@ -322,7 +327,7 @@ class CompleteGraphs:
         rows = [block.rows(alone) for block in self.blocks]
         return tuple(part if bool(part.any()) else None for part in rows)
 
-    # What a node's neighbours hold.
+    # Pooling over neighbours.
 
     def neighbour_mean(self, rows: Tensor) -> Tensor:
         """Mean over each row's neighbours, ``[num_rows, F]``; 0 where there are none."""
@@ -370,8 +375,87 @@ class CompleteGraphs:
         )
 
 
+@dataclass(frozen=True)
+class CodedEdges:
+    """Features of pair rows as a code for each pair and a table of the features of each code.
+
+    The pairs of a molecule have tens of distinct features, so that a layer transforms each code
+    once, and not each pair.
+
+    Args:
+        codes: For each pair row its row of the table, ``int64 [num_pairs]``; ``K`` where the pair
+            is no edge (see ``CompleteGraphs.is_edge``).
+        table: Features of each code, ``[K, D]``.
+
+    Example:
+        >>> graphs = CompleteGraphs([2], self_loops=False)
+        >>> CodedEdges.from_edges(graphs, torch.tensor([0, 1]), torch.ones(2, 3)).codes
+        tensor([2, 0, 1, 2])
+    """
+
+    codes: Tensor
+    table: Tensor
+
+    @classmethod
+    def from_edges(cls, graphs: CompleteGraphs, codes: Tensor, table: Tensor) -> "CodedEdges":
+        """Lay codes of edges out as pair rows.
+
+        Args:
+            graphs: The layout.
+            codes: For each edge of ``graphs.edge_index`` its row of the table, ``[num_edges]``.
+            table: Features of each code, ``[K, D]``.
+        """
+        rows = codes.new_full((graphs.num_pairs,), table.size(0), dtype=torch.int64)
+        return cls(rows.index_copy(0, graphs.edge_row, codes.long()), table)
+
+    @property
+    def padded_table(self) -> Tensor:
+        """The table with a last row of zeros, for pairs that are no edges, ``[K + 1, D]``."""
+        return F.pad(self.table, (0, 0, 0, 1))
+
+    def dense(self) -> Tensor:
+        """The features of each pair row, ``[num_pairs, D]``; 0 where the pair is no edge."""
+        return F.embedding(self.codes, self.padded_table)
+
+
+def plan_blocks(
+    sizes: NDArray[np.int64], block_cost: int = _BLOCK_COST, row_cost: int = _ROW_COST
+) -> list[tuple[int, int]]:
+    """Partition ascending sizes into runs of least total cost.
+
+    A run of ``B`` graphs padded to ``N`` nodes costs ``B (N^2 + row_cost N) + block_cost``; the
+    best partition follows by dynamic programming over the distinct sizes.
+
+    Args:
+        sizes: Numbers of nodes, ascending.
+        block_cost: Cost of one more block, in pairs.
+        row_cost: Cost of one more row of nodes, in pairs.
+
+    Returns:
+        Half-open index ranges that cover ``sizes`` in order.
+    """
+    if sizes.size == 0:
+        return []
+    values, first = np.unique(sizes, return_index=True)
+    start = np.append(first, sizes.size)  # run i..j-1 of values covers start[i] .. start[j]
+    best = np.zeros(len(values) + 1)
+    cut = np.zeros(len(values) + 1, dtype=np.int64)
+    for end in range(1, len(values) + 1):
+        nodes = int(values[end - 1])
+        padded = nodes * (nodes + row_cost)
+        cost = best[:end] + (start[end] - start[:end]) * padded + block_cost
+        cut[end] = np.argmin(cost)
+        best[end] = cost[cut[end]]
+    ranges: list[tuple[int, int]] = []
+    end = len(values)
+    while end > 0:
+        ranges.append((int(start[cut[end]]), int(start[end])))
+        end = int(cut[end])
+    return ranges[::-1]
+
+
 def _runs(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For runs of these lengths, end to end: which run each place is in, and where in it."""
+    """For consecutive runs of these lengths: the run of each place, and its index in the run."""
     run = np.repeat(np.arange(len(lengths)), lengths)
     return run, np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 

@@ -14,9 +14,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from molattn.graph.paths import path_lengths
-
-__all__ = ["AddDummyNode", "BondsAndDistances", "CompleteGraph", "PairDistances"]
+__all__ = ["AddDummyNode", "BondsAndDistances", "CompleteGraph", "PairDistances", "path_lengths"]
 
 _FAR = 1e6
 
@@ -25,14 +23,14 @@ _FAR = 1e6
 class CompleteGraph(BaseTransform):
     r"""Make all ordered pairs of nodes edges (functional name: ``complete_graph``).
 
-    An edge's features are those that the bond had, zeros where there was none, then 1 for a bond
-    and 0 for none, then the number of bonds on the shortest path.
+    An edge's features are those of the bond, or zeros where there is none; then 1 for a bond and 0
+    for none; then the number of bonds on the shortest path.
 
     Args:
         self_loops: Whether a node has an edge to itself; its distance is 0.
-        max_distance: Value of all longer distances; None = none is shortened.
-        no_path: Distance of two nodes without a path, one that no path has: negative or above
-            ``max_distance``.
+        max_distance: Longer distances are set to this; None = no limit.
+        no_path: Distance of two nodes without a path between them: negative or above
+            ``max_distance``, so that no path has it.
         bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
             are bonds. Give 0 for graphs of :func:`molattn.from_smiles`, which are complete.
 
@@ -44,7 +42,7 @@ class CompleteGraph(BaseTransform):
           float if there was none)
 
     Raises:
-        ValueError: An option or a graph that does not fit; the message says what was expected.
+        ValueError: An invalid option or graph; the message states what was expected.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -174,7 +172,7 @@ class BondsAndDistances(BaseTransform):
           ``[n n, 2]``, floating point
 
     Raises:
-        ValueError: A graph that does not fit; the message says what was expected.
+        ValueError: An invalid graph; the message states what was expected.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -214,23 +212,23 @@ class BondsAndDistances(BaseTransform):
 
 @functional_transform("add_dummy_node")
 class AddDummyNode(BaseTransform):
-    r"""Add a node where attention can go that finds nothing (Maziarka et al. 2020, MAT).
+    r"""Add a dummy node that atoms can attend to instead of atoms (Maziarka et al. 2020, MAT).
 
-    The dummy is the last node. It has an edge to and from every node and one to itself, at the
-    distance given and otherwise of zeros, so without bonds. ``x`` gains a last column that is 1
-    for the dummy and 0 for atoms: its own atom type, whether ``x`` holds features or integer codes
-    (the dummy's other columns are 0). ``pos`` puts it ``distance`` away, and all other node and
-    edge attributes get zeros. ``dummy_mask`` tells it from atoms: ``x[~dummy_mask]`` leaves it out
-    of a readout. Functional name: ``add_dummy_node``.
+    The dummy is the last node. It has an edge to and from every node and one to itself, with the
+    given distance and zeros for all other features, so no bonds. ``x`` gains a last column that is
+    1 for the dummy and 0 for atoms: its own atom type, whether ``x`` holds features or integer
+    codes (the dummy's other columns are 0). In ``pos`` it is ``distance`` away from the others; in
+    all other node and edge attributes it is zero. ``dummy_mask`` marks it: ``x[~dummy_mask]``
+    leaves it out of a readout. Functional name: ``add_dummy_node``.
 
     Apply it to each graph before batching; ``batch`` and ``ptr`` then count each graph's dummy as
     one of its nodes. Apply it after :class:`BondsAndDistances` or :class:`CompleteGraph`, which
-    would take its edges for bonds.
+    would otherwise take its edges for bonds.
 
     Args:
-        distance: Distance to everything, itself included.
+        distance: Distance to all nodes, itself included.
         distance_column: Column of ``edge_attr`` that holds the distance; 0 after
-            :class:`BondsAndDistances`, -1 after :class:`CompleteGraph`; None = none does.
+            :class:`BondsAndDistances`, -1 after :class:`CompleteGraph`; None = no column does.
 
     Shapes:
         - **input**: ``x`` ``[n, F]``, ``edge_index`` ``[2, E]``, ``edge_attr`` ``[E, D]`` or none
@@ -238,7 +236,7 @@ class AddDummyNode(BaseTransform):
           ``[E + 2 n + 1, D]``, ``dummy_mask`` ``bool [n + 1]``
 
     Raises:
-        ValueError: A graph that does not fit; the message says what was expected.
+        ValueError: An invalid graph; the message states what was expected.
 
     Example:
         >>> bonds = torch.tensor([[0, 1], [1, 0]])
@@ -288,7 +286,7 @@ class AddDummyNode(BaseTransform):
         return data
 
     def _edge_features(self, data: Data, num_edges: int) -> Optional[Tensor]:
-        """Features of the edges there are and of the dummy's."""
+        """Features of the existing edges and of the dummy's."""
         features = data.edge_attr
         if features is None:
             return None
@@ -365,3 +363,37 @@ def _set_pairs(data: Data, table: Tensor, self_loops: bool) -> None:
         pairs.fill_diagonal_(False)
     data.edge_index = pairs.nonzero().t().contiguous()
     data.edge_attr = table[pairs]
+
+
+def path_lengths(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Return the number of edges on the shortest path between any two nodes.
+
+    A breadth-first search from all nodes at once: step ``d`` follows the edges from the ends of the
+    pairs at distance ``d - 1``, so that each edge is followed once for each start.
+
+    Args:
+        edge_index: Edges, sender to receiver, ``[2, E]``.
+        num_nodes: Number of nodes ``n``.
+
+    Returns:
+        ``int64 [n, n]``, row = start, column = end; -1 where there is no path.
+    """
+    order = edge_index[0].argsort(stable=True)
+    receivers = edge_index[1][order]
+    degree = torch.bincount(edge_index[0], minlength=num_nodes)
+    first = degree.cumsum(0) - degree
+    start = end = torch.arange(num_nodes, device=edge_index.device)
+    length = edge_index.new_full((num_nodes * num_nodes,), -1)
+    length[start * num_nodes + end] = 0
+    step = 0
+    while start.numel():
+        step += 1
+        out = degree[end]
+        start = start.repeat_interleave(out)
+        within = torch.arange(start.numel(), device=out.device)
+        within -= (out.cumsum(0) - out).repeat_interleave(out)
+        pair = start * num_nodes + receivers[first[end].repeat_interleave(out) + within]
+        pair = pair[length[pair] < 0].unique()
+        length[pair] = step
+        start, end = pair // num_nodes, pair % num_nodes
+    return length.view(num_nodes, num_nodes)

@@ -13,6 +13,7 @@ from molattn.chem.descriptors import DescriptorCalculator
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model.checkpoints import FORMAT, update_config
+from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.version import __version__
 
@@ -34,8 +35,8 @@ class MolAttnConfig:
         members: How many networks, whose mean is predicted.
 
     Raises:
-        InputError: No task, no member, two of one name, outputs or features of one name, or a
-            descriptor that RDKit does not have.
+        InputError: No task, no member, two of one name, outputs or features of one name, a
+            network's option that cannot be, or a descriptor that RDKit does not have.
     """
 
     tasks: tuple[Task, ...]
@@ -65,6 +66,7 @@ class MolAttnConfig:
         if type(self.members) is not int or self.members < 1:
             raise InputError(f"members: got {self.members!r}, expected a whole number from 1")
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
+        check_network(self.network)
         if self.network.head == "auto":
             head = "both" if any(task.kind == "regression" for task in tasks) else "fourier"
             object.__setattr__(self, "network", replace(self.network, head=head))

@@ -17,7 +17,7 @@ from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbeddin
 from molattn.nn.encoder import Encoder
 from molattn.nn.prediction_head import HEADS
 from molattn.nn.readout import Readout
-from molattn.nn.registry import find_layer
+from molattn.nn.registry import LAYERS, layer_options
 
 __all__ = ["Network"]
 
@@ -38,7 +38,7 @@ class Network(nn.Module):
     def __init__(self, config: MolAttnConfig) -> None:
         super().__init__()
         net, seen = config.network, config.featurizer
-        layer = find_layer(net.layer)
+        layer = LAYERS[net.layer]
         self.self_loops = net.self_loops
         self.bonds_only = net.pairs == "bonds"
         self._frozen: list[nn.Module] = []
@@ -57,9 +57,8 @@ class Network(nn.Module):
                 net.width,
                 net.heads,
                 edge_dim=self.pair_width,
-                dropout=net.attention_dropout,
                 root_weight=False,  # the residual branch carries the receiver itself
-                **net.layer_options,
+                **layer_options(net),
             )
 
         self.encoder = Encoder(make_conv, net.layers, net.width, dropout=net.dropout)

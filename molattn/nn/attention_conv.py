@@ -9,11 +9,11 @@ from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.typing import OptTensor
 
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_heads import HeadScore, check_positive, linear_together
+from molattn.nn.attention_heads import HeadScore, check_positive
 from molattn.nn.dense_attention import Attended, EdgeTerms, Prior, dense_attention
 from molattn.nn.functional import ScatteredEdges, check_temperature, normalise
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, read_graph
-from molattn.nn.linear import Linear
+from molattn.nn.linear import Linear, linear_together
 
 
 class EdgeProjection(NamedTuple):
@@ -27,24 +27,24 @@ class EdgeProjection(NamedTuple):
 
 
 class AttentionConv(MessagePassing):
-    """Base of the attention layers: checks input, and attends in the form the graph asks for.
+    """Base class of the attention layers: checks inputs, and computes attention for any graph.
 
     A subclass has ``lin_query``, ``lin_key`` and ``lin_value``, calls :meth:`attend` and combines
     the heads.
 
     Args:
-        in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
+        in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
         out_channels: Width of what comes out.
         heads: Number of heads ``H``.
         head_channels: Width of a head's value ``C``.
         query_channels: Width of a head's query and key.
-        edge_dim: Width of edge features; -1 = on first use; None = there are none.
+        edge_dim: Width of edge features; -1 = inferred at first use; None = there are none.
         score: See :func:`molattn.nn.functional.score`.
         temperature: See :func:`molattn.nn.functional.normalise`.
         dropout: Probability with which a weight is dropped in training.
 
     Raises:
-        ValueError: A width or number that is not positive, or an impossible temperature or dropout.
+        ValueError: A width or number that is not positive, or an invalid temperature or dropout.
     """
 
     lin_query: Linear
@@ -91,7 +91,7 @@ class AttentionConv(MessagePassing):
         self.head_score = HeadScore(score, heads, query_channels)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         super().reset_parameters()
         for module in self.children():
             if hasattr(module, "reset_parameters"):
@@ -101,8 +101,8 @@ class AttentionConv(MessagePassing):
         """Check nodes, graph and edge features; any PyG graph becomes a list of edges.
 
         Raises:
-            ValueError: A shape that does not fit.
-            TypeError: A type that does not fit.
+            ValueError: A wrong shape.
+            TypeError: A wrong type.
             IndexError: An edge to a node that does not exist.
         """
         return read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim)
@@ -135,14 +135,14 @@ class AttentionConv(MessagePassing):
             query: ``[N_dst, H, query_channels]``.
             key: ``[N_src, H, query_channels]``.
             value: ``[N_src, H, C]``.
-            edges: As :meth:`read` gave them.
+            edges: From :meth:`read`.
             projection: How edge features enter keys and values.
             prior: Weights to mix in.
             return_alpha: Also return the weights of the edges, before dropout.
             return_messages: Also return the weighted value of each edge, after dropout.
 
         Returns:
-            Sums of weighted values, and what was asked for.
+            Sums of weighted values, and weights and messages if requested.
         """
         query, key = self.head_score.query(query), self.head_score.key(key)
         form = self._complete if isinstance(edges.index, CompleteGraphs) else self._scattered
@@ -162,9 +162,10 @@ class AttentionConv(MessagePassing):
         terms = None
         if edges.attr is not None and projection.key is not None:
             value_of = projection.value
+            key_of = self._split(projection.key, self.query_channels)
             terms = EdgeTerms(
                 edges.attr,
-                self._split(projection.key, self.query_channels),
+                lambda features: self.head_score.key(key_of(features)),
                 None if value_of is None else self._split(value_of, self.head_channels),
             )
         return dense_attention(
@@ -239,5 +240,5 @@ class AttentionConv(MessagePassing):
 
 
 def optional_linear(in_channels: Optional[int], out_channels: int) -> Optional[Linear]:
-    """A term of a sum, for features that may not exist."""
+    """Return a linear map without bias, or None where there are no features."""
     return None if in_channels is None else Linear(in_channels, out_channels, bias=False)

@@ -1,100 +1,81 @@
-"""What happens to heads before and after attention: parametric scores and ways to combine."""
+"""What happens to the heads before and after attention: scores, combinations and gates."""
 
 import math
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 from torch_geometric.nn.inits import glorot
+from torch_geometric.utils import scatter
 
-from molattn.nn import functional
-from molattn.nn.linear import Linear, linear
-from molattn.nn.split_columns import split
+from molattn.graph.complete import CompleteGraphs
+from molattn.nn.functional import SCORES
+from molattn.nn.linear import Linear
+from molattn.utils.registry import Registry
 
-__all__ = ["COMBINES", "HeadCombine", "HeadScore", "linear_together"]
-
-COMBINES = ("linear", "concat", "mean", "max", "weighted")
-_SPLIT = ("linear", "concat")  # the heads share the output width
-
-
-def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
-    """Apply several linear maps to one input; as one matrix product where nothing forbids.
-
-    A map that was replaced, hooked (as by pruning) or not yet used is called by itself.
-
-    Args:
-        x: ``[N, F]``.
-        lins: Maps of it.
-
-    Returns:
-        What each gives, ``[N, out_channels]``.
-    """
-    if not all(_is_plain(lin) for lin in lins):
-        return tuple(lin(x) for lin in lins)
-    weights: list[Tensor] = [lin.weight for lin in lins]
-    if x.dtype != weights[0].dtype and not torch.is_autocast_enabled(x.device.type):
-        raise TypeError(f"x: got {x.dtype}, expected {weights[0].dtype}, the layer's own")
-    biases: list[Tensor] = [
-        lin.weight.new_zeros(lin.out_channels) if lin.bias is None else lin.bias for lin in lins
-    ]
-    out = linear(x, torch.cat(weights), torch.cat(biases))
-    return split(out, [lin.out_channels for lin in lins])
-
-
-def _is_plain(lin: nn.Module) -> bool:
-    """Whether its weight and bias say all: a layer of another class, or with hooks, may do more."""
-    hooks = len(lin._forward_pre_hooks) + len(lin._forward_hooks) + len(lin._backward_hooks)
-    return type(lin) is Linear and not hooks and not is_uninitialized_parameter(lin.weight)
+__all__ = [
+    "COMBINES",
+    "ConcatHeads",
+    "HeadCombine",
+    "HeadGate",
+    "HeadScore",
+    "LinearHeads",
+    "MaxHeads",
+    "MeanHeads",
+    "WeightedHeads",
+    "check_positive",
+]
 
 
 class HeadScore(nn.Module):
     """A score with parameters of its own for each head; see :func:`molattn.nn.functional.score`.
 
     Args:
-        kind: ``dot``, ``scaled_dot``, ``general``, ``additive`` or ``gatv2``.
+        kind: A name of :data:`molattn.nn.functional.SCORES`.
         heads: Number of heads ``H``.
         channels: Width of a head ``C``.
 
     Raises:
-        ValueError: Unknown kind.
+        InputError: Unknown kind.
     """
 
     def __init__(self, kind: str, heads: int, channels: int) -> None:
         super().__init__()
-        needs_weight, needs_vector = functional.score_parameters(kind)
+        rule = SCORES[kind]
         self.kind = kind
-        self.scale = 1 / math.sqrt(channels) if kind == "scaled_dot" else 1.0
-        columns = 2 * channels if kind == "additive" else channels
-        self.weight = nn.Parameter(torch.empty(heads, channels, columns)) if needs_weight else None
-        self.vector = nn.Parameter(torch.empty(heads, channels)) if needs_vector else None
+        self.rule = rule
+        self.scale = 1 / math.sqrt(channels) if rule.scaled else 1.0
+        columns = rule.weight * channels
+        self.weight = nn.Parameter(torch.empty(heads, channels, columns)) if columns else None
+        self.vector = nn.Parameter(torch.empty(heads, channels)) if rule.vector else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew (Glorot)."""
+        """Reset the parameters (Glorot)."""
         glorot(self.weight)
         glorot(self.vector)
 
     @property
     def bilinear(self) -> bool:
         """Whether the score is an inner product of projected query and key."""
-        return functional.is_bilinear(self.kind)
+        return self.rule.bilinear
 
     def query(self, query: Tensor) -> Tensor:
         """Project queries ``[N, H, C]``; :attr:`scale` is left to the caller."""
-        if self.weight is None:
+        if self.rule.query is None:
             return query
-        projected = functional.project_query(query.transpose(0, 1), self.kind, self.weight)
-        return projected.transpose(0, 1)
+        return self.rule.query(query.transpose(0, 1), self.weight).transpose(0, 1)
 
     def key(self, key: Tensor) -> Tensor:
         """Project keys, or one term of their sum, ``[N, H, C]``."""
-        if self.weight is None:
+        if self.rule.key is None:
             return key
-        return functional.project_key(key.transpose(0, 1), self.kind, self.weight).transpose(0, 1)
+        return self.rule.key(key.transpose(0, 1), self.weight).transpose(0, 1)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        """Rate pairs of projected query and key, ``[..., H, C]`` each -> ``[..., H]``."""
-        return functional.pair_score(query, key, self.kind, self.vector)
+        """Score pairs of projected queries and keys, ``[..., H, C]`` each -> ``[..., H]``."""
+        if self.rule.pair is None:
+            return (query * key).sum(dim=-1)
+        return self.rule.pair(query, key, self.vector)
 
     def extra_repr(self) -> str:
         """Show the kind."""
@@ -102,7 +83,7 @@ class HeadScore(nn.Module):
 
 
 class HeadCombine(nn.Module):
-    r"""Bring heads ``[..., H, C]`` back together as ``[..., out_channels]``.
+    r"""Base of the ways to combine heads ``[..., H, C]`` to ``[..., out_channels]``.
 
     ============ ========================================= ==============
     ``linear``   :math:`W_o\, \mathrm{concat}_h\, y^h`     ``C = out / H``
@@ -112,53 +93,164 @@ class HeadCombine(nn.Module):
     ``weighted`` :math:`\sum_h w_h y^h`, ``w`` learned     ``C = out``
     ============ ========================================= ==============
 
+    The option ``combine`` of layers and networks takes these names, and those of subclasses that
+    are registered in ``COMBINES``.
+
     Args:
-        kind: One of the above.
         heads: Number of heads ``H``.
         out_channels: Width of what comes out.
 
     Raises:
-        ValueError: Unknown kind, or a number of heads that does not divide the width it must.
+        ValueError: ``heads`` does not divide ``out_channels``, in a class that needs this.
     """
 
-    def __init__(self, kind: str, heads: int, out_channels: int) -> None:
+    splits_width: bool = False
+    """Whether the heads share the width, ``C = out_channels / H``; if not, ``C = out_channels``."""
+
+    def __init__(self, heads: int, out_channels: int) -> None:
         super().__init__()
-        if kind not in COMBINES:
-            raise ValueError(f"combine: got {kind!r}, expected one of {', '.join(COMBINES)}")
         check_positive(heads=heads, out_channels=out_channels)
-        if kind in _SPLIT and out_channels % heads:
+        if self.splits_width and out_channels % heads:
             raise ValueError(
-                f"combine={kind!r} needs heads that divide out_channels: got heads={heads}, "
+                f"{type(self).__name__} needs heads that divide out_channels: got heads={heads}, "
                 f"out_channels={out_channels}"
             )
-        self.kind = kind
         self.heads = heads
-        self.head_channels = out_channels // heads if kind in _SPLIT else out_channels
-        self.lin = Linear(out_channels, out_channels, bias=False) if kind == "linear" else None
-        self.weight = nn.Parameter(torch.empty(heads)) if kind == "weighted" else None
-        self.reset_parameters()
+        self.head_channels = out_channels // heads if self.splits_width else out_channels
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew; learned head weights start as the mean."""
-        if self.lin is not None:
-            self.lin.reset_parameters()
-        if self.weight is not None:
-            nn.init.constant_(self.weight, 1 / self.heads)
+        """Reset the parameters, if there are any."""
 
     def forward(self, heads: Tensor) -> Tensor:
         """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
-        if self.kind == "mean":
-            return heads.mean(dim=-2)
-        if self.kind == "max":
-            return heads.amax(dim=-2)
-        if self.weight is not None:
-            return (heads * self.weight.unsqueeze(-1)).sum(dim=-2)
-        flat = heads.flatten(-2)
-        return flat if self.lin is None else self.lin(flat)
+        raise NotImplementedError
 
-    def extra_repr(self) -> str:
-        """Show the kind."""
-        return self.kind
+
+COMBINES: Registry[type[HeadCombine]] = Registry("combine")
+"""Every way to combine heads, by its name."""
+
+
+@COMBINES.register("linear")
+class LinearHeads(HeadCombine):
+    """A learned linear map of the concatenated heads."""
+
+    splits_width = True
+
+    def __init__(self, heads: int, out_channels: int) -> None:
+        super().__init__(heads, out_channels)
+        self.lin = Linear(out_channels, out_channels, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Reset the parameters."""
+        self.lin.reset_parameters()
+
+    def forward(self, heads: Tensor) -> Tensor:
+        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        return self.lin(heads.flatten(-2))
+
+
+@COMBINES.register("concat")
+class ConcatHeads(HeadCombine):
+    """The concatenated heads."""
+
+    splits_width = True
+
+    def forward(self, heads: Tensor) -> Tensor:
+        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        return heads.flatten(-2)
+
+
+@COMBINES.register("mean")
+class MeanHeads(HeadCombine):
+    """The mean of the heads."""
+
+    def forward(self, heads: Tensor) -> Tensor:
+        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        return heads.mean(dim=-2)
+
+
+@COMBINES.register("max")
+class MaxHeads(HeadCombine):
+    """The elementwise maximum of the heads."""
+
+    def forward(self, heads: Tensor) -> Tensor:
+        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        return heads.amax(dim=-2)
+
+
+@COMBINES.register("weighted")
+class WeightedHeads(HeadCombine):
+    """A sum of the heads with learned weights, initially their mean."""
+
+    def __init__(self, heads: int, out_channels: int) -> None:
+        super().__init__(heads, out_channels)
+        self.weight = nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weights to those of the mean."""
+        nn.init.constant_(self.weight, 1 / self.heads)
+
+    def forward(self, heads: Tensor) -> Tensor:
+        """Combine ``[..., H, C]`` to ``[..., out_channels]``."""
+        return (heads * self.weight.unsqueeze(-1)).sum(dim=-2)
+
+
+class HeadGate(nn.Module):
+    r"""A number in (0, 1) for each receiver and head (Zhang et al. 2018, GaAN).
+
+    .. math::
+        g_i = \sigma\big(W_g [\, x_i \,\Vert\, \max_{j \in N(i)} W_m z_j \,\Vert\,
+        \mathrm{mean}_{j \in N(i)} z_j \,] + b_g\big)
+
+    The maximum pools projected senders, the mean raw ones; without senders both are 0.
+
+    Args:
+        in_channels: Widths of senders' :math:`z` and receivers' :math:`x`; -1 = inferred at first
+            use.
+        heads: Number of heads ``H``.
+        channels: Width of :math:`W_m z`.
+        root: Whether :math:`x_i` enters the gate (the authors' code leaves it out).
+
+    Raises:
+        ValueError: ``channels`` is not positive.
+    """
+
+    def __init__(
+        self, in_channels: tuple[int, int], heads: int, channels: int, *, root: bool = True
+    ) -> None:
+        super().__init__()
+        check_positive(gate_channels=channels)
+        self.root = root
+        self.lin_pool = Linear(in_channels[0], channels)
+        known = in_channels[0] >= 0 and in_channels[1] >= 0
+        width = in_channels[0] + channels + (in_channels[1] if root else 0)
+        self.lin_gate = Linear(width if known else -1, heads)
+
+    def reset_parameters(self) -> None:
+        """Reset the parameters."""
+        self.lin_pool.reset_parameters()
+        self.lin_gate.reset_parameters()
+
+    def forward(self, x_src: Tensor, x_dst: Tensor, graph: "Tensor | CompleteGraphs") -> Tensor:
+        """Return the gates ``[N_dst, H]``.
+
+        Args:
+            x_src: Senders ``[N_src, F]``.
+            x_dst: Receivers ``[N_dst, F']``.
+            graph: ``edge_index`` ``[2, E]``, or complete graphs.
+        """
+        projected = self.lin_pool(x_src)
+        if isinstance(graph, CompleteGraphs):
+            most, mean = graph.neighbour_max(projected), graph.neighbour_mean(x_src)
+        else:
+            sender, receiver = graph[0], graph[1]
+            size = x_dst.size(0)
+            most = scatter(projected[sender], receiver, dim=0, dim_size=size, reduce="max")
+            mean = scatter(x_src[sender], receiver, dim=0, dim_size=size, reduce="mean")
+        parts = [x_dst, most, mean] if self.root else [most, mean]
+        return self.lin_gate(torch.cat(parts, dim=-1)).sigmoid()
 
 
 def check_positive(**options: int) -> None:

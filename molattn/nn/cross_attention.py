@@ -24,8 +24,8 @@ class CrossAttention(nn.Module):
         channels: Width of the nodes of either graph.
         heads: Number of heads.
         score: See :func:`molattn.nn.functional.score`.
-        combine: See :class:`molattn.nn.attention_heads.HeadCombine`.
-        expansion: Hidden width of the feed-forward network, in ``channels``.
+        combine: See :class:`molattn.nn.HeadCombine`.
+        expansion: Hidden width of the feed-forward network, as a multiple of ``channels``.
         dropout: Probability with which a channel of either branch is dropped in training.
         attention_dropout: Probability with which a weight is dropped in training.
 
@@ -36,7 +36,7 @@ class CrossAttention(nn.Module):
         - **output**: ``[B, L, channels]``
 
     Raises:
-        ValueError: An option or shape that does not fit.
+        ValueError: An invalid option or shape.
 
     Example:
         >>> import torch
@@ -76,7 +76,7 @@ class CrossAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
-        """Update the nodes ``x`` by what they find in ``y``; see the class for the shapes."""
+        """Update the nodes ``x`` from the nodes ``y``; see the class for the shapes."""
         channels = self.conv.out_channels
         for name, given in (("x", x), ("y", y)):
             if given.dim() != 3 or given.size(-1) != channels or given.size(0) != x.size(0):
@@ -89,7 +89,7 @@ class CrossAttention(nn.Module):
         return x + self.dropout(self.ff(self.norm_ff(x)))
 
     def attend(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
-        """The attention alone: what ``self.conv`` gives for the edges of all pairs."""
+        """Compute the attention alone, as ``self.conv`` does on the edges of all pairs."""
         conv = self.conv
         query, key, value = (
             part.unflatten(-1, (conv.heads, -1)).transpose(1, 2)  # [B, H, nodes, C]

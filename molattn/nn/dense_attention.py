@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molattn.graph.coded import CodedEdges
-from molattn.graph.complete import Block, CompleteGraphs
+from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
 from molattn.nn.attention_heads import HeadScore
 from molattn.nn.functional import DenseRows, normalise
-from molattn.nn.fused_attention import packed_attention
+from molattn.nn.fused_attention import fused_attention
 
 __all__ = ["Attended", "EdgeTerms", "PairRows", "Prior", "dense_attention"]
 
@@ -59,9 +58,9 @@ class EdgeTerms(NamedTuple):
 
     Args:
         attr: Features of each pair row, ``[P, D]``, or codes of them.
-        key: Their linear map into the keys, ``[M, D]`` to ``[M, H, C]``.
-        value: Their linear map into the values, ``[M, D]`` to ``[M, H, C]``; None = they are no
-            part of these.
+        key: Their linear map into the projected keys, ``[M, D]`` to ``[M, H, C]``.
+        value: Their linear map into the values, ``[M, D]`` to ``[M, H, C]``; None = they do not
+            enter these.
     """
 
     attr: Union[Tensor, CodedEdges]
@@ -100,12 +99,12 @@ class Prior(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """What attention gives, before heads are combined.
+    """The result of attention, before heads are combined.
 
     Args:
         nodes: Sum of the weighted values, ``[N, H, C]``.
-        alpha: Weights before dropout, ``[E, H]``, when asked for.
-        messages: Weighted value of each edge, ``[E, H, C]``, when asked for.
+        alpha: Weights before dropout, ``[E, H]``, if requested.
+        messages: Weighted value of each edge, ``[E, H, C]``, if requested.
     """
 
     nodes: Tensor
@@ -129,10 +128,10 @@ def dense_attention(
 ) -> Attended:
     r"""Attend over all pairs of each graph.
 
-    A softmax of inner products, without a prior, runs as one step of autograd
-    (:func:`molattn.nn.fused_attention.packed_attention`) unless weights or messages are asked for; the
-    other cases as ordinary batched products. Additive scores and messages need a tensor of
-    ``[pairs, H, C]``.
+    A softmax of inner products, without a prior, is one step of autograd
+    (:func:`~molattn.nn.fused_attention.fused_attention`) unless weights or messages are requested;
+    other cases are ordinary batched products. Scores that are not bilinear, and messages, need a
+    tensor ``[pairs, H, C]``.
 
     Args:
         graph: The layout.
@@ -148,8 +147,8 @@ def dense_attention(
         return_messages: Return the weighted value of each pair.
     """
     softmax = 0 < temperature < math.inf
-    asked = return_alpha or return_messages
-    if score.bilinear and softmax and prior is None and not asked:
+    requested = return_alpha or return_messages
+    if score.bilinear and softmax and prior is None and not requested:
         basis = (None, None, None) if edges is None else edges.basis()
         inputs = (query, key, value, *basis)
         dtype = query.dtype
@@ -158,15 +157,15 @@ def dense_attention(
                 t.float() if t is not None and t.is_floating_point() else t for t in inputs
             )
         with torch.autocast(query.device.type, enabled=False):
-            out = packed_attention(graph, *inputs, scale=score.scale / temperature, dropout=dropout)  # pyright: ignore[reportArgumentType]
+            out = fused_attention(graph, *inputs, scale=score.scale / temperature, dropout=dropout)  # pyright: ignore[reportArgumentType]
         return Attended(out.to(dtype), None, None)
-    return _plain(
+    return _by_autograd(
         graph, query, key, value, edges, score, temperature, dropout, prior,
         return_alpha, return_messages,
     )  # fmt: skip
 
 
-def _plain(
+def _by_autograd(
     graph: CompleteGraphs,
     query: Tensor,
     key: Tensor,
@@ -179,7 +178,7 @@ def _plain(
     return_alpha: bool,
     return_messages: bool,
 ) -> Attended:
-    """The same by ordinary autograd."""
+    """The same by batched products and ordinary autograd."""
     attr = edge_query = edge_key = value_basis = None
     query = query * score.scale
     if edges is not None:
@@ -188,7 +187,7 @@ def _plain(
         if score.bilinear:
             edge_query = torch.einsum("rhc,dhc->rhd", query, key_basis)
         else:
-            edge_key = score.key(edges.key(attr))
+            edge_key = edges.key(attr)
     outs, pooled, alphas, messages = [], [], [], []
     for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
         q, k, v = (block.rows(t).transpose(1, 2) for t in (query, key, value))  # [B, H, N, C]
@@ -235,7 +234,7 @@ def _plain(
 def _pairwise(
     block: Block, score: HeadScore, query: Tensor, key: Tensor, edge_key: Optional[Tensor]
 ) -> Tensor:
-    """Logits ``[B, H, N, N]`` of a score that must see each pair."""
+    """Logits ``[B, H, N, N]`` of a score that is not bilinear."""
     query, key = query.transpose(1, 2), key.transpose(1, 2)  # [B, N, H, C]
     pair_key = key.unsqueeze(1)
     if edge_key is not None:

@@ -8,9 +8,8 @@ from torch_geometric.typing import OptTensor
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_conv import AttentionConv, EdgeProjection, optional_linear
-from molattn.nn.attention_heads import HeadCombine
+from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
 from molattn.nn.dense_attention import Attended
-from molattn.nn.gate import HeadGate
 from molattn.nn.graph_inputs import (
     EdgeAttr,
     Edges,
@@ -41,26 +40,26 @@ class EdgeAttentionConv(AttentionConv):
     with :math:`g = 1`, or GaAN's gate of each head (Zhang et al. 2018). A receiver without edges
     gets :math:`W_r x_i + \beta`.
 
-    Any PyG graph will do. Given :class:`~molattn.graph.CompleteGraphs` in place of
+    Any PyG graph is accepted. Given :class:`~molattn.graph.CompleteGraphs` in place of
     ``edge_index``, nodes and edges are rows of that layout and the same numbers come from
     batched matrix products.
 
     Args:
-        in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
+        in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
         out_channels: Width of what comes out. A head is ``out_channels // heads`` wide for
             ``combine`` ``linear`` and ``concat``, ``out_channels`` wide otherwise.
         heads: Number of heads ``H``.
-        edge_dim: Width of edge features ``D``; -1 = on first use; None = edges have none.
+        edge_dim: Width of edge features ``D``; -1 = inferred at first use; None = edges have none.
         global_dim: Width of graph features ``u``; None = there are none.
         score: ``dot``, ``scaled_dot``, ``general``, ``additive`` or ``gatv2``; see
             :func:`molattn.nn.functional.score`.
         temperature: Logits are divided by it; 0 = all weight on the maximum (ties share),
             ``inf`` = the mean.
         combine: How heads come together: ``linear``, ``concat``, ``mean``, ``max`` or
-            ``weighted``; see :class:`molattn.nn.attention_heads.HeadCombine`.
+            ``weighted``; see :class:`molattn.nn.HeadCombine`.
         gate: Gate each head by its receiver and the receiver's senders.
-        edge_value: Whether edges are part of the value too; if not (:math:`W_{ve} = 0`), they take
-            part in the score alone, as in GATv2.
+        edge_value: Whether edges are part of the value too; if not (:math:`W_{ve} = 0`), they enter
+            the score alone, as in GATv2.
         update_edges: Also return :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, ``edge_dim``
             wide (the heads are concatenated where ``combine`` is ``linear``).
         dropout: Probability with which a weight is dropped in training.
@@ -74,10 +73,10 @@ class EdgeAttentionConv(AttentionConv):
         - **u**: ``[B, global_dim]``
         - **batch**: ``[N]``, or a pair for a bipartite graph; None = one graph
         - **output**: ``[N_dst, out_channels]``; then edges ``[E, edge_dim]`` with
-          ``update_edges``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``, when asked for
+          ``update_edges``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``, if requested
 
     Raises:
-        ValueError: An option or shape that does not fit; the message says what was expected.
+        ValueError: An invalid option or shape; the message states what was expected.
 
     Example:
         >>> conv = EdgeAttentionConv(8, 16, heads=4, edge_dim=3)
@@ -105,7 +104,7 @@ class EdgeAttentionConv(AttentionConv):
         root_weight: bool = True,
         bias: bool = True,
     ) -> None:
-        combined = HeadCombine(combine, heads, out_channels)
+        combined = COMBINES[combine](heads, out_channels)
         super().__init__(
             in_channels,
             out_channels,
@@ -141,14 +140,14 @@ class EdgeAttentionConv(AttentionConv):
             if edge_dim is None or edge_dim < 1:
                 raise ValueError(f"update_edges needs a positive edge_dim, got edge_dim={edge_dim}")
             kind = "concat" if combine == "linear" else combine
-            self.edge_combine = HeadCombine(kind, heads, out_channels)
+            self.edge_combine = COMBINES[kind](heads, out_channels)
             self.lin_edge_out = Linear(out_channels, edge_dim, bias=False)
         self.lin_root = Linear(target, out_channels, bias=False) if root_weight else None
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Reset all parameters."""
         super().reset_parameters()
         if self.bias is not None:
             nn.init.zeros_(self.bias)
@@ -162,7 +161,7 @@ class EdgeAttentionConv(AttentionConv):
         batch: Union[Tensor, Pair, None] = None,
         return_attention_weights: Optional[bool] = False,
     ) -> Any:
-        """Update nodes, and edges where asked.
+        """Update nodes, and edges with ``update_edges``.
 
         Args:
             x: Node features, or a pair (senders, receivers).
@@ -178,8 +177,8 @@ class EdgeAttentionConv(AttentionConv):
             tuple's last item is ``(edge_index, alpha)``.
 
         Raises:
-            ValueError: A shape that does not fit.
-            TypeError: A type that does not fit.
+            ValueError: A wrong shape.
+            TypeError: A wrong type.
             IndexError: An edge to a node that does not exist.
         """
         edges = self.read(x, edge_index, edge_attr)
@@ -207,11 +206,11 @@ class EdgeAttentionConv(AttentionConv):
         return_alpha: bool,
         return_messages: bool,
     ) -> tuple[Attended, OptTensor]:
-        """The gated heads, before they are combined, and :math:`W_r x` where there is one.
+        """Return the gated heads, before they are combined, and :math:`W_r x` if there is one.
 
         Args:
             x: Node features, or a pair (senders, receivers).
-            edges: As :meth:`read` gave them.
+            edges: From :meth:`read`.
             u: Graph features.
             batch: Graph of each node.
             return_alpha: Also return the weights of the edges.

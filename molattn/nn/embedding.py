@@ -19,8 +19,8 @@ class CodeEmbedding(nn.Module):
         sizes: Number of codes of each column.
         channels: Width of the vectors.
 
-    Floating-point input is read as an amount of every code, column after column: 1 at each of a
-    row's codes means the same as the codes, and what lies between two rows can be asked for too.
+    Floating-point input is read as amounts of all codes, column after column: the one-hot encoding
+    of a row of codes gives the same vector as the codes, and rows may be interpolated.
 
     Shapes:
         - **input**: integer codes ``[N, len(sizes)]``, or amounts ``[N, sum(sizes)]``
@@ -46,7 +46,7 @@ class CodeEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the vectors anew, so that their sum has unit variance."""
+        """Reset the vectors, so that their sum has unit variance."""
         nn.init.normal_(self.weight, std=len(self.sizes) ** -0.5)
 
     @property
@@ -86,8 +86,8 @@ class PairEmbedding(CodeEmbedding):
         table: Component codes of each joint code, ``[K, P]``.
         sizes: Number of codes of each component.
         channels: Width of the vectors.
-        seen_as: Which code each component code is read as, ``int64 [sum(sizes)]``, places in the
-            order of columns; None = each as itself.
+        seen_as: The code that replaces each component code, ``int64 [sum(sizes)]``, both counted
+            column after column; None = codes are not replaced.
 
     Shapes:
         - **input**: joint codes ``[E]``, component codes ``[E, P]``, or amounts of every component
@@ -112,12 +112,12 @@ class PairEmbedding(CodeEmbedding):
 
     @property
     def blank(self) -> Tensor:
-        """What a pair without any code is, ``[channels]``."""
+        """The vector of a pair without any code, ``[channels]``."""
         return self.weight.new_zeros(self.weight.size(1))
 
     @property
     def vectors(self) -> Tensor:
-        """The vector that each code is read as, ``[sum(sizes), channels]``."""
+        """The vector of each code, after replacement, ``[sum(sizes), channels]``."""
         return self.weight if self.seen_as is None else self.weight[self.seen_as]
 
     def forward(self, codes: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class PairEmbedding(CodeEmbedding):
 
 
 class FixedPairEmbedding(PairEmbedding):
-    """Numbers for each kind of atom pair that are given, not learned.
+    """Fixed numbers for each kind of atom pair, not learned.
 
     Args:
         table: As for :class:`PairEmbedding`.
@@ -154,7 +154,7 @@ class FixedPairEmbedding(PairEmbedding):
 
     @property
     def blank(self) -> Tensor:
-        """What a pair without any code is, ``[channels]``."""
+        """The vector of a pair without any code, ``[channels]``."""
         return self.base
 
     def forward(self, codes: Tensor) -> Tensor:

@@ -20,9 +20,9 @@ class AttentionBlock(nn.Module):
     (pre-norm, Xiong et al. 2020). A layer that returns edges too passes them on.
 
     Args:
-        conv: The layer; takes ``(x, edge_index, edge_attr)``, gives ``x'`` or ``(x', e')``.
+        conv: The layer: maps ``(x, edge_index, edge_attr)`` to ``x'`` or ``(x', e')``.
         channels: Width of nodes.
-        expansion: Hidden width of the feed-forward network, in ``channels``.
+        expansion: Hidden width of the feed-forward network, as a multiple of ``channels``.
         dropout: Probability with which a channel of either branch is dropped in training.
     """
 
@@ -52,7 +52,7 @@ class AttentionBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of :class:`AttentionBlock` with a last layer normalisation.
+    """A stack of :class:`AttentionBlock`, followed by a layer normalisation.
 
     Args:
         make_conv: Makes the layer of one block, ``channels`` wide.

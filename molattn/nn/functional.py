@@ -1,6 +1,6 @@
 r"""Attention as pure functions: score, normalise, mix.
 
-Every layer of molattn is a reading of the three steps below, for a query :math:`q_r` of a
+Every layer of molattn consists of the three steps below, for a query :math:`q_r` of a
 receiver and the keys :math:`k_s` and values :math:`v_s` of its senders:
 
 .. math::
@@ -14,147 +14,128 @@ with a mask). A mask is a choice of edges, so both forms give the same numbers.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Optional, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.utils import scatter
 
+from molattn.utils.registry import Registry
+
 __all__ = [
     "SCORES",
     "DenseRows",
+    "Receivers",
     "ScatteredEdges",
+    "Score",
     "attention",
-    "is_bilinear",
     "normalise",
-    "pair_score",
-    "project_key",
-    "project_query",
     "score",
 ]
 
-
-class _ScoreRule(NamedTuple):
-    bilinear: bool  # <q', k'> rather than w . act(q' + k')
-    weight: bool
-    vector: bool
-
-
-_RULES: dict[str, _ScoreRule] = {
-    "dot": _ScoreRule(bilinear=True, weight=False, vector=False),
-    "scaled_dot": _ScoreRule(bilinear=True, weight=False, vector=False),
-    "general": _ScoreRule(bilinear=True, weight=True, vector=False),
-    "additive": _ScoreRule(bilinear=False, weight=True, vector=True),
-    "gatv2": _ScoreRule(bilinear=False, weight=False, vector=True),
-}
-SCORES = tuple(_RULES)
 _GATV2_SLOPE = 0.2
 
 
-def _rule(kind: str) -> _ScoreRule:
-    if kind not in _RULES:
-        raise ValueError(f"score: got {kind!r}, expected one of {', '.join(SCORES)}")
-    return _RULES[kind]
+@dataclass(frozen=True)
+class Score:
+    r"""A way to score a key :math:`k` for a query :math:`q`.
 
+    .. math::
+        a = f\big(g_q(q, W),\, g_k(k, W),\, w\big)
 
-def is_bilinear(kind: str) -> bool:
-    """Whether a score is an inner product of a projected query and a projected key.
-
-    Raises:
-        ValueError: ``kind`` is not one of ``SCORES``.
-    """
-    return _rule(kind).bilinear
-
-
-def score_parameters(kind: str) -> tuple[bool, bool]:
-    """Whether a score needs a ``weight`` and a ``vector``.
-
-    Raises:
-        ValueError: ``kind`` is not one of ``SCORES``.
-    """
-    return _rule(kind).weight, _rule(kind).vector
-
-
-def project_query(query: Tensor, kind: str = "scaled_dot", weight: Tensor | None = None) -> Tensor:
-    r"""The part of a score that depends on the query alone.
-
-    :math:`q / \sqrt C` for ``scaled_dot``, :math:`W^\top q` for ``general``, :math:`W_q q` for
-    ``additive`` with :math:`W = [W_q, W_k]`, and ``q`` otherwise.
+    with an optional matrix :math:`W` and an optional vector :math:`w` to learn. Layers have one of
+    each per head. Models that are to be pickled need functions that can be.
 
     Args:
-        query: ``[..., L, C]``.
-        kind: One of ``SCORES``.
-        weight: ``[..., C, C]`` for ``general``, ``[..., C, 2 C]`` for ``additive``.
+        pair: :math:`f`: logits ``[...]`` of projected queries and keys ``[..., C]``, which
+            broadcast against each other, and ``w`` ``[..., C]`` (None without ``vector``).
+            None = their inner product, which needs no tensor of all pairs and channels, and which
+            :class:`~molattn.graph.CompleteGraphs` compute in one fused step.
+        query: :math:`g_q`: projected queries ``[..., L, C]`` of queries ``[..., L, C]`` and
+            ``W`` ``[..., C, weight * C]`` (None where ``weight`` is 0). None = the query itself.
+        key: :math:`g_k`, likewise. It must be linear in the key, because edge features enter keys
+            as a term of a sum. None = the key itself.
+        scaled: Whether the query is divided by :math:`\sqrt C`.
+        weight: Columns of ``W``, as a multiple of ``C``; 0 = there is no ``W``.
+        vector: Whether there is a ``w``.
 
-    Returns:
-        The projected query, ``[..., L, C]``.
+    Example:
+        >>> distance = Score(lambda query, key, _: -(query - key).square().sum(dim=-1))
+        >>> SCORES.register("distance")(distance)  # doctest: +SKIP
     """
-    if kind == "scaled_dot":
-        return query / math.sqrt(query.size(-1))
-    if weight is not None and kind == "general":
-        return query @ weight
-    if weight is not None and kind == "additive":
-        return query @ weight[..., : weight.size(-1) // 2].mT
-    return query
+
+    pair: Optional[Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]] = None
+    query: Optional[Callable[[Tensor, Optional[Tensor]], Tensor]] = None
+    key: Optional[Callable[[Tensor, Optional[Tensor]], Tensor]] = None
+    scaled: bool = False
+    weight: int = 0
+    vector: bool = False
+
+    @property
+    def bilinear(self) -> bool:
+        """Whether the score is an inner product of the projected query and the projected key."""
+        return self.pair is None
+
+    def check_parameters(
+        self, kind: str, channels: int, weight: Optional[Tensor], vector: Optional[Tensor]
+    ) -> None:
+        """Raise ValueError for a parameter that is missing, unused or of the wrong shape."""
+        for name, given, wanted, tail in (
+            ("weight", weight, self.weight > 0, (channels, self.weight * channels)),
+            ("vector", vector, self.vector, (channels,)),
+        ):
+            shape = f"[..., {', '.join(map(str, tail))}]"
+            if not wanted:
+                if given is not None:
+                    raise ValueError(
+                        f"score {kind!r} takes no {name}, got one of {tuple(given.shape)}"
+                    )
+            elif given is None:
+                raise ValueError(f"score {kind!r} needs {name} {shape}")
+            elif tuple(given.shape[-len(tail) :]) != tail:
+                raise ValueError(
+                    f"{name} of score {kind!r}: got shape {tuple(given.shape)}, expected {shape}"
+                )
 
 
-def project_key(key: Tensor, kind: str = "scaled_dot", weight: Tensor | None = None) -> Tensor:
-    r"""The part of a score that depends on the key alone.
-
-    :math:`W_k k` for ``additive`` with :math:`W = [W_q, W_k]`, and ``k`` otherwise. It is linear,
-    so it may be applied to each term of a sum.
-
-    Args:
-        key: ``[..., S, C]``.
-        kind: One of ``SCORES``.
-        weight: ``[..., C, 2 C]`` for ``additive``, else not used.
-
-    Returns:
-        The projected key, ``[..., S, C]``.
-    """
-    if weight is not None and kind == "additive":
-        return key @ weight[..., weight.size(-1) // 2 :].mT
-    return key
+def _general_query(query: Tensor, weight: Optional[Tensor]) -> Tensor:
+    assert weight is not None
+    return query @ weight
 
 
-def pair_score(query: Tensor, key: Tensor, kind: str, vector: Tensor | None = None) -> Tensor:
-    """Rate pairs of a projected query and a projected key.
-
-    Args:
-        query: Projected queries ``[..., C]``, broadcast against ``key``.
-        key: Projected keys ``[..., C]``.
-        kind: One of ``SCORES``.
-        vector: ``[..., C]`` for ``additive`` and ``gatv2``.
-
-    Returns:
-        Logits ``[...]``.
-    """
-    if vector is None:
-        return (query * key).sum(dim=-1)
-    total = query + key
-    total = total.tanh() if kind == "additive" else F.leaky_relu(total, _GATV2_SLOPE)
-    return (total * vector).sum(dim=-1)
+def _additive_query(query: Tensor, weight: Optional[Tensor]) -> Tensor:
+    assert weight is not None
+    return query @ weight[..., : weight.size(-1) // 2].mT
 
 
-def _check_score(kind: str, channels: int, weight: Tensor | None, vector: Tensor | None) -> None:
-    rule = _rule(kind)
-    columns = channels * (2 if kind == "additive" else 1)
-    for name, given, wanted, tail in (
-        ("weight", weight, rule.weight, (channels, columns)),
-        ("vector", vector, rule.vector, (channels,)),
-    ):
-        if not wanted:
-            if given is not None:
-                raise ValueError(f"score {kind!r} takes no {name}, got one of {tuple(given.shape)}")
-        elif given is None:
-            raise ValueError(f"score {kind!r} needs {name} [..., {', '.join(map(str, tail))}]")
-        elif tuple(given.shape[-len(tail) :]) != tail:
-            raise ValueError(
-                f"{name} of score {kind!r}: got shape {tuple(given.shape)}, "
-                f"expected [..., {', '.join(map(str, tail))}]"
-            )
+def _additive_key(key: Tensor, weight: Optional[Tensor]) -> Tensor:
+    assert weight is not None
+    return key @ weight[..., weight.size(-1) // 2 :].mT
+
+
+def _additive_pair(query: Tensor, key: Tensor, vector: Optional[Tensor]) -> Tensor:
+    assert vector is not None
+    return ((query + key).tanh() * vector).sum(dim=-1)
+
+
+def _gatv2_pair(query: Tensor, key: Tensor, vector: Optional[Tensor]) -> Tensor:
+    assert vector is not None
+    return (F.leaky_relu(query + key, _GATV2_SLOPE) * vector).sum(dim=-1)
+
+
+SCORES: Registry[Score] = Registry("score")
+"""Every score by its name; :func:`score` has a table of the built-in ones."""
+
+SCORES.register("dot")(Score())
+SCORES.register("scaled_dot")(Score(scaled=True))
+SCORES.register("general")(Score(query=_general_query, weight=1))
+SCORES.register("additive")(
+    Score(_additive_pair, query=_additive_query, key=_additive_key, weight=2, vector=True)
+)
+SCORES.register("gatv2")(Score(_gatv2_pair, vector=True))
 
 
 def score(
@@ -165,7 +146,7 @@ def score(
     weight: Tensor | None = None,
     vector: Tensor | None = None,
 ) -> Tensor:
-    r"""Rate every key for every query.
+    r"""Score every key for every query.
 
     ============== =================================== ==================================
     ``kind``       :math:`a`                           source
@@ -181,7 +162,7 @@ def score(
     Args:
         query: ``[..., L, C]``.
         key: ``[..., S, C]``.
-        kind: One of ``SCORES``.
+        kind: A name of ``SCORES``: one of the above, or one that was registered.
         weight: :math:`W`, ``[..., C, C]`` for ``general``, ``[..., C, 2 C]`` for ``additive``.
         vector: :math:`w`, ``[..., C]`` for ``additive`` and ``gatv2``.
 
@@ -203,13 +184,19 @@ def score(
             f"query and key must have one width C: got query {tuple(query.shape)}, "
             f"key {tuple(key.shape)}"
         )
-    _check_score(kind, query.size(-1), weight, vector)
-    query, key = project_query(query, kind, weight), project_key(key, kind, weight)
-    if is_bilinear(kind):
+    rule = SCORES[kind]
+    rule.check_parameters(kind, query.size(-1), weight, vector)
+    if rule.scaled:
+        query = query / math.sqrt(query.size(-1))
+    if rule.query is not None:
+        query = rule.query(query, weight)
+    if rule.key is not None:
+        key = rule.key(key, weight)
+    if rule.pair is None:
         return query @ key.mT
     if vector is not None:
         vector = vector[..., None, None, :]
-    return pair_score(query.unsqueeze(-2), key.unsqueeze(-3), kind, vector)
+    return rule.pair(query.unsqueeze(-2), key.unsqueeze(-3), vector)
 
 
 class Receivers(Protocol):
@@ -241,7 +228,7 @@ class ScatteredEdges:
     num_receivers: int | None
 
     def valid(self, weights: Tensor) -> Tensor:
-        """Every listed edge is one."""
+        """Return the weights as they are: every listed pair is an edge."""
         return weights
 
     def max(self, logits: Tensor) -> Tensor:
@@ -266,7 +253,7 @@ class DenseRows:
     mask: Tensor | None
 
     def valid(self, weights: Tensor) -> Tensor:
-        """Zero outside the mask."""
+        """Return weights that are zero outside the mask."""
         return weights if self.mask is None else weights.masked_fill(~self.mask, 0.0)
 
     def max(self, logits: Tensor) -> Tensor:
@@ -342,7 +329,7 @@ def attention(
         key: ``[..., S, C]``.
         value: ``[..., S, V]``.
         mask: Boolean, broadcastable to ``[..., L, S]``; True where the query may attend.
-        score: One of ``SCORES``, see :func:`score`.
+        score: A name of ``SCORES``; see :func:`score`.
         temperature: 1 = softmax, 0 = hard (ties share equally), ``inf`` = uniform.
         weight: Parameter of ``general`` and ``additive``.
         vector: Parameter of ``additive`` and ``gatv2``.

@@ -1,7 +1,7 @@
 """Softmax attention over complete graphs as one step of autograd.
 
-Ordinary autograd would keep, and pass over, several tensors of all pairs and heads. Here a layer
-keeps one, its weights. Edge terms are linear in a basis (one vector for each distinct code of a
+Ordinary autograd would store and read several tensors of all pairs and heads. Here a layer stores
+one, its weights. Edge terms are linear in a basis (one vector for each distinct code of a
 pair, or for each feature), so that no tensor of all pairs and channels is made:
 
     q . (sum_m f_m K_m) = sum_m f_m (q . K_m)         one number for each node and m
@@ -18,17 +18,17 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from molattn.graph.complete import Block, CompleteGraphs
-from molattn.nn.split_columns import side_by_side
+from molattn.nn.linear import side_by_side
 
-__all__ = ["packed_attention"]
+__all__ = ["fused_attention"]
 
 # Logit of pairs that are no edges: finite, so that no gradient is NaN.
 _NO_EDGE = -1e30
-# torch's softmax takes narrower rows one number at a time, at 14 times the price of each.
+# torch's softmax on a CPU is not vectorised over narrower rows: 14 times the time per number.
 _NARROWEST = 16
 
 
-def packed_attention(
+def fused_attention(
     graph: CompleteGraphs,
     query: Tensor,
     key: Tensor,
@@ -69,10 +69,10 @@ def packed_attention(
             "edge_value) or none of the three"
         )
     inputs = (query, key, value, edges, edge_key, edge_value)
-    return _Packed.apply(graph, *inputs, scale, dropout)  # pyright: ignore[reportReturnType]
+    return _FusedAttention.apply(graph, *inputs, scale, dropout)  # pyright: ignore[reportReturnType]
 
 
-class _Packed(torch.autograd.Function):
+class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,
@@ -188,7 +188,7 @@ class _Packed(torch.autograd.Function):
 class _Nodes:
     """Tensors of nodes ``[R, H, C]``, read and written as ``[H B, N, C]`` of a block.
 
-    Those that are the columns of one tensor are copied at once.
+    If they are the columns of one tensor, they are copied together.
     """
 
     def __init__(self, *parts: Tensor) -> None:
@@ -198,7 +198,7 @@ class _Nodes:
 
     @classmethod
     def like(cls, *parts: Tensor) -> "_Nodes":
-        """Room for tensors like these."""
+        """Make tensors of these shapes, not initialised."""
         if len({part.shape for part in parts}) != 1:
             return cls(*(part.new_empty(part.shape) for part in parts))
         rows, *shape = parts[0].shape
@@ -211,14 +211,14 @@ class _Nodes:
         return block.rows(self._whole).permute(2, 3, 0, 1, 4).flatten(1, 2).unbind(0)
 
     def room(self, block: Block) -> Union[Tensor, Sequence[Tensor]]:
-        """Where to compute a block of each."""
+        """Make tensors for a block of each, not initialised."""
         shapes = [(x.size(1) * block.graphs, block.nodes, x.size(2)) for x in self.parts]
         if self._whole is None:
             return [x.new_empty(shape) for x, shape in zip(self.parts, shapes, strict=True)]
         return self._whole.new_empty(len(shapes), *shapes[0])
 
     def put(self, block: Block, room: Union[Tensor, Sequence[Tensor]]) -> None:
-        """Write what was computed there."""
+        """Write the block of each from there."""
         if self._whole is not None and isinstance(room, Tensor):
             heads = room.unflatten(1, (-1, block.graphs)).permute(2, 3, 0, 1, 4)
             block.rows(self._whole).copy_(heads)
@@ -253,7 +253,7 @@ class _Pairs:
 
     def contract(self, scores: Tensor) -> Tensor:
         """For each pair the sum over the basis of its features and its receiver's scores."""
-        assert self._edges is not None  # or there is nothing to score
+        assert self._edges is not None
         if self.coded:
             index = self._edges.expand(scores.size(0), *self._edges.shape)
             each = scores.unflatten(1, (self._block.graphs, -1))
@@ -263,7 +263,7 @@ class _Pairs:
 
     def pool(self, weights: Tensor, size: int) -> Tensor:
         """For each receiver the weighted sum of its pairs' features, ``[H, B N, M]``."""
-        assert self._edges is not None  # or there is nothing to sum
+        assert self._edges is not None
         weights = self.by_graph(weights)
         if self.coded:
             sums = weights.new_zeros(*weights.shape[:-1], size)

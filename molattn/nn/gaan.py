@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from molattn.nn.attention_conv import AttentionConv, EdgeProjection, optional_linear
-from molattn.nn.gate import HeadGate
+from molattn.nn.attention_heads import HeadGate
 from molattn.nn.graph_inputs import EdgeAttr, Graph, Pair, as_pair
 from molattn.nn.linear import Linear
 
@@ -33,18 +33,18 @@ class GaANConv(AttentionConv):
     Without neighbours the sums and both pools are 0.
 
     Args:
-        in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
+        in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
         out_channels: Width of what comes out.
         heads: Number of heads ``H``.
-        edge_dim: Width of edge features; -1 = on first use; None = there are none.
+        edge_dim: Width of edge features; -1 = inferred at first use; None = there are none.
         query_channels: Width of a head's query and key :math:`d_a`; None = ``head_channels``.
         head_channels: Width of a head's value :math:`d_v`; None = ``out_channels // heads``, which
             must divide.
         gate_channels: Width of :math:`\mathrm{FC}_m`.
         variant: ``paper``, or ``authors`` for what their released code computes: query and key are
-            each divided by :math:`\sqrt{d_a}`, :math:`x_i` does not enter the gate, and the gate
-            is off unless asked for.
-        gate: Whether heads are gated; None = as the variant has it.
+            each divided by :math:`\sqrt{d_a}`, :math:`x_i` does not enter the gate, and heads are
+            not gated by default.
+        gate: Whether heads are gated; None = as in the variant.
         edge_value: Whether edge features enter the value too; if not, the key alone.
         dropout: Probability with which a weight is dropped in training.
         bias: Give the linear maps of nodes a bias.
@@ -54,10 +54,10 @@ class GaANConv(AttentionConv):
         - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
         - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``,
-          when asked for
+          if requested
 
     Raises:
-        ValueError: An option or shape that does not fit; the message says what was expected.
+        ValueError: An invalid option or shape; the message states what was expected.
 
     Example:
         >>> conv = GaANConv(8, 16, heads=4)
@@ -139,8 +139,8 @@ class GaANConv(AttentionConv):
             ``y``, or ``(y, (edge_index, alpha))``.
 
         Raises:
-            ValueError: A shape that does not fit.
-            TypeError: A type that does not fit.
+            ValueError: A wrong shape.
+            TypeError: A wrong type.
             IndexError: An edge to a node that does not exist.
         """
         x_src, x_dst = as_pair(x)

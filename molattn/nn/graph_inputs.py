@@ -1,4 +1,4 @@
-"""One form for every graph that PyG knows, and errors that name what does not fit."""
+"""Read and check the inputs of a layer: one form for all kinds of PyG graphs."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional, Union
@@ -11,8 +11,7 @@ from torch_geometric.typing import (
 )
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
-from molattn.graph.coded import CodedEdges
-from molattn.graph.complete import CompleteGraphs
+from molattn.graph.complete import CodedEdges, CompleteGraphs
 
 __all__ = [
     "EdgeAttr",
@@ -23,10 +22,12 @@ __all__ = [
     "as_pair",
     "at_receivers",
     "check_features",
+    "edge_list",
     "read_complete",
     "read_edges",
     "read_globals",
     "read_graph",
+    "results_in_rows",
 ]
 
 Pair = tuple[Tensor, Tensor]
@@ -106,8 +107,8 @@ def read_graph(
         edge_dim: Width that edges must have; -1 = any; None = the layer reads no edge features.
 
     Raises:
-        ValueError: A shape that does not fit.
-        TypeError: A type that does not fit.
+        ValueError: A wrong shape.
+        TypeError: A wrong type.
         IndexError: An edge to a node that does not exist.
     """
     x_src, x_dst = as_pair(x)
@@ -199,7 +200,7 @@ def read_complete(
 
 
 def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
-    """Codes alone say which pairs are edges, so they must say what the layout does."""
+    """Check that codes and layout agree on which pairs are edges."""
     seen = graph.checked_codes is edges.codes  # by a layer before this one
     if seen or edges.codes.device.type != "cpu" or torch.compiler.is_compiling():
         return
@@ -212,7 +213,7 @@ def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
     if not torch.equal(edges.codes < count, graph.is_edge):
         raise ValueError(
             f"edge_attr.codes: expected {count} at the pairs that are no edges and only there, "
-            "as CodedEdges.from_edges has it"
+            "as CodedEdges.from_edges makes them"
         )
     graph.checked_codes = edges.codes
 
@@ -282,6 +283,36 @@ def at_receivers(rows: Tensor, graph: Union[Tensor, CompleteGraphs]) -> Tensor:
     return rows.index_select(0, graph[1])
 
 
+def edge_list(
+    x: Tensor, graph: CompleteGraphs, edge_attr: EdgeAttr
+) -> tuple[Tensor, Optional[Tensor]]:
+    """Take nodes and edge features from rows, for a layer that reads ``graph.edge_index``."""
+    if isinstance(edge_attr, CodedEdges):
+        edge_attr = edge_attr.dense()
+    attr = None if edge_attr is None else graph.pairs_to_edges(edge_attr)
+    return graph.rows_to_nodes(x), attr
+
+
+def results_in_rows(out: Any, graph: CompleteGraphs, *, edges: bool, weights: bool) -> Any:
+    """Lay out in rows what a layer returned for ``graph.edge_index``.
+
+    Args:
+        out: Nodes, or a tuple that begins with them.
+        graph: The layout.
+        edges: Whether updated edges follow the nodes.
+        weights: Whether the last item is ``(edge_index, alpha)``; ``graph`` takes the place of
+            ``edge_index``.
+    """
+    if not isinstance(out, tuple):
+        return graph.nodes_to_rows(out)
+    result = [graph.nodes_to_rows(out[0]), *out[1:]]
+    if edges:
+        result[1] = graph.edges_to_pairs(out[1])
+    if weights:
+        result[-1] = (graph, graph.edges_to_pairs(out[-1][1]))
+    return tuple(result)
+
+
 def _check_attr(
     edge_attr: Optional[Tensor], num_edges: int, edge_dim: Optional[int]
 ) -> Optional[Tensor]:
@@ -329,7 +360,7 @@ def _read_index(
 
 
 def _check_range(indices: Tensor, rows: Sequence[tuple[str, str, int]]) -> None:
-    """Check rows of indices, each with its name, what it counts and how many there are."""
+    """Check rows of indices, each with its name, what it indexes and the number of these."""
     if indices.numel() == 0 or indices.device.type != "cpu" or torch.compiler.is_compiling():
         return
     low, high = indices.aminmax(dim=1)
@@ -342,7 +373,7 @@ def _check_range(indices: Tensor, rows: Sequence[tuple[str, str, int]]) -> None:
 
 
 def _shape(rows: Optional[int], channels: int) -> str:
-    """Only for messages: a compiler that sees a size become text fixes that size."""
+    """For messages only: torch.compile specialises on a size that becomes text."""
     return f"[{'*' if rows is None else rows}, {'*' if channels < 0 else channels}]"
 
 

@@ -18,21 +18,21 @@ from molattn.nn.graph_inputs import (
     NodeGlobals,
     Pair,
     as_pair,
+    edge_list,
     read_globals,
     read_graph,
+    results_in_rows,
 )
 from molattn.nn.linear import Linear
 
 EDGE_INPUTS = ("edge", "receiver", "sender", "global")
 NODE_INPUTS = ("edges", "node", "global")
 GLOBAL_INPUTS = ("edges", "nodes", "global")
-
-
 REDUCERS = ("sum", "mean", "max", "min")
 
 
 class _EdgeStage(NamedTuple):
-    """What the edge update hands on."""
+    """Results of the edge update."""
 
     to_nodes: Tensor  # [N, ...]
     to_graphs: Optional[Tensor]  # [B, ...]
@@ -52,14 +52,14 @@ class GraphNetwork(MessagePassing):
     in this order: edges, nodes, global. :math:`\phi^e` is the attention of
     :class:`EdgeAttentionConv`, :math:`e'_k = g_r\, b_k V_k` for each head, whose heads are
     combined after :math:`\rho`; :math:`\phi^v` and :math:`\phi^u` are networks with one hidden
-    layer. Each may be replaced by a function of yours, which gets the inputs above, those that
-    are switched on, concatenated in this order: with all three replaced the block is PyG's
+    layer. Each may be replaced by your own function, which gets the inputs above that are
+    switched on, concatenated in this order: with all three replaced the block is PyG's
     ``MetaLayer``.
 
     An input that is switched off counts as zero in :math:`\phi` (edges that are returned still add
     to :math:`e_k`). On :class:`~molattn.graph.CompleteGraphs`
-    attention is dense where edges are reduced by ``sum``; with other reducers, or an edge function
-    of yours, the block takes the general path over all pairs.
+    attention is dense where edges are reduced by ``sum``; with other reducers, or your own
+    edge function, the block takes the general path over all pairs.
 
     Args:
         in_channels: Width of nodes, or a pair (senders, receivers).
@@ -92,10 +92,10 @@ class GraphNetwork(MessagePassing):
         - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``; **u**: ``[B, global_dim]``; **batch**: ``[N]``
         - **output**: nodes ``[N_dst, out_channels]``; then edges with ``update_edges``; then
-          ``u'`` with ``update_global``; then ``(edge_index, alpha)`` when asked for
+          ``u'`` with ``update_global``; then ``(edge_index, alpha)`` if requested
 
     Raises:
-        ValueError: An option or shape that does not fit; the message says what was expected.
+        ValueError: An invalid option or shape; the message states what was expected.
 
     Example:
         >>> block = GraphNetwork(8, 16, 4, edge_dim=3, global_dim=5, update_global=True)
@@ -204,7 +204,7 @@ class GraphNetwork(MessagePassing):
         self.global_function = global_function
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew, of the functions that can."""
+        """Reset all parameters of the functions that have ``reset_parameters``."""
         super().reset_parameters()
         for part in self.children():
             _reset(part)
@@ -233,13 +233,13 @@ class GraphNetwork(MessagePassing):
             Nodes, or a tuple that begins with them; see the class.
 
         Raises:
-            ValueError: A shape that does not fit, or weights of an edge function of yours, which
+            ValueError: A wrong shape, or a request for weights with an edge function, which
                 has none.
-            TypeError: A type that does not fit.
+            TypeError: A wrong type.
             IndexError: An edge to a node that does not exist.
         """
         if return_attention_weights and self.attention is None:
-            raise ValueError("return_attention_weights: an edge_function of yours has no weights")
+            raise ValueError("return_attention_weights: an edge_function has no weights")
         if isinstance(edge_index, CompleteGraphs) and not self._dense:
             return self._through_edges(x, edge_index, edge_attr, u, bool(return_attention_weights))
         edges = read_graph(x, edge_index, edge_attr, self.in_channels, self.edge_dim)
@@ -268,7 +268,7 @@ class GraphNetwork(MessagePassing):
 
     @property
     def _dense(self) -> bool:
-        """Whether sums over nodes say all that is needed of edges."""
+        """Whether the sums over each receiver's edges are all that is needed of the edges."""
         pools_edges = self.update_global and "edges" in self.global_inputs
         return (
             self.edge_function is None
@@ -315,7 +315,7 @@ class GraphNetwork(MessagePassing):
         return _EdgeStage(combine(to_nodes), to_graphs, new_edges, alpha)
 
     def _own_edge_stage(self, x: Pair, edges: Edges, globals_: Optional[NodeGlobals]) -> _EdgeStage:
-        assert self.edge_function is not None  # or there is attention
+        assert self.edge_function is not None
         sender, receiver = edges.index[0], edges.index[1]
         seen = {
             "edge": None if edges.attr is None else edges.features,
@@ -344,18 +344,10 @@ class GraphNetwork(MessagePassing):
         self, x: Any, graph: CompleteGraphs, edge_attr: EdgeAttr, u: OptTensor, weights: bool
     ) -> Any:
         """Take the general path on the list of all edges, and lay the results out in rows."""
-        edges = read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim)
-        attr = None if edges.attr is None else graph.pairs_to_edges(edges.features)
-        nodes = graph.rows_to_nodes(x)
+        attr = read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim).attr
+        nodes, attr = edge_list(x, graph, attr)
         out = self(nodes, graph.edge_index, attr, u, graph.batch, weights)
-        if not isinstance(out, tuple):
-            return graph.nodes_to_rows(out)
-        result = [graph.nodes_to_rows(out[0]), *out[1:]]
-        if self.update_edges:
-            result[1] = graph.edges_to_pairs(out[1])
-        if weights:
-            result[-1] = (graph, graph.edges_to_pairs(out[-1][1]))
-        return tuple(result)
+        return results_in_rows(out, graph, edges=self.update_edges, weights=weights)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
@@ -393,7 +385,7 @@ def _join(seen: Mapping[str, OptTensor], names: Sequence[str], rows: int) -> Ten
 
 
 def _scatter(values: OptTensor, index: Tensor, size: int, reduce: str) -> Tensor:
-    assert values is not None  # asked for where needed
+    assert values is not None
     return scatter(values, index, dim=0, dim_size=size, reduce=reduce)
 
 

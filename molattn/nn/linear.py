@@ -1,29 +1,30 @@
-"""Linear maps by the faster of torch's two CPU libraries."""
+"""Linear maps by the faster of torch's two CPU libraries, and several of them as one product."""
 
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.nn import functional as F
 from torch_geometric.nn.dense.linear import Linear as PyGLinear
+from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
-from molattn.nn.split_columns import is_transformed
-
-__all__ = ["Linear", "linear"]
+__all__ = ["Linear", "is_transformed", "linear", "linear_together", "side_by_side", "split"]
 
 # Below this many rows the call costs more than the product.
 _LEAST_ROWS = 128
-# oneDNN compiles code for each shape, and torch keeps that of the last 1,024, megabytes each: the
-# number of rows, which differs from batch to batch, is brought to a multiple of this.
+# oneDNN compiles code for each shape, and torch caches that of the last 1,024, megabytes each: the
+# number of rows, which differs from batch to batch, is padded to a multiple of this.
 _ROWS = 128
 
 
 def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     r"""Apply :math:`x W^\top + b`: :func:`torch.nn.functional.linear`, the same but for rounding.
 
-    In single precision torch multiplies with MKL, which on a CPU of another maker than Intel leaves
-    half of an AVX-512 unit idle. oneDNN, which torch ships too and its compiler uses, does not:
-    where it is at hand, many rows go there.
+    In single precision torch multiplies with MKL, which uses only half of an AVX-512 unit on CPUs
+    that are not Intel's. oneDNN, which torch ships too and its compiler uses, has no such limit:
+    where it is available, it multiplies inputs of many rows.
 
     Args:
         x: ``[..., in]``.
@@ -39,15 +40,111 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
 
 
 class Linear(PyGLinear):
-    """PyG's ``Linear`` (a width of -1 is settled on first use) by :func:`linear`."""
+    """PyG's ``Linear`` (a width of -1 is inferred at first use) by :func:`linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``[..., in_channels]`` to ``[..., out_channels]``."""
         return linear(x, self.weight, self.bias)
 
 
+def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
+    """Apply several linear maps to one input, as one matrix product where possible.
+
+    If one of them is of another class, has hooks (as pruning adds) or is not initialised yet, each
+    is called by itself.
+
+    Args:
+        x: ``[N, F]``.
+        lins: Maps of it.
+
+    Returns:
+        What each gives, ``[N, out_channels]``.
+    """
+    if not all(_is_plain(lin) for lin in lins):
+        return tuple(lin(x) for lin in lins)
+    weights: list[Tensor] = [lin.weight for lin in lins]
+    if x.dtype != weights[0].dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(f"x: got {x.dtype}, expected {weights[0].dtype}, the layer's own")
+    biases: list[Tensor] = [
+        lin.weight.new_zeros(lin.out_channels) if lin.bias is None else lin.bias for lin in lins
+    ]
+    out = linear(x, torch.cat(weights), torch.cat(biases))
+    return split(out, [lin.out_channels for lin in lins])
+
+
+def _is_plain(lin: nn.Module) -> bool:
+    """Whether it computes :func:`linear` of its weight and bias, and nothing else."""
+    hooks = len(lin._forward_pre_hooks) + len(lin._forward_hooks) + len(lin._backward_hooks)
+    return type(lin) is Linear and not hooks and not is_uninitialized_parameter(lin.weight)
+
+
+def split(x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
+    """Split columns ``[N, sum(widths)]``, as :meth:`torch.Tensor.split`.
+
+    Gradients that come back as the columns of one tensor are not copied.
+    """
+    if torch.compiler.is_compiling():  # the compiler avoids the copies itself
+        return x.split(list(widths), dim=-1)
+    return _Split.apply(x, tuple(widths))  # pyright: ignore[reportReturnType]
+
+
+def side_by_side(*parts: Tensor) -> Optional[Tensor]:
+    """Return the tensor ``[R, S]`` whose columns these are, in this order, or None.
+
+    Args:
+        parts: ``[R, ...]`` each.
+    """
+    first = parts[0]
+    # Under a compiler or a function transform, the memory of a tensor cannot be looked up.
+    if first.numel() == 0 or torch.compiler.is_compiling() or any(map(is_transformed, parts)):
+        return None
+    place, sizes = first.storage_offset(), [part[0].numel() for part in parts]
+    memory = first.untyped_storage().data_ptr()
+    for part, size in zip(parts, sizes, strict=True):
+        if (
+            part.storage_offset() != place
+            or part.untyped_storage().data_ptr() != memory
+            or part.size(0) != first.size(0)
+            or part.stride(0) != first.stride(0)
+            or not part[0].is_contiguous()
+        ):
+            return None
+        place += size
+    shape, strides = (first.size(0), sum(sizes)), (first.stride(0), 1)
+    return first.as_strided(shape, strides, first.storage_offset())
+
+
+def is_transformed(x: Tensor) -> bool:
+    """Whether a function transform (of torch.func, or a batch of gradients) is active."""
+    return is_legacy_batchedtensor(x) or torch._C._are_functorch_transforms_active()
+
+
+class _Split(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return x.split(widths, dim=-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.widths = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        whole = side_by_side(*grads)
+        return torch.cat(grads, dim=-1) if whole is None else whole, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
+        return tangents[0].split(ctx.widths, dim=-1)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Tensor, widths: tuple[int, ...]) -> Any:
+        parts = x.movedim(in_dims[0], 0).split(widths, dim=-1)
+        return parts, (0,) * len(parts)
+
+
 def _onednn() -> Any:
-    """The operator that torch's compiler calls for linear maps on a CPU, if there is one here."""
+    """Return the operator that torch's compiler calls for linear maps on a CPU, if available."""
     if not torch.backends.mkldnn.is_available():
         return None
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
@@ -70,13 +167,13 @@ def _suits_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> bool:
         and not is_transformed(x)
         and x.dim() == 2
         and x.size(0) >= _LEAST_ROWS
-        and x.size(1) == weight.size(1)  # or the usual complaint
+        and x.size(1) == weight.size(1)  # if not, F.linear raises
         and torch.backends.mkldnn.enabled
         and not torch.is_autocast_enabled("cpu")
     )
 
 
-_PLAIN = (Tensor, nn.Parameter)  # other kinds may mean something else by a product
+_PLAIN = (Tensor, nn.Parameter)  # subclasses may define other products
 
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
@@ -84,7 +181,7 @@ def _by_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tens
 
 
 def _dense(x: Tensor) -> Tensor:
-    """The same in rows or in columns without gaps: for others oneDNN has slow reference code."""
+    """Return it contiguous in rows or in columns: oneDNN is slow for other strides."""
     return x if x.is_contiguous() or x.t().is_contiguous() else x.contiguous()
 
 
@@ -117,7 +214,7 @@ class _OneDNNLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        # Further derivatives and batches of gradients go through what torch knows.
+        # Higher derivatives and batched gradients use torch's own products.
         plain = torch.is_grad_enabled() or is_transformed(grad)
         grad_x = grad_weight = None
         if needs_x:

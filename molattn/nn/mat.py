@@ -33,12 +33,12 @@ class MATConv(AttentionConv):
     makes both). See :class:`molattn.graph.AddDummyNode` for the paper's dummy node.
 
     Args:
-        in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
+        in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
         out_channels: Width of what comes out; ``heads`` must divide it.
         heads: Number of heads ``H``.
         lambda_attention: :math:`\lambda_a`.
-        lambda_distance: :math:`\lambda_d`; :math:`\lambda_g` is what is left of 1.
-        learn_lambdas: Learn the three, from these on, as a softmax.
+        lambda_distance: :math:`\lambda_d`; :math:`\lambda_g` is the rest, so that they sum to 1.
+        learn_lambdas: Learn the three, as a softmax that starts at these values.
         kernel: :math:`g`, ``softmax`` or ``exp``.
         dropout: Probability with which a weight of the mixture is dropped in training.
         bias: Give the linear maps a bias.
@@ -48,10 +48,10 @@ class MATConv(AttentionConv):
         - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
         - **edge_attr**: ``[E, 2]``
         - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)`` with the mixture that
-          was applied, ``alpha`` ``[E, H]``, when asked for
+          was applied, ``alpha`` ``[E, H]``, if requested
 
     Raises:
-        ValueError: An option or shape that does not fit; the message says what was expected.
+        ValueError: An invalid option or shape; the message states what was expected.
 
     Example:
         >>> conv = MATConv(8, 16, heads=4)
@@ -110,7 +110,7 @@ class MATConv(AttentionConv):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew; learned lambdas start where they were given."""
+        """Reset all parameters; learned lambdas start at the values given."""
         super().reset_parameters()
         if self.log_lambdas is not None:
             with torch.no_grad():
@@ -141,8 +141,8 @@ class MATConv(AttentionConv):
             ``x'``, or ``(x', (edge_index, alpha))``.
 
         Raises:
-            ValueError: A shape that does not fit.
-            TypeError: A type that does not fit.
+            ValueError: A wrong shape.
+            TypeError: A wrong type.
             IndexError: An edge to a node that does not exist.
         """
         x_src, x_dst = as_pair(x)

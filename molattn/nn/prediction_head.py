@@ -1,4 +1,4 @@
-"""From the vector of a molecule, and numbers that join it, to outputs."""
+"""Prediction heads: from the vector of a molecule, and further numbers, to outputs."""
 
 import math
 from collections.abc import Callable
@@ -8,17 +8,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from molattn.utils.registry import Registry
+
 __all__ = ["HEADS", "BothHeads", "FourierHead", "MLPHead"]
 
+HEADS: Registry[Callable[[int, int, int, int, float], nn.Module]] = Registry("head")
+"""Every prediction head by its name: all take ``(channels, numbers, width, out, dropout)``, as
+:class:`MLPHead` does, and are called with molecules, and with numbers where a model has them."""
 
+
+@HEADS.register("mlp")
 class MLPHead(nn.Sequential):
     r"""One hidden layer, :math:`y = V\,\mathrm{dropout}(\mathrm{SiLU}(W [h, z] + b)) + c`.
 
-    Far from the molecules of training it goes on in straight lines.
+    Far from the training molecules it extrapolates linearly.
 
     Args:
         channels: Width of a molecule's vector :math:`h`.
-        numbers: How many numbers :math:`z` join it.
+        numbers: Number of further inputs :math:`z`.
         width: Width of the hidden layer.
         out: Number of outputs.
         dropout: Dropout of the hidden layer.
@@ -42,6 +49,7 @@ class MLPHead(nn.Sequential):
         return super().forward(_joined(molecules, numbers))
 
 
+@HEADS.register("fourier")
 class FourierHead(nn.Module):
     r"""Learned Fourier features of a Gaussian kernel, and a linear layer.
 
@@ -50,24 +58,24 @@ class FourierHead(nn.Module):
         \phi_i(x) = \sqrt{2 / D}\, \cos(w_i \cdot x / \|w_i\| + b_i), \qquad
         y = V\,\mathrm{dropout}(\phi(x)) + c
 
-    At first the directions :math:`w_i / \|w_i\|` are uniform on the sphere and
+    Initially the directions :math:`w_i / \|w_i\|` are uniform on the sphere and
     :math:`b_i \sim U(0, 2 \pi)`, so that :math:`\phi(x) \cdot \phi(x') \approx
-    \exp(-\|x - x'\|^2 / 2F)` for large :math:`F` (Rahimi and Recht 2007): molecules that are near
-    get near answers. Then directions and :math:`b` are learned, lengths are of no account (weight
-    normalisation, Salimans and Kingma 2016, with :math:`g = 1`): free, they tend to grow with
-    training, and longer training would make answers bend over shorter distances. But for dropout
-    answers are bounded, :math:`|y_k - c_k| \le \sqrt{2 / D}\, \|V_k\|_1`, which suits classes
-    (SNGP, of Liu et al. 2020, has such a head for them).
+    \exp(-\|x - x'\|^2 / 2F)` for large :math:`F` (Rahimi and Recht 2007): similar
+    vectors get similar predictions. Directions and :math:`b` are learned. The lengths have no
+    effect (weight normalisation, Salimans and Kingma 2016, with :math:`g = 1`); free lengths tend
+    to grow during training, and predictions would then vary over ever shorter distances. Without
+    dropout, predictions are bounded, :math:`|y_k - c_k| \le \sqrt{2 / D}\, \|V_k\|_1`, which
+    suits classification (SNGP, Liu et al. 2020, has such a head for it).
 
     Args:
         channels: Width of a molecule's vector :math:`h`.
-        numbers: How many numbers :math:`z` join it.
+        numbers: Number of further inputs :math:`z`.
         width: A quarter of the number of features :math:`D`.
         out: Number of outputs.
         dropout: Dropout of the features.
-        scale: Standard deviation :math:`s` of the entries of :math:`w` at first. No answer depends
-            on it, but a step of Adam at the rate :math:`\eta` turns directions by about
-            :math:`\eta / s`.
+        scale: Initial standard deviation :math:`s` of the entries of :math:`w`. Predictions do not
+            depend on it, but a step of Adam with learning rate :math:`\eta` turns directions by
+            about :math:`\eta / s`.
     """
 
     def __init__(
@@ -93,12 +101,14 @@ class FourierHead(nn.Module):
         return self.out(self.dropout(math.sqrt(2 / len(self.phases)) * waves))
 
 
+@HEADS.register("both")
 class BothHeads(nn.Module):
     r"""The sum of an MLP and of Fourier features, both of :math:`[\mathrm{LayerNorm}(h), z]`.
 
-    The one can go on where targets are numbers that grow beyond those of training, the other bends
-    where molecules are near. Beside an MLP directions turn at a quarter of the pace: faster, large
-    sets of numbers lose, and were they held, small ones would.
+    The MLP extrapolates beyond the range of the training targets, and the Fourier features resolve
+    differences between similar molecules. Beside an MLP the directions turn at a quarter of the
+    rate of :class:`FourierHead`: at the full rate large regression sets are predicted worse, with
+    fixed directions small ones.
 
     Args: As those of :class:`MLPHead` and :class:`FourierHead`.
     """
@@ -111,14 +121,6 @@ class BothHeads(nn.Module):
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
         """Predict as :meth:`MLPHead.forward` does."""
         return self.mlp(_normalised(molecules), numbers) + self.fourier(molecules, numbers)
-
-
-HEADS: dict[str, Callable[[int, int, int, int, float], nn.Module]] = {
-    "mlp": MLPHead,
-    "fourier": FourierHead,
-    "both": BothHeads,
-}
-"""Every head by its name; all take the same arguments."""
 
 
 def _normalised(molecules: Tensor) -> Tensor:

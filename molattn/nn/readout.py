@@ -1,5 +1,6 @@
-"""Atoms to a molecule, by PyG's own aggregations."""
+"""Readouts: from the vectors of atoms to the vector of a molecule, by PyG's aggregations."""
 
+import inspect
 from collections.abc import Callable
 from typing import Union
 
@@ -7,39 +8,45 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import aggr
 
-__all__ = ["READOUTS", "Readout"]
+from molattn.errors import InputError, quoted
+from molattn.utils.registry import Registry
 
-READOUTS: dict[str, Callable[[int], aggr.Aggregation]] = {
-    "mean": lambda _: aggr.MeanAggregation(),
-    "sum": lambda _: aggr.SumAggregation(),
-    "max": lambda _: aggr.MaxAggregation(),
-    "min": lambda _: aggr.MinAggregation(),
-    "std": lambda _: aggr.StdAggregation(),
-    "median": lambda _: aggr.MedianAggregation(),
-    "softmax": lambda width: aggr.SoftmaxAggregation(learn=True, channels=width),
-    "variance_preserving": lambda _: aggr.VariancePreservingAggregation(),
-    "attentional": lambda width: aggr.AttentionalAggregation(nn.Linear(width, 1)),
-    "deep_sets": lambda width: aggr.DeepSetsAggregation(
+__all__ = ["READOUTS", "Readout", "check_readout"]
+
+READOUTS: Registry[Callable[[int], aggr.Aggregation]] = Registry("readout")
+"""Every readout by its name: a function from the width of atoms to a PyG ``Aggregation``."""
+
+READOUTS.register("mean")(lambda _: aggr.MeanAggregation())
+READOUTS.register("sum")(lambda _: aggr.SumAggregation())
+READOUTS.register("max")(lambda _: aggr.MaxAggregation())
+READOUTS.register("min")(lambda _: aggr.MinAggregation())
+READOUTS.register("std")(lambda _: aggr.StdAggregation())
+READOUTS.register("median")(lambda _: aggr.MedianAggregation())
+READOUTS.register("softmax")(lambda width: aggr.SoftmaxAggregation(learn=True, channels=width))
+READOUTS.register("variance_preserving")(lambda _: aggr.VariancePreservingAggregation())
+READOUTS.register("attentional")(lambda width: aggr.AttentionalAggregation(nn.Linear(width, 1)))
+READOUTS.register("deep_sets")(
+    lambda width: aggr.DeepSetsAggregation(
         nn.Sequential(nn.Linear(width, width), nn.SiLU()), nn.Linear(width, width)
-    ),
-    "set2set": lambda width: aggr.Set2Set(width, processing_steps=3),
-    "set_transformer": lambda width: aggr.SetTransformerAggregation(width),
-}
+    )
+)
+READOUTS.register("set2set")(lambda width: aggr.Set2Set(width, processing_steps=3))
+READOUTS.register("set_transformer")(lambda width: aggr.SetTransformerAggregation(width))
 
 
 class Readout(nn.Module):
-    """Permutation-invariant PyG aggregations of atoms, by name or given as modules.
+    """Permutation-invariant PyG aggregations of atoms, by name or given as a module.
 
-    A molecule without atoms gives 0, whatever the aggregation would make of nothing.
+    The vector of a molecule without atoms is 0, whatever the aggregation.
 
     Args:
         kind: A name of ``READOUTS``, or of a class of ``torch_geometric.nn.aggr`` that needs no
-            arguments; several joined by ``+`` are concatenated. Or any PyG ``Aggregation``. Whether
-            one that is not in ``READOUTS`` is permutation invariant is the caller's affair.
+            arguments; several joined by ``+`` are concatenated. Or any PyG ``Aggregation``. The
+            built-in ``READOUTS`` are permutation invariant; of others this is not checked.
         channels: Width of atoms.
 
     Raises:
-        ValueError: A name that is neither.
+        ValueError: An unknown name, or a PyG class that needs arguments.
 
     Example:
         >>> Readout("mean+max", 8).out_channels
@@ -49,10 +56,7 @@ class Readout(nn.Module):
     def __init__(self, kind: Union[str, aggr.Aggregation], channels: int) -> None:
         super().__init__()
         self.kind = kind if isinstance(kind, str) else type(kind).__name__
-        if isinstance(kind, str):
-            parts = [_named(name.strip(), channels) for name in kind.split("+")]
-        else:
-            parts = [kind]
+        parts = [make(channels) for make in _makers(kind)] if isinstance(kind, str) else [kind]
         self.parts = nn.ModuleList(parts)
         with torch.no_grad():
             probe = self._aggregate(torch.zeros(2, channels), torch.zeros(2, dtype=torch.long), 1)
@@ -77,18 +81,33 @@ class Readout(nn.Module):
         return torch.cat([part.reshape(num_graphs, -1) for part in parts], dim=-1)
 
 
-def _named(name: str, channels: int) -> aggr.Aggregation:
+def check_readout(kind: str) -> None:
+    """Check a readout's name, or several joined by ``+``, without making it.
+
+    Raises:
+        ValueError: An unknown name, or a PyG class that needs arguments.
+    """
+    _makers(kind)
+
+
+def _makers(kind: str) -> list[Callable[[int], aggr.Aggregation]]:
+    return [_maker(name.strip()) for name in kind.split("+")]
+
+
+def _maker(name: str) -> Callable[[int], aggr.Aggregation]:
     if name in READOUTS:
-        return READOUTS[name](channels)
+        return READOUTS[name]
     known = getattr(aggr, name, None)
+    if not (isinstance(known, type) and issubclass(known, aggr.Aggregation)):
+        raise InputError(
+            f"readout: got {quoted(name)}, expected one of {', '.join(READOUTS)}, several joined "
+            "by +, or the name of a PyG aggregation that needs no arguments, such as "
+            "PowerMeanAggregation"
+        )
     try:
-        if isinstance(known, type) and issubclass(known, aggr.Aggregation):
-            return known()
+        inspect.signature(known).bind()
     except TypeError as error:
-        raise ValueError(
+        raise InputError(
             f"readout: {name} of PyG needs arguments; give it as a module: {error}"
         ) from error
-    raise ValueError(
-        f"readout: got {name!r}, expected one of {', '.join(READOUTS)}, several joined by +, or "
-        "the name of a PyG aggregation that needs no arguments, such as PowerMeanAggregation"
-    )
+    return lambda _: known()

@@ -1,57 +1,85 @@
-"""Every attention layer, what it supports, and one way to make any of them by name."""
+"""Every attention layer by its name, and what a network's options may be."""
 
 import inspect
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
-from torch import nn
+from torch import Tensor, nn
 
-from molattn.errors import check_one_of
+from molattn.config import NetworkConfig, layer_arguments
+from molattn.config.validation import option
+from molattn.errors import InputError, check_one_of, quoted
+from molattn.graph.complete import CompleteGraphs
+from molattn.nn.attention_heads import COMBINES
 from molattn.nn.edge_attention import EdgeAttentionConv
+from molattn.nn.functional import SCORES
 from molattn.nn.gaan import GaANConv
+from molattn.nn.graph_inputs import edge_list, results_in_rows
 from molattn.nn.graph_network import GraphNetwork
 from molattn.nn.mat import MATConv
+from molattn.nn.prediction_head import HEADS
+from molattn.nn.readout import check_readout
+from molattn.utils.registry import Registry
 
-__all__ = ["LAYERS", "Layer", "find_layer", "table"]
+__all__ = [
+    "LAYERS",
+    "Layer",
+    "check_network",
+    "layer_options",
+    "layer_table",
+    "unused_options",
+]
 
 
 @dataclass(frozen=True)
 class Layer:
     """An attention layer and what it supports.
 
-    All layers are called as ``layer(x, edge_index, edge_attr)``, those that read graph features
-    as ``layer(x, edge_index, edge_attr, u, batch)``, and return updated nodes, or a tuple that
-    begins with them.
+    A layer is made as ``conv(in_channels, out_channels, heads, edge_dim=..., ...)`` and called as
+    ``layer(x, edge_index, edge_attr)``, one that reads graph features as
+    ``layer(x, edge_index, edge_attr, u, batch)``. It returns nodes ``[N, out_channels]``, or a
+    tuple that begins with them, followed by edges where ``update_edges`` is on. With
+    ``return_attention_weights=True``, as explanations call it, the tuple's last item is
+    ``(edge_index, alpha)``.
 
     Args:
-        conv: The class.
+        conv: The class. The names in its signature are the options that it supports:
+            ``update_edges``, ``global_dim`` (it reads ``u``), ``update_global``, ``gate``,
+            ``score``, ``dropout`` and so on.
         summary: What it is, in one line.
         source: Where it was published.
         edge_columns: Names of the columns that edge features must have, for a layer that reads
-            fixed quantities; empty = edge features are optional and may be anything.
-        edge_updates: Whether it has ``update_edges``.
-        graph_features: Whether it has ``global_dim`` and reads ``u``.
-        graph_updates: Whether it has ``update_global``.
-        gates: Whether it has ``gate``.
+            fixed quantities; empty = ``conv`` takes ``edge_dim``, and edge features may be anything
+            or None.
+        always: Names of arguments of ``conv`` that a network leaves at their defaults.
         normalised: Whether the weights of a receiver's edges sum to 1.
         bipartite: Whether senders and receivers may be two sets of nodes.
-        complete_graphs: Whether it takes ``CompleteGraphs`` in place of ``edge_index``.
+        complete_graphs: Whether it takes :class:`~molattn.graph.CompleteGraphs` in place of
+            ``edge_index``, with edge features as a tensor or as
+            :class:`~molattn.graph.CodedEdges`. If not, :meth:`make` wraps it in a module that
+            calls it with the list of their edges, which is slower.
+
+    Example:
+        >>> from torch_geometric.nn import TransformerConv
+        >>> class Transformer(TransformerConv):
+        ...     def __init__(self, in_channels, out_channels, heads, *, edge_dim=None, dropout=0.0):
+        ...         options = {"edge_dim": edge_dim, "dropout": dropout, "concat": False}
+        ...         super().__init__(in_channels, out_channels, heads, **options)
+        >>> layer = Layer(Transformer, complete_graphs=False)
+        >>> LAYERS.register("transformer")(layer)  # doctest: +SKIP
     """
 
     conv: type[nn.Module]
-    summary: str
-    source: str
+    summary: str = ""
+    source: str = ""
     edge_columns: tuple[str, ...] = ()
-    edge_updates: bool = False
-    graph_features: bool = False
-    graph_updates: bool = False
-    gates: bool = False
+    always: tuple[str, ...] = ()
     normalised: bool = True
     bipartite: bool = True
     complete_graphs: bool = True
 
     def has(self, option: str) -> bool:
-        """Whether :meth:`make` takes an option of this name."""
+        """Whether the class takes an option of this name."""
         return option in inspect.signature(self.conv).parameters
 
     def make(
@@ -66,24 +94,24 @@ class Layer:
         """Make the layer; options mean the same for every layer that has them.
 
         Args:
-            in_channels: Width of nodes, or a pair (senders, receivers); -1 = on first use.
+            in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
             out_channels: Width of what comes out.
             heads: Number of heads.
             edge_dim: Width of edge features; None = there are none.
-            options: Keyword arguments of the class. A switch that is off (None or False) may be
-                named for a layer that does not have it.
+            options: Keyword arguments of the class. One that is off (None, False or 0) may be
+                given to a layer that does not have it, if any other layer does.
 
         Raises:
             ValueError: An option that the layer does not support.
         """
-        for option in [name for name in options if not self.has(name)]:
-            able = [other.conv.__name__ for other in LAYERS.values() if other.has(option)]
-            if not able:  # as the class says itself
+        for name in [name for name in options if not self.has(name)]:
+            able = [other.conv.__name__ for other in LAYERS.values() if other.has(name)]
+            if not able:  # leave the error to the class
                 continue
-            value = options.pop(option)
-            if value is not None and value is not False:
+            value = options.pop(name)
+            if value:
                 raise ValueError(
-                    f"{option}: got {value!r} for {self.conv.__name__}, which has no such option; "
+                    f"{name}: got {value!r} for {self.conv.__name__}, which has no such option; "
                     f"expected one of {', '.join(able)}"
                 )
         if not self.edge_columns:
@@ -93,54 +121,110 @@ class Layer:
                 f"edge_dim: got {edge_dim}, expected {len(self.edge_columns)}: "
                 f"{self.conv.__name__} reads {', '.join(self.edge_columns)}"
             )
-        return self.conv(in_channels, out_channels, heads, **options)
+        conv = self.conv(in_channels, out_channels, heads, **options)
+        if self.complete_graphs:
+            return conv
+        return _OnEdgeList(conv, updates_edges=bool(options.get("update_edges")))
 
 
-LAYERS: dict[str, Layer] = {
-    "edge_attention": Layer(
+class _OnEdgeList(nn.Module):
+    """Calls a layer that reads ``edge_index`` alone on the edges of complete graphs too."""
+
+    def __init__(self, conv: nn.Module, *, updates_edges: bool) -> None:
+        super().__init__()
+        self.conv = conv
+        self.updates_edges = updates_edges
+
+    def forward(self, x: Tensor, graph: Any, edge_attr: Any = None, **options: Any) -> Any:
+        """Call the layer; nodes, edges and weights come out as they went in, as lists or rows."""
+        if not isinstance(graph, CompleteGraphs):
+            return self.conv(x, graph, edge_attr, **options)
+        nodes, attr = edge_list(x, graph, edge_attr)
+        out = self.conv(nodes, graph.edge_index, attr, **options)
+        weights = bool(options.get("return_attention_weights"))
+        return results_in_rows(out, graph, edges=self.updates_edges, weights=weights)
+
+
+LAYERS: Registry[Layer] = Registry("layer")
+"""Every attention layer by its name."""
+
+LAYERS.register("edge_attention")(
+    Layer(
         EdgeAttentionConv,
         summary="Multi-head attention with edges in key and value",
         source="Battaglia et al. 2018; Vaswani et al. 2017",
-        edge_updates=True,
-        graph_features=True,
-        gates=True,
-    ),
-    "gaan": Layer(
+    )
+)
+LAYERS.register("gaan")(
+    Layer(
         GaANConv,
         summary="A gate for each head",
         source="Zhang et al. 2018",
-        gates=True,
-    ),
-    "mat": Layer(
+        always=("gate",),
+    )
+)
+LAYERS.register("mat")(
+    Layer(
         MATConv,
         summary="Attention mixed with distances and bonds",
         source="Maziarka et al. 2020",
         edge_columns=("distance", "bond"),
         normalised=False,
-    ),
-    "graph_network": Layer(
+    )
+)
+LAYERS.register("graph_network")(
+    Layer(
         GraphNetwork,
         summary="Full block: edges, then nodes, then the graph",
         source="Battaglia et al. 2018",
-        edge_updates=True,
-        graph_features=True,
-        graph_updates=True,
-        gates=True,
-    ),
-}
+    )
+)
 
 
-def find_layer(name: str) -> Layer:
-    """Return the layer of that name.
+def check_network(network: NetworkConfig) -> None:
+    """Check that all names are registered, and that no option is set that the layer does not take.
 
     Raises:
-        InputError: There is none.
+        InputError: Names the option.
     """
-    check_one_of("layer", name, LAYERS)
-    return LAYERS[name]
+    check_one_of("--layer", network.layer, LAYERS)
+    for name in unused_options(network):
+        value, default = getattr(network, name), getattr(NetworkConfig, name)
+        if value != default:
+            raise InputError(
+                f"{option(name)}: got {quoted(value)}, which --layer {network.layer} does not "
+                f"take; expected the default, {quoted(default)}"
+            )
+    check_one_of("--score", network.score, SCORES)
+    check_one_of("--combine", network.combine, COMBINES)
+    check_one_of("--head", network.head, ("auto", *HEADS))
+    check_readout(network.readout)
 
 
-def table() -> str:
+def unused_options(network: NetworkConfig) -> tuple[str, ...]:
+    """Return the options that the network's layer does not take."""
+    layer = LAYERS[network.layer]
+    return tuple(
+        name
+        for name, argument in layer_arguments().items()
+        if not layer.has(argument) or argument in layer.always
+    )
+
+
+def layer_options(network: NetworkConfig) -> dict[str, Any]:
+    """Return the keyword arguments of the layer that are not at a network's defaults.
+
+    ``edge_dim`` is not among them: it is the width of what the network makes of atom pairs.
+    """
+    values = {name: getattr(network, name) for name in layer_arguments()}
+    return {
+        argument: values[name]
+        for name, argument in layer_arguments().items()
+        if argument != "edge_dim" and values[name] != getattr(NetworkConfig, name)
+    }
+
+
+def layer_table() -> str:
     """All layers and what they support, as a Markdown table."""
     columns = {
         "`name`": lambda name, _: f"`{name}`",
@@ -148,10 +232,10 @@ def table() -> str:
         "What it is": lambda _, layer: layer.summary,
         "Source": lambda _, layer: layer.source,
         "Edge features": lambda _, layer: ", ".join(layer.edge_columns) or "any",
-        "Updates edges": lambda _, layer: _tick(layer.edge_updates),
-        "Graph features": lambda _, layer: _tick(layer.graph_features),
-        "Updates graph": lambda _, layer: _tick(layer.graph_updates),
-        "Gates": lambda _, layer: _tick(layer.gates),
+        "Updates edges": lambda _, layer: _tick(layer.has("update_edges")),
+        "Graph features": lambda _, layer: _tick(layer.has("global_dim")),
+        "Updates graph": lambda _, layer: _tick(layer.has("update_global")),
+        "Gates": lambda _, layer: _tick(layer.has("gate")),
         "Weights sum to 1": lambda _, layer: _tick(layer.normalised),
         "Bipartite": lambda _, layer: _tick(layer.bipartite),
         "`CompleteGraphs`": lambda _, layer: _tick(layer.complete_graphs),

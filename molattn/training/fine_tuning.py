@@ -12,6 +12,7 @@ from molattn.config.validation import option
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import find_model, is_packaged, model_digest, read_config
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.training.optimizer import FineTuningPlan
 
@@ -161,6 +162,7 @@ def load_pretrained(
     """
     section = "fine_tuning" if isinstance(config, TrainConfig) else "training"
     options, network = getattr(config, section), config.network
+    check_network(network)
     molecules = config.data if isinstance(config, TrainConfig) else config.molecules
     featurizer = FEATURIZERS[molecules.featurizer]()
     name = options.init_from

@@ -12,6 +12,7 @@ import yaml
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import load_yaml
 from molattn.errors import InputError, quoted
+from molattn.nn.registry import check_network, unused_options
 
 __all__ = [
     "DEFAULT_SPACE",
@@ -92,6 +93,7 @@ def default_space(config: TrainConfig) -> Space:
         InputError: No option is left.
     """
     is_pretrained = config.fine_tuning.init_from != "none"
+    unused = unused_options(config.network)
     space = {}
     for name, value in DEFAULT_SPACE.items():
         option = TrainConfig.options()[name]
@@ -101,7 +103,7 @@ def default_space(config: TrainConfig) -> Space:
         if section == "fine_tuning" and not is_pretrained:
             continue
         is_set = getattr(getattr(config, section), name) != option.default
-        if not is_set and name not in config.network.unused:
+        if not is_set and name not in unused:
             space[name] = _read(name, name, value)
     if not space:
         raise InputError("every option of the default search space is set, expected one to vary")
@@ -149,7 +151,7 @@ def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]
     """
     for name, of in space.items():
         for value in of.bounds:
-            chosen({name: value})
+            check_network(chosen({name: value}).network)
 
 
 def _read(where: str, name: Any, value: Any) -> Choice | Range:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from molattn.errors import InputError, quoted
 
 __all__ = ["Registry"]
 
 T = TypeVar("T")
+Item = TypeVar("Item")  # a subtype of T, which Python's typing cannot express
 
 
 class Registry(Mapping[str, T]):
@@ -30,7 +31,7 @@ class Registry(Mapping[str, T]):
         self.kind = kind
         self._items: dict[str, T] = {}
 
-    def register(self, name: str) -> Callable[[T], T]:
+    def register(self, name: str) -> Callable[[Item], Item]:
         """Return a decorator, or a function, that registers its argument and returns it.
 
         Args:
@@ -40,10 +41,10 @@ class Registry(Mapping[str, T]):
             ValueError: The name is taken.
         """
 
-        def add(item: T) -> T:
+        def add(item: Item) -> Item:
             if name in self._items:
                 raise ValueError(f"{self.kind} {name!r} is registered already")
-            self._items[name] = item
+            self._items[name] = cast(T, item)
             return item
 
         return add

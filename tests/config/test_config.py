@@ -14,6 +14,7 @@ from molattn.config import (
     check_same_options,
 )
 from molattn.errors import InputError
+from molattn.nn import check_network
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_beginning_that_cannot_be_is_refused(options, words):
 
 def test_a_head_that_there_is_not_is_refused():
     with pytest.raises(InputError, match=r"--head: got 'tree', expected one of auto, mlp, fourier"):
-        NetworkConfig(head="tree")
+        check_network(NetworkConfig(head="tree"))
 
 
 @pytest.mark.parametrize("name", ["dropout", "head_dropout", "attention_dropout"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch_geometric.utils import scatter
 
 from molattn.graph import CompleteGraphs
-from molattn.graph.blocks import plan_blocks
+from molattn.graph.complete import plan_blocks
 
 SIZES = st.lists(st.integers(0, 12), max_size=12)
 

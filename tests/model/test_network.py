@@ -15,8 +15,8 @@ from molattn.config import NetworkConfig, PretrainConfig
 from molattn.errors import InputError
 from molattn.graph import collate
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.nn.prediction_head import HEADS, BothHeads, FourierHead, MLPHead
-from molattn.nn.registry import LAYERS
+from molattn.nn import HEADS, LAYERS, BothHeads, FourierHead, MLPHead, check_network
+from molattn.nn.registry import unused_options
 from molattn.task import Task
 from molattn.testing import assert_permutation_invariant
 
@@ -163,12 +163,12 @@ def test_the_layer_is_the_one_named_and_takes_the_options_that_it_has(name):
         has = LAYERS[name].has("edge_dim" if option == "edge_width" else option)
         if (name, option) == ("gaan", "gate"):
             has = False  # always on
-        assert (option not in plain.unused) == has
+        assert (option not in unused_options(plain)) == has
         if has:
             make(layer=name, **{option: value})
             continue
         with pytest.raises(InputError, match=rf"--{option.replace('_', '-')}: .*--layer {name} "):
-            replace(plain, **{option: value})
+            check_network(replace(plain, **{option: value}))
 
 
 def test_gaan_has_its_gates():

@@ -11,11 +11,7 @@ from molattn.graph import CompleteGraphs
 from molattn.nn.registry import LAYERS, Layer
 
 NODE_DIM, OUT, HEADS, EDGE_DIM, GLOBAL_DIM = 4, 6, 2, 3, 5
-_SWITCHES = {
-    "update_edges": "edge_updates",
-    "update_global": "graph_updates",
-    "gate": "gates",
-}
+_SWITCHES = ("update_edges", "update_global", "gate")
 
 
 @dataclass(frozen=True)
@@ -34,8 +30,8 @@ class Subject:
     def switches(self) -> dict[str, Any]:
         if not self.full:
             return {}
-        on = {name: True for name, field in _SWITCHES.items() if getattr(self.layer, field)}
-        return on | ({"global_dim": GLOBAL_DIM} if self.layer.graph_features else {})
+        on = {name: True for name in _SWITCHES if self.layer.has(name)}
+        return on | ({"global_dim": GLOBAL_DIM} if self.layer.has("global_dim") else {})
 
     def make(self, in_channels=NODE_DIM, heads=HEADS, dtype=torch.float64, **options) -> nn.Module:
         options = {"edge_dim": self.edge_dim, **self.switches, **options}

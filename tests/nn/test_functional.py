@@ -121,7 +121,7 @@ def numpy_score(kind, q, k, weight, vector):
 @pytest.mark.parametrize("kind", F.SCORES)
 def test_score_is_its_formula(kind):
     q, k = torch.randn(3, 4, dtype=DOUBLE), torch.randn(5, 4, dtype=DOUBLE)
-    needs_weight, needs_vector = F.score_parameters(kind)
+    needs_weight, needs_vector = F.SCORES[kind].weight, F.SCORES[kind].vector
     columns = 8 if kind == "additive" else 4
     weight = torch.randn(4, columns, dtype=DOUBLE) if needs_weight else None
     vector = torch.randn(4, dtype=DOUBLE) if needs_vector else None
@@ -134,7 +134,7 @@ def test_score_is_its_formula(kind):
 @pytest.mark.parametrize("kind", ["general", "additive", "gatv2"])
 def test_score_parameters_may_differ_by_head(kind):
     q, k = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
-    needs_weight, _ = F.score_parameters(kind)
+    needs_weight = F.SCORES[kind].weight
     weight = torch.randn(2, 4, 8 if kind == "additive" else 4) if needs_weight else None
     vector = torch.randn(2, 4) if kind != "general" else None
     together = score(q, k, kind, weight=weight, vector=vector)

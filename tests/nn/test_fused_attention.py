@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import EdgeAttentionConv
-from molattn.nn.fused_attention import packed_attention
+from molattn.nn.fused_attention import fused_attention
 
 DOUBLE = torch.float64
 SCORES = ["dot", "scaled_dot", "general", "additive", "gatv2"]
@@ -91,8 +91,8 @@ def test_gradients_are_right(edges, edge_value):
             blank = torch.nn.functional.pad
             key, value = (blank(t, (0, 0, 0, 0, 0, 1)) for t in (key, value))
         if not edge_value and edges != "none":
-            return packed_attention(graphs, *rest, key)[graphs.row_mask]
-        return packed_attention(graphs, *rest, key, value)[graphs.row_mask]
+            return fused_attention(graphs, *rest, key)[graphs.row_mask]
+        return fused_attention(graphs, *rest, key, value)[graphs.row_mask]
 
     assert torch.autograd.gradcheck(run, inputs)
 
@@ -107,7 +107,7 @@ def test_edges_of_some_but_not_all_are_refused():
         {"edges": torch.randn(4, 4), "edge_value": basis},
     ):
         with pytest.raises(ValueError, match="edges, edge_key: got one without the other"):
-            packed_attention(graphs, x, x, x, **given_edges)
+            fused_attention(graphs, x, x, x, **given_edges)
 
 
 def test_padding_neither_reads_nor_is_read():
@@ -133,7 +133,7 @@ def test_dropout_drops_weights_and_keeps_the_mean():
     q = k = torch.zeros(40, 1, 1)
     v = torch.eye(40).unsqueeze(1)  # the output is the applied weights
     torch.manual_seed(0)
-    applied = packed_attention(graphs, q, k, v, dropout=0.25).squeeze(1)
+    applied = fused_attention(graphs, q, k, v, dropout=0.25).squeeze(1)
     assert applied.unique().tolist() == pytest.approx([0, 1 / 40 / 0.75])
     assert float((applied == 0).float().mean()) == pytest.approx(0.25, abs=0.03)
 
@@ -149,7 +149,7 @@ def test_gradients_go_through_the_very_weights_that_dropout_kept(edge_value):
         torch.manual_seed(1)
         key, value = (torch.nn.functional.pad(t, (0, 0, 0, 0, 0, 1)) for t in (key, value))
         value = value if edge_value else None
-        return packed_attention(graphs, q, k, v, codes, key, value, dropout=0.4)[graphs.row_mask]
+        return fused_attention(graphs, q, k, v, codes, key, value, dropout=0.4)[graphs.row_mask]
 
     assert torch.autograd.gradcheck(run, (*inputs, *basis))
 
@@ -158,7 +158,7 @@ def test_huge_logits_have_finite_gradients():
     graphs = CompleteGraphs([1, 3], self_loops=False)
     q = torch.full((graphs.num_rows, 1, 1), 1e4, requires_grad=True)
     k = torch.randn(graphs.num_rows, 1, 1, requires_grad=True)
-    out = packed_attention(graphs, q, k, k)
+    out = fused_attention(graphs, q, k, k)
     out.sum().backward()
     assert bool(out.isfinite().all() and q.grad.isfinite().all() and k.grad.isfinite().all())
 

@@ -1,4 +1,4 @@
-"""Any PyG graph as a list of edges, and what is said of input that does not fit."""
+"""Any PyG graph as a list of edges, and the errors for invalid input."""
 
 import re
 

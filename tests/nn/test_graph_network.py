@@ -379,5 +379,5 @@ def test_wrong_options_name_got_and_expected(options, message):
 
 def test_a_function_of_yours_has_no_weights_to_report():
     block = GraphNetwork(NODE, 6, edge_function=nn.Identity())
-    with pytest.raises(ValueError, match="an edge_function of yours has no weights"):
+    with pytest.raises(ValueError, match="an edge_function has no weights"):
         block(torch.randn(2, NODE), torch.tensor([[0], [1]]), return_attention_weights=True)

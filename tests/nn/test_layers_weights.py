@@ -1,4 +1,4 @@
-"""Every registered layer: the weights it reports, and what it says of input that does not fit."""
+"""Every registered layer: the weights it reports, and its errors for invalid input."""
 
 import inspect
 import re

@@ -8,8 +8,7 @@ from torch.func import grad, jacrev, jvp, vmap
 from torch.nn import functional as F
 
 from molattn.nn import EdgeAttentionConv
-from molattn.nn.linear import Linear, linear
-from molattn.nn.split_columns import side_by_side, split
+from molattn.nn.linear import Linear, linear, side_by_side, split
 
 X, W, B = (300, 40), (50, 40), (50,)
 

@@ -3,26 +3,26 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
+from torch_geometric.nn.conv import MessagePassing
 
 from molattn import nn as layers
 from molattn.nn.attention_conv import AttentionConv
-from molattn.nn.registry import LAYERS, find_layer, table
+from molattn.nn.registry import LAYERS, layer_table
 
 README = Path(__file__).parents[2] / "README.md"
 
 
-def test_readme_holds_the_table():
+def test_readme_holds_the_layer_table():
     text = README.read_text(encoding="utf-8")
     (held,) = re.findall(r"<!-- layers:.*?-->\n(.*?)\n<!-- /layers -->", text, re.DOTALL)
-    assert held == table()
+    assert held == layer_table()
 
 
 def test_every_public_layer_is_registered():
     public = {
         thing
         for thing in vars(layers).values()
-        if inspect.isclass(thing) and issubclass(thing, torch.nn.Module)
+        if inspect.isclass(thing) and issubclass(thing, MessagePassing)
     }
     assert public == {layer.conv for layer in LAYERS.values()}
     assert AttentionConv not in public
@@ -33,10 +33,9 @@ def test_what_a_layer_is_said_to_support_is_what_its_signature_has(name):
     layer = LAYERS[name]
     has = inspect.signature(layer.conv).parameters.keys()
     reads = inspect.signature(layer.conv.forward).parameters
-    assert ("update_edges" in has) == layer.edge_updates
-    assert ("update_global" in has) == layer.graph_updates
-    assert ("gate" in has) == layer.gates
-    assert ("global_dim" in has) == ("u" in reads) == layer.graph_features
+    for option in ("update_edges", "update_global", "gate"):
+        assert (option in has) == layer.has(option)
+    assert ("global_dim" in has) == ("u" in reads) == layer.has("global_dim")
     assert ("edge_dim" in has) == (not layer.edge_columns)
     assert list(reads)[1:4] == ["x", "edge_index", "edge_attr"]
     assert reads["return_attention_weights"].default is False
@@ -61,19 +60,19 @@ def test_switches_that_are_off_may_be_named_for_any_layer():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: find_layer("gat"), "layer: got 'gat', expected one of edge_attention, gaan, "),
+        (lambda: LAYERS["gat"], "layer: got 'gat', expected one of edge_attention, gaan, "),
         (
-            lambda: find_layer("gaan").make(4, 8, update_edges=True),
+            lambda: LAYERS["gaan"].make(4, 8, update_edges=True),
             "update_edges: got True for GaANConv, which has no such option; expected one of "
             "EdgeAttentionConv, GraphNetwork",
         ),
         (
-            lambda: find_layer("mat").make(4, 8, edge_dim=2, score="gatv2"),
+            lambda: LAYERS["mat"].make(4, 8, edge_dim=2, score="gatv2"),
             "score: got 'gatv2' for MATConv, which has no such option; expected one of "
             "EdgeAttentionConv, GraphNetwork",
         ),
         (
-            lambda: find_layer("mat").make(4, 8, edge_dim=3),
+            lambda: LAYERS["mat"].make(4, 8, edge_dim=3),
             "edge_dim: got 3, expected 2: MATConv reads distance, bond",
         ),
     ],

@@ -1,0 +1,212 @@
+"""A layer, a score, a combination of heads, a readout and a head from outside the package."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GATv2Conv, aggr
+
+import molattn
+from molattn import MolAttn, MolAttnConfig
+from molattn import nn as parts
+from molattn.cli.program import main
+from molattn.config import NetworkConfig, TrainConfig
+from molattn.errors import InputError
+from molattn.explain import explain
+from molattn.graph import CompleteGraphs
+from molattn.nn import dense_attention, functional
+from molattn.tuning.search_space import Choice, check_space
+
+REGISTRIES = (parts.LAYERS, parts.SCORES, parts.COMBINES, parts.READOUTS, parts.HEADS)
+SMALL = {"width": 8, "heads": 2, "layers": 1}
+SMILES = ["CCO", "c1ccccc1CC.Cl", "C", "CC(=O)N"]
+
+
+class GATv2(GATv2Conv):
+    """A layer of PyG's, which knows nothing of complete graphs, gates, scores and the like."""
+
+    def __init__(self, in_channels, out_channels, heads=1, *, edge_dim=None):
+        super().__init__(
+            in_channels, out_channels, heads, concat=False, edge_dim=edge_dim, add_self_loops=False
+        )
+
+
+def negative_distance(query, key, _):
+    return -(query - key).square().sum(dim=-1)
+
+
+def low_rank_query(query, weight):
+    return query @ weight[..., : weight.size(-1) // 2]
+
+
+def low_rank_key(key, weight):
+    return key @ weight[..., weight.size(-1) // 2 :]
+
+
+class Median(parts.HeadCombine):
+    def forward(self, heads):
+        return heads.median(dim=-2).values
+
+
+class LinearHead(nn.Module):
+    def __init__(self, channels, numbers, width, out, dropout):
+        super().__init__()
+        self.lin = nn.Linear(channels + numbers, out)
+
+    def forward(self, molecules, numbers=None):
+        return self.lin(molecules if numbers is None else torch.cat([molecules, numbers], dim=-1))
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """Register one of each; the registries are as before after the test."""
+    for registry in REGISTRIES:
+        monkeypatch.setattr(registry, "_items", dict(registry))
+    parts.LAYERS.register("pyg")(parts.Layer(GATv2, complete_graphs=False))
+    parts.SCORES.register("distance")(parts.Score(negative_distance))
+    parts.SCORES.register("low_rank")(
+        parts.Score(query=low_rank_query, key=low_rank_key, scaled=True, weight=2)
+    )
+    parts.COMBINES.register("median")(Median)
+    parts.READOUTS.register("sharp")(lambda _: aggr.SoftmaxAggregation(t=0.5))
+    parts.HEADS.register("linear")(LinearHead)
+
+
+EXTENDED = [
+    {"layer": "pyg"},
+    {"score": "distance"},
+    {"score": "low_rank", "layer": "graph_network"},
+    {"combine": "median"},
+    {"readout": "sharp+mean"},
+    {"head": "linear"},
+    {"score": "distance", "combine": "median", "readout": "sharp", "head": "linear"},
+]
+
+
+@pytest.mark.parametrize("options", EXTENDED, ids=str)
+def test_it_trains_predicts_is_saved_and_loaded(options, tmp_path):
+    frame = pd.DataFrame({"smiles": ["C" * n + "O" for n in range(1, 21)]})
+    frame["y"] = frame["smiles"].str.len() * 0.5
+    run = molattn.train(frame, "y", epochs=1, baselines=False, device="cpu", **SMALL, **options)
+    run.model.save_pretrained(tmp_path)
+    loaded = MolAttn.from_pretrained(tmp_path)
+    for name, value in options.items():
+        assert getattr(loaded.config.network, name) == value
+    np.testing.assert_array_equal(loaded.predict(SMILES), run.model.predict(SMILES))
+    plain = MolAttn(MolAttnConfig(("y",), NetworkConfig(**SMALL)))
+    assert str(plain.nets[0]) != str(loaded.nets[0])
+
+
+def test_an_explanation_has_the_weights_of_a_layer_from_outside():
+    model = MolAttn(MolAttnConfig(("y",), NetworkConfig(**SMALL, layer="pyg"))).eval()
+    explanation = explain(model, "CCO", method="attention")
+    weights = torch.as_tensor(np.asarray(explanation.attention))
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:-1]).to(weights))
+
+
+def test_a_layer_for_lists_of_edges_gives_the_same_on_complete_graphs():
+    conv = parts.LAYERS["pyg"].make(4, 6, 2, edge_dim=3).double()
+    graph = CompleteGraphs([3, 1, 5])
+    x = torch.randn(graph.num_nodes, 4, dtype=torch.double)
+    edge_attr = torch.randn(graph.num_edges, 3, dtype=torch.double)
+    out, (index, alpha) = conv(x, graph.edge_index, edge_attr, return_attention_weights=True)
+    rows, (layout, pairs) = conv(
+        graph.nodes_to_rows(x),
+        graph,
+        graph.edges_to_pairs(edge_attr),
+        return_attention_weights=True,
+    )
+    assert layout is graph
+    torch.testing.assert_close(index, graph.edge_index)
+    torch.testing.assert_close(graph.rows_to_nodes(rows), out)
+    torch.testing.assert_close(graph.pairs_to_edges(pairs), alpha)
+
+
+@pytest.mark.parametrize("score", ["distance", "low_rank"])
+@pytest.mark.parametrize("combine", ["linear", "median"])
+def test_a_score_gives_the_same_on_both_paths(score, combine, monkeypatch):
+    """``low_rank`` by the fused step and without it, ``distance`` without it alone."""
+    conv = parts.EdgeAttentionConv(4, 6, 2, edge_dim=3, score=score, combine=combine).double()
+    graph = CompleteGraphs([3, 1, 5], self_loops=False)
+    x = torch.randn(graph.num_nodes, 4, dtype=torch.double, requires_grad=True)
+    edge_attr = torch.randn(graph.num_edges, 3, dtype=torch.double)
+    fused = []
+    step = dense_attention.fused_attention
+    monkeypatch.setattr(
+        dense_attention, "fused_attention", lambda *a, **k: fused.append(1) or step(*a, **k)
+    )
+    rows, pairs = graph.nodes_to_rows(x), graph.edges_to_pairs(edge_attr)
+    found = [
+        conv(x, graph.edge_index, edge_attr),
+        graph.rows_to_nodes(conv(rows, graph, pairs)),
+        graph.rows_to_nodes(conv(rows, graph, pairs, return_attention_weights=True)[0]),
+    ]
+    assert len(fused) == (score == "low_rank")
+    upstream = torch.randn_like(found[0])
+    gradients = [
+        torch.autograd.grad((out * upstream).sum(), [x, *conv.parameters()], retain_graph=True)
+        for out in found
+    ]
+    for out, gradient in zip(found[1:], gradients[1:], strict=True):
+        torch.testing.assert_close(out, found[0])
+        torch.testing.assert_close(gradient, gradients[0])
+
+
+def test_a_score_is_its_formula_in_dense_functions_too():
+    q, k = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    torch.testing.assert_close(functional.score(q, k, "distance"), -(torch.cdist(q, k) ** 2))
+    weight = torch.randn(4, 8)
+    torch.testing.assert_close(
+        functional.score(q, k, "low_rank", weight=weight),
+        (q / 2 @ weight[:, :4]) @ (k @ weight[:, 4:]).mT,
+    )
+    with pytest.raises(ValueError, match=re.escape("'low_rank' needs weight [..., 4, 8]")):
+        functional.score(q, k, "low_rank")
+
+
+def test_a_network_takes_the_options_that_a_layer_of_ones_own_has():
+    with pytest.raises(InputError, match=r"--gate: got True, which --layer pyg does not take"):
+        MolAttnConfig("y", NetworkConfig(layer="pyg", gate=True))
+    with pytest.raises(InputError, match=r"--attention-dropout: got 0.1, which --layer pyg does"):
+        MolAttnConfig("y", NetworkConfig(layer="pyg", attention_dropout=0.1))
+    MolAttnConfig("y", NetworkConfig(layer="pyg", edge_width=3))
+
+
+def test_a_search_takes_what_is_registered_and_refuses_other_names():
+    def chosen(options):
+        return TrainConfig.from_options("", options)
+
+    check_space({"layer": Choice(("mat", "pyg")), "head": Choice(("auto", "linear"))}, chosen)
+    with pytest.raises(InputError, match=r"--layer: got 'gat', expected one of .*, pyg"):
+        check_space({"layer": Choice(("pyg", "gat"))}, chosen)
+
+
+def test_a_model_whose_layer_is_not_registered_is_refused_by_name(tmp_path, monkeypatch):
+    MolAttn(MolAttnConfig(("y",), NetworkConfig(**SMALL, layer="pyg"))).save_pretrained(tmp_path)
+    monkeypatch.delitem(parts.LAYERS._items, "pyg")
+    with pytest.raises(InputError, match="--layer: got 'pyg', expected one of edge_attention, "):
+        MolAttn.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("option", ["layer", "score", "combine", "head"])
+def test_an_unknown_name_is_one_line_before_the_table_is_read(option, tmp_path, capsys):
+    table = str(tmp_path / "there_is_none.csv")
+    assert main(["train", table, "--target-columns", "y", f"--{option}", "foo"]) == 2
+    error = capsys.readouterr().err
+    assert re.fullmatch(rf"error: --{option}: got 'foo', expected one of .*\n", error)
+    assert "linear" in error or option in ("layer", "score")
+    with pytest.raises(InputError, match=f"--{option}: got 'foo', expected one of"):
+        molattn.train(table, "y", **{option: "foo"})
+
+
+@pytest.mark.parametrize("option", ["layer", "score", "combine", "head"])
+def test_the_help_names_all_that_come_with_the_package(option, monkeypatch):
+    monkeypatch.undo()
+    registry = dict(zip(("layer", "score", "combine", "readout", "head"), REGISTRIES, strict=True))
+    text = NetworkConfig.__doc__ or ""
+    (help_text,) = re.findall(rf"\n {{8}}{option}: [^:]*: (.*?)\.", text, re.DOTALL)
+    names = re.split(r",\s+", help_text)
+    assert names == [*(["auto"] if option == "head" else []), *registry[option]]
