@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from rdkit.Chem import rdDepictor, rdDistGeom, rdForceFieldHelpers
 
 from molattn.chem.rdkit_log import quiet
 from molattn.errors import InputError, quoted
+from molattn.utils.files import write_file
 
 __all__ = [
     "Conformer",
@@ -59,15 +59,7 @@ def write_entry(folder: Path, key: Mapping[str, Any], value: Mapping[str, Any]) 
     path = _path(folder, key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-            part = Path(file.name)
-            try:
-                file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-                file.close()
-                part.replace(path)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
+        write_file(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
     except OSError as error:
         raise InputError(f"cache {str(folder)!r}: cannot be written: {error.strerror}") from error
 

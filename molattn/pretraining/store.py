@@ -19,6 +19,7 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.packing import PackedMolecules
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
+from molattn.utils.files import write_json
 
 __all__ = ["INDEX_FILE", "MoleculeStore", "StoreWriter", "open_store", "writing_store"]
 
@@ -150,9 +151,7 @@ def writing_store(
         "featurizer": featurizer.to_dict(),
         "about": about,
     }
-    part = folder / f"{INDEX_FILE}.part"
-    part.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    part.replace(folder / INDEX_FILE)
+    write_json(folder / INDEX_FILE, index)
 
 
 def open_store(folder: Path) -> MoleculeStore | None:

@@ -1,17 +1,17 @@
 """Rows to files."""
 
 import gzip
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from molattn.data.table.base import Table
 from molattn.data.table.file_format import ENCODING_ERRORS, kind_of_name
 from molattn.errors import InputError, quoted
+from molattn.utils.files import atomic_write
 
 __all__ = ["check_output", "no_formula", "output_schema", "write_table"]
 
@@ -85,22 +85,14 @@ def write_table(
     """
     path = Path(path)
     check_output(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        file = open(partial, "wb")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    try:
-        with file:
-            writer = _writer(path, file, header, schema)
-            yield writer.write
-            writer.close()
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(atomic_write(path))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        writer = _writer(path, file, header, schema)
+        yield writer.write
+        writer.close()
 
 
 class _Writer(ABC):
