@@ -3,15 +3,16 @@
 import platform
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from molattn.config import TrainConfig
+from molattn.utils.files import write_file
+from molattn.utils.html import page_environment
 
 __all__ = ["config_rows", "write_page"]
+
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -> None:
@@ -24,7 +25,7 @@ def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -
         content: What the template shows. Texts are escaped, ``Markup`` is not.
     """
     text = (
-        _environment()
+        page_environment(_TEMPLATES)
         .get_template(template)
         .render(
             name=Path(config.file).name,
@@ -34,7 +35,7 @@ def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -
             **content,
         )
     )
-    path.write_text(text, encoding="utf-8", errors="replace")
+    write_file(path, text.encode(errors="replace"))
 
 
 def config_rows(config: TrainConfig) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
@@ -61,14 +62,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "-"
     return "-" if value is None or value == "" else str(value)
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("molattn.evaluation.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
