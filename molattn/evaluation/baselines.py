@@ -1,4 +1,4 @@
-"""What a model has to beat: a constant, and a random forest on fingerprints and descriptors."""
+"""Baselines: the mean label, and a random forest on fingerprints and descriptors."""
 
 import os
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from molattn.task import Task, output_slices
 __all__ = ["constant_prediction", "forest_prediction"]
 
 _TREES = 200
-_FEATURES_TRIED = 0.3  # of all; as good as all of them in a regression, in a third of the time
+_MAX_FEATURES = 0.3  # fraction at each split; as accurate as all, in a third of the time
 
 
 def constant_prediction(
     tasks: Sequence[Task], targets: NDArray[np.float64], rows: int
 ) -> NDArray[np.float64]:
-    """Predict the mean of the training labels, or how frequent each class is among them.
+    """Predict the mean of the training labels, or the frequency of each class.
 
     Args:
         tasks: T tasks.
-        targets: Training labels ``[n, T]``, NaN where missing, some in every column.
+        targets: Training labels ``[n, T]``, NaN where missing; each task has some.
         rows: Number of rows to predict.
 
     Returns:
@@ -45,17 +45,17 @@ def forest_prediction(
     others: NDArray[np.float32],
     seed: int,
 ) -> NDArray[np.float64]:
-    """Learn each task with a random forest of 200 trees, and predict other molecules.
+    """Train a random forest of 200 trees on each task and predict other molecules.
 
     Args:
         tasks: T tasks.
-        features: Numbers of the training molecules ``[n, F]``.
-        targets: Their labels ``[n, T]``, NaN where missing, some in every column.
-        others: Numbers of the molecules to predict ``[m, F]``.
+        features: Features of the training molecules ``[n, F]``.
+        targets: Their labels ``[n, T]``, NaN where missing; each task has some.
+        others: Features of the molecules to predict ``[m, F]``.
         seed: Seed of the forests.
 
     Returns:
-        ``[m, outputs]``: values in the targets' own units, probabilities of classes.
+        ``[m, outputs]``: values in the units of the targets, probabilities of classes.
     """
     prediction = np.zeros((len(others), sum(task.num_outputs for task in tasks)))
     for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
@@ -63,9 +63,9 @@ def forest_prediction(
         labels = targets[known, place]
         if task.kind == "regression":
             forest = RandomForestRegressor(
-                _TREES, max_features=_FEATURES_TRIED, n_jobs=_cores(), random_state=seed
+                _TREES, max_features=_MAX_FEATURES, n_jobs=_cores(), random_state=seed
             ).fit(features[known], labels)
-            # Threads would add up the trees in another order each time.
+            # One thread, as several would sum the trees in varying order.
             prediction[:, part.start] = forest.set_params(n_jobs=1).predict(others)
             continue
         forest = RandomForestClassifier(_TREES, n_jobs=_cores(), random_state=seed)

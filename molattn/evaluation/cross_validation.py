@@ -1,4 +1,4 @@
-"""One run for each round of a cross-validation, and their scores together."""
+"""Cross-validation: a run for each round, and the mean of their scores."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,6 +16,7 @@ from molattn.data.splitting import split_rows
 from molattn.data.table import free_name, open_table, write_table
 from molattn.evaluation.report import write_fold_page
 from molattn.evaluation.run_files import write_run
+from molattn.evaluation.score_tables import MODELS
 from molattn.evaluation.scoring import score_run
 from molattn.training.fine_tuning import (
     check_same_model,
@@ -32,21 +33,19 @@ from molattn.training.run_folder import (
     run_folder,
 )
 from molattn.utils.console import print_line
+from molattn.utils.files import write_json
 
 __all__ = ["Round", "cross_validate", "rounds"]
-
-
-_JUDGED = ("test", "member", "baseline", "random_forest", "validation")
 
 
 class Round(NamedTuple):
     """One round of a cross-validation.
 
     Args:
-        name: Its folder.
-        repeat: Which repetition, counted from 1.
-        fold: Which part of the rows is the test, counted from 1.
-        config: What it trains.
+        name: Name of its folder.
+        repeat: Number of the repetition, from 1.
+        fold: Number of the fold that is the test set, from 1.
+        config: Options of its run.
     """
 
     name: str
@@ -56,10 +55,10 @@ class Round(NamedTuple):
 
 
 def rounds(config: TrainConfig) -> list[Round]:
-    """Return the rounds of a cross-validation; each repetition has the next seed.
+    """Return the rounds of a cross-validation; each repetition increments the seed.
 
     Args:
-        config: With a number of folds.
+        config: Options with ``folds``.
     """
     found = []
     for repeat in range(1, config.data.repeats + 1):
@@ -80,26 +79,26 @@ def cross_validate(
 ) -> dict[str, Any]:
     """Train and score a model for each round; finished rounds in the folder are kept.
 
-    The folder gets the folder of each round's run, ``metrics.json`` with the scores of all rounds,
-    their means and standard deviations, ``report.html`` with the same, and ``predictions.csv`` with
-    every round's test rows.
+    Writes the run folder of each round, ``metrics.json`` with the scores of all rounds, their means
+    and standard deviations, ``report.html`` with the same, and ``predictions.csv`` with the test
+    rows of every round.
 
     Args:
-        config: The table, the network and how to train it, with a number of folds.
-        folder: Where to write.
-        console: Where to report; silent without one.
+        config: Options with ``folds``.
+        folder: The folder to write.
+        console: Reports progress; None = silent.
 
     Returns:
         The content of ``metrics.json``.
 
     Raises:
-        InputError: If the table cannot be used so, or it or an option has changed since a round was
+        InputError: If the table is invalid, or it or an option has changed since a round was
             finished.
         MolattnError: If training diverges.
     """
     todo = rounds(with_pretrained_network(config))
     rows = read_rows(config, console)
-    # All at first: what is wrong with the last round should not be found out after days.
+    # All splits first, so that an invalid one is found before the first round is trained.
     parts = [split_rows(rows, one.config.data, one.config.training.seed) for one in todo]
     done = []
     for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
@@ -116,8 +115,7 @@ def cross_validate(
     summary = _summary(todo, done)
     _write_predictions(todo, folder)
     write_fold_page(config, summary, folder / PAGE_FILE)
-    text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
-    (folder / RESULT_FILE).write_text(text, encoding="utf-8")
+    write_json(folder / RESULT_FILE, summary)
     return summary
 
 
@@ -133,14 +131,13 @@ def _scores(place: Path, config: TrainConfig, rows: TrainingTable) -> dict[str, 
 
 def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
-    for judged in _JUDGED:
-        if judged not in done[0]:
+    for key in (*MODELS, "validation"):
+        if key not in done[0]:
             continue
-        summary[judged] = {
-            task: dict(_means([metrics[judged][task] for metrics in done]))
-            for task in done[0][judged]
+        summary[key] = {
+            task: dict(_means([metrics[key][task] for metrics in done])) for task in done[0][key]
         }
-        summary[f"{judged}_mean"] = dict(_means([m[f"{judged}_mean"] for m in done]))
+        summary[f"{key}_mean"] = dict(_means([metrics[f"{key}_mean"] for metrics in done]))
     summary["uncertainty"] = {
         task: dict(_means([metrics["uncertainty"][task] for metrics in done]))
         for task in done[0]["uncertainty"]
@@ -156,7 +153,7 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
 
 
 def _means(scores: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, float | int]]]:
-    """Yield each score with its mean and standard deviation over the rounds that have it."""
+    """Yield each score with its mean and standard deviation over the rounds where it is defined."""
     for name in scores[0]:
         values = [given[name] for given in scores if isinstance(given.get(name), float)]
         if values:

@@ -1,4 +1,4 @@
-"""Templates to files."""
+"""Reports from templates."""
 
 import platform
 from collections.abc import Iterator, Mapping
@@ -16,13 +16,13 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -> None:
-    """Write a page.
+    """Write a report.
 
     Args:
         path: The file.
-        template: Its template, one of this package's ``templates``.
-        config: The run that it is about.
-        content: What the template shows. Texts are escaped, ``Markup`` is not.
+        template: Name of its template.
+        config: The options of the run.
+        content: Variables of the template. Text is escaped, ``Markup`` is not.
     """
     text = (
         page_environment(_TEMPLATES)
@@ -39,7 +39,7 @@ def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -
 
 
 def config_rows(config: TrainConfig) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
-    """Yield each section's name, and its options: name, value, whether it is not the default."""
+    """Yield each section with its options: name, value, whether it differs from the default."""
     given = config.to_dict()
     for section, kind in config.sections().items():
         usual: Mapping[str, Any] = vars(kind())
