@@ -29,8 +29,8 @@ def constant_prediction(
         ``[rows, outputs]``.
     """
     outputs = []
-    for place, task in enumerate(tasks):
-        labels = targets[~np.isnan(targets[:, place]), place]
+    for index, task in enumerate(tasks):
+        labels = targets[~np.isnan(targets[:, index]), index]
         if task.kind == "multiclass":
             outputs += [np.mean(labels == label) for label in range(len(task.classes))]
         else:
@@ -58,9 +58,9 @@ def forest_prediction(
         ``[m, outputs]``: values in the units of the targets, probabilities of classes.
     """
     prediction = np.zeros((len(others), sum(task.num_outputs for task in tasks)))
-    for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        known = ~np.isnan(targets[:, place])
-        labels = targets[known, place]
+    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        known = ~np.isnan(targets[:, index])
+        labels = targets[known, index]
         if task.kind == "regression":
             forest = RandomForestRegressor(
                 _TREES, max_features=_MAX_FEATURES, n_jobs=_cores(), random_state=seed
@@ -69,10 +69,10 @@ def forest_prediction(
             prediction[:, part.start] = forest.set_params(n_jobs=1).predict(others)
             continue
         forest = RandomForestClassifier(_TREES, n_jobs=_cores(), random_state=seed)
-        chances = np.zeros((len(others), len(task.classes)))
+        probabilities = np.zeros((len(others), len(task.classes)))
         seen = forest.fit(features[known], labels.astype(int)).classes_
-        chances[:, seen] = forest.set_params(n_jobs=1).predict_proba(others)
-        prediction[:, part] = chances[:, 1:] if task.kind == "binary" else chances
+        probabilities[:, seen] = forest.set_params(n_jobs=1).predict_proba(others)
+        prediction[:, part] = probabilities[:, 1:] if task.kind == "binary" else probabilities
     return prediction
 
 

@@ -103,15 +103,15 @@ def cross_validate(
     done = []
     for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
         print_line(console, f"{one.name} ({number} of {len(todo)})")
-        place = folder / one.name
-        if not (place / RESULT_FILE).exists():
+        path = folder / one.name
+        if not (path / RESULT_FILE).exists():
             with (
-                run_folder(place, resume=has_checkpoint(place)) as partial,
+                run_folder(path, resume=has_checkpoint(path)) as partial,
                 writing_config(partial / CONFIG_FILE, one.config),
             ):
                 run = train(one.config, console, partial, table=rows, parts=parted)
                 write_run(run, score_run(run, console), partial)
-        done.append(_scores(place, one.config, rows))
+        done.append(_scores(path, one.config, rows))
     summary = _summary(todo, done)
     _write_predictions(todo, folder)
     write_fold_page(config, summary, folder / PAGE_FILE)
@@ -119,13 +119,13 @@ def cross_validate(
     return summary
 
 
-def _scores(place: Path, config: TrainConfig, rows: TrainingTable) -> dict[str, Any]:
-    metrics = json.loads((place / RESULT_FILE).read_text(encoding="utf-8"))
-    check_unchanged(place / CONFIG_FILE, config)
+def _scores(path: Path, config: TrainConfig, rows: TrainingTable) -> dict[str, Any]:
+    metrics = json.loads((path / RESULT_FILE).read_text(encoding="utf-8"))
+    check_unchanged(path / CONFIG_FILE, config)
     if metrics["data_sha256"] != rows.digest:
-        raise changed_data(f"{rows.path}: the file has", place, rows.digest, metrics["data_sha256"])
+        raise changed_data(f"{rows.path}: the file has", path, rows.digest, metrics["data_sha256"])
     name = config.fine_tuning.init_from
-    check_same_model(name, pretrained_digest(name), metrics["init_from_sha256"], place)
+    check_same_model(name, pretrained_digest(name), metrics["init_from_sha256"], path)
     return metrics
 
 

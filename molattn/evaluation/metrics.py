@@ -122,8 +122,8 @@ def score_tasks(
     points: dict[str, dict[str, float]] = {}
     draws: dict[str, dict[str, list[Array]]] = {}
     cases = {
-        task.name: _case(task, prediction[:, part], target[:, place])
-        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
+        task.name: _case(task, prediction[:, part], target[:, index])
+        for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
     }
     for name, case in cases.items():
         ones = np.ones((1, len(case.target)))
@@ -336,10 +336,10 @@ def _accuracy(target: Array, prediction: Array, weights: Array) -> Array:
 def _nll(target: Array, prediction: Array, weights: Array) -> Array:
     """Mean negative logarithm of the probability of the true class."""
     if prediction.ndim == 1:
-        chances = np.where(target == 1.0, prediction, 1.0 - prediction)
+        probabilities = np.where(target == 1.0, prediction, 1.0 - prediction)
     else:
-        chances = prediction[np.arange(len(target)), target.astype(int)]
-    return _average(-np.log(np.maximum(chances, _SMALLEST_PROBABILITY)), weights)
+        probabilities = prediction[np.arange(len(target)), target.astype(int)]
+    return _average(-np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY)), weights)
 
 
 def _brier(target: Array, prediction: Array, weights: Array) -> Array:

@@ -70,16 +70,16 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     best = ", ".join(str(history.best) for history in histories)
-    for place, history in enumerate(histories):
+    for index, history in enumerate(histories):
         epochs = [epoch.epoch for epoch in history.epochs]
         marker = "o" if len(epochs) == 1 else None
         for name, colour, line, losses in (
             ("training", "blue", "--", [epoch.train_loss for epoch in history.epochs]),
             ("validation", "vermillion", "-", [epoch.validation_loss for epoch in history.epochs]),
         ):
-            label = None if place else name
+            label = None if index else name
             axes.plot(epochs, losses, line, color=COLOURS[colour], label=label, marker=marker)
-        label = None if place else f"kept epoch ({best})"
+        label = None if index else f"kept epoch ({best})"
         axes.axvline(history.best, color=COLOURS["grey"], linestyle=":", label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
@@ -203,8 +203,8 @@ def calibration_plot(
     shown = _classifications(prediction, target, tasks)
     figure, rows, columns = _panels(len(shown), 5.2)
     grid = figure.add_gridspec(2 * rows, columns, height_ratios=[4, 1] * rows)
-    for place, one in enumerate(shown):
-        row, column = divmod(place, columns)
+    for index, one in enumerate(shown):
+        row, column = divmod(index, columns)
         axes = figure.add_subplot(grid[2 * row, column])
         below = figure.add_subplot(grid[2 * row + 1, column], sharex=axes)
         _calibration(axes, below, one, scores[one.task.name])
@@ -245,9 +245,9 @@ def plain(text: str) -> str:
 
 
 def _labelled(prediction: Array, target: Array, tasks: Sequence[Task]) -> Iterator[_TaskRows]:
-    for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        known = ~np.isnan(target[:, place])
-        yield _TaskRows(task, prediction[known, part], target[known, place], known)
+    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        known = ~np.isnan(target[:, index])
+        yield _TaskRows(task, prediction[known, part], target[known, index], known)
 
 
 def _regressions(prediction: Array, target: Array, tasks: Sequence[Task]) -> list[_TaskRows]:
@@ -286,8 +286,8 @@ def _parity(axes: Axes, rows: _TaskRows, scores: Scores) -> None:
 def _roc(axes: Axes, rows: _TaskRows, scores: Scores) -> None:
     axes.plot([0, 1], [0, 1], **_REFERENCE)
     curves = _curves(rows)
-    for (label, chances, is_class), style in zip(curves, _styles(), strict=False):
-        wrong, found, _ = roc_curve(is_class, chances)
+    for (label, probabilities, is_class), style in zip(curves, _styles(), strict=False):
+        wrong, found, _ = roc_curve(is_class, probabilities)
         axes.plot(wrong, found, label=label, **style)
     title = f"{target_label(rows.task)}   {_title(scores, 'roc_auc')}"
     axes.set_title(plain(title), fontsize=10)
@@ -297,8 +297,8 @@ def _roc(axes: Axes, rows: _TaskRows, scores: Scores) -> None:
 
 def _precision_recall(axes: Axes, rows: _TaskRows, scores: Scores) -> None:
     curves = _curves(rows)
-    for (label, chances, is_class), style in zip(curves, _styles(), strict=False):
-        precision, recall, _ = precision_recall_curve(is_class, chances)
+    for (label, probabilities, is_class), style in zip(curves, _styles(), strict=False):
+        precision, recall, _ = precision_recall_curve(is_class, probabilities)
         axes.plot(recall, precision, label=label, drawstyle="steps-post", **style)
         axes.axhline(is_class.mean(), color=style["color"], linewidth=0.8, linestyle=":")
     title = f"{target_label(rows.task)}   {_title(scores, 'pr_auc')}"
@@ -324,8 +324,8 @@ def _curves(rows: _TaskRows) -> list[tuple[str, Array, NDArray[np.bool_]]]:
     for label in labels:
         is_class = truth == label
         if is_class.any() and not is_class.all():
-            chances = predicted[:, 0 if task.kind == "binary" else label]
-            curves.append((plain(task.classes[label]), chances, is_class))
+            probabilities = predicted[:, 0 if task.kind == "binary" else label]
+            curves.append((plain(task.classes[label]), probabilities, is_class))
     return curves[:_MOST_CURVES]
 
 

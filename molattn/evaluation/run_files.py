@@ -49,10 +49,10 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     """
     run.model.save_pretrained(folder / "model")
     write_config_file(folder / CONFIG_FILE, run.config)
-    places = member_folders(folder, len(run.histories))
-    for place, history in zip(places, run.histories, strict=True):
-        place.mkdir(exist_ok=True)
-        write_history(place, history.epochs)
+    members = member_folders(folder, len(run.histories))
+    for member, history in zip(members, run.histories, strict=True):
+        member.mkdir(exist_ok=True)
+        write_history(member, history.epochs)
     with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
         for row in run.table.skipped:
             write(row._replace(smiles=no_formula(row.smiles)))
@@ -114,10 +114,10 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
 
 
 def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
-    for place, history in enumerate(run.histories):
-        own = scores.members[place] if scores.members else None
+    for index, history in enumerate(run.histories):
+        own = scores.members[index] if scores.members else None
         yield {
-            "seed": run.config.training.seed + place,
+            "seed": run.config.training.seed + index,
             "epochs": len(history.epochs),
             "kept_epoch": history.best,
             "seconds": round(history.seconds, 3),
@@ -130,7 +130,7 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
     columns = [*output.columns, "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     with write_table(path, header) as write:
-        for place, row in enumerate(run.parts.test):
-            cells = output.cells(prediction, place)
+        for index, row in enumerate(run.parts.test):
+            cells = output.cells(prediction, index)
             texts = (f"{cell:.7g}" if isinstance(cell, float) else cell for cell in cells)
             write([*table.rows[row].cells, *texts, "test"])

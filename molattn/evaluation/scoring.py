@@ -67,8 +67,8 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     def score(prediction: NDArray[np.float64]) -> TaskScores:
         return score_tasks(prediction, target, tasks, resamples=config.bootstrap, seed=seed)
 
-    answers = PredictionColumns(run.model, config.interval)
-    members, said = [], []
+    output = PredictionColumns(run.model, config.interval)
+    members, predictions = [], []
     for rows in (run.parts.val, run.parts.test):
         molecules = run.table.molecules(rows)
         with threads(run.config.training.threads):
@@ -77,10 +77,9 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
                     molecules.records, features=molecules.features, members=True
                 )
             )
-        said.append(
-            answers.predict_with_uncertainty(members[-1], [run.table.smiles[row] for row in rows])
-        )
-    validation, test = said
+        smiles = [run.table.smiles[row] for row in rows]
+        predictions.append(output.predict_with_uncertainty(members[-1], smiles))
+    validation, test = predictions
     baselines: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
     for name, prediction in _baselines(run, console) if config.baselines else ():

@@ -36,7 +36,9 @@ def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) ->
         scores: From :func:`molattn.evaluation.uncertainty_metrics.score_uncertainty`.
         level: Nominal coverage of the intervals.
     """
-    intervals = _table("prediction intervals", "labels", f"{level:.0%} interval coverage", "expected", "mean width")
+    intervals = _table(
+        "prediction intervals", "labels", f"{level:.0%} interval coverage", "expected", "mean width"
+    )
     headings = (METRICS[name].heading for name in CALIBRATION_METRICS)
     probabilities = _table("before and after calibration", "labels", *headings)
     for name, given in scores.items():
@@ -85,8 +87,8 @@ def _score_table(scores: ScoreTable) -> Table:
 def _table(*headings: str, texts: int = 1) -> Table:
     """Return an empty table whose columns are numbers, except the first few; only texts wrap."""
     table = Table(box=None, pad_edge=False)
-    for place, heading in enumerate(headings):
-        if place < texts:
+    for index, heading in enumerate(headings):
+        if index < texts:
             table.add_column(heading, overflow="fold")
         else:
             table.add_column(heading, justify="right", no_wrap=True)

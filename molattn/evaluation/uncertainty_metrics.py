@@ -53,17 +53,17 @@ def score_uncertainty(
     )
     return {
         task.name: _score_intervals(
-            calibration, place, prediction, part.start, targets[:, place], level
+            calibration, index, prediction, part.start, targets[:, index], level
         )
         if task.kind == "regression"
         else _score_probabilities(before[task.name], after[task.name])
-        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
+        for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
     }
 
 
 def _score_intervals(
     calibration: Calibration,
-    place: int,
+    index: int,
     prediction: Prediction,
     output: int,
     target: NDArray[np.float64],
@@ -72,15 +72,15 @@ def _score_intervals(
     known = ~np.isnan(target)
     errors = np.abs(target - prediction.prediction[:, output])[known]
     similarity = prediction.similarity[known]
-    widths = {at: calibration.half_widths(similarity, at)[:, place] for at in (*LEVELS, level)}
+    widths = {at: calibration.half_widths(similarity, at)[:, index] for at in (*LEVELS, level)}
     is_finite = bool(np.isfinite(widths[level]).all())
     inside = {at: float(np.mean(errors <= width)) for at, width in widths.items() if known.any()}
     reasons = [] if known.any() else ["no label"]
     if not is_finite:
-        reasons += calibration.without_interval(level, place)
+        reasons += calibration.without_interval(level, index)
     scores = {
         "coverage": inside.get(level),
-        "coverage_sd": calibration.coverage_sd(place, level, len(errors)) if known.any() else None,
+        "coverage_sd": calibration.coverage_sd(index, level, len(errors)) if known.any() else None,
         "mean_width": float(2.0 * widths[level].mean()) if known.any() else None,
     }
     return {

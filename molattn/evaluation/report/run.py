@@ -145,10 +145,10 @@ def _worst(
     if task.kind == "regression":
         errors = prediction[known, 0] - target[known]
     else:
-        chances = (
+        probabilities = (
             prediction if task.kind == "multiclass" else np.hstack([1 - prediction, prediction])
         )
-        errors = 1.0 - chances[known, target[known].astype(int)]
+        errors = 1.0 - probabilities[known, target[known].astype(int)]
     for place in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
         row = int(run.parts.test[known[place]])
         outputs, truth = prediction[known[place]].tolist(), float(target[known[place]])
