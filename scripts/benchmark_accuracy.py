@@ -42,10 +42,11 @@ from accuracy.cases import PARTS, SPLITS, load_dataset, table_options
 from accuracy.models import find_ready, pythons_of, read_models
 from accuracy.results import Result, Results
 from accuracy.runs import Run, runs_to_do, without_done
-from accuracy.tables import MAIN, NAMES, report, select
+from accuracy.tables import MAIN, report, select
 from commands import CommandError, Commands, StoppedError
 
 from molattn.errors import InputError, quoted
+from molattn.evaluation.metrics import METRICS
 
 _EXPERIMENTS = Path(__file__).resolve().parent / "experiments"
 _DATA = ("esol", "freesolv", "lipo", "bace", "bbbp")
@@ -191,7 +192,7 @@ def _outcome(rows: Sequence[Result]) -> str:
     main = next((row for row in rows if row.metric in MAIN), None)
     if main is None:
         return "another process has done it" if not rows else "no score is defined"
-    return f"{NAMES[main.metric]} {main.value:.3f}, {main.cpu_seconds:.0f} s of CPU"
+    return f"{METRICS[main.metric].heading} {main.value:.3f}, {main.cpu_seconds:.0f} s of CPU"
 
 
 def show(options: argparse.Namespace, results: Results) -> None:

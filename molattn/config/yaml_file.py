@@ -99,7 +99,7 @@ def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
         yield
     except InputError:
         if former is not None:
-            path.write_bytes(former)
+            write_file(path, former)
         raise
 
 

@@ -1,1 +1,9 @@
-"""Is the model any good: metrics, baselines, plots, cross-validation and the page of a run."""
+"""Metrics, baselines, plots, cross-validation and the report of a run.
+
+Public names are those below and :func:`molattn.evaluation.cross_validation.cross_validate`.
+"""
+
+from molattn.evaluation.metrics import METRICS as METRICS
+from molattn.evaluation.metrics import Metric as Metric
+from molattn.evaluation.metrics import TaskScores as TaskScores
+from molattn.evaluation.metrics import score_tasks as score_tasks

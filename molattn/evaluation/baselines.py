@@ -12,7 +12,7 @@ from molattn.task import Task, output_slices
 __all__ = ["constant_prediction", "forest_prediction"]
 
 _TREES = 200
-_FEATURES_TRIED = 0.3  # fraction; as accurate as all in a regression, in a third of the time
+_MAX_FEATURES = 0.3  # fraction at each split; as accurate as all, in a third of the time
 
 
 def constant_prediction(
@@ -22,15 +22,15 @@ def constant_prediction(
 
     Args:
         tasks: T tasks.
-        targets: Training labels ``[n, T]``, NaN where missing, some in every column.
+        targets: Training labels ``[n, T]``, NaN where missing; each task has some.
         rows: Number of rows to predict.
 
     Returns:
         ``[rows, outputs]``.
     """
     outputs = []
-    for place, task in enumerate(tasks):
-        labels = targets[~np.isnan(targets[:, place]), place]
+    for index, task in enumerate(tasks):
+        labels = targets[~np.isnan(targets[:, index]), index]
         if task.kind == "multiclass":
             outputs += [np.mean(labels == label) for label in range(len(task.classes))]
         else:
@@ -45,34 +45,34 @@ def forest_prediction(
     others: NDArray[np.float32],
     seed: int,
 ) -> NDArray[np.float64]:
-    """Train a random forest of 200 trees for each task, and predict other molecules.
+    """Train a random forest of 200 trees on each task and predict other molecules.
 
     Args:
         tasks: T tasks.
-        features: Inputs of the training molecules ``[n, F]``.
-        targets: Their labels ``[n, T]``, NaN where missing, some in every column.
-        others: Inputs of the molecules to predict ``[m, F]``.
+        features: Features of the training molecules ``[n, F]``.
+        targets: Their labels ``[n, T]``, NaN where missing; each task has some.
+        others: Features of the molecules to predict ``[m, F]``.
         seed: Seed of the forests.
 
     Returns:
-        ``[m, outputs]``: values in the targets' own units, probabilities of classes.
+        ``[m, outputs]``: values in the units of the targets, probabilities of classes.
     """
     prediction = np.zeros((len(others), sum(task.num_outputs for task in tasks)))
-    for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        known = ~np.isnan(targets[:, place])
-        labels = targets[known, place]
+    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        known = ~np.isnan(targets[:, index])
+        labels = targets[known, index]
         if task.kind == "regression":
             forest = RandomForestRegressor(
-                _TREES, max_features=_FEATURES_TRIED, n_jobs=_cores(), random_state=seed
+                _TREES, max_features=_MAX_FEATURES, n_jobs=_cores(), random_state=seed
             ).fit(features[known], labels)
-            # With threads the order of summing the trees, and so the rounding, would vary.
+            # One thread, as several would sum the trees in varying order.
             prediction[:, part.start] = forest.set_params(n_jobs=1).predict(others)
             continue
         forest = RandomForestClassifier(_TREES, n_jobs=_cores(), random_state=seed)
-        chances = np.zeros((len(others), len(task.classes)))
+        probabilities = np.zeros((len(others), len(task.classes)))
         seen = forest.fit(features[known], labels.astype(int)).classes_
-        chances[:, seen] = forest.set_params(n_jobs=1).predict_proba(others)
-        prediction[:, part] = chances[:, 1:] if task.kind == "binary" else chances
+        probabilities[:, seen] = forest.set_params(n_jobs=1).predict_proba(others)
+        prediction[:, part] = probabilities[:, 1:] if task.kind == "binary" else probabilities
     return prediction
 
 

@@ -1,4 +1,4 @@
-"""One run for each round of a cross-validation, and their scores together."""
+"""Cross-validation: a run for each round, and the mean of their scores."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,6 +16,7 @@ from molattn.data.splitting import split_rows
 from molattn.data.table import free_name, open_table, write_table
 from molattn.evaluation.report import write_fold_page
 from molattn.evaluation.run_files import write_run
+from molattn.evaluation.score_tables import MODELS
 from molattn.evaluation.scoring import score_run
 from molattn.training.fine_tuning import (
     PretrainedWeights,
@@ -32,21 +33,19 @@ from molattn.training.run_folder import (
     run_folder,
 )
 from molattn.utils.console import print_line
+from molattn.utils.files import write_json
 
 __all__ = ["Round", "cross_validate", "rounds"]
-
-
-_JUDGED = ("test", "member", "baseline", "random_forest", "validation")
 
 
 class Round(NamedTuple):
     """One round of a cross-validation.
 
     Args:
-        name: Its folder.
-        repeat: Which repetition, counted from 1.
-        fold: Which part of the rows is the test, counted from 1.
-        config: What it trains.
+        name: Name of its folder.
+        repeat: Number of the repetition, from 1.
+        fold: Number of the fold that is the test set, from 1.
+        config: Options of its run.
     """
 
     name: str
@@ -56,10 +55,10 @@ class Round(NamedTuple):
 
 
 def rounds(config: TrainConfig) -> list[Round]:
-    """Return the rounds of a cross-validation; each repetition has the next seed.
+    """Return the rounds of a cross-validation; each repetition increments the seed.
 
     Args:
-        config: With a number of folds.
+        config: Options with ``folds``.
     """
     found = []
     for repeat in range(1, config.data.repeats + 1):
@@ -80,20 +79,20 @@ def cross_validate(
 ) -> dict[str, Any]:
     """Train and score a model for each round; finished rounds in the folder are kept.
 
-    The folder gets ``config.yaml``, the folder of each round's run, ``metrics.json`` with the
-    scores of all rounds, their means and standard deviations, ``report.html`` with the same, and
-    ``predictions.csv`` with the test rows of all rounds.
+    Writes ``config.yaml``, the run folder of each round, ``metrics.json`` with the scores of all
+    rounds, their means and standard deviations, ``report.html`` with the same, and
+    ``predictions.csv`` with the test rows of every round.
 
     Args:
-        config: The table, the network and how to train it, with a number of folds.
-        folder: Where to write.
-        console: Where to report; silent without one.
+        config: Options with ``folds``.
+        folder: The folder to write.
+        console: Reports progress; None = silent.
 
     Returns:
         The content of ``metrics.json``.
 
     Raises:
-        InputError: If the table cannot be used so, or it or an option has changed since a round was
+        InputError: If the table is invalid, or it or an option has changed since a round was
             finished.
         MolattnError: If training diverges.
     """
@@ -101,49 +100,47 @@ def cross_validate(
     todo, done = rounds(config), []
     with writing_config(folder / CONFIG_FILE, config):
         rows = read_rows(config, console)
-        # All splits first, so that an error in the last one does not come after days of training.
+        # All splits first, so that an invalid one is found before the first round is trained.
         parts = [split_rows(rows, one.config.data, one.config.training.seed) for one in todo]
         for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
             print_line(console, f"{one.name} ({number} of {len(todo)})")
-            place = folder / one.name
-            if not (place / RESULT_FILE).exists():
+            path = folder / one.name
+            if not (path / RESULT_FILE).exists():
                 with (
-                    run_folder(place, resume=has_checkpoint(place)) as partial,
+                    run_folder(path, resume=has_checkpoint(path)) as partial,
                     writing_config(partial / CONFIG_FILE, one.config),
                 ):
                     run = train_split(one.config, rows, parted, pretrained, console, partial)
                     write_run(run, score_run(run, console), partial)
-            done.append(_scores(place, one.config, rows, pretrained))
+            done.append(_scores(path, one.config, rows, pretrained))
     summary = _summary(todo, done)
     _write_predictions(todo, folder)
     write_fold_page(config, summary, folder / PAGE_FILE)
-    text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
-    (folder / RESULT_FILE).write_text(text, encoding="utf-8")
+    write_json(folder / RESULT_FILE, summary)
     return summary
 
 
 def _scores(
-    place: Path, config: TrainConfig, rows: TrainingTable, pretrained: PretrainedWeights | None
+    path: Path, config: TrainConfig, rows: TrainingTable, pretrained: PretrainedWeights | None
 ) -> dict[str, Any]:
-    metrics = json.loads((place / RESULT_FILE).read_text(encoding="utf-8"))
-    check_unchanged(place / CONFIG_FILE, config)
+    metrics = json.loads((path / RESULT_FILE).read_text(encoding="utf-8"))
+    check_unchanged(path / CONFIG_FILE, config)
     if metrics["data_sha256"] != rows.digest:
-        raise changed_data(f"{rows.path}: the file has", place, rows.digest, metrics["data_sha256"])
+        raise changed_data(f"{rows.path}: the file has", path, rows.digest, metrics["data_sha256"])
     name, digest = config.fine_tuning.init_from, pretrained and pretrained.digest
-    check_same_weights(name, digest, metrics["init_from_sha256"], place)
+    check_same_weights(name, digest, metrics["init_from_sha256"], path)
     return metrics
 
 
 def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
-    for judged in _JUDGED:
-        if judged not in done[0]:
+    for key in (*MODELS, "validation"):
+        if key not in done[0]:
             continue
-        summary[judged] = {
-            task: dict(_means([metrics[judged][task] for metrics in done]))
-            for task in done[0][judged]
+        summary[key] = {
+            task: dict(_means([metrics[key][task] for metrics in done])) for task in done[0][key]
         }
-        summary[f"{judged}_mean"] = dict(_means([m[f"{judged}_mean"] for m in done]))
+        summary[f"{key}_mean"] = dict(_means([metrics[f"{key}_mean"] for metrics in done]))
     summary["uncertainty"] = {
         task: dict(_means([metrics["uncertainty"][task] for metrics in done]))
         for task in done[0]["uncertainty"]
@@ -159,7 +156,7 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
 
 
 def _means(scores: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, float | int]]]:
-    """Yield each score with its mean and standard deviation over the rounds that have it."""
+    """Yield each score with its mean and standard deviation over the rounds where it is defined."""
     for name in scores[0]:
         values = [given[name] for given in scores if isinstance(given.get(name), float)]
         if values:

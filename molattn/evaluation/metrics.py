@@ -1,36 +1,99 @@
-"""Scores of predictions, with bootstrap intervals: missing labels are skipped, nothing is ever NaN.
+"""Metrics with bootstrap intervals: missing labels are ignored, and NaN is never returned.
 
-Every score is computed for many weightings of the rows at once, ``[R, n]``: ones give the score
-itself, the counts of a resampling one draw from its bootstrap distribution. So rows are sorted once
-and not once for each resampling, and all tasks share the resamplings of the rows.
+A metric is computed for many weightings of the rows at once, ``[R, n]``: weights of one give the
+value itself, the counts of a bootstrap sample one draw of its distribution. Rows are therefore
+sorted once rather than once for each sample, and all tasks share the samples of the rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.task import Task, output_slices
+from molattn.task import Task, TaskKind, output_slices
+from molattn.utils.registry import Registry
 
-__all__ = ["SCORES", "Scores", "TaskScores", "mean_scores", "score_tasks"]
+__all__ = [
+    "METRICS",
+    "Metric",
+    "Scores",
+    "TaskScores",
+    "format_score",
+    "main_metric",
+    "mean_scores",
+    "metrics_of",
+    "score_tasks",
+]
 
 Array = NDArray[np.float64]
 
 Scores = dict[str, Any]
-"""``count`` (labels scored); each score by name, None where undefined; ``intervals``, the 95 %
-bootstrap interval ``[low, high]`` of each score or None; ``undefined``, why a score is None."""
+"""``count`` (labels scored); each metric by name, None where undefined; ``intervals``, the 95%
+bootstrap interval ``[low, high]`` of each metric or None; ``undefined``, why a metric is None."""
 
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of predictions.
+
+    Args:
+        function: Takes targets ``[n]`` (values, or indices of classes), predictions and weights of
+            the rows ``[R, n]``, and returns the value for each weighting ``[R]``, NaN where it is
+            undefined. Predictions are values ``[n]`` of a regression, probabilities ``[n]`` of the
+            second of two classes, or probabilities ``[n, K]`` of K classes.
+        kinds: Kinds of task that it scores.
+        heading: Of its column in tables and reports; "" = only in ``metrics.json``.
+        higher_is_better: Whether a higher value is better.
+    """
+
+    function: Callable[[Array, Array, Array], Array]
+    kinds: tuple[TaskKind, ...]
+    heading: str = ""
+    higher_is_better: bool = False
+
+
+METRICS: Registry[Metric] = Registry("metric")
+"""All metrics by name, in the order of tables. The first of a kind of task is its main metric."""
+
+_CLASSES: tuple[TaskKind, ...] = ("binary", "multiclass")
 _BINS = 10
-_SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)  # as scikit-learn has it
+_SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)  # as in scikit-learn
 _LEVEL = 95.0
 _CELLS_AT_ONCE = 2**22
 _MOST_CELLS = 2 * 10**8
 _FEWEST_RESAMPLES = 100
 
 
+def metrics_of(*kinds: str, with_heading: bool = False) -> dict[str, Metric]:
+    """Return the metrics of any of the kinds of task by name.
+
+    Args:
+        kinds: Kinds of task.
+        with_heading: Leave out those that tables do not show.
+    """
+    return {
+        name: metric
+        for name, metric in METRICS.items()
+        if not {*kinds}.isdisjoint(metric.kinds) and (metric.heading or not with_heading)
+    }
+
+
+def main_metric(kind: TaskKind) -> tuple[str, Metric]:
+    """Return the metric that summarises a kind of task, with its name."""
+    return next(iter(metrics_of(kind, with_heading=True).items()))
+
+
+def format_score(value: float | None) -> str:
+    """Return a value with three decimals or, if very large or small, digits; "-" for None."""
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
+
+
 class TaskScores(NamedTuple):
-    """Scores of each task by name, and their mean over the tasks that have them."""
+    """Scores by task, and the mean of each metric over the tasks for which it is defined."""
 
     tasks: dict[str, Scores]
     mean: Scores
@@ -44,23 +107,23 @@ def score_tasks(
     resamples: int = 0,
     seed: int = 0,
 ) -> TaskScores:
-    """Score predictions task by task.
+    """Compute all metrics of each task.
 
     Args:
-        prediction: ``[n, outputs]``, finite: values in the targets' own units, probabilities of
+        prediction: ``[n, outputs]``, finite: values in the units of the targets, probabilities of
             classes.
-        target: ``[n, T]`` in original units or as places of classes, NaN where missing.
+        target: ``[n, T]``, values or indices of classes, NaN where missing.
         tasks: The T tasks.
-        resamples: Resamplings of the rows for the intervals; fewer for very many rows. Without
-            any, ``intervals`` is empty.
-        seed: Their seed.
+        resamples: Number of bootstrap samples for the intervals, fewer if there are very many rows;
+            0 = no intervals.
+        seed: Seed of the bootstrap.
     """
     rows = len(target)
     points: dict[str, dict[str, float]] = {}
     draws: dict[str, dict[str, list[Array]]] = {}
     cases = {
-        task.name: _case(task, prediction[:, part], target[:, place])
-        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
+        task.name: _case(task, prediction[:, part], target[:, index])
+        for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
     }
     for name, case in cases.items():
         ones = np.ones((1, len(case.target)))
@@ -87,15 +150,15 @@ def score_tasks(
 
 
 def mean_scores(several: Sequence[TaskScores]) -> TaskScores:
-    """Return the mean of each score over several predictions of the same rows, without intervals.
+    """Return the mean of each metric over several predictions of the same rows, without intervals.
 
     Args:
-        several: Scores of each of them, one at least; what one has not the mean has not.
+        several: One or more; a metric that is undefined for one is undefined for the mean.
     """
 
     def mean(scores: Sequence[Scores]) -> Scores:
         means: Scores = {"count": scores[0]["count"]}
-        for key in (key for key in scores[0] if key in _ALL_SCORES):
+        for key in (key for key in scores[0] if key in METRICS):
             values = [one[key] for one in scores if one.get(key) is not None]
             means[key] = float(np.mean(values)) if len(values) == len(scores) else None
         undefined = {key: why for one in scores for key, why in one["undefined"].items()}
@@ -110,7 +173,7 @@ def mean_scores(several: Sequence[TaskScores]) -> TaskScores:
 
 def _mean(by_task: Mapping[str, Scores], drawn: Mapping[str, Mapping[str, Array]]) -> Scores:
     keys = dict.fromkeys(key for scores in drawn.values() for key in scores) or dict.fromkeys(
-        key for scores in by_task.values() for key in scores if key in _ALL_SCORES
+        key for scores in by_task.values() for key in scores if key in METRICS
     )
     mean: Scores = {"count": sum(scores["count"] for scores in by_task.values())}
     intervals, undefined = {}, {}
@@ -126,7 +189,7 @@ def _mean(by_task: Mapping[str, Scores], drawn: Mapping[str, Mapping[str, Array]
 
 
 def _resamplings(rows: int, count: int, seed: int) -> Iterator[Array]:
-    """Yield how often each row is drawn, ``[some, n]``, ``count`` times in all."""
+    """Yield how often each bootstrap sample draws each row, ``[some, n]``, ``count`` in all."""
     if not rows or not count:
         return
     rng = np.random.default_rng(seed)
@@ -153,16 +216,16 @@ class _Case(NamedTuple):
     known: NDArray[np.bool_]
     target: Array
     prediction: Array
-    functions: Mapping[str, Callable[[Array, Array, Array], Array]]
+    metrics: Mapping[str, Metric]
     classes: int
 
     def scores(self, weights: Array) -> dict[str, Array]:
         if not len(self.target):
-            return {key: np.full(len(weights), np.nan) for key in self.functions}
+            return {key: np.full(len(weights), np.nan) for key in self.metrics}
         with np.errstate(invalid="ignore", divide="ignore"):
             return {
-                key: function(self.target, self.prediction, weights)
-                for key, function in self.functions.items()
+                key: metric.function(self.target, self.prediction, weights)
+                for key, metric in self.metrics.items()
             }
 
     def reasons(self, points: Mapping[str, float]) -> dict[str, str]:
@@ -180,11 +243,11 @@ class _Case(NamedTuple):
 
 def _case(task: Task, prediction: Array, target: Array) -> _Case:
     known = ~np.isnan(target)
-    guess = prediction[known] if task.kind == "multiclass" else prediction[known, 0]
-    return _Case(known, target[known], guess, SCORES[task.kind], len(task.classes))
+    predicted = prediction[known] if task.kind == "multiclass" else prediction[known, 0]
+    return _Case(known, target[known], predicted, metrics_of(task.kind), len(task.classes))
 
 
-# Scores of numbers.
+# Regression.
 
 
 def _rmse(target: Array, prediction: Array, weights: Array) -> Array:
@@ -204,7 +267,7 @@ def _r2(target: Array, prediction: Array, weights: Array) -> Array:
 
 
 def _spearman(target: Array, prediction: Array, weights: Array) -> Array:
-    """Correlation of ranks, ties at their mean rank."""
+    """Correlation of ranks; ties have their mean rank."""
     first, second = _ranks(target, weights), _ranks(prediction, weights)
     total = weights.sum(axis=1)
     first -= ((weights * first).sum(axis=1) / total)[:, None]
@@ -216,9 +279,27 @@ def _spearman(target: Array, prediction: Array, weights: Array) -> Array:
     return np.clip((weights * first * second).sum(axis=1) / scale, -1.0, 1.0)
 
 
-# Scores of probabilities of the second of two classes.
+# Classification: probabilities ``[n]`` of the second of two classes, or ``[n, K]``.
 
 
+def _one_against_rest(
+    function: Callable[[Array, Array, Array], Array],
+) -> Callable[[Array, Array, Array], Array]:
+    """Extend a binary metric to K classes: the mean over the classes for which it is defined."""
+
+    def metric(target: Array, prediction: Array, weights: Array) -> Array:
+        if prediction.ndim == 1:
+            return function(target, prediction, weights)
+        values = [
+            function((target == label).astype(float), prediction[:, label], weights)
+            for label in range(prediction.shape[1])
+        ]
+        return _nanmean(np.stack(values))
+
+    return metric
+
+
+@_one_against_rest
 def _roc_auc(target: Array, prediction: Array, weights: Array) -> Array:
     positive, negative = _by_value(target, prediction, weights)
     below = np.cumsum(negative, axis=1) - negative
@@ -226,112 +307,75 @@ def _roc_auc(target: Array, prediction: Array, weights: Array) -> Array:
     return (positive * (below + 0.5 * negative)).sum(axis=1) / _nan_at_zero(pairs)
 
 
+@_one_against_rest
 def _pr_auc(target: Array, prediction: Array, weights: Array) -> Array:
     """Average precision."""
     positive, negative = (part[:, ::-1] for part in _by_value(target, prediction, weights))
     found, wrong = np.cumsum(positive, axis=1), np.cumsum(negative, axis=1)
     precision = found / np.maximum(found + wrong, np.finfo(float).tiny)
-    total = np.where(wrong[:, -1] > 0, found[:, -1], 0.0)  # one class alone is no search
+    total = np.where(wrong[:, -1] > 0, found[:, -1], 0.0)  # undefined for a single class
     return (positive * precision).sum(axis=1) / _nan_at_zero(total)
 
 
-def _binary_mcc(target: Array, prediction: Array, weights: Array) -> Array:
-    return _matthews(target, (prediction > 0.5).astype(float), weights, 2)
+def _mcc(target: Array, prediction: Array, weights: Array) -> Array:
+    """Correlation of true and predicted classes (Gorodkin 2004)."""
+    classes = np.eye(2 if prediction.ndim == 1 else prediction.shape[1])
+    truth, predicted = classes[target.astype(int)], classes[_labels(prediction)]
+    total = weights.sum(axis=1)
+    right = weights @ (truth * predicted).sum(axis=1)
+    true_counts, predicted_counts = weights @ truth, weights @ predicted
+    spread = [total**2 - (counts**2).sum(axis=1) for counts in (true_counts, predicted_counts)]
+    covariance = right * total - (true_counts * predicted_counts).sum(axis=1)
+    return covariance / _nan_at_zero(np.sqrt(spread[0] * spread[1]))
 
 
-def _binary_accuracy(target: Array, prediction: Array, weights: Array) -> Array:
-    return _average((prediction > 0.5) == target, weights)
-
-
-def _calibration_error(target: Array, confidence: Array, weights: Array) -> Array:
-    """Mean distance of frequency from probability over 10 equal bins, weighted by their rows."""
-    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
-    gaps = weights @ (np.eye(_BINS)[bins] * (target - confidence)[:, None])
-    return np.abs(gaps).sum(axis=1) / _nan_at_zero(weights.sum(axis=1))
+def _accuracy(target: Array, prediction: Array, weights: Array) -> Array:
+    return _average(_labels(prediction) == target, weights)
 
 
 def _nll(target: Array, prediction: Array, weights: Array) -> Array:
-    """Mean negative logarithm of the probability given to what was true."""
-    return _surprise(np.where(target == 1.0, prediction, 1.0 - prediction), weights)
-
-
-def _surprise(given: Array, weights: Array) -> Array:
-    return _average(-np.log(np.maximum(given, _SMALLEST_PROBABILITY)), weights)
+    """Mean negative logarithm of the probability of the true class."""
+    if prediction.ndim == 1:
+        probabilities = np.where(target == 1.0, prediction, 1.0 - prediction)
+    else:
+        probabilities = prediction[np.arange(len(target)), target.astype(int)]
+    return _average(-np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY)), weights)
 
 
 def _brier(target: Array, prediction: Array, weights: Array) -> Array:
-    return _average((prediction - target) ** 2, weights)
-
-
-# Scores of probabilities of several classes, ``[n, K]``.
-
-
-def _over_classes(function: Callable[[Array, Array, Array], Array]) -> Callable[..., Array]:
-    """Return the mean of a binary score over the classes that have it, each against the rest."""
-
-    def score(target: Array, prediction: Array, weights: Array) -> Array:
-        return _nanmean(
-            np.stack(
-                [
-                    function((target == label).astype(float), prediction[:, label], weights)
-                    for label in range(prediction.shape[1])
-                ]
-            )
-        )
-
-    return score
-
-
-def _several_mcc(target: Array, prediction: Array, weights: Array) -> Array:
-    return _matthews(target, prediction.argmax(axis=1), weights, prediction.shape[1])
-
-
-def _several_accuracy(target: Array, prediction: Array, weights: Array) -> Array:
-    return _average(prediction.argmax(axis=1) == target, weights)
-
-
-def _several_brier(target: Array, prediction: Array, weights: Array) -> Array:
+    if prediction.ndim == 1:
+        return _average((prediction - target) ** 2, weights)
     labels = np.eye(prediction.shape[1])[target.astype(int)]
     return _average(((prediction - labels) ** 2).sum(axis=1), weights)
 
 
-def _several_nll(target: Array, prediction: Array, weights: Array) -> Array:
-    return _surprise(prediction[np.arange(len(target)), target.astype(int)], weights)
+def _ece(target: Array, prediction: Array, weights: Array) -> Array:
+    """Mean distance of frequency and probability over 10 equal bins, weighted by their rows.
+
+    Of the second of two classes, or of the most probable of several.
+    """
+    if prediction.ndim > 1:
+        target = (_labels(prediction) == target).astype(float)
+        prediction = prediction.max(axis=1)
+    bins = np.minimum((prediction * _BINS).astype(int), _BINS - 1)
+    gaps = weights @ (np.eye(_BINS)[bins] * (target - prediction)[:, None])
+    return np.abs(gaps).sum(axis=1) / _nan_at_zero(weights.sum(axis=1))
 
 
-def _several_calibration_error(target: Array, prediction: Array, weights: Array) -> Array:
-    right = (prediction.argmax(axis=1) == target).astype(float)
-    return _calibration_error(right, prediction.max(axis=1), weights)
+METRICS.register("rmse")(Metric(_rmse, ("regression",), "RMSE"))
+METRICS.register("mae")(Metric(_mae, ("regression",), "MAE"))
+METRICS.register("r2")(Metric(_r2, ("regression",), "R²", higher_is_better=True))
+METRICS.register("spearman")(Metric(_spearman, ("regression",), "Spearman", higher_is_better=True))
+METRICS.register("roc_auc")(Metric(_roc_auc, _CLASSES, "ROC-AUC", higher_is_better=True))
+METRICS.register("pr_auc")(Metric(_pr_auc, _CLASSES, "PR-AUC", higher_is_better=True))
+METRICS.register("mcc")(Metric(_mcc, _CLASSES, "MCC", higher_is_better=True))
+METRICS.register("accuracy")(Metric(_accuracy, _CLASSES, higher_is_better=True))
+METRICS.register("nll")(Metric(_nll, _CLASSES, "NLL"))
+METRICS.register("brier")(Metric(_brier, _CLASSES, "Brier"))
+METRICS.register("ece")(Metric(_ece, _CLASSES, "ECE"))
 
 
-SCORES: dict[str, dict[str, Callable[[Array, Array, Array], Array]]] = {
-    "regression": {"rmse": _rmse, "mae": _mae, "r2": _r2, "spearman": _spearman},
-    "binary": {
-        "roc_auc": _roc_auc,
-        "pr_auc": _pr_auc,
-        "mcc": _binary_mcc,
-        "accuracy": _binary_accuracy,
-        "nll": _nll,
-        "brier": _brier,
-        "ece": _calibration_error,
-    },
-    "multiclass": {
-        "roc_auc": _over_classes(_roc_auc),
-        "pr_auc": _over_classes(_pr_auc),
-        "mcc": _several_mcc,
-        "accuracy": _several_accuracy,
-        "nll": _several_nll,
-        "brier": _several_brier,
-        "ece": _several_calibration_error,
-    },
-}
-"""Scores by kind of task and name; each of (target ``[n]``, prediction ``[n]`` or ``[n, K]``,
-weights ``[R, n]``) gives ``[R]``, NaN where undefined."""
-
-_ALL_SCORES = {key for scores in SCORES.values() for key in scores}
-
-
-# What they are made of.
+# Building blocks.
 
 
 def _average(values: NDArray[Any], weights: Array) -> Array:
@@ -343,13 +387,13 @@ def _nan_at_zero(values: Array) -> Array:
 
 
 def _nanmean(values: Array) -> Array:
-    """Mean over the first axis of what is not NaN; NaN where nothing is."""
+    """Mean over the first axis without NaN; NaN where all are."""
     known = ~np.isnan(values)
     return np.where(known, values, 0.0).sum(axis=0) / _nan_at_zero(known.sum(axis=0).astype(float))
 
 
 def _groups(values: Array) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Return the order that sorts, where each distinct value begins in it, and which each is."""
+    """Return the sorting order, the start of each distinct value in it, and the index of each."""
     order = np.argsort(values, kind="stable")
     changes = np.diff(values[order]) != 0
     starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
@@ -374,15 +418,10 @@ def _by_value(target: Array, prediction: Array, weights: Array) -> tuple[Array, 
     )
 
 
-def _matthews(target: Array, label: NDArray[Any], weights: Array, classes: int) -> Array:
-    """Correlation of true and predicted classes (Gorodkin 2004)."""
-    truth, guess = np.eye(classes)[target.astype(int)], np.eye(classes)[label.astype(int)]
-    total = weights.sum(axis=1)
-    right = weights @ (truth * guess).sum(axis=1)
-    true_counts, guess_counts = weights @ truth, weights @ guess
-    spread = [total**2 - (counts**2).sum(axis=1) for counts in (true_counts, guess_counts)]
-    covariance = right * total - (true_counts * guess_counts).sum(axis=1)
-    return covariance / _nan_at_zero(np.sqrt(spread[0] * spread[1]))
+def _labels(prediction: Array) -> NDArray[np.intp]:
+    if prediction.ndim == 1:
+        return (prediction > 0.5).astype(np.intp)
+    return prediction.argmax(axis=1)
 
 
 def _or_none(value: float) -> float | None:

@@ -1,6 +1,5 @@
-"""What a training run leaves behind: model, scores, predictions and plots, in one folder."""
+"""The folder of a training run: model, scores, predictions, plots and report."""
 
-import json
 import platform
 import warnings
 from collections.abc import Iterator
@@ -12,36 +11,35 @@ from matplotlib.figure import Figure
 
 from molattn.config.yaml_file import write_config_file
 from molattn.data.table import free_name, no_formula, write_table
-from molattn.evaluation.metrics import Scores, mean_scores
 from molattn.evaluation.plots import (
     calibration_plot,
+    coverage_plot,
     learning_curve,
     parity_plot,
     roc_pr_plot,
+    similarity_plot,
 )
 from molattn.evaluation.report import write_run_page
 from molattn.evaluation.scoring import RunScores
-from molattn.evaluation.uncertainty_plots import coverage_plot, similarity_plot
 from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.uncertainty.prediction import Prediction
 from molattn.training.history import write_history
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
+from molattn.utils.files import write_json
 
 __all__ = ["write_run"]
-
 
 _PACKAGES = ("molattn", "torch", "torch-geometric", "lightning", "rdkit", "numpy", "scikit-learn")
 
 
 def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
-    """Write everything about a run into a folder.
+    """Write the results of a run into a folder.
 
-    The model (``model/``), ``config.yaml``, ``metrics.json``, ``history.csv``, ``predictions.csv``
-    (test rows), ``skipped.csv`` and the plots: ``learning_curve.png``, ``parity.png`` of
-    regressions with ``coverage.png`` and ``similarity.png``, ``roc_pr.png`` and ``calibration.png``
-    of classifications; and ``report.html``, all of it as one page. Of an ensemble each member's
-    history is in ``member_1/`` and so on.
+    These are the model (``model/``), ``config.yaml``, ``metrics.json``, ``history.csv`` (of an
+    ensemble in ``member_1/`` and so on), ``predictions.csv`` (test rows), ``skipped.csv``,
+    ``report.html`` and plots: ``learning_curve.png``; ``parity.png``, ``coverage.png`` and
+    ``similarity.png`` of regressions; ``roc_pr.png`` and ``calibration.png`` of classifications.
 
     Args:
         run: The run.
@@ -50,25 +48,23 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     """
     run.model.save_pretrained(folder / "model")
     write_config_file(folder / CONFIG_FILE, run.config)
-    places = member_folders(folder, len(run.histories))
-    for place, history in zip(places, run.histories, strict=True):
-        place.mkdir(exist_ok=True)
-        write_history(place, history.epochs)
+    members = member_folders(folder, len(run.histories))
+    for member, history in zip(members, run.histories, strict=True):
+        member.mkdir(exist_ok=True)
+        write_history(member, history.epochs)
     with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
         for row in run.table.skipped:
             write(row._replace(smiles=no_formula(row.smiles)))
     _write_predictions(run, scores.prediction, folder / "predictions.csv")
     with warnings.catch_warnings():
-        # A column name in a script that the plot's font lacks is not worth a warning.
+        # The font of the plots may lack characters of a column's name.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         for name, figure in _figures(run, scores):
-            # Square panels leave their titles outside the figure unless it is drawn around them.
+            # The titles of square panels lie outside the figure.
             figure.savefig(folder / name, dpi=150, bbox_inches="tight", pad_inches=0.1)
         metrics = _metrics(run, scores)
         write_run_page(run, scores, metrics, folder / PAGE_FILE)
-    (folder / RESULT_FILE).write_text(
-        json.dumps(metrics, indent=2, allow_nan=False) + "\n", encoding="utf-8"
-    )
+    write_json(folder / RESULT_FILE, metrics)
 
 
 def _figures(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, Figure]]:
@@ -92,14 +88,8 @@ def _figures(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, Figure]
 
 def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
     parts = zip(("rows_train", "rows_validation", "rows_test"), run.parts, strict=True)
-    judged = {"test": scores.test, **scores.baselines, "validation": scores.validation}
-    if scores.members:
-        judged["member"] = mean_scores(scores.members)
-    by_name: dict[str, dict[str, Scores] | Scores] = {}
-    for name, given in judged.items():
-        by_name |= {name: given.tasks, f"{name}_mean": given.mean}
     return {
-        **by_name,
+        **scores.to_dict(),
         **{f"{name}_seconds": round(seconds, 3) for name, seconds in scores.seconds.items()},
         "uncertainty": scores.uncertainty,
         "interval_level": run.config.report.interval,
@@ -123,10 +113,10 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
 
 
 def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
-    for place, history in enumerate(run.histories):
-        own = scores.members[place] if scores.members else None
+    for index, history in enumerate(run.histories):
+        own = scores.members[index] if scores.members else None
         yield {
-            "seed": run.config.training.seed + place,
+            "seed": run.config.training.seed + index,
             "epochs": len(history.epochs),
             "kept_epoch": history.best,
             "seconds": round(history.seconds, 3),
@@ -134,12 +124,12 @@ def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
         }
 
 
-def _write_predictions(run: TrainingRun, said: Prediction, path: Path) -> None:
-    table, answers = run.table, PredictionColumns(run.model, run.config.report.interval)
-    columns = [*answers.columns, "split"]
+def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
+    table, output = run.table, PredictionColumns(run.model, run.config.report.interval)
+    columns = [*output.columns, "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
-    with write_table(path, header) as w:
-        for place, row in enumerate(run.parts.test):
-            cells = answers.cells(said, place)
+    with write_table(path, header) as write:
+        for index, row in enumerate(run.parts.test):
+            cells = output.cells(prediction, index)
             texts = (f"{cell:.7g}" if isinstance(cell, float) else cell for cell in cells)
-            w([*table.rows[row].cells, *texts, "test"])
+            write([*table.rows[row].cells, *texts, "test"])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.evaluation.baselines import constant_prediction, forest_prediction
-from molattn.evaluation.metrics import TaskScores, score_tasks
+from molattn.evaluation.metrics import Scores, TaskScores, mean_scores, score_tasks
 from molattn.evaluation.uncertainty_metrics import score_uncertainty
 from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.uncertainty.prediction import Prediction
@@ -19,16 +19,20 @@ from molattn.utils.reproducibility import threads
 
 __all__ = ["RunScores", "score_run"]
 
-_MOST_FOREST_ROWS = 20_000  # beyond, descriptors alone would take many minutes
+_MOST_FOREST_ROWS = 20_000  # more would take many minutes for the descriptors alone
 
 
 class RunScores(NamedTuple):
-    """Predictions for the test rows, and all scores of a run.
+    """Test predictions and scores of a run.
 
-    ``uncertainty`` is from :func:`molattn.evaluation.uncertainty_metrics.score_uncertainty`;
-    ``baselines`` and ``seconds`` are the test scores and the duration of each baseline by name;
-    ``members`` are the test scores of each member of an ensemble, uncalibrated, and empty for a
-    single model.
+    Args:
+        prediction: Predictions of the test rows with their uncertainty.
+        uncertainty: From :func:`molattn.evaluation.uncertainty_metrics.score_uncertainty`.
+        validation: Scores of the validation rows.
+        test: Scores of the test rows.
+        baselines: Test scores of each baseline by name.
+        seconds: Time that each baseline took.
+        members: Test scores of each member of an ensemble, uncalibrated; empty for one model.
     """
 
     prediction: Prediction
@@ -39,13 +43,23 @@ class RunScores(NamedTuple):
     seconds: dict[str, float]
     members: list[TaskScores]
 
+    def to_dict(self) -> dict[str, dict[str, Scores] | Scores]:
+        """Return the scores of each model by task, and their means, as in ``metrics.json``."""
+        scored = {"test": self.test, **self.baselines, "validation": self.validation}
+        if self.members:
+            scored["member"] = mean_scores(self.members)
+        found: dict[str, dict[str, Scores] | Scores] = {}
+        for name, scores in scored.items():
+            found |= {name: scores.tasks, f"{name}_mean": scores.mean}
+        return found
+
 
 def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
-    """Score a run on its validation and test rows, with baselines beside it.
+    """Score a run on its validation and test rows, and the baselines on the test rows.
 
     Args:
         run: The run.
-        console: Where to say what takes time; silent without one.
+        console: Reports slow steps; None = silent.
     """
     tasks, config, seed = run.table.tasks, run.config.report, run.config.training.seed
     target = run.table.targets[run.parts.test]
@@ -53,14 +67,14 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     def score(prediction: NDArray[np.float64]) -> TaskScores:
         return score_tasks(prediction, target, tasks, resamples=config.bootstrap, seed=seed)
 
-    columns = PredictionColumns(run.model, config.interval)
+    output = PredictionColumns(run.model, config.interval)
     molecules = run.table.molecules(run.parts.test)
     with threads(run.config.training.threads):
         members = run.model.predict_records(
             molecules.records, features=molecules.features, members=True
         )
     validation, test = (
-        columns.predict_with_uncertainty(predicted, run.table.fingerprints[rows])
+        output.predict_with_uncertainty(predicted, run.table.fingerprints[rows])
         for predicted, rows in (
             (run.validation_predictions, run.parts.val),
             (members, run.parts.test),
@@ -91,7 +105,7 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
     yield "baseline", lambda: constant_prediction(tasks, targets, len(test))
     rows = [*train, *test]
     if len(rows) > _MOST_FOREST_ROWS:
-        print_line(console, f"no random forest beside it: more than {_MOST_FOREST_ROWS:,} rows")
+        print_line(console, f"no random forest baseline: more than {_MOST_FOREST_ROWS:,} rows")
         return
 
     def forest() -> NDArray[np.float64]:
@@ -106,5 +120,5 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
             run.config.training.seed,
         )
 
-    print_line(console, "random forest for comparison (not with --no-baselines) ...")
+    print_line(console, "training the random forest baseline (--no-baselines skips it) ...")
     yield "random_forest", forest

@@ -1,125 +1,103 @@
-"""Tables of scores for the terminal."""
+"""Tables of scores for the terminal, 80 columns wide if the names of the tasks are short."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
-from rich.table import Table as TextTable
 
-from molattn.evaluation.metrics import mean_scores
-from molattn.evaluation.plots import target_label
-from molattn.evaluation.report import HEADINGS, MODELS
+from molattn.evaluation.metrics import METRICS, format_score
+from molattn.evaluation.score_tables import MODELS, ScoreTable, score_tables
 from molattn.evaluation.scoring import RunScores
-from molattn.evaluation.uncertainty_metrics import _PROPER
-from molattn.task import Task
+from molattn.evaluation.uncertainty_metrics import CALIBRATION_METRICS
 from molattn.training.run import TrainingRun
 
 __all__ = ["score_table", "summary_table", "uncertainty_tables"]
 
 
 def score_table(scores: RunScores, run: TrainingRun) -> Group:
-    """Return the test scores beside those of the baselines, for the terminal.
+    """Return the test scores of the model and of the baselines.
 
     Args:
         scores: The scores.
         run: The run.
     """
-    tables = []
-    for kind, headings in HEADINGS.items():
-        is_number = kind == "regression"
-        tasks = [task for task in run.table.tasks if (task.kind == "regression") == is_number]
-        if tasks:
-            tables.append(_score_table(scores, tasks, headings))
-    return Group(*tables, *uncertainty_tables(scores.uncertainty, run.config.report.interval))
-
-
-def _score_table(scores: RunScores, tasks: Sequence[Task], headings: dict[str, str]) -> TextTable:
-    first, *_ = headings
-    intervals = bool(scores.test.mean["intervals"])
-    table = TextTable(box=None, pad_edge=False)
-    for heading in ("test", ""):
-        table.add_column(heading)
-    for key, heading in headings.items():
-        table.add_column(heading, justify="right")
-        if key == first and intervals:
-            table.add_column("95 % interval", justify="right")
-    constant = "the mean" if "rmse" in headings else "the majority"
-    models = {
-        "molattn": scores.test,
-        **({"one member": mean_scores(scores.members)} if scores.members else {}),
-        **{
-            {"baseline": constant, "random_forest": "random forest"}[name]: given
-            for name, given in scores.baselines.items()
-        },
-    }
-    places = [(target_label(task), task.name) for task in tasks]
-    for label, name in [*places, ("mean", None)] if len(tasks) > 1 else places:
-        for who, given in models.items():
-            values = given.mean if name is None else given.tasks[name]
-            cells = []
-            for key in headings:
-                cells.append(_figure(values.get(key)))
-                if key == first and intervals:
-                    interval = values["intervals"].get(key)
-                    cells.append(
-                        "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
-                    )
-            table.add_row(label if who == "molattn" else "", who, *cells)
-    return table
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-_PROPER_HEADINGS = ("NLL by calibration", "Brier", "ECE")
+    tables = score_tables(run.table.tasks, scores.to_dict())
+    return Group(
+        *map(_score_table, tables),
+        *uncertainty_tables(scores.uncertainty, run.config.report.interval),
+    )
 
 
 def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) -> list[Table]:
-    """Return the scores of intervals and those of probabilities, for the terminal.
+    """Return the scores of prediction intervals and those of calibrated probabilities.
 
     Args:
-        scores: Of :func:`score_uncertainty`.
-        level: Of the intervals.
+        scores: From :func:`molattn.evaluation.uncertainty_metrics.score_uncertainty`.
+        level: Nominal coverage of the intervals.
     """
-    intervals = _table("test", "labels", f"in {level:.0%} intervals", "by chance", "mean width")
-    probabilities = _table("test", "labels", *_PROPER_HEADINGS)
+    intervals = _table(
+        "prediction intervals", "labels", f"{level:.0%} interval coverage", "expected", "mean width"
+    )
+    headings = (METRICS[name].heading for name in CALIBRATION_METRICS)
+    probabilities = _table("before and after calibration", "labels", *headings)
     for name, given in scores.items():
+        count = str(given["count"])
         if "coverage" in given:
             sd = given["coverage_sd"]
-            chance = "-" if sd is None else f"{level:.3f} ± {2.0 * sd:.3f}"
-            cells = _figure(given["coverage"]), chance, _figure(given["mean_width"])
-            intervals.add_row(name, str(given["count"]), *cells)
+            expected = "-" if sd is None else f"{level:.3f} ± {2.0 * sd:.3f}"
+            coverage, width = (format_score(given[key]) for key in ("coverage", "mean_width"))
+            intervals.add_row(name, count, coverage, expected, width)
         else:
-            pairs = ((given[f"{key}_before"], given[f"{key}_after"]) for key in _PROPER)
-            cells = (f"{_figure(before)} to {_figure(after)}" for before, after in pairs)
-            probabilities.add_row(name, str(given["count"]), *cells)
+            pairs = ((given[f"{key}_before"], given[f"{key}_after"]) for key in CALIBRATION_METRICS)
+            cells = (" to ".join(map(format_score, pair)) for pair in pairs)
+            probabilities.add_row(name, count, *cells)
     return [table for table in (intervals, probabilities) if table.row_count]
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right")
-    return table
-
-
-_SHOWN = {**MODELS, "uncertainty": MODELS["test"]}
-
-
-def summary_table(summary: dict[str, Any]) -> TextTable:
-    """Return the mean and standard deviation of the test scores, for the terminal.
+def summary_table(summary: dict[str, Any]) -> Table:
+    """Return the mean and standard deviation of the test scores over the rounds.
 
     Args:
-        summary: Of :func:`cross_validate`.
+        summary: From :func:`molattn.evaluation.cross_validation.cross_validate`.
     """
-    table = TextTable(box=None, pad_edge=False)
-    for heading in ("test", "", "score", "mean", "sd"):
-        table.add_column(heading, justify="right" if heading in ("mean", "sd") else "left")
+    table = _table("test scores", "model", "metric", "mean", "sd", texts=3)
+    models = {**MODELS, "uncertainty": MODELS["test"]}
     for task in summary["test"]:
-        for judged, label in _SHOWN.items():
-            for score, values in summary.get(judged, {}).get(task, {}).items():
-                table.add_row(task, label, score, f"{values['mean']:.3f}", f"{values['sd']:.3f}")
+        for key, model in models.items():
+            for name, values in summary.get(key, {}).get(task, {}).items():
+                mean, sd = format_score(values["mean"]), format_score(values["sd"])
+                table.add_row(task, model, _metric_label(name), mean, sd)
     return table
+
+
+def _score_table(scores: ScoreTable) -> Table:
+    """Return the metrics of one kind of task; only the first is shown with its interval."""
+    first, *others = scores.headings
+    has_interval = any(cells[0][1] for _, models in scores.rows for _, cells in models)
+    table = _table("test scores", first, *["95% interval"] * has_interval, *others)
+    for label, models in scores.rows:
+        table.add_row(label)
+        for model, ((value, interval), *rest) in models:
+            intervals = [interval or "-"] * has_interval
+            table.add_row(f"  {model}", value, *intervals, *(other for other, _ in rest))
+    return table
+
+
+def _table(*headings: str, texts: int = 1) -> Table:
+    """Return an empty table whose columns are numbers, except the first few; only texts wrap."""
+    table = Table(box=None, pad_edge=False)
+    for index, heading in enumerate(headings):
+        if index < texts:
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _metric_label(name: str) -> str:
+    key, _, when = name.rpartition("_")
+    if when in ("before", "after"):
+        return f"{METRICS[key].heading} {when} calibration"
+    heading = METRICS[name].heading if name in METRICS else ""
+    return heading or name.replace("_", " ")

@@ -15,6 +15,7 @@ from rdkit.Chem.Draw import rdMolDraw2D
 from molattn.chem import parse_smiles
 from molattn.errors import InputError
 from molattn.explain.explanation import Explanation, legend_lines, score_limit
+from molattn.utils.files import write_file
 
 __all__ = [
     "LOWER",
@@ -203,7 +204,7 @@ def save_drawing(
         raise InputError(f"{path}: got the ending {path.suffix!r}, expected .svg or .png")
     drawing = _KINDS[path.suffix.lower()](explanation, width, height)
     try:
-        path.write_bytes(drawing if isinstance(drawing, bytes) else drawing.encode())
+        write_file(path, drawing if isinstance(drawing, bytes) else drawing.encode())
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 

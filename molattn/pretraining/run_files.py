@@ -1,6 +1,5 @@
 """The files of a pretraining run: the model with its card, and the scores."""
 
-import json
 import shlex
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.pretraining.run import MOLECULES_FOLDER, PretrainingRun
 from molattn.training.history import write_history
 from molattn.training.run_folder import RESULT_FILE
+from molattn.utils.files import write_file, write_json
 
 __all__ = ["pretrain_command", "pretraining_metrics", "write_pretraining"]
 
@@ -26,10 +26,9 @@ def write_pretraining(run: PretrainingRun, folder: Path) -> None:
         folder: Folder of the run.
     """
     run.model.save_pretrained(folder / _MODEL_FOLDER)
-    (folder / _MODEL_FOLDER / "README.md").write_text(model_card(run), encoding="utf-8")
+    write_file(folder / _MODEL_FOLDER / "README.md", model_card(run).encode())
     write_history(folder, run.history.epochs)
-    metrics = json.dumps(pretraining_metrics(run), indent=2, allow_nan=False) + "\n"
-    (folder / RESULT_FILE).write_text(metrics, encoding="utf-8")
+    write_json(folder / RESULT_FILE, pretraining_metrics(run))
     shutil.rmtree(folder / MOLECULES_FOLDER, ignore_errors=True)
 
 

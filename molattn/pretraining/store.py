@@ -19,7 +19,7 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.packing import PackedMolecules
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
-from molattn.utils.files import write_file
+from molattn.utils.files import write_json
 
 __all__ = ["INDEX_FILE", "MoleculeStore", "StoreWriter", "open_store", "writing_store"]
 
@@ -152,7 +152,7 @@ def writing_store(
         "featurizer": featurizer.to_dict(),
         "about": about,
     }
-    write_file(folder / INDEX_FILE, (json.dumps(index, indent=2) + "\n").encode())
+    write_json(folder / INDEX_FILE, index)
 
 
 def open_store(folder: Path) -> MoleculeStore | None:

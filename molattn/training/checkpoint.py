@@ -5,7 +5,6 @@ pickled.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from molattn.errors import InputError
+from molattn.utils.files import write_file
 
 __all__ = ["CHECKPOINT_FILE", "read_checkpoint", "write_checkpoint"]
 
@@ -36,12 +36,7 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """
     tensors: dict[str, Tensor] = {}
     header = {_HEADER: json.dumps(_packed(dict(state), tensors))}
-    part = path.with_name(path.name + ".part")
-    with open(part, "wb") as file:
-        file.write(safetensors.torch.save(tensors, header))
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    write_file(path, safetensors.torch.save(tensors, header))
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import IO
 
 from molattn.errors import InputError, MolattnError
 from molattn.training.checkpoint import CHECKPOINT_FILE
+from molattn.utils.files import check_output_folder, replace_folder
 
 try:
     import fcntl
@@ -231,33 +232,16 @@ def _clear(partial: Path, path: Path, overwrite: bool) -> None:
 
 
 def _finish(partial: Path, path: Path) -> None:
-    former = path.with_name(f".{path.name}.former")
-    shutil.rmtree(former, ignore_errors=True)
-    if path.exists():
-        path.rename(former)
-    partial.rename(path)
-    # Last, so that an interruption before this leaves a run that can be resumed.
+    replace_folder(partial, path)
+    # Last, so that an interruption before leaves a run that can be resumed.
     for entry in (entry for place in (path, *_members(path)) for entry in [*place.iterdir()]):
         if entry.name in (CHECKPOINT_FILE, _LOCK_FILE) or _LEFTOVER.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
-    shutil.rmtree(former, ignore_errors=True)
 
 
 def _check_replaceable(path: Path) -> None:
-    try:
-        if path.is_symlink() or (path.exists() and not path.is_dir()):
-            raise InputError(f"{path}: got a file, expected a folder for the run")
-        contents = {entry.name for entry in path.iterdir()} if path.exists() else set()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    strange = sorted(
-        name
-        for name in contents - _CONTENTS
-        if not any(kind.fullmatch(name) for kind in (_LEFTOVER, _FOLD, _MEMBER))
-    )
-    known = {CONFIG_FILE, _LOCK_FILE} & contents
-    if contents and (strange or not known):
-        raise InputError(
-            f"{path}: the folder holds {(strange or sorted(contents))[0]}, which is not part of a "
-            "run; expected a new or empty folder, or a previous run to replace"
-        )
+    check_output_folder(path, "a run", _is_of_run, (CONFIG_FILE, _LOCK_FILE))
+
+
+def _is_of_run(name: str) -> bool:
+    return name in _CONTENTS or any(kind.fullmatch(name) for kind in (_LEFTOVER, _FOLD, _MEMBER))

@@ -13,6 +13,7 @@ from molattn.config import TrainConfig
 from molattn.config.yaml_file import load_yaml
 from molattn.errors import InputError, quoted
 from molattn.nn.registry import check_network, unused_options
+from molattn.utils.files import write_file
 
 __all__ = [
     "DEFAULT_SPACE",
@@ -136,7 +137,7 @@ def write_space(path: Path, space: Space) -> None:
         else {key: getattr(of, key) for key in _RANGE_KEYS}
         for name, of in space.items()
     }
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    write_file(path, yaml.safe_dump(content, sort_keys=False).encode())
 
 
 def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]) -> None:

@@ -1,12 +1,25 @@
-"""Files that are written whole or not at all."""
+"""Files and folders that are written completely or not at all."""
 
 import json
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from uuid import uuid4
 
-from molattn.errors import InputError
+from molattn.errors import InputError, quoted
 
-__all__ = ["read_json", "write_file"]
+__all__ = [
+    "atomic_folder",
+    "atomic_write",
+    "check_output_folder",
+    "read_json",
+    "replace_folder",
+    "write_file",
+    "write_json",
+]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -24,8 +37,120 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+@contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing that replaces ``path`` when the block ends.
+
+    The content goes to a temporary file in the same folder, which is renamed once it is on disk.
+    Readers therefore see the previous file or the new one. After an exception the temporary file is
+    removed and the previous file is unchanged; only a killed process leaves it behind, under a name
+    that ends in ``.part``.
+
+    Args:
+        path: The file, in an existing folder; a previous one is replaced.
+
+    Yields:
+        The temporary file, open in binary mode.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    part = _temporary(path)
+    try:
+        with open(part, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file, there whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(content)
-    part.replace(path)
+    """Write a file at once, as :func:`atomic_write` does."""
+    with atomic_write(path) as file:
+        file.write(content)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON types as an indented file, as :func:`atomic_write` does; NaN is an error."""
+    write_file(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Fill a temporary folder that replaces ``path`` when the block ends.
+
+    After an exception the temporary folder is removed and the previous one is unchanged.
+
+    Args:
+        path: The folder; a previous one is replaced.
+
+    Yields:
+        The temporary folder.
+
+    Raises:
+        InputError: If the folder cannot be written.
+    """
+    path = Path(os.path.abspath(path))
+    part = _temporary(path)
+    try:
+        part.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    try:
+        yield part
+        replace_folder(part, path)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def replace_folder(folder: Path, path: Path) -> None:
+    """Rename a folder to ``path`` and remove the folder that had this name, if any."""
+    previous = path.with_name(f".{path.name}.former")
+    shutil.rmtree(previous, ignore_errors=True)
+    if path.exists():
+        path.rename(previous)
+    try:
+        folder.rename(path)
+    except BaseException:
+        if previous.exists():
+            previous.rename(path)
+        raise
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def check_output_folder(
+    path: Path, kind: str, is_known: Callable[[str], bool], markers: Collection[str] = ()
+) -> None:
+    """Check that a folder may be written, and replaced if it exists.
+
+    Args:
+        path: The folder.
+        kind: What it will hold: ``a run``.
+        is_known: Whether a folder of this kind may contain an entry of a given name.
+        markers: Names of which every folder of this kind contains one.
+
+    Raises:
+        InputError: If the path is a file or a link, or the folder holds anything else.
+    """
+    try:
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise InputError(f"{path}: this is a file, expected a folder to write")
+        names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    foreign = [name for name in names if not is_known(name)]
+    if markers and not foreign and not {*names} & {*markers}:
+        foreign = names
+    if foreign:
+        raise InputError(
+            f"{path}: the folder contains {quoted(foreign[0])}, which is not part of {kind}; "
+            f"expected a new or empty folder, or the folder of {kind} to replace"
+        )
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")

@@ -2,6 +2,7 @@
 
 import csv
 import fcntl
+import io
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from molattn.errors import InputError, quoted
+from molattn.utils.files import write_file
 
 
 class Result(NamedTuple):
@@ -137,13 +139,10 @@ class Results:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock, _locked(self.path.parent):
             self.check({row.case: row.digest for row in rows})
-            everything = [*self.read(), *rows]
-            part = self.path.with_name(self.path.name + ".part")
-            with part.open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerows([Result._fields, *everything])
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self.path)
+            text = io.StringIO()
+            everything = [Result._fields, *self.read(), *rows]
+            csv.writer(text, lineterminator="\n").writerows(everything)
+            write_file(self.path, text.getvalue().encode())
 
 
 @contextmanager

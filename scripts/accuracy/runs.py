@@ -11,7 +11,7 @@ import numpy as np
 from commands import CommandError, Commands, read_predictions, write_smiles
 
 from molattn.errors import InputError
-from molattn.evaluation.metrics import SCORES, score_tasks
+from molattn.evaluation.metrics import metrics_of, score_tasks
 
 from .cases import Case, Dataset, case_of
 from .kinds import KINDS, Job
@@ -87,7 +87,7 @@ class Run(NamedTuple):
                 options=model.options_text,
                 digest=digest,
             )
-            for metric in SCORES[case.task.kind]
+            for metric in metrics_of(case.task.kind)
             if scores[metric] is not None
         ]
 

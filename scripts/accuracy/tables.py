@@ -7,13 +7,12 @@ from typing import NamedTuple
 from benchmarking import markdown_table
 
 from molattn.errors import InputError, quoted
+from molattn.evaluation.metrics import METRICS
 
 from .results import Result
 
 MAIN = ("rmse", "roc_auc")
 """The score of a case, for numbers and for two classes."""
-NAMES = {"rmse": "RMSE", "roc_auc": "ROC-AUC", "pr_auc": "PR-AUC", "mae": "MAE", "r2": "R2"}
-_LOWER_IS_BETTER = {"rmse", "mae", "nll", "brier", "ece"}
 
 
 class Summary(NamedTuple):
@@ -68,9 +67,14 @@ class CaseTable(NamedTuple):
     cells: list[Cell]
 
     @property
+    def heading(self) -> str:
+        """What tables call the score."""
+        return METRICS[self.metric].heading or self.metric
+
+    @property
     def sign(self) -> float:
         """1 where a higher score is better, -1 where a lower one is."""
-        return -1.0 if self.metric in _LOWER_IS_BETTER else 1.0
+        return 1.0 if METRICS[self.metric].higher_is_better else -1.0
 
     @property
     def seeds(self) -> set[int]:
@@ -126,7 +130,7 @@ def scores_text(tables: Sequence[CaseTable]) -> str:
             seconds = statistics.fmean(cell.seconds.values())
             rows.append(
                 [
-                    *(f"{table.data}, {table.split}", NAMES.get(table.metric, table.metric)),
+                    *(f"{table.data}, {table.split}", table.heading),
                     *(cell.model, f"**{score}**" if cell is best else score, f"{seconds:.0f}"),
                 ]
             )
@@ -137,7 +141,7 @@ def differences_text(tables: Sequence[CaseTable], reference: str) -> str:
     """Return the paired differences of a model from every other as a Markdown table."""
     rows = [
         [
-            *(f"{table.data}, {table.split}", NAMES.get(table.metric, table.metric), other.model),
+            *(f"{table.data}, {table.split}", table.heading, other.model),
             *(_signed(other.difference), f"{other.better} of {other.difference.count}"),
         ]
         for table in tables
@@ -152,7 +156,7 @@ def verdicts_text(tables: Sequence[CaseTable], reference: str) -> str:
     rows = []
     for table in tables:
         peer = table.best_peer(reference)
-        case = [f"{table.data}, {table.split}", NAMES.get(table.metric, table.metric)]
+        case = [f"{table.data}, {table.split}", table.heading]
         if peer is None:
             rows.append([*case, "none", "-", "-", "-"])
             continue

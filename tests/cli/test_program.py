@@ -108,7 +108,7 @@ def test_train_tells_scores_baseline_and_skipped_rows(small_table, capsys):
     printed = capsys.readouterr()
     assert printed.err == ""
     assert "40 rows used, 1 skipped (line 42:" in printed.out.replace("\n", " ")
-    for word in ("RMSE", "MAE", "R²", "logS (log mol/L)", "the mean", "random forest"):
+    for word in ("RMSE", "MAE", "R²", "logS (log mol/L)", "mean baseline", "random forest"):
         assert word in printed.out
     metrics = json.loads(Path("runs/small/metrics.json").read_text())
     assert "written to runs/small" in printed.out

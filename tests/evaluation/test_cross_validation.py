@@ -138,7 +138,7 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
     assert [one["seed"] for one in metrics_of(tmp_path / "cv")["folds"]] == [0, 0, 1, 1]
     shown = capsys.readouterr().out
     assert "repeat_2_fold_2 (4 of 4)" in shown
-    assert "rmse" in shown
+    assert "RMSE" in shown
     with pytest.raises(InputError, match=r"cross-validation of 4 models.*repeat_1_fold_1"):
         predict_table("cv", config.file, "out.csv")
     assert main(["train", *words.split()]) == 0  # a former one is replaced

@@ -10,7 +10,7 @@ from torchmetrics.functional.classification import (
     multiclass_calibration_error,
 )
 
-from molattn.evaluation.metrics import SCORES, score_tasks
+from molattn.evaluation.metrics import metrics_of, score_tasks
 from molattn.task import Task
 
 Y = Task("y")
@@ -95,12 +95,12 @@ def test_a_weighted_score_is_that_of_repeated_rows(seed, kind):
     truth = rng.normal(size=12).round(1) if kind == "regression" else rng.integers(0, 2, 12) * 1.0
     guess = guess if kind == "multiclass" else guess[:, 0]
     repeated = np.repeat(np.arange(12), counts)
-    for function in SCORES[kind].values():
+    for metric in metrics_of(kind).values():
         with np.errstate(all="ignore"):
-            (weighted,) = function(truth, guess, counts[None].astype(float))
+            (weighted,) = metric.function(truth, guess, counts[None].astype(float))
             if len(repeated):
                 ones = np.ones((1, len(repeated)))
-                (plain,) = function(truth[repeated], guess[repeated], ones)
+                (plain,) = metric.function(truth[repeated], guess[repeated], ones)
                 np.testing.assert_allclose(weighted, plain, rtol=1e-7, atol=1e-9)
             else:
                 assert np.isnan(weighted)
@@ -109,7 +109,7 @@ def test_a_weighted_score_is_that_of_repeated_rows(seed, kind):
 def test_undefined_scores_are_none_with_a_reason():
     none = one(Y, [1.0, 2.0], [np.nan, np.nan])
     assert none["count"] == 0
-    assert [none[key] for key in SCORES["regression"]] == [None] * 4
+    assert [none[key] for key in metrics_of("regression")] == [None] * 4
     assert set(none["undefined"].values()) == {"no label"}
     single = one(Y, [1.0], [3.0])
     assert (single["rmse"], single["mae"], single["r2"], single["spearman"]) == (2, 2, None, None)

@@ -7,8 +7,8 @@ from molattn.evaluation.plots import (
     learning_curve,
     parity_plot,
     roc_pr_plot,
-    target_label,
 )
+from molattn.evaluation.score_tables import target_label
 from molattn.task import Task
 from molattn.training.history import Epoch, History
 

@@ -191,7 +191,7 @@ def test_the_level_of_the_intervals_is_an_option(run, tmp_path):
     assert found["mean_width"] == pytest.approx(np.mean(widths), rel=1e-4)
     console = Console(file=io.StringIO(), width=120)
     console.print(score_table(scores, other), markup=False)
-    assert "in 50% intervals" in console.file.getvalue()
+    assert "50% interval coverage" in console.file.getvalue()
 
 
 def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_folder):
@@ -206,7 +206,7 @@ def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_fo
     assert not {"b_low", "b_std"} & set(rows[0])
     console = Console(file=io.StringIO(), width=120)
     console.print(score_table(classes_run[1], classes_run[0]), markup=False)
-    assert "NLL by calibration" in console.file.getvalue()
+    assert "before and after calibration" in console.file.getvalue()
 
 
 def test_plots_are_png_pictures_of_readable_size(folder, classes_folder):
@@ -273,14 +273,14 @@ def test_an_ensemble_is_scored_beside_its_members(run, tmp_path):
     console = Console(file=io.StringIO(), width=100)
     console.print(score_table(scores, both), markup=False)
     lines = [line.split() for line in console.file.getvalue().splitlines()]
-    assert ["one", "member", f"{mean:.3f}", "-"] in [line[:4] for line in lines]
+    assert ["single", "model", f"{mean:.3f}", "-"] in [line[:4] for line in lines]
 
 
 def test_the_table_of_scores_has_every_model(run, classes_run):
     scores = score_run(run)
     for given, of, words in (
-        (scores, run, ["RMSE", "95 % interval", "the mean", "random forest", "y (mg)"]),
-        (classes_run[1], classes_run[0], ["ROC-AUC", "ECE", "the majority", "mean"]),
+        (scores, run, ["RMSE", "95% interval", "mean baseline", "random forest", "y (mg)"]),
+        (classes_run[1], classes_run[0], ["ROC-AUC", "ECE", "mean baseline", "mean of tasks"]),
     ):
         console = Console(file=io.StringIO(), width=100)
         console.print(score_table(given, of), markup=False)

@@ -1,16 +1,16 @@
 """Rows to files."""
 
 import gzip
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from molattn.data.table.base import Table
 from molattn.data.table.formats import FORMATS, FileFormat, WriterMaker, format_by_suffix
 from molattn.errors import InputError
+from molattn.utils.files import atomic_write
 
 __all__ = ["check_output", "no_formula", "output_schema", "write_table"]
 
@@ -78,30 +78,22 @@ def write_table(
     """
     path = Path(path)
     found, make_writer = _writer_of(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        file = open(partial, "wb")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    try:
-        with file:
-            # No time stamp, so that the same rows make the same bytes.
-            is_gzip = found.is_text and path.suffix.lower() == ".gz"
-            whole: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if is_gzip else file
-            try:
-                writer = make_writer(whole, header, schema)
-            except InputError as error:
-                raise InputError(f"{path}: {error}") from None
-            yield writer.write
-            writer.close()
-            if is_gzip:
-                whole.close()
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(atomic_write(path))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        # No time stamp, so that the same rows make the same bytes.
+        is_gzip = found.is_text and path.suffix.lower() == ".gz"
+        stream: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if is_gzip else file
+        try:
+            writer = make_writer(stream, header, schema)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        yield writer.write
+        writer.close()
+        if is_gzip:
+            stream.close()
 
 
 def _writer_of(path: Path) -> tuple[FileFormat, WriterMaker]:

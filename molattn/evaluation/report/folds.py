@@ -1,14 +1,13 @@
-"""The page of a cross-validation."""
+"""The report of a cross-validation."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from molattn.config import TrainConfig
-from molattn.evaluation.plots import target_label
+from molattn.evaluation.metrics import format_score, main_metric
 from molattn.evaluation.report.render import write_page
-from molattn.evaluation.report.score_tables import number, score_tables
-from molattn.evaluation.score_names import main_score
+from molattn.evaluation.score_tables import score_tables, target_label
 from molattn.task import Task
 
 __all__ = ["write_fold_page"]
@@ -18,27 +17,27 @@ _ROUND = ("folder", "rows_train", "rows_validation", "rows_test", "seconds")
 
 
 def write_fold_page(config: TrainConfig, summary: Mapping[str, Any], path: Path) -> None:
-    """Write a cross-validation as a page of HTML, which links to the pages of its rounds.
+    """Write the report of a cross-validation, which links to the reports of its rounds.
 
     Args:
-        config: What was asked for.
+        config: Its options.
         summary: The content of its ``metrics.json``.
         path: The file, in the folder that holds the rounds' folders.
     """
     folds = summary["folds"]
     tasks = [Task.from_dict(task) for task in folds[0]["tasks"]]
-    shown = [(task, *main_score(task)) for task in tasks[:_MOST_TASKS]]
+    shown = [(task, *main_metric(task.kind)) for task in tasks[:_MOST_TASKS]]
     write_page(
         path,
         "folds.html",
         config,
         score_tables=score_tables(tasks, summary),
-        headings=[f"{target_label(task)}, {heading}" for task, _, heading in shown],
+        headings=[f"{target_label(task)}, {metric.heading}" for task, _, metric in shown],
         rounds=[
             {
                 **{name: fold[name] for name in _ROUND},
                 "best": ", ".join(str(member["kept_epoch"]) for member in fold["members"]),
-                "cells": [number(fold["test"][task.name].get(key)) for task, key, _ in shown],
+                "cells": [format_score(fold["test"][task.name].get(key)) for task, key, _ in shown],
             }
             for fold in folds
         ],

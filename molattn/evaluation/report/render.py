@@ -1,30 +1,31 @@
-"""Templates to files."""
+"""Reports from templates."""
 
 import platform
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from molattn.config import TrainConfig
+from molattn.utils.files import write_file
+from molattn.utils.html import page_environment
 
 __all__ = ["config_rows", "write_page"]
 
+_TEMPLATES = Path(__file__).parent / "templates"
+
 
 def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -> None:
-    """Write a page.
+    """Write a report.
 
     Args:
         path: The file.
-        template: Its template, one of this package's ``templates``.
-        config: The run that it is about.
-        content: What the template shows. Texts are escaped, ``Markup`` is not.
+        template: Name of its template.
+        config: The options of the run.
+        content: Variables of the template. Text is escaped, ``Markup`` is not.
     """
     text = (
-        _environment()
+        page_environment(_TEMPLATES)
         .get_template(template)
         .render(
             name=Path(config.file).name,
@@ -34,11 +35,11 @@ def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -
             **content,
         )
     )
-    path.write_text(text, encoding="utf-8", errors="replace")
+    write_file(path, text.encode(errors="replace"))
 
 
 def config_rows(config: TrainConfig) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
-    """Yield each section's name, and its options: name, value, whether it is not the default."""
+    """Yield each section with its options: name, value, whether it differs from the default."""
     given = config.to_dict()
     for section, kind in config.sections().items():
         usual: Mapping[str, Any] = vars(kind())
@@ -61,14 +62,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "-"
     return "-" if value is None or value == "" else str(value)
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("molattn.evaluation.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )

@@ -1,25 +1,27 @@
-"""The page of a run."""
+"""The report of a run."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
 from molattn.errors import REASONS
-from molattn.evaluation.plots import learning_curve, target_label, task_plots
+from molattn.evaluation.metrics import format_score, main_metric
+from molattn.evaluation.plots import (
+    coverage_plot,
+    learning_curve,
+    similarity_plot,
+    task_plots,
+)
 from molattn.evaluation.report.render import write_page
-from molattn.evaluation.report.score_tables import number, score_tables
 from molattn.evaluation.report.svg import figure_svg, molecule_svg
-from molattn.evaluation.score_names import MODELS, main_score
-from molattn.evaluation.uncertainty_plots import coverage_plot, similarity_plot
+from molattn.evaluation.score_tables import MODELS, score_tables, target_label
+from molattn.evaluation.scoring import RunScores
 from molattn.task import Task, output_slices
 from molattn.training.run import TrainingRun
-
-if TYPE_CHECKING:
-    from molattn.evaluation.scoring import RunScores
 
 __all__ = ["write_run_page"]
 
@@ -48,12 +50,11 @@ class _TaskPart(NamedTuple):
 
 
 def write_run_page(
-    run: TrainingRun, scores: "RunScores", metrics: Mapping[str, Any], path: Path
+    run: TrainingRun, scores: RunScores, metrics: Mapping[str, Any], path: Path
 ) -> None:
-    """Write a run as a page of HTML.
+    """Write the report of a run.
 
-    It shows plots and the worst molecules of the first 12 tasks, 8 molecules each, and scores of
-    all of them.
+    It contains the scores of all tasks, and plots and the 8 worst test predictions of the first 12.
 
     Args:
         run: The run.
@@ -65,8 +66,8 @@ def write_run_page(
     curve = learning_curve(run.histories)
     curve.set_size_inches(5.2, 3.5)
     curve.axes[0].set_title("")
-    learned = _learned(run)
-    label = f"Loss against epoch, of training and validation rows. {learned}"
+    kept = _kept_epochs(run)
+    label = f"Training and validation loss against the epoch. {kept}"
     write_page(
         path,
         "run.html",
@@ -75,7 +76,7 @@ def write_run_page(
         headlines=[*_headlines(table.tasks, metrics)],
         score_tables=score_tables(table.tasks, metrics),
         has_intervals=bool(scores.test.mean["intervals"]),
-        learned=learned,
+        kept=kept,
         curve=figure_svg(curve, label),
         tasks=[*_task_parts(run, scores)],
         task_count=len(table.tasks),
@@ -95,23 +96,23 @@ def write_run_page(
 def _headlines(
     tasks: Sequence[Task], metrics: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str, list[tuple[str, str]]]]:
-    """Yield task, score, value with interval, and the others' values, of the first few tasks."""
+    """Yield task, metric, value, and interval and values of the baselines, of the first tasks."""
     for task in tasks[:4]:
-        key, heading = main_score(task)
+        key, metric = main_metric(task.kind)
         given = metrics["test"][task.name]
         interval = (given.get("intervals") or {}).get(key)
-        spread = f"95 % interval {number(interval[0])} to {number(interval[1])}" if interval else ""
         others = [
-            (model, number(metrics[name][task.name].get(key)))
+            (model, format_score(metrics[name][task.name].get(key)))
             for name, model in MODELS.items()
             if name != "test" and name in metrics
         ]
-        if spread:
-            others.insert(0, ("", spread))
-        yield target_label(task), heading, number(given.get(key)), others
+        if interval:
+            low, high = map(format_score, interval)
+            others.insert(0, ("95% interval", f"{low} to {high}"))
+        yield target_label(task), metric.heading, format_score(given.get(key)), others
 
 
-def _task_parts(run: TrainingRun, scores: "RunScores") -> Iterator[_TaskPart]:
+def _task_parts(run: TrainingRun, scores: RunScores) -> Iterator[_TaskPart]:
     tasks = run.table.tasks[:_MOST_TASKS]
     outputs = output_slices(tasks)
     prediction = scores.prediction.prediction[:, : outputs[-1].stop]
@@ -139,22 +140,22 @@ def _task_parts(run: TrainingRun, scores: "RunScores") -> Iterator[_TaskPart]:
 def _worst(
     run: TrainingRun, task: Task, prediction: np.ndarray, target: np.ndarray
 ) -> Iterator[_Molecule]:
-    """Yield the test molecules that are furthest off, or whose class is held least likely."""
+    """Yield the test molecules with the largest errors, or the least probable measured class."""
     known = np.flatnonzero(~np.isnan(target))
     if task.kind == "regression":
         errors = prediction[known, 0] - target[known]
     else:
-        chances = (
+        probabilities = (
             prediction if task.kind == "multiclass" else np.hstack([1 - prediction, prediction])
         )
-        errors = 1.0 - chances[known, target[known].astype(int)]
+        errors = 1.0 - probabilities[known, target[known].astype(int)]
     for place in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
         row = int(run.parts.test[known[place]])
         outputs, truth = prediction[known[place]].tolist(), float(target[known[place]])
         if task.kind == "regression":
-            measured, predicted = number(truth), number(outputs[0])
+            measured, predicted = format_score(truth), format_score(outputs[0])
             off = float(errors[place])
-            error = f"{'+' if off > 0 else ''}{number(off)}"
+            error = f"{'+' if off > 0 else ''}{format_score(off)}"
         else:
             measured, predicted = task.classes[int(truth)], str(task.cells(outputs)[0])
             error = f"{1.0 - errors[place]:.3f}"
@@ -164,27 +165,24 @@ def _worst(
         yield _Molecule(drawing, [smiles, *partners], where, measured, predicted, error)
 
 
-def _learned(run: TrainingRun) -> str:
+def _kept_epochs(run: TrainingRun) -> str:
     epochs = [f"{history.best} of {len(history.epochs)}" for history in run.histories]
-    which = (
-        "the last" if run.config.training.checkpoint == "last" else "the one that validated best"
-    )
-    if len(epochs) == 1:
-        return f"The model has the weights of epoch {epochs[0]}, {which}."
-    return f"Each member has the weights of {which}: epoch {', '.join(epochs)}."
+    which = "last" if run.config.training.checkpoint == "last" else "best validation loss"
+    of = "The model has" if len(epochs) == 1 else "The models have"
+    return f"{of} the weights of epoch {', '.join(epochs)} ({which})."
 
 
 def _split_words(run: TrainingRun) -> str:
     data = run.config.data
     if data.split_column is not None:
-        return f"as column {data.split_column} says"
+        return f"given by column {data.split_column}"
     if data.folds is not None:
         return f"fold {data.only_fold} of {data.folds}, {data.split or 'random'}"
     return str(data.split or "random")
 
 
 def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
-    """Yield each task and, part by part, how many rows are labelled (and so for each class)."""
+    """Yield each task with the number of labels in each split, and of each class."""
     for place, task in enumerate(run.table.tasks):
         counts = []
         for rows in run.parts:
@@ -203,7 +201,7 @@ def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
 
 
 def _skipped(run: TrainingRun) -> list[tuple[str, str, int, str]]:
-    """Return code, meaning, count and the first places of the rows that were left out."""
+    """Return code, meaning, count and the first line numbers of skipped rows, by reason."""
     rows = run.table.skipped
     return [
         (

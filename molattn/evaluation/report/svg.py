@@ -1,4 +1,4 @@
-"""Figures and molecules as parts of a page, in its colours and letters."""
+"""Figures and molecules as SVG elements of a page, in its colours and font."""
 
 import io
 import re
@@ -13,7 +13,7 @@ from molattn.evaluation.plots import COLOURS
 
 __all__ = ["figure_svg", "molecule_svg"]
 
-_MOST_SMILES = 300  # characters; a larger molecule would be a tangle, and a large part of the page
+_MOST_SMILES = 300  # characters; the drawing of a larger molecule is not readable
 # The page has a light and a dark value for each of these.
 _VARIABLES = {
     **{colour.lower(): f"var(--{name})" for name, colour in COLOURS.items()},
@@ -34,7 +34,7 @@ def figure_svg(figure: Figure, label: str) -> Markup:
 
     Args:
         figure: Drawn in the colours of :data:`molattn.evaluation.plots.COLOURS`.
-        label: What it shows, for whoever does not see it.
+        label: Description for screen readers.
     """
     file = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "molattn"}):
@@ -50,11 +50,11 @@ def figure_svg(figure: Figure, label: str) -> Markup:
 
 
 def molecule_svg(smiles: str, label: str) -> Markup | None:
-    """Return a molecule as an SVG element of a page, None if it is too large to be drawn.
+    """Return a molecule as an SVG element of a page, None if it is too large to draw.
 
     Args:
         smiles: The molecule.
-        label: What it is, for whoever does not see it.
+        label: Description for screen readers.
     """
     if len(smiles) > _MOST_SMILES:
         return None
@@ -62,14 +62,14 @@ def molecule_svg(smiles: str, label: str) -> Markup | None:
 
 
 def _element(svg: str, label: str, kind: str) -> Markup:
-    """Return the ``svg`` element with names and colours of its own."""
+    """Return the ``svg`` element with unique ids and the colours of the page."""
     prefix = f"{kind}-{next(_NUMBERS)}-"
     start = re.search(r"<svg\b[^>]*>", svg)
     box = re.search(r"viewBox=['\"]([^'\"]*)['\"]", svg)
-    if start is None or box is None:  # neither library has ever made such
+    if start is None or box is None:  # written by neither library
         raise ValueError(f"svg: got {svg[:80]!r}, expected an element with a viewBox")
     body = svg[start.end() :]
-    # Its style sheet would hold for the whole page; the page's own says the same.
+    # A style sheet in an element applies to the whole page, whose own has the same rules.
     body = re.sub(r"<(metadata|style)\b.*?</\1>|<!--.*?-->", "", body, flags=re.DOTALL)
     body = _ID.sub(lambda found: _prefixed(found, prefix), body)
     body = _STYLE.sub(lambda found: _COLOUR.sub(_variable, found[0]), body)

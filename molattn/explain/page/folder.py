@@ -21,7 +21,6 @@ from molattn.explain.faithfulness.summary import verdicts
 from molattn.explain.instance import Instance
 from molattn.explain.methods.base import MethodOptions
 from molattn.explain.methods.registry import METHODS, find_method
-from molattn.explain.page.atomic_folder import check_folder, whole_folder
 from molattn.explain.page.files import CONTENTS, PAGE_FILE, explanation_files
 from molattn.explain.page.page import ExplanationPage, Refused
 from molattn.explain.target import described, find_output
@@ -35,6 +34,7 @@ from molattn.inference.streaming import (
 )
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.utils.console import print_line
+from molattn.utils.files import atomic_folder, check_output_folder
 from molattn.utils.progress import RowProgress
 from molattn.utils.reproducibility import threads
 from molattn.version import __version__
@@ -72,7 +72,7 @@ def explain_table(
     config = config or ExplainConfig()
     for name in config.method:
         find_method(name)
-    check_folder(Path(output), CONTENTS)
+    check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     table, model = open_with_model(Path(source), model_folder, config)
     target = described(model, config.target)  # refuses a name before anything is computed
     console = console or Console(quiet=True)
@@ -91,7 +91,7 @@ def explain_table(
     instances = _subjects(table, model, config)
     with (
         threads(config.threads),
-        whole_folder(output, CONTENTS) as folder,
+        atomic_folder(Path(output)) as folder,
         open(folder / ".page", "w+", encoding="utf-8") as blobs,
         explanation_files(folder, config.method, facts) as files,
     ):

@@ -9,19 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from molattn.explain.explanation import Explanation, score_limit
 from molattn.explain.faithfulness.summary import Verdicts
 from molattn.explain.page.pack import LEVELS, pack
-from molattn.version import __version__
+from molattn.utils.html import page_environment
 
 __all__ = ["MOST_SHOWN", "ExplanationPage", "Refused"]
 
 MOST_SHOWN = 2000
 """Molecules of a page; of more, the files beside it tell."""
 _MOST_REFUSED = 200
+_TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("data.js", "structure.js", "matrix.js", "list.js", "explain.js")
 
 
@@ -109,13 +109,12 @@ class ExplanationPage:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         self.blobs.seek(0)
         stream = (
-            _environment()
+            page_environment(_TEMPLATES)
             .get_template("explain.html")
             .stream(
                 name=name,
                 model=model,
                 target=target,
-                version=__version__,
                 methods=[(method.replace("_", " "), text) for method, text in methods.items()],
                 held=held,
                 total=self._total,
@@ -157,20 +156,5 @@ class ExplanationPage:
 @cache
 def _script() -> str:
     """Return the page's script: files that share their names, and give none to the page."""
-    loader = PackageLoader("molattn.explain.page")
-    sources = (loader.get_source(_environment(), name)[0] for name in _SCRIPTS)
+    sources = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     return '"use strict";\n{\n' + "\n".join(sources) + "\n}\n"
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        # The style of all pages is that of a run's.
-        loader=ChoiceLoader(
-            [PackageLoader("molattn.explain.page"), PackageLoader("molattn.evaluation.report")]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )

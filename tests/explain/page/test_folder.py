@@ -119,7 +119,7 @@ def test_a_folder_of_something_else_stays(explained, table, tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("mine")
     model = str(explained.parent / "model")
     assert main(["explain", model, str(table), "--output", str(tmp_path)]) == 2
-    assert "holds 'notes.txt'" in capsys.readouterr().err
+    assert "contains 'notes.txt'" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
     assert main(["explain", model, str(table), "--output", str(tmp_path / "notes.txt")]) == 2
 

@@ -1,0 +1,82 @@
+"""Scores of several models side by side, for the terminal and for reports."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from molattn.evaluation.metrics import Metric, format_score, metrics_of
+from molattn.task import Task
+
+__all__ = ["MODELS", "ScoreTable", "score_tables", "target_label"]
+
+MODELS = {
+    "test": "molattn",
+    "member": "single model",
+    "random_forest": "random forest",
+    "baseline": "mean baseline",
+}
+"""Models that are scored on the test rows, by their key in ``metrics.json``."""
+
+
+class ScoreTable(NamedTuple):
+    """A table of scores.
+
+    Args:
+        metrics: The metrics of the columns.
+        rows: Task and, for each model, its name and cells: a value and its interval or spread, both
+            as text.
+    """
+
+    metrics: list[Metric]
+    rows: list[tuple[str, list[tuple[str, list[tuple[str, str]]]]]]
+
+    @property
+    def headings(self) -> list[str]:
+        """Headings of the columns."""
+        return [metric.heading for metric in self.metrics]
+
+    @property
+    def better(self) -> dict[str, list[str]]:
+        """Headings of the metrics of which a higher value is better, and of the others."""
+        return {
+            word: [one.heading for one in self.metrics if one.higher_is_better == is_higher]
+            for word, is_higher in (("Higher", True), ("Lower", False))
+        }
+
+
+def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[ScoreTable]:
+    """Return the test scores of all models, one table of regressions and one of classifications.
+
+    Args:
+        tasks: The tasks.
+        metrics: The content of ``metrics.json`` of a run or of a cross-validation.
+    """
+    models = [key for key in MODELS if key in metrics]
+    tables = []
+    for is_regression in (True, False):
+        some = [task for task in tasks if (task.kind == "regression") == is_regression]
+        if not some:
+            continue
+        scored = [(target_label(t), {key: metrics[key][t.name] for key in models}) for t in some]
+        if len(some) > 1:
+            scored.insert(0, ("mean of tasks", {key: metrics[f"{key}_mean"] for key in models}))
+        shown = metrics_of(*(task.kind for task in some), with_heading=True)
+        rows = [
+            (label, [(MODELS[key], [_cell(by[key], name) for name in shown]) for key in models])
+            for label, by in scored
+        ]
+        tables.append(ScoreTable([*shown.values()], rows))
+    return tables
+
+
+def target_label(task: Task) -> str:
+    """Return the name of a task with its unit, if it has one."""
+    return f"{task.name} ({task.unit})" if task.unit else task.name
+
+
+def _cell(scores: Mapping[str, Any], name: str) -> tuple[str, str]:
+    value = scores.get(name)
+    if isinstance(value, Mapping):  # of a cross-validation
+        return format_score(value["mean"]), f"± {format_score(value['sd'])}"
+    interval = scores.get("intervals", {}).get(name)
+    spread = " to ".join(map(format_score, interval)) if interval else ""
+    return format_score(value), spread

@@ -1,0 +1,152 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from molattn.errors import InputError
+from molattn.training.checkpoint import CHECKPOINT_FILE
+from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE, run_folder
+from molattn.utils.files import (
+    atomic_folder,
+    atomic_write,
+    check_output_folder,
+    replace_folder,
+    write_file,
+    write_json,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(b"previous")
+    return path
+
+
+def assert_unchanged(path):
+    assert path.read_bytes() == b"previous"
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_is_replaced_when_the_block_ends(path):
+    with atomic_write(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"previous"
+    assert path.read_bytes() == b"new"
+    write_file(path, b"newer")
+    assert path.read_bytes() == b"newer"
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_has_the_permissions_of_any_new_file(path, tmp_path):
+    write_file(path, b"new")
+    (tmp_path / "other").write_bytes(b"")
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_interrupted_stream_leaves_the_previous_file(path, error):
+    def write():
+        with atomic_write(path) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert_unchanged(path)
+
+
+@pytest.mark.parametrize("call", ["os.fsync", "pathlib.Path.replace"])
+def test_a_failed_write_leaves_the_previous_file(path, call, monkeypatch):
+    def fail(*args):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(call, fail)
+    with pytest.raises(OSError, match="no space"):
+        write_file(path, b"new")
+    assert_unchanged(path)
+
+
+def test_the_content_is_on_disk_before_the_file_is_replaced(path, monkeypatch):
+    seen = []
+
+    def fsync(descriptor, original=os.fsync):
+        seen.append((os.fstat(descriptor).st_size, path.read_bytes()))
+        original(descriptor)
+
+    monkeypatch.setattr("os.fsync", fsync)
+    write_file(path, b"new")
+    assert seen == [(3, b"previous")]
+
+
+def test_json_that_no_other_reader_takes_is_not_written(path):
+    write_json(path, {"a": [1.5, None]})
+    assert json.loads(path.read_bytes()) == {"a": [1.5, None]}
+    path.write_bytes(b"previous")
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(path, {"a": float("nan")})
+    assert_unchanged(path)
+
+
+def test_what_a_killed_process_leaves_is_removed_with_its_run(tmp_path):
+    code = (
+        "import os, pathlib, sys\n"
+        "from molattn.utils.files import atomic_write\n"
+        "with atomic_write(pathlib.Path(sys.argv[1])) as file:\n"
+        "    file.write(b'half')\n"
+        "    os._exit(9)\n"
+    )
+    path = tmp_path / "run"
+    folder = tmp_path / "run.unfinished"
+    folder.mkdir()
+    (folder / CONFIG_FILE).write_text("")
+    (folder / CHECKPOINT_FILE).write_text("")
+    subprocess.run([sys.executable, "-c", code, folder / CHECKPOINT_FILE], check=False)
+    assert len([*folder.glob("*.part")]) == 1
+    with run_folder(path, resume=True) as folder:
+        (folder / RESULT_FILE).write_text("{}")
+    assert {entry.name for entry in path.iterdir()} == {CONFIG_FILE, RESULT_FILE}
+
+
+def test_a_folder_is_replaced_when_the_block_ends(tmp_path):
+    path = tmp_path / "parent" / "folder"
+    for text in ("1", "2"):
+        with atomic_folder(path) as folder:
+            (folder / text).write_text(text)
+        assert [entry.name for entry in path.iterdir()] == [text]
+        assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
+
+
+def test_an_interrupted_folder_leaves_the_previous_one(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "previous").touch()
+
+    def write():
+        with atomic_folder(path) as folder:
+            (folder / "half").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    with pytest.raises(FileNotFoundError):
+        replace_folder(tmp_path / "missing", path)
+    assert [*tmp_path.rglob("*")] == [path, path / "previous"]
+
+
+def test_a_folder_with_anything_else_is_not_replaced(tmp_path):
+    check_output_folder(tmp_path / "new", "a run", "ab".__contains__, "a")
+    check_output_folder(tmp_path, "a run", "ab".__contains__, "a")
+    (tmp_path / "b").touch()
+    check_output_folder(tmp_path, "a run", "ab".__contains__)
+    with pytest.raises(InputError, match="contains 'b', which is not part of a run"):
+        check_output_folder(tmp_path, "a run", "ab".__contains__, "a")
+    (tmp_path / "a").touch()
+    check_output_folder(tmp_path, "a run", "ab".__contains__, "a")
+    (tmp_path / "c").touch()
+    with pytest.raises(InputError, match="contains 'c', which is not part of a run"):
+        check_output_folder(tmp_path, "a run", "ab".__contains__, "a")
+    with pytest.raises(InputError, match="this is a file"):
+        check_output_folder(tmp_path / "a", "a run", "ab".__contains__)
