@@ -35,20 +35,21 @@ GROUPINGS: dict[str, Callable[[Chem.Mol], Groups]] = {
     "rings": _rings,
     "brics": _brics,
 }
-"""Each atom by itself; systems of fused rings together, other atoms by themselves; the fragments
-that BRICS makes (Degen et al. 2008)."""
+"""``atoms``: single atoms; ``rings``: systems of fused rings, and single atoms outside rings;
+``brics``: BRICS fragments (Degen et al. 2008)."""
 
 
 def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> Groups:
-    """Return disjoint groups of all atoms.
+    """Partition the atoms of a molecule into groups.
 
     Args:
         mol: The molecule.
-        groups: A name of :data:`GROUPINGS`, or the atoms of each group, counted from 0; atoms of
-            none are each by themselves.
+        groups: A name in :data:`GROUPINGS`, or the atoms of each group, counted from 0; every
+            other atom is a group of its own.
 
     Raises:
-        InputError: No such name, an empty group, or an atom that does not exist or is in two.
+        InputError: No such name, an empty group, or an atom that does not exist or is in two
+            groups.
     """
     if isinstance(groups, str):
         if groups not in GROUPINGS:

@@ -1,4 +1,4 @@
-"""A folder that is there whole or not at all."""
+"""Writing a folder atomically: complete, or not at all."""
 
 import os
 import shutil
@@ -8,22 +8,22 @@ from pathlib import Path
 
 from molattn.errors import InputError, quoted
 
-__all__ = ["check_folder", "whole_folder"]
+__all__ = ["atomic_folder", "check_folder"]
 
 
 def check_folder(path: Path, contents: Collection[str]) -> None:
-    """Refuse an output that is something else than a new folder, or one to be replaced.
+    """Refuse an output folder that exists and holds anything but a former explanation.
 
     Args:
-        path: The folder to be.
-        contents: What such a folder may hold.
+        path: The folder.
+        contents: Names that a former explanation may hold.
 
     Raises:
-        InputError: A file of that name, or a folder with something else in it.
+        InputError: A file of that name, or a folder with other contents.
     """
     try:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            raise InputError(f"{path}: there is a file of that name, expected a folder to write")
+            raise InputError(f"{path}: got a file, expected a folder")
         strange = (
             sorted({entry.name for entry in path.iterdir()} - {*contents}) if path.exists() else ()
         )
@@ -31,24 +31,24 @@ def check_folder(path: Path, contents: Collection[str]) -> None:
         raise InputError(f"{path}: {error.strerror or error}") from error
     if strange:
         raise InputError(
-            f"{path}: the folder holds {quoted(strange[0])}, which is no part of an explanation; "
+            f"{path}: the folder holds {quoted(strange[0])}, which is not part of an explanation; "
             "expected a new or empty folder, or a former explanation to replace"
         )
 
 
 @contextmanager
-def whole_folder(path: str | Path, contents: Collection[str]) -> Iterator[Path]:
-    """Fill a folder beside the one to be, which takes its name when the block ends well.
+def atomic_folder(path: str | Path, contents: Collection[str]) -> Iterator[Path]:
+    """Write to a temporary folder, which is renamed to ``path`` if the block succeeds.
 
     Args:
-        path: The folder to be; a former one of the same kind is replaced.
-        contents: What such a folder may hold.
+        path: The folder; a former explanation is replaced.
+        contents: Names that a former explanation may hold.
 
     Yields:
-        The folder to fill.
+        The temporary folder.
 
     Raises:
-        InputError: As :func:`check_folder`, or a place that cannot be written.
+        InputError: As :func:`check_folder`, or a path that cannot be written.
     """
     path = Path(os.path.abspath(path))
     check_folder(path, contents)

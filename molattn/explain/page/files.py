@@ -1,4 +1,4 @@
-"""Explanations as files: numbers of atoms and bonds, attention, and pictures."""
+"""Explanations as files: scores of atoms and bonds, attention weights, and drawings."""
 
 import json
 import zipfile
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.data.table import write_table
-from molattn.explain.drawing import save_drawing
 from molattn.explain.explanation import Explanation
 
 __all__ = ["CONTENTS", "PAGE_FILE", "ExplanationFiles", "explanation_files"]
@@ -21,12 +20,12 @@ PAGE_FILE = "index.html"
 _PICTURES = "molecules"
 _JSON, _ATOMS, _BONDS, _WEIGHTS = "explanations.json", "atoms.csv", "bonds.csv", "attention.npz"
 CONTENTS = (PAGE_FILE, _PICTURES, _JSON, _ATOMS, _BONDS, _WEIGHTS)
-"""What a folder of explanations holds."""
+"""Contents of a folder of explanations."""
 _ARRAYS = ("attention", "gates")
 
 
 class ExplanationFiles:
-    """The files, filled row by row; made by :func:`explanation_files`."""
+    """The files, written row by row; opened by :func:`explanation_files`."""
 
     def __init__(
         self, pictures: Path, atoms: Any, bonds: Any, rows: "_JsonRows", weights: zipfile.ZipFile
@@ -36,11 +35,11 @@ class ExplanationFiles:
         self._weights = weights
 
     def add(self, row: int, explanations: Sequence[Explanation]) -> None:
-        """Write what each method says of a molecule.
+        """Write the explanations of a molecule.
 
         Args:
             row: Its row in the table, counted from 1.
-            explanations: One of each method, in their order.
+            explanations: One of each method, in the order of the columns.
         """
         first = explanations[0]
         scores = np.stack([one.atom_scores for one in explanations], axis=1)
@@ -62,15 +61,15 @@ class ExplanationFiles:
                 _write_array(self._weights, f"{name}_{row}", array)
         for one in explanations:
             for ending in ("svg", "png"):
-                save_drawing(one, self._pictures / f"{row}_{one.method}.{ending}")
+                one.save(self._pictures / f"{row}_{one.method}.{ending}")
 
     def refuse(self, row: int, smiles: str, code: str) -> None:
-        """Write why a row has no explanation.
+        """Write a row that has no explanation.
 
         Args:
-            row: Its place in the table, counted from 1.
+            row: Its row in the table, counted from 1.
             smiles: Its text.
-            code: The reason.
+            code: The reason code.
         """
         empty = [""] * self._rows.methods
         self._atoms([row, "", "", *empty, code])
@@ -84,18 +83,18 @@ def explanation_files(
 ) -> Iterator[ExplanationFiles]:
     """Write the files of explanations into a folder.
 
-    ``atoms.csv`` and ``bonds.csv`` have a column for each method; ``explanations.json`` all numbers
-    but attention and gates, which are in ``attention.npz`` as ``attention_ROW`` ``[layers, heads, n
-    receivers, n senders]`` and ``gates_ROW`` ``[layers, heads, n]``; ``molecules`` the pictures.
+    ``atoms.csv`` and ``bonds.csv`` have a column for each method; ``explanations.json`` holds all
+    numbers except attention and gates, which are in ``attention.npz`` as ``attention_ROW``
+    ``[layers, heads, n receivers, n senders]`` and ``gates_ROW`` ``[layers, heads, n]``;
+    ``molecules`` holds the drawings.
 
     Args:
         folder: The folder.
-        methods: Their names.
-        facts: What ``explanations.json`` says besides; entries that are added in the block are
-            written as well.
+        methods: Names of the methods.
+        facts: Further entries of ``explanations.json``, written when the block ends.
 
     Yields:
-        What writes a row.
+        The writer of rows.
     """
     (folder / _PICTURES).mkdir()
     atoms = ("row", "atom", "symbol", *methods, "error")
@@ -111,7 +110,7 @@ def explanation_files(
 
 
 class _JsonRows:
-    """A JSON object whose last entry, ``rows``, is written piece by piece."""
+    """A JSON object whose entry ``rows`` is written row by row."""
 
     def __init__(self, file: IO[str], facts: Mapping[str, Any], methods: int) -> None:
         self._file, self._facts = file, facts
@@ -144,7 +143,9 @@ def _without_arrays(explanation: Explanation) -> dict[str, Any]:
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[np.float32]) -> None:
-    entry = zipfile.ZipInfo(f"{name}.npy")  # with the date that such entries have by default
+    entry = zipfile.ZipInfo(
+        f"{name}.npy"
+    )  # with a fixed date, so that the same numbers give the same bytes
     entry.compress_type = zipfile.ZIP_DEFLATED
     with archive.open(entry, "w") as file:
         np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
