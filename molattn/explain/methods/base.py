@@ -85,15 +85,13 @@ class Method:
 
 
 METHODS: Registry[Method] = Registry("method")
-"""Explanation methods by name. To add one, register a :class:`Method`:
+"""Explanation methods by name; register a :class:`Method` to add one.
 
-.. code-block:: python
-
-    def degree(instance, options):
-        degrees = [float(atom.GetDegree()) for atom in instance.mol.GetAtoms()]
-        return Scores(np.array(degrees), np.zeros(len(instance.bonds)))
-
-    METHODS.register("degree")(Method(degree, signed=False, summary="number of neighbours"))
+Example:
+    >>> def degree(instance, options):
+    ...     degrees = [float(atom.GetDegree()) for atom in instance.mol.GetAtoms()]
+    ...     return Scores(np.array(degrees), np.zeros(len(instance.bonds)))
+    >>> METHODS.register("degree")(Method(degree, signed=False, summary="number of neighbours"))
 """
 
 
