@@ -123,10 +123,7 @@ class Explanation:
         values: dict[str, Any] = {}
         for name, value in vars(self).items():
             values[name] = value.tolist() if isinstance(value, np.ndarray) else value
-        values["symbols"] = list(self.symbols)
-        values["bonds"] = [list(bond) for bond in self.bonds]
-        values["head_names"] = list(self.head_names)
-        values["attention_axes"] = {name: list(n) for name, n in self.named_attention.items()}
+        values["attention_axes"] = self.named_attention
         return values
 
     def draw(self, width: int = 420, height: int = 340) -> str:

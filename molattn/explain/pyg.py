@@ -49,7 +49,9 @@ class GraphModel(nn.Module):
     def __init__(self, model: MolAttn, target: Optional[str] = None) -> None:
         super().__init__()
         if model.config.has_partner or model.config.num_numbers:
-            raise ValueError("model: got one that reads more than a molecule, expected one alone")
+            raise ValueError(
+                "model: got one that reads more than a molecule, expected one that reads its graph"
+            )
         self.model = model
         self.target = find_target(model, target, [0.0] * len(model.config.output_names))
 

@@ -19,7 +19,7 @@ from molattn.explain.baseline import average_atom, one_hot
 from molattn.explain.explainer import read_instances
 from molattn.explain.faithfulness.deletion_insertion import FRACTIONS
 from molattn.explain.faithfulness.synthetic import atom_auroc
-from molattn.explain.methods.atom_groups import atom_groups
+from molattn.explain.methods.occlusion import atom_groups
 
 SMILES = "CC(=O)N"
 

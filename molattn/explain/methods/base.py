@@ -35,7 +35,7 @@ class MethodOptions:
 
     Args:
         groups: Atoms that occlusion masks together: see
-            :func:`molattn.explain.methods.atom_groups.atom_groups`.
+            :func:`molattn.explain.methods.occlusion.atom_groups`.
         orders: Number of orders in which occlusion masks atoms.
         masking: How occlusion masks an atom, ``remove`` or ``blank``: see
             :meth:`molattn.explain.Instance.predict_kept`.

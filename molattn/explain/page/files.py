@@ -2,11 +2,12 @@
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +24,19 @@ CONTENTS = (PAGE_FILE, _PICTURES, _JSON, _ATOMS, _BONDS, _WEIGHTS)
 """Contents of a folder of explanations."""
 _ARRAYS = ("attention", "gates")
 
+RowWriter = Callable[[Any], object]
 
+
+@dataclass(frozen=True)
 class ExplanationFiles:
     """The files, written row by row; opened by :func:`explanation_files`."""
 
-    def __init__(
-        self, pictures: Path, atoms: Any, bonds: Any, rows: "_JsonRows", weights: zipfile.ZipFile
-    ) -> None:
-        self._pictures = pictures
-        self._atoms, self._bonds, self._rows = atoms, bonds, rows
-        self._weights = weights
+    _methods: Sequence[str]
+    _pictures: Path
+    _atoms: RowWriter
+    _bonds: RowWriter
+    _rows: RowWriter
+    _weights: zipfile.ZipFile
 
     def add(self, row: int, explanations: Sequence[Explanation]) -> None:
         """Write the explanations of a molecule.
@@ -48,7 +52,7 @@ class ExplanationFiles:
         scores = np.stack([one.bond_scores for one in explanations], axis=1)
         for (begin, end), cells in zip(first.bonds, scores.tolist(), strict=True):
             self._bonds([row, begin, end, *map(_text, cells), ""])
-        self._rows.add(
+        self._rows(
             {
                 "row": row,
                 "smiles": first.smiles,
@@ -71,10 +75,10 @@ class ExplanationFiles:
             smiles: Its text.
             code: The reason code.
         """
-        empty = [""] * self._rows.methods
-        self._atoms([row, "", "", *empty, code])
-        self._bonds([row, "", "", *empty, code])
-        self._rows.add({"row": row, "smiles": smiles, "error": code, "explanations": []})
+        empty = [""] * (2 + len(self._methods))
+        self._atoms([row, *empty, code])
+        self._bonds([row, *empty, code])
+        self._rows({"row": row, "smiles": smiles, "error": code, "explanations": []})
 
 
 @contextmanager
@@ -102,39 +106,21 @@ def explanation_files(
     with (
         write_table(folder / _ATOMS, atoms) as write_atom,
         write_table(folder / _BONDS, bonds) as write_bond,
-        open(folder / _JSON, "w", encoding="utf-8") as file,
-        _JsonRows(file, facts, len(methods)) as rows,
+        _json_rows(folder / _JSON, facts) as write_row,
         zipfile.ZipFile(folder / _WEIGHTS, "w", zipfile.ZIP_DEFLATED) as weights,
     ):
-        yield ExplanationFiles(folder / _PICTURES, write_atom, write_bond, rows, weights)
+        pictures = folder / _PICTURES
+        yield ExplanationFiles(methods, pictures, write_atom, write_bond, write_row, weights)
 
 
-class _JsonRows:
-    """A JSON object whose entry ``rows`` is written row by row."""
-
-    def __init__(self, file: IO[str], facts: Mapping[str, Any], methods: int) -> None:
-        self._file, self._facts = file, facts
-        self._count = 0
-        self.methods = methods
-
-    def __enter__(self) -> "_JsonRows":
-        self._file.write('{"rows": [')
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            facts = json.dumps(dict(self._facts), allow_nan=False)
-            self._file.write(f"\n],\n{facts[1:]}\n")
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        self._file.write(",\n" if self._count else "\n")
-        self._file.write(json.dumps(row, allow_nan=False))
-        self._count += 1
+@contextmanager
+def _json_rows(path: Path, facts: Mapping[str, Any]) -> Iterator[RowWriter]:
+    """Write a JSON object whose entry ``rows`` is written row by row, before the other entries."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('{"rows": [')
+        separators = chain(["\n"], repeat(",\n"))
+        yield lambda row: file.write(next(separators) + json.dumps(row, allow_nan=False))
+        file.write(f"\n],\n{json.dumps(dict(facts), allow_nan=False)[1:]}\n")
 
 
 def _without_arrays(explanation: Explanation) -> dict[str, Any]:
