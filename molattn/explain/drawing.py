@@ -306,9 +306,9 @@ def _spread(box: Sequence[float], count: int) -> list[float]:
 
 def _ramp(signed: bool, steps: int) -> list[tuple[float, tuple[int, int, int]]]:
     """Return positions from 0 to 1 along the scale, each with its colour."""
-    found = []
+    ramp = []
     for place in (step / (steps - 1) for step in range(steps)):
         colour = score_colour(2 * place - 1 if signed else place, 1.0, signed=signed)
         red, green, blue = (round(255 * part) for part in colour)
-        found.append((place, (red, green, blue)))
-    return found
+        ramp.append((place, (red, green, blue)))
+    return ramp

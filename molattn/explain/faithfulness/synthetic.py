@@ -1,6 +1,6 @@
 """A synthetic benchmark: targets that count a functional group, so that its atoms are known."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
@@ -159,7 +159,6 @@ def ground_truth_auroc(
     model: MolAttn,
     dataset: SyntheticDataset,
     methods: Optional[Sequence[str]] = None,
-    progress: Callable[[], object] = lambda: None,
     **options: Any,
 ) -> tuple[GroundTruthScore, ...]:
     """Compare the scores of methods with the ground-truth atoms of a synthetic dataset.
@@ -169,7 +168,6 @@ def ground_truth_auroc(
         dataset: Molecules, preferably not in the training set. Those without a ground-truth atom,
             or without any other atom, are skipped.
         methods: Names in :data:`molattn.explain.METHODS`; None = all of them.
-        progress: Called after each molecule.
         options: Options of the methods, see :class:`molattn.explain.MethodOptions`.
 
     Raises:
@@ -192,7 +190,6 @@ def ground_truth_auroc(
         for number, method in enumerate(chosen):
             scores = method.compute(instance, settings).atoms
             values[number, place] = atom_auroc(scores, dataset.ground_truth[row])
-        progress()
     values = [*values, np.full(len(rows), 0.5)]
     return tuple(
         GroundTruthScore(name, bootstrap_mean(of_method), len(rows))
