@@ -6,7 +6,7 @@ const ORDERS = {
   "row": (one) => one[ROW],
   "prediction, lowest first": (one) => one[PREDICTION],
   "prediction, highest first": (one) => -one[PREDICTION],
-  "strongest atom": (one) => -one[STRONGEST],
+  "largest atom score": (one) => -one[STRONGEST],
   "number of atoms": (one) => one[ATOMS],
 };
 if (index.molecules.some((one) => one[LOW] !== null)) {
