@@ -146,7 +146,7 @@ def test_a_failure_leaves_the_former_folder_as_it_was(explained, table, tmp_path
 def test_the_help_names_every_method():
     text = ExplainConfig.__doc__
     assert text is not None
-    listed = re.search(r"one or more of: ([\w\s,]+?) \(or", text)
+    listed = re.search(r"one or more of: ([\w\s,]+?)\.", text)
     assert listed is not None
     assert re.split(r",\s+", listed[1]) == [*KNOWN]
     with pytest.raises(InputError, match="--method: got none"):
