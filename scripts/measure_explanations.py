@@ -1,13 +1,13 @@
-r"""Test methods of explanation: by masking atoms, and on data whose rule is known.
+r"""Test explanation methods: by masking atoms, and on synthetic data with known atoms.
 
-The tables of docs/explain.md, the molecules tested being those that were held out of training:
+Makes the tables of docs/explain.md, on molecules that were not in the training set:
 
     molattn train --output runs/solubility
     python scripts/measure_explanations.py faithfulness runs/solubility
-    python scripts/measure_explanations.py plant hydroxyls hydroxyls.csv
+    python scripts/measure_explanations.py synthetic hydroxyls hydroxyls.csv
     molattn train hydroxyls.csv --target-columns hydroxyls --split-column split \
         --output runs/hydroxyls
-    python scripts/measure_explanations.py discovery hydroxyls runs/hydroxyls
+    python scripts/measure_explanations.py ground-truth hydroxyls runs/hydroxyls
 """
 
 import argparse
@@ -17,50 +17,51 @@ import torch
 
 from molattn import MolAttn
 from molattn.data.table import bundled_dataset, open_table
-from molattn.explain import discovery, plant
-from molattn.explain.faithfulness.deletion_insertion import faithfulness
+from molattn.explain import ground_truth_auroc, measure_faithfulness, synthetic_dataset
 
 
-def measure_fidelity(model: str, most: int | None) -> None:
+def print_faithfulness(model: str, most: int | None) -> None:
     table = open_table(bundled_dataset())
-    smiles, part = table.column("smiles", "smiles"), table.column("split", "split")
-    test = [row.cells[smiles] for row in table if row.cells[part] == "test"][:most]
+    smiles, split = table.column("smiles", "smiles"), table.column("split", "split")
+    test = [row.cells[smiles] for row in table if row.cells[split] == "test"][:most]
     loaded = MolAttn.from_pretrained(model)
     for measure, masking in product(("support", "distance"), ("remove", "blank")):
-        found = faithfulness(loaded, test, measure=measure, masking=masking)
-        print(f"\n{found.target}, {found.molecules} molecules, {measure}, masking: {masking}\n")
-        print(found.table(), flush=True)
+        result = measure_faithfulness(loaded, test, measure=measure, masking=masking)
+        print(f"\n{result.target}, {result.molecules} molecules, {measure}, masking: {masking}\n")
+        print(result.table(), flush=True)
 
 
-def measure_discovery(rule: str, model: str) -> None:
-    planted = plant(rule).only("test")
-    rows = discovery(MolAttn.from_pretrained(model), planted)
-    print(f"\n{rule} ({planted.smarts}), {rows[0].molecules} molecules\n")
+def print_ground_truth(group: str, model: str) -> None:
+    dataset = synthetic_dataset(group).subset("test")
+    rows = ground_truth_auroc(MolAttn.from_pretrained(model), dataset)
+    print(f"\n{group} ({dataset.smarts}), {rows[0].molecules} molecules\n")
     print("| Method | AUROC |\n| --- | --- |")
     for row in rows:
         print(f"| {row.method} | {row.auroc:.3f} |")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("faithfulness", help="deletion and insertion curves")
-    one.add_argument("model")
-    two = commands.add_parser("plant", help="write data with a planted rule")
-    two.add_argument("rule")
-    two.add_argument("output")
-    three = commands.add_parser("discovery", help="AUROC for the atoms of a planted rule")
-    three.add_argument("rule")
-    three.add_argument("model")
-    one.add_argument("--molecules", type=int, help="test on the first so many alone")
+    faithfulness = commands.add_parser("faithfulness", help="deletion and insertion curves")
+    faithfulness.add_argument("model")
+    faithfulness.add_argument("--molecules", type=int, help="test on the first N molecules only")
+    synthetic = commands.add_parser("synthetic", help="write a dataset that counts a group")
+    synthetic.add_argument("group")
+    synthetic.add_argument("output")
+    ground_truth = commands.add_parser("ground-truth", help="AUROC for the atoms of the group")
+    ground_truth.add_argument("group")
+    ground_truth.add_argument("model")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.command == "faithfulness":
-        measure_fidelity(given.model, given.molecules)
-    elif given.command == "plant":
-        plant(given.rule).save(given.output)
+        print_faithfulness(given.model, given.molecules)
+    elif given.command == "synthetic":
+        synthetic_dataset(given.group).to_csv(given.output)
     else:
-        measure_discovery(given.rule, given.model)
+        print_ground_truth(given.group, given.model)
 
 
 if __name__ == "__main__":

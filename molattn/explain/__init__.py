@@ -1,13 +1,19 @@
-"""What a model's prediction rests on: scores of atoms and bonds, attention, and tests of both."""
+"""Explanations of predictions: scores of atoms and bonds, attention weights, and tests of both."""
 
 from molattn.explain.explainer import explain as explain
 from molattn.explain.explanation import Explanation as Explanation
 from molattn.explain.faithfulness.deletion_insertion import Faithfulness as Faithfulness
 from molattn.explain.faithfulness.deletion_insertion import MethodFaithfulness as MethodFaithfulness
-from molattn.explain.faithfulness.deletion_insertion import faithfulness as faithfulness
-from molattn.explain.faithfulness.synthetic import Planted as Planted
-from molattn.explain.faithfulness.synthetic import discovery as discovery
-from molattn.explain.faithfulness.synthetic import plant as plant
-from molattn.explain.methods.base import MethodOptions as MethodOptions
-from molattn.explain.methods.registry import METHODS as METHODS
-from molattn.explain.methods.registry import Method as Method
+from molattn.explain.faithfulness.deletion_insertion import (
+    measure_faithfulness as measure_faithfulness,
+)
+from molattn.explain.faithfulness.synthetic import GroundTruthScore as GroundTruthScore
+from molattn.explain.faithfulness.synthetic import SyntheticDataset as SyntheticDataset
+from molattn.explain.faithfulness.synthetic import ground_truth_auroc as ground_truth_auroc
+from molattn.explain.faithfulness.synthetic import synthetic_dataset as synthetic_dataset
+from molattn.explain.instance import Instance as Instance
+from molattn.explain.methods import METHODS as METHODS
+from molattn.explain.methods import Method as Method
+from molattn.explain.methods import MethodOptions as MethodOptions
+from molattn.explain.methods import Scores as Scores
+from molattn.explain.page.folder import explain_table as explain_table

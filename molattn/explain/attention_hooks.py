@@ -1,4 +1,4 @@
-"""The attention weights and gates that a model applies to a molecule, as it applies them."""
+"""Forward hooks that record the attention weights and gates applied to a molecule."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,16 +16,16 @@ from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
 from molattn.nn import HeadGate
 
-__all__ = ["Attention", "attention_gradients", "attention_of", "record_weights"]
+__all__ = ["Attention", "attention_gradients", "attention_weights", "record_attention"]
 
 
 @dataclass
 class Recorded:
-    """What one network applied, layer by layer.
+    """Attention of one network, layer by layer.
 
     Args:
-        weights: Of each layer, as it returned them, ``[E, heads]``.
-        gates: Of each layer with gates, ``[rows, heads]``.
+        weights: Weights returned by each layer, ``[E, heads]``.
+        gates: Gates of each layer that has any, ``[rows, heads]``.
     """
 
     weights: list[Tensor] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Attention:
-    """Weights of a molecule of ``n`` atoms, before dropout.
+    """Attention weights of a molecule of ``n`` atoms, before dropout.
 
     Args:
         weights: ``float64 [members, layers, heads, n receivers, n senders]``.
@@ -48,22 +48,23 @@ class Attention:
 
     @property
     def applied(self) -> NDArray[np.float64]:
-        """What the values of senders are multiplied by: weights times gates."""
+        """Weights times gates: the coefficients of the senders' values."""
         return self.weights * self.gates[..., np.newaxis]
 
 
 @contextmanager
-def record_weights(model: MolAttn, graph: Any) -> Iterator[list[Recorded]]:
-    """Record what each network applies to one batch, within the forward pass that is going on.
+def record_attention(model: MolAttn, graph: Any) -> Iterator[list[Recorded]]:
+    """Record the attention of each network in the forward passes inside the block.
 
-    Each layer is asked for its weights in the very call that uses them.
+    Forward hooks make each layer return its weights in the very call that uses them.
 
     Args:
         model: The model.
-        graph: The batch's ``edge_index``; calls on another graph, of second molecules, are let by.
+        graph: The batch's ``edge_index``; calls on other graphs, those of second molecules, are
+            ignored.
 
     Yields:
-        For each member what it applied; filled by the forward pass.
+        One entry for each member, filled by the forward pass.
     """
     found = [Recorded() for _ in model.nets]
     with ExitStack() as hooks:
@@ -75,28 +76,28 @@ def record_weights(model: MolAttn, graph: Any) -> Iterator[list[Recorded]]:
 
 
 def _hook(conv: nn.Module, graph: Any, recorded: Recorded) -> Iterator[Any]:
-    def ask(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def request(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         return args, {**kwargs, "return_attention_weights": True}
 
-    def take(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
+    def record(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
         *rest, (_, weights) = result
         if args[1] is graph:
             recorded.weights.append(weights)
         return rest[0] if len(rest) == 1 else tuple(rest)
 
-    def take_gate(_: nn.Module, args: tuple[Any, ...], gates: Tensor) -> None:
+    def record_gate(_: nn.Module, args: tuple[Any, ...], gates: Tensor) -> None:
         if args[2] is graph:
             recorded.gates.append(gates)
 
-    yield conv.register_forward_pre_hook(ask, with_kwargs=True)
-    yield conv.register_forward_hook(take, with_kwargs=True)
+    yield conv.register_forward_pre_hook(request, with_kwargs=True)
+    yield conv.register_forward_hook(record, with_kwargs=True)
     for part in conv.modules():
         if isinstance(part, HeadGate):
-            yield part.register_forward_hook(take_gate)
+            yield part.register_forward_hook(record_gate)
 
 
 @torch.inference_mode()
-def attention_of(
+def attention_weights(
     model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor] = None
 ) -> Attention:
     """Return the weights and gates that a model applies to a molecule.
@@ -104,17 +105,17 @@ def attention_of(
     Args:
         model: The model, in evaluation mode.
         molecule: A batch of one.
-        features: Its further numbers.
+        features: Its table features ``[1, num_features]``.
     """
     n = len(molecule.x)
-    with record_weights(model, molecule.edge_index) as found:
+    with record_attention(model, molecule.edge_index) as members:
         model(molecule, features)
-    # One graph is a block without padding: a row for each pair, a receiver's senders together.
-    weights = torch.stack([torch.stack(net.weights) for net in found]).unflatten(2, (n, n))
-    gated = bool(found[0].gates)
+    # One graph is a block without padding: one row for each pair, ordered by receiver.
+    weights = torch.stack([torch.stack(net.weights) for net in members]).unflatten(2, (n, n))
+    gated = bool(members[0].gates)
     gates = weights.new_ones(1)
     if gated:
-        gates = torch.stack([torch.stack(net.gates) for net in found]).transpose(2, 3)
+        gates = torch.stack([torch.stack(net.gates) for net in members]).transpose(2, 3)
     weights = weights.permute(0, 1, 4, 2, 3)
     return Attention(
         weights.double().cpu().numpy(),
@@ -124,22 +125,22 @@ def attention_of(
 
 
 def attention_gradients(
-    model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor], output: Target
+    model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor], target: Target
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the weights, and the gradient of each member's own output with respect to them.
+    """Return the weights, and the gradient of each member's target with respect to them.
 
     Args:
-        model: As for :func:`attention_of`, as are those that follow.
+        model: The model, in evaluation mode.
         molecule: A batch of one.
-        features: Its further numbers.
-        output: The output.
+        features: Its table features ``[1, num_features]``.
+        target: The target.
 
     Returns:
         Two ``[members, layers, heads, n receivers, n senders]``; 0 where a pair is no edge.
     """
     n = len(molecule.x)
-    # As a list of edges: there what a layer returns is what its sums are made of, so that the
-    # gradient of it exists.
+    # As a list of edges: on this path the weights that a layer returns are those in its sums, so
+    # that gradients with respect to them exist.
     graph = molecule.edge_index
     table = torch.tensor(model.config.featurizer.pair_table, device=molecule.x.device).long()
     codes = molecule.pair_codes[graph.pairs_to_edges(molecule.edge_attr).long()]
@@ -148,9 +149,9 @@ def attention_gradients(
     )
     for name in ("numbers", "partners", "partner_index"):
         setattr(data, name, getattr(molecule, name))
-    with torch.enable_grad(), record_weights(model, data.edge_index) as found:
-        outputs = output.value(model.member_outputs(data, features))
-        flat = [weights for net in found for weights in net.weights]
+    with torch.enable_grad(), record_attention(model, data.edge_index) as members:
+        outputs = target.value(model.member_outputs(data, features))
+        flat = [weights for net in members for weights in net.weights]
         gradients = torch.autograd.grad(outputs.sum(), flat)
     sender, receiver = graph.edge_index.cpu().numpy()
 
@@ -158,6 +159,6 @@ def attention_gradients(
         edges = torch.stack([*tensors]).detach().double().cpu().numpy()
         all_pairs = np.zeros((*edges.shape[::2], n, n))
         all_pairs[..., receiver, sender] = edges.swapaxes(1, 2)
-        return all_pairs.reshape(len(found), -1, *all_pairs.shape[1:])
+        return all_pairs.reshape(len(members), -1, *all_pairs.shape[1:])
 
     return matrices(flat), matrices(gradients)

@@ -1,7 +1,8 @@
-"""The average atom, and amounts of codes of which it is made."""
+"""The baseline of attributions: the average atom, as one-hot features."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,11 @@ from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 
-__all__ = ["amounts", "average_atom", "bundled_average"]
+__all__ = ["average_atom", "baseline_atom", "one_hot"]
 
 
-def amounts(codes: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.float32]:
-    """Return 1 at each of a row's codes, column after column, and 0 elsewhere.
+def one_hot(codes: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.float32]:
+    """Encode integer codes as one-hot vectors, those of the columns concatenated.
 
     Args:
         codes: ``[..., len(sizes)]``.
@@ -26,21 +27,23 @@ def amounts(codes: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.float3
         ``[..., sum(sizes)]``.
 
     Example:
-        >>> amounts(np.array([[1, 0]], dtype=np.uint8), [3, 2]).tolist()
+        >>> one_hot(np.array([[1, 0]], dtype=np.uint8), [3, 2]).tolist()
         [[0.0, 1.0, 0.0, 1.0, 0.0]]
     """
     starts = np.cumsum([0, *sizes])[:-1]
-    found = np.zeros((*codes.shape[:-1], sum(sizes)), dtype=np.float32)
-    np.put_along_axis(found, codes.astype(np.int64) + starts, 1.0, axis=-1)
-    return found
+    encoded = np.zeros((*codes.shape[:-1], sum(sizes)), dtype=np.float32)
+    np.put_along_axis(encoded, codes.astype(np.int64) + starts, 1.0, axis=-1)
+    return encoded
 
 
 def average_atom(records: Iterable[MoleculeRecord], featurizer: Featurizer) -> NDArray[np.float64]:
-    """Return how often each atom code occurs, ``[sum(atom_sizes)]``; each column adds up to 1.
+    """Return the mean of the one-hot features of all atoms ``[sum(atom_sizes)]``.
+
+    It is the relative frequency of each atom code, so that every column sums to 1.
 
     Args:
         records: Molecules.
-        featurizer: What made them.
+        featurizer: The featurizer that made them.
 
     Raises:
         InputError: There is no molecule.
@@ -56,11 +59,27 @@ def average_atom(records: Iterable[MoleculeRecord], featurizer: Featurizer) -> N
     return np.concatenate(atoms) / counts[0].sum()
 
 
+def baseline_atom(
+    featurizer: Featurizer, background: Optional[Sequence[str]] = None
+) -> NDArray[np.float64]:
+    """Return the average atom of a background set ``[sum(atom_sizes)]``.
+
+    Args:
+        featurizer: The featurizer of the model.
+        background: SMILES; None = those of the bundled solubility set.
+
+    Raises:
+        InputError: There is no molecule.
+        SmilesError: A text that is not a molecule.
+    """
+    if background is None:
+        return _bundled_average(featurizer)
+    return average_atom(MoleculeReader(featurizer).all(background), featurizer)
+
+
 @lru_cache(maxsize=8)
-def bundled_average(featurizer: Featurizer) -> NDArray[np.float64]:
-    """Return how often each atom code occurs among the molecules of the bundled solubility set."""
+def _bundled_average(featurizer: Featurizer) -> NDArray[np.float64]:
     table = open_table(bundled_dataset())
-    place = table.column("smiles", "smiles")
-    texts = [row.cells[place] for row in table]
-    records = MoleculeReader(featurizer)(texts)
+    column = table.column("smiles", "smiles")
+    records = MoleculeReader(featurizer)([row.cells[column] for row in table])
     return average_atom((r for r in records if isinstance(r, MoleculeRecord)), featurizer)

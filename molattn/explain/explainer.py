@@ -1,4 +1,4 @@
-"""Molecules and a model to explanations."""
+"""Explaining the predictions of a model for molecules."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional, overload
@@ -6,16 +6,14 @@ from typing import Any, Optional, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from molattn.chem.reader import MoleculeReader
-from molattn.explain.baseline import average_atom, bundled_average
+from molattn.explain.baseline import baseline_atom
 from molattn.explain.explanation import Explanation
 from molattn.explain.instance import LEVEL, Instance
-from molattn.explain.methods.base import MethodOptions
-from molattn.explain.methods.registry import find_method
-from molattn.explain.target import find_output
+from molattn.explain.methods import METHODS, MethodOptions
+from molattn.explain.target import find_target
 from molattn.model.model import MolAttn
 
-__all__ = ["explain", "explain_instance", "find_average", "read_instances"]
+__all__ = ["explain", "explain_instance", "read_instances"]
 
 
 @overload
@@ -40,28 +38,28 @@ def explain(
     interval: float = LEVEL,
     **options: Any,
 ) -> Explanation | list[Explanation]:
-    """Explain what a model predicts of molecules.
+    """Explain the predictions of a model for molecules.
 
     Args:
         model: The model.
         smiles: A molecule, or a list of them.
-        method: A name of :data:`molattn.explain.METHODS`.
-        target: What is explained: the name of a task, or of one of several classes its column in a
-            table of predictions (``phase_probability_solid``); None = the first task. Of several
-            classes of which none is named, it is the likeliest.
-        partners: The second molecule of each, where the model reads one; it is not scored.
-        features: Further numbers ``[n, len(config.features)]``, if the config names any.
-        background: Molecules, such as the training set, whose average atom integrated gradients
-            begin with and ``masking="blank"`` leaves; None = those of the bundled solubility set.
-        interval: Level of the interval of a regression, where the model is calibrated.
-        options: Of the method: see :class:`molattn.explain.MethodOptions`.
+        method: A name in :data:`molattn.explain.METHODS`.
+        target: What to explain: a task, or one class of a multiclass task by its column of
+            predictions (``phase_probability_solid``); None = the first task. Given a multiclass
+            task without a class, the most probable class of each molecule is explained.
+        partners: The second molecule of each, if the model reads one; its atoms get no scores.
+        features: Table features ``[n, len(config.features)]``, if the config names any.
+        background: Molecules, such as the training set, whose average atom is the baseline of
+            integrated gradients and of ``masking="blank"``; None = the bundled solubility set.
+        interval: Level of the prediction interval of a regression, if the model is calibrated.
+        options: Options of the method: see :class:`molattn.explain.MethodOptions`.
 
     Returns:
         An explanation, or a list of them, in the order of the molecules.
 
     Raises:
-        InputError: A method, target or option that does not exist.
-        SmilesError: A text that is not a molecule; says which and why.
+        InputError: A method, target or option value that does not exist.
+        SmilesError: A text that is not a molecule; the message gives the text and the reason.
 
     Example:
         >>> from molattn import MolAttn, MolAttnConfig
@@ -69,10 +67,8 @@ def explain(
         >>> explanation.atom_scores.shape, explanation.attention.shape
         ((3,), (4, 8, 3, 3))
     """
-    find_method(method)
+    METHODS[method]  # refuses an unknown name before any molecule is read
     chosen = MethodOptions(**options)
-    average = find_average(model, background)
-    one = isinstance(smiles, str)
     texts, seconds = ([given] if isinstance(given, str) else given for given in (smiles, partners))
     instances = read_instances(
         model,
@@ -80,31 +76,24 @@ def explain(
         target=target,
         partners=seconds,
         features=features,
-        average=average,
+        background=background,
     )
     found = [explain_instance(instance, method, chosen, level=interval) for instance in instances]
-    return found[0] if one else found
-
-
-def find_average(model: MolAttn, background: Optional[Sequence[str]]) -> NDArray[np.float64]:
-    """Return the average atom of molecules, None = those of the bundled set."""
-    featurizer = model.config.featurizer
-    if background is None:
-        return bundled_average(featurizer)
-    return average_atom(MoleculeReader(featurizer).all(background), featurizer)
+    return found[0] if isinstance(smiles, str) else found
 
 
 def read_instances(
     model: MolAttn,
     smiles: Sequence[str],
     *,
-    target: Optional[str],
-    average: NDArray[np.float64],
+    target: Optional[str] = None,
     partners: Optional[Sequence[str]] = None,
     features: Optional[ArrayLike] = None,
+    background: Optional[Sequence[str]] = None,
 ) -> Iterator[Instance]:
-    """Read molecules, to be explained or tested on; see :func:`explain`."""
-    numbers = None if features is None else np.asarray(features, dtype=np.float64)
+    """Featurize and predict molecules to explain; the arguments are those of :func:`explain`."""
+    baseline = baseline_atom(model.config.featurizer, background)
+    rows = None if features is None else np.asarray(features, dtype=np.float64)
     seconds = [None] * len(smiles) if partners is None else partners
     predicted = model.predict(smiles, partners=partners, features=features)
     for place, (text, partner) in enumerate(zip(smiles, seconds, strict=True)):
@@ -112,10 +101,10 @@ def read_instances(
             model,
             text,
             model.featurize(text, partner),
-            find_output(model, target, predicted[place].tolist()),
-            average,
+            find_target(model, target, predicted[place].tolist()),
+            baseline,
             predicted[place],
-            None if numbers is None else numbers[place],
+            None if rows is None else rows[place],
         )
 
 
@@ -130,13 +119,16 @@ def explain_instance(
 
     Args:
         instance: The molecule.
-        method: A name of :data:`molattn.explain.METHODS`.
-        options: Of the method.
-        level: Probability with which the truth lies in the prediction's interval.
+        method: A name in :data:`molattn.explain.METHODS`.
+        options: Options of the method.
+        level: Probability that the true value lies in the prediction interval.
+
+    Raises:
+        InputError: There is no such method.
     """
-    chosen = find_method(method)
+    chosen = METHODS[method]
     scores = chosen.compute(instance, options)
-    attention, output, prediction = instance.attention, instance.output, instance.prediction
+    attention, target, prediction = instance.attention, instance.target, instance.prediction
     residual = None
     if scores.baseline is not None:
         residual = prediction - scores.baseline - float(scores.atoms.sum())
@@ -144,8 +136,8 @@ def explain_instance(
     low, high = instance.interval(level)
     return Explanation(
         smiles=instance.smiles,
-        target=output.name,
-        unit=output.unit,
+        target=target.name,
+        unit=target.unit,
         method=method,
         signed=chosen.signed,
         prediction=prediction,
@@ -158,9 +150,9 @@ def explain_instance(
         atom_scores=scores.atoms,
         bond_scores=scores.bonds,
         residual=residual,
-        tolerance=options.tolerance * output.scale if chosen.signed else None,
-        attention=_along_heads(attention.weights),
-        gates=_along_heads(attention.gates) if attention.gated else None,
+        tolerance=options.tolerance * target.scale if chosen.signed else None,
+        attention=_join_heads(attention.weights),
+        gates=_join_heads(attention.gates) if attention.gated else None,
         head_names=tuple(
             f"{member}.{head}" if members > 1 else str(head)
             for member in range(1, members + 1)
@@ -169,7 +161,7 @@ def explain_instance(
     )
 
 
-def _along_heads(members: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Put members' heads after one another: ``[M, L, H, ...]`` to ``[L, M H, ...]``."""
+def _join_heads(members: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Concatenate the heads of all members: ``[M, L, H, ...]`` to ``[L, M H, ...]``."""
     layers = np.moveaxis(members, 0, 1)
     return layers.reshape(len(layers), -1, *layers.shape[3:]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""One molecule's explanation: numbers for its atoms, bonds and attention."""
+"""The explanation of one molecule: scores of its atoms and bonds, and its attention weights."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,49 +7,51 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Explanation", "legend_lines", "score_limit"]
+from molattn.explain.drawing import draw_svg, save_drawing
+
+__all__ = ["Explanation"]
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    r"""What a model says of one molecule, and what that rests on by one method.
+    r"""The prediction for one molecule, and the scores that one method gives its atoms and bonds.
 
-    The scores of a signed method are in ``unit``, and
+    The scores of a signed method are contributions in ``unit``, and
 
     .. math::
         \mathrm{prediction} - \mathrm{baseline} = \sum_i \mathrm{atom\_scores}_i
         + \mathrm{residual}
 
-    with a residual of at most ``tolerance`` in size. Those of other methods say how much an atom
-    counts, not in which direction, and are not below 0.
+    with a residual of at most ``tolerance`` in size. The scores of an unsigned method are at least
+    0: they measure how important an atom is, not whether it raises or lowers the prediction.
 
     Atoms are in the order of the SMILES, ``n`` of them.
 
     Args:
         smiles: The molecule.
-        target: The output that is explained: the name of a task, for one of several classes with
-            the class, as in ``phase_probability_solid``.
-        unit: Unit of the prediction: the target's own; ``log-odds`` for a class; empty = not known.
-        method: A name of :data:`molattn.explain.METHODS`.
+        target: What is explained: the name of a task, or of one class of a multiclass task, such
+            as ``phase_probability_solid``.
+        unit: Unit of the prediction: the task's own; ``log-odds`` for a class; empty = unknown.
+        method: A name in :data:`molattn.explain.METHODS`.
         signed: Whether scores are signed and add up.
-        prediction: What is explained: a regression in its own unit, of a class the log-odds.
-        probability: The probability of the class as the model predicts it, calibrated where it is
-            (the log-odds are what its network says); None for a regression.
-        low: Lower end of the prediction's interval in the same unit; None = there is none.
+        prediction: The value explained: of a regression in its own unit, of a class the log-odds.
+        probability: Predicted probability of the class, calibrated if the model is (the log-odds
+            are those of the network, before calibration); None for a regression.
+        low: Lower end of the prediction interval, in the same unit; None = no interval.
         high: Upper end, likewise.
-        baseline: What is predicted with every atom masked, for a signed method.
+        baseline: The prediction with every atom masked, for a signed method.
         symbols: Element of each atom.
         bonds: Pairs of bonded atoms.
         atom_scores: ``float64 [n]``.
-        bond_scores: What the method says of each bond, ``float64 [len(bonds)]``; no part of the sum
-            above, see the method.
+        bond_scores: ``float64 [len(bonds)]``; defined by each method, and not part of the sum
+            above.
         residual: Prediction minus baseline minus the sum of scores; None for an unsigned method.
-        tolerance: What the residual was to stay within; None for an unsigned method.
-        attention: The weights that were applied, ``float32 [layers, heads, n receivers, n
-            senders]``: those of a receiver add up to 1. The heads of an ensemble's members follow
-            one another.
-        gates: The factor of each head, ``float32 [layers, heads, n]``; None = heads have no gate.
-        head_names: What to call the heads, ``1`` and so on; ``2.1`` is the first of member 2.
+        tolerance: Largest residual that the method aims for; None for an unsigned method.
+        attention: The attention weights as applied, ``float32 [layers, heads, n receivers, n
+            senders]``: those of a receiver sum to 1. The heads of the members of an ensemble are
+            concatenated.
+        gates: The gate of each head, ``float32 [layers, heads, n]``; None = heads have no gate.
+        head_names: Names of the heads, ``1`` and so on; ``2.1`` is the first head of member 2.
     """
 
     smiles: str
@@ -79,10 +81,7 @@ class Explanation:
 
     @property
     def atom_names(self) -> tuple[str, ...]:
-        """Element and place of each atom, counted from 0, as RDKit counts: ``C0``, ``C1``, ``O2``.
-
-        No two are the same.
-        """
+        """Element and index of each atom, counted from 0 as RDKit does: ``C0``, ``C1``, ``O2``."""
         return tuple(f"{symbol}{place}" for place, symbol in enumerate(self.symbols))
 
     @property
@@ -93,8 +92,24 @@ class Explanation:
         return abs(self.residual) <= self.tolerance
 
     @property
+    def score_limit(self) -> float:
+        """Largest absolute score of an atom or bond, at which colours saturate."""
+        scores = np.concatenate([self.atom_scores, self.bond_scores, [0.0]])
+        return float(np.abs(scores).max())
+
+    @property
+    def legend_lines(self) -> tuple[str, list[str]]:
+        """Caption of the colour scale, and the labels at its ends."""
+        limit, method = self.score_limit, self.method.replace("_", " ")
+        if not self.signed:
+            return f"{method}: importance of each atom (unsigned)", ["0", f"{limit:.2g}"]
+        target = f"{self.target} ({self.unit})" if self.unit else self.target
+        ends = [f"\N{MINUS SIGN}{limit:.2g}", "0", f"+{limit:.2g}"]
+        return f"{method}: contribution to {target}", ends
+
+    @property
     def named_attention(self) -> dict[str, tuple[str, ...]]:
-        """Axes of ``attention`` in their order, and what stands along each."""
+        """Axes of ``attention`` in order, each with the labels along it."""
         layers = tuple(str(layer) for layer in range(1, len(self.attention) + 1))
         return {
             "layer": layers,
@@ -104,39 +119,48 @@ class Explanation:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types; arrays as lists of lists, their axes under ``attention_axes``."""
+        """As JSON types; arrays as nested lists, their axes under ``attention_axes``."""
         values: dict[str, Any] = {}
         for name, value in vars(self).items():
             values[name] = value.tolist() if isinstance(value, np.ndarray) else value
-        values["symbols"] = list(self.symbols)
-        values["bonds"] = [list(bond) for bond in self.bonds]
-        values["head_names"] = list(self.head_names)
-        values["attention_axes"] = {name: list(n) for name, n in self.named_attention.items()}
+        values["attention_axes"] = self.named_attention
         return values
 
-    def draw(self, **options: Any) -> str:
-        """Draw the structure with atoms and bonds coloured by their scores, as SVG text.
+    def draw(self, width: int = 420, height: int = 340) -> str:
+        """Draw the structure with atoms and bonds coloured by score, as SVG text.
 
         Args:
-            options: See :func:`molattn.explain.drawing.draw_svg`.
+            width: In pixels.
+            height: Likewise, legend included.
         """
-        from molattn.explain.drawing import draw_svg
+        return draw_svg(**self._drawn, width=width, height=height)
 
-        return draw_svg(self, **options)
-
-    def save(self, path: str | Path, **options: Any) -> None:
+    def save(self, path: str | Path, width: int = 420, height: int = 340) -> None:
         """Write the drawing to a file, ``.svg`` or ``.png``.
 
         Args:
-            path: The file; one that is there is replaced.
-            options: As for :meth:`draw`.
+            path: The file; an existing one is replaced.
+            width: In pixels; a PNG has twice as many.
+            height: Likewise, legend included.
 
         Raises:
-            InputError: Another ending.
+            InputError: Another file extension, or a path that cannot be written.
         """
-        from molattn.explain.drawing import save_drawing
+        save_drawing(path, **self._drawn, width=width, height=height)
 
-        save_drawing(self, path, **options)
+    @property
+    def _drawn(self) -> dict[str, Any]:
+        caption, ends = self.legend_lines
+        return {
+            "smiles": self.smiles,
+            "atom_scores": self.atom_scores,
+            "bonds": self.bonds,
+            "bond_scores": self.bond_scores,
+            "signed": self.signed,
+            "limit": self.score_limit,
+            "caption": caption,
+            "ends": ends,
+        }
 
     def _repr_html_(self) -> str:
         """Show the drawing in a notebook."""
@@ -147,20 +171,3 @@ class Explanation:
             f"{type(self).__name__}({self.smiles!r}, {self.target}={self.prediction:.4g}, "
             f"method={self.method!r})"
         )
-
-
-def score_limit(explanation: Explanation) -> float:
-    """Return the score of the full colour: the largest of an atom or bond, whatever its sign."""
-    scores = np.concatenate([explanation.atom_scores, explanation.bond_scores, [0.0]])
-    return float(np.abs(scores).max())
-
-
-def legend_lines(explanation: Explanation) -> tuple[str, list[str]]:
-    """Return what the colours stand for, and the texts at the ends of the scale."""
-    limit, unit = score_limit(explanation), explanation.unit
-    method = explanation.method.replace("_", " ")
-    if not explanation.signed:
-        return f"{method}: share of each atom, without a sign", ["0", f"{limit:.2g}"]
-    of = f"{explanation.target} ({unit})" if unit else explanation.target
-    ends = [f"\N{MINUS SIGN}{limit:.2g}", "0", f"+{limit:.2g}"]
-    return f"{method}: part in {of}", ends

@@ -1,4 +1,4 @@
-"""A molecule through a model in many variants: atoms masked, or partly so."""
+"""One molecule to explain, and the predictions for variants of it with masked atoms."""
 
 import math
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from rdkit import Chem
 from torch import Tensor
 
 from molattn.chem import parse_smiles
-from molattn.explain.attention_hooks import Attention, attention_of
-from molattn.explain.baseline import amounts
+from molattn.explain.attention_hooks import Attention, attention_weights
+from molattn.explain.baseline import one_hot
 from molattn.explain.target import Target
 from molattn.graph import CompleteGraphs, MoleculeBatch
 from molattn.model.extra_features import number_type
@@ -24,43 +24,39 @@ from molattn.record import MoleculeRecord
 
 __all__ = ["LEVEL", "Instance", "Masking"]
 
-
 LEVEL = 0.9
-"""The usual probability that the truth lies in an interval."""
-
+"""Default level of prediction intervals."""
 
 Masking = Literal["remove", "blank"]
-"""What masking an atom does; see :meth:`Instance.keep`."""
+"""How atoms are masked; see :meth:`Instance.predict_kept`."""
 
-
-_NUMBERS_AT_ONCE = 2_000_000  # of pair amounts: 8 MB, whatever the size of a molecule
-
-_MOST_AT_ONCE = 256
+_MOST_PAIR_FEATURES = 2_000_000  # in a batch: 8 MB, whatever the size of the molecule
+_LARGEST_BATCH = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A molecule, the model and the output that are looked at.
+    """A molecule, the model and the target to explain.
 
-    A second molecule and further numbers of the molecule (table columns, descriptors,
-    fingerprints) stay what they are, whatever becomes of the atoms.
+    Masking atoms changes neither a second molecule nor the features of the whole molecule (table
+    columns, descriptors, Morgan counts).
 
     Args:
         model: The model.
-        smiles: The molecule as text.
-        record: As the model reads it, ``n`` atoms.
-        output: The output.
-        average: The average atom, in amounts of each code.
-        predicted: What the model predicts of the molecule, probabilities calibrated where it is,
-            ``[num_outputs]``.
-        features: Further numbers given for the molecule, ``[num_features]``.
+        smiles: The molecule.
+        record: The featurized molecule, ``n`` atoms.
+        target: The target.
+        baseline_atom: One-hot features of the baseline atom, see
+            :func:`molattn.explain.baseline.baseline_atom`.
+        predicted: Predictions of the model, calibrated if it is, ``[num_outputs]``.
+        features: Table features of the molecule, ``[num_features]``.
     """
 
     model: MolAttn
     smiles: str
     record: MoleculeRecord
-    output: Target
-    average: NDArray[np.float64]
+    target: Target
+    baseline_atom: NDArray[np.float64]
     predicted: NDArray[np.float64]
     features: Optional[NDArray[np.float64]] = None
 
@@ -71,7 +67,7 @@ class Instance:
 
     @cached_property
     def mol(self) -> Chem.Mol:
-        """The molecule as RDKit has it; atoms in the order of the SMILES."""
+        """The RDKit molecule; atoms in the order of the SMILES."""
         return parse_smiles(self.smiles)
 
     @cached_property
@@ -81,65 +77,65 @@ class Instance:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return self.model.target_mean.device
 
     @property
-    def most_at_once(self) -> int:
-        """How many variants fit into the memory of one step."""
+    def batch_size(self) -> int:
+        """Number of variants predicted in one batch."""
         numbers = self.num_atoms**2 * sum(self.model.config.featurizer.pair_sizes)
-        return int(np.clip(_NUMBERS_AT_ONCE // numbers, 1, _MOST_AT_ONCE))
+        return int(np.clip(_MOST_PAIR_FEATURES // numbers, 1, _LARGEST_BATCH))
 
-    # What several methods ask for.
+    # Shared by several methods, and so computed once.
 
     @cached_property
     def prediction(self) -> float:
-        """What is predicted of the molecule as it is, in the output's unit."""
-        return float(self.keep(np.ones((1, self.num_atoms), dtype=bool))[0])
+        """Prediction for the unmasked molecule, in the target's unit."""
+        return float(self.predict_kept(np.ones((1, self.num_atoms), dtype=bool))[0])
 
     @property
     def probability(self) -> Optional[float]:
-        """Probability of the class, calibrated where the model is; None of a regression."""
-        is_number = self.output.task.kind == "regression"
-        return None if is_number else float(self.predicted[self.output.column])
+        """Probability of the class, calibrated if the model is; None for a regression."""
+        is_number = self.target.task.kind == "regression"
+        return None if is_number else float(self.predicted[self.target.column])
 
     @cached_property
     def attention(self) -> Attention:
-        """The weights and gates that the model applies to the molecule."""
+        """Attention weights and gates that the model applies to the molecule."""
         with self.evaluating():
-            return attention_of(self.model, *self.batch())
+            return attention_weights(self.model, *self.batch())
 
     @cached_property
     def similarity(self) -> float:
-        """To the nearest training molecule; NaN where the model does not know them."""
+        """Similarity to the nearest training molecule; NaN if the model has no index of them."""
         known, fingerprint = self.model.uncertainty, self.record.fingerprint
         if known is None:
             return math.nan
         asked = [self.smiles] if fingerprint is None else fingerprint[np.newaxis]
         return known.molecules.similarity(asked).item()
 
-    # Atoms and pairs as amounts of each code.
+    # One-hot features of atoms and pairs.
 
     @cached_property
     def atoms(self) -> Tensor:
-        """Amounts of each atom code, ``[n, S]``: 1 where an atom has it."""
-        return self._tensor(amounts(self.record.atoms, self.model.config.featurizer.atom_sizes))
+        """One-hot atom features ``[n, S]``."""
+        return self._tensor(one_hot(self.record.atoms, self.model.config.featurizer.atom_sizes))
 
     @cached_property
     def pairs(self) -> Tensor:
-        """Amounts of each pair code, ``[n receivers, n senders, T]``."""
+        """One-hot pair features ``[n receivers, n senders, T]``."""
         featurizer = self.model.config.featurizer
         codes = featurizer.pair_table[self.record.pairs.T]
-        return self._tensor(amounts(codes, featurizer.pair_sizes))
+        return self._tensor(one_hot(codes, featurizer.pair_sizes))
 
     @cached_property
-    def average_atoms(self) -> Tensor:
-        """The average atom in every place, ``[n, S]``."""
-        return self._tensor(self.average).expand_as(self.atoms)
+    def baseline_atoms(self) -> Tensor:
+        """The baseline atom in every place, ``[n, S]``."""
+        return self._tensor(self.baseline_atom).expand_as(self.atoms)
 
     @cached_property
     def blank_pairs(self) -> Tensor:
-        """No amount of any code but on the diagonal, which is the same in all molecules."""
+        """Zero pair features, except on the diagonal, which is the same in all molecules."""
         same = torch.eye(self.num_atoms, dtype=torch.bool, device=self.device)
         return self.pairs.where(same.unsqueeze(-1), 0.0)
 
@@ -151,11 +147,11 @@ class Instance:
     # Predictions.
 
     def __call__(self, atoms: Tensor, pairs: Tensor) -> Tensor:
-        """Predict variants, ``[B]``, in the output's unit; gradients flow.
+        """Predict variants of the molecule ``[B]``, in the target's unit, with gradients.
 
         Args:
-            atoms: Amounts of atom codes ``[B, n, S]``.
-            pairs: Amounts of pair codes ``[B, n, n, T]``.
+            atoms: Atom features ``[B, n, S]``, one-hot or a mixture.
+            pairs: Pair features ``[B, n, n, T]``, likewise.
         """
         count = len(atoms)
         whole = self.model.collate([self.record]).to(self.device)
@@ -174,45 +170,47 @@ class Instance:
             if whole.partner_index is None
             else whole.partner_index.repeat(count),
         )
-        return self.output.value(self.model(batch, self._given(count)))
+        return self.target.value(self.model(batch, self._features(count)))
 
-    def _given(self, count: int) -> Optional[Tensor]:
+    def _features(self, count: int) -> Optional[Tensor]:
         if self.features is None:
             return None
-        given = torch.as_tensor(self.features, dtype=number_type(), device=self.device)
-        return given.expand(count, -1)
+        features = torch.as_tensor(self.features, dtype=number_type(), device=self.device)
+        return features.expand(count, -1)
 
     def batch(self) -> tuple[MoleculeBatch, Optional[Tensor]]:
-        """The molecule as it is, as the model takes it, and its further numbers."""
-        return self.model.collate([self.record]).to(self.device), self._given(1)
+        """The arguments of the model: the unmasked molecule as a batch, and its table features."""
+        return self.model.collate([self.record]).to(self.device), self._features(1)
 
-    def keep(self, kept: NDArray[np.bool_], masking: Masking = "remove") -> NDArray[np.float64]:
+    def predict_kept(
+        self, kept: NDArray[np.bool_], masking: Masking = "remove"
+    ) -> NDArray[np.float64]:
         """Predict with some atoms masked.
 
         Args:
-            kept: Which atoms stay, ``bool [B, n]``.
-            masking: ``remove``: a masked atom is taken out of the graph, so that no atom attends to
-                it and the readout does not see it; what the others say of themselves, such as how
-                many neighbours they had, stays. ``blank``: it becomes the average atom, and its
-                pairs lose all features.
+            kept: Which atoms are not masked, ``bool [B, n]``.
+            masking: ``remove``: a masked atom is removed from the graph, so that no atom attends to
+                it and the readout ignores it; features of the other atoms, such as their number of
+                neighbours, do not change. ``blank``: it becomes the baseline atom, and all features
+                of its pairs are zero.
 
         Returns:
-            ``[B]``, in the output's unit.
+            ``[B]``, in the target's unit.
         """
         predict = {"remove": self._removed, "blank": self._blanked}[masking]
-        # Orders of one molecule share their ends, and more where it is small.
+        # Orders of one molecule have masks in common, at least the empty and the full one.
         distinct, place = np.unique(kept, axis=0, return_inverse=True)
-        size = self.most_at_once
+        size = self.batch_size
         parts = [predict(distinct[i : i + size]) for i in range(0, len(distinct), size)]
         return np.concatenate(parts)[place.reshape(-1)]
 
-    def masked_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Predict with some pairs without features, all atoms as they are.
+    def predict_masked_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Predict with the features of some pairs set to zero, and no atom masked.
 
         Args:
             masked: Which ordered pairs, ``bool [B, n, n]``.
         """
-        size = self.most_at_once
+        size = self.batch_size
         parts = [np.zeros(0)]
         for start in range(0, len(masked), size):
             some = torch.from_numpy(masked[start : start + size]).to(self.device)
@@ -224,7 +222,7 @@ class Instance:
         atoms = torch.from_numpy(kept).to(self.device).unsqueeze(-1)
         pairs = (atoms & atoms.mT).unsqueeze(-1)
         return self._predict(
-            torch.where(atoms, self.atoms, self.average_atoms),
+            torch.where(atoms, self.atoms, self.baseline_atoms),
             torch.where(pairs, self.pairs, self.blank_pairs),
         )
 
@@ -243,13 +241,13 @@ class Instance:
         ]
         with self.evaluating():
             outputs = self.model(
-                self.model.collate(records).to(self.device), self._given(len(records))
+                self.model.collate(records).to(self.device), self._features(len(records))
             )
-        return self.output.value(outputs).double().cpu().numpy()
+        return self.target.value(outputs).double().cpu().numpy()
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Put the model into evaluation mode for a while."""
+        """Put the model in evaluation mode inside the block."""
         training = self.model.training
         self.model.eval()
         try:
@@ -258,12 +256,12 @@ class Instance:
             self.model.train(training)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float] | tuple[None, None]:
-        """Return the ends of the prediction's interval; None of a class, or where nothing is known.
+        """Return the prediction interval; None for a class or a model that is not calibrated.
 
         Args:
-            level: Probability with which the truth lies in the interval.
+            level: Probability that the true value lies in the interval.
         """
-        known, task = self.model.uncertainty, self.output.task
+        known, task = self.model.uncertainty, self.target.task
         if known is None or task.kind != "regression":
             return None, None
         widths = known.calibration.half_widths(np.array([self.similarity]), level)

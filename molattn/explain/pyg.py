@@ -1,4 +1,4 @@
-"""A model as PyG's explainers take one."""
+"""An adapter that lets PyG's explainers run on a model."""
 
 from typing import Optional, cast
 
@@ -7,28 +7,28 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from molattn.data.pyg_data import from_smiles
-from molattn.explain.baseline import amounts
-from molattn.explain.target import find_output
+from molattn.explain.baseline import one_hot
+from molattn.explain.target import find_target
 from molattn.model.model import MolAttn
 from molattn.model.network import Network
 
-__all__ = ["GraphModel", "graph_of"]
+__all__ = ["GraphModel", "one_hot_data"]
 
 
 class GraphModel(nn.Module):
-    """One output of a model, called as PyG's explainers call: ``model(x, edge_index, ...)``.
+    """One target of a model, with the signature PyG's explainers call: ``model(x, edge_index)``.
 
-    Their masks and gradients reach it as any PyG model: node masks the features, edge masks the
-    messages of the attention layers. :func:`molattn.explain.explain` asks for less and tests more;
-    this is for what PyG has beyond it.
+    As in any PyG model, node masks apply to the features and edge masks to the messages of the
+    attention layers. Prefer :func:`molattn.explain.explain`, which checks its scores; this class
+    is for the other algorithms of :class:`torch_geometric.explain.Explainer`.
 
     Args:
-        model: The model; one that reads a second molecule or further numbers has no such form.
-        target: As for :func:`molattn.explain.explain`; one of several classes must be named.
+        model: The model; it must not read a second molecule or features of the whole molecule.
+        target: As for :func:`molattn.explain.explain`; of a multiclass task a class must be named.
 
     Raises:
         InputError: No such target.
-        ValueError: A model that reads more than the molecule.
+        ValueError: A model that reads more than the graph of one molecule.
 
     Example:
         >>> from torch_geometric.explain import CaptumExplainer, Explainer
@@ -41,7 +41,7 @@ class GraphModel(nn.Module):
         ...     node_mask_type="attributes",
         ...     model_config={"mode": "regression", "task_level": "graph"},
         ... )
-        >>> data = graph_of(model, "CCO")
+        >>> data = one_hot_data(model, "CCO")
         >>> explainer(data.x, data.edge_index, edge_attr=data.edge_attr).node_mask.size(0)
         3
     """
@@ -49,9 +49,11 @@ class GraphModel(nn.Module):
     def __init__(self, model: MolAttn, target: Optional[str] = None) -> None:
         super().__init__()
         if model.config.has_partner or model.config.num_numbers:
-            raise ValueError("model: got one that reads more than a molecule, expected one alone")
+            raise ValueError(
+                "model: got one that reads more than a molecule, expected one that reads its graph"
+            )
         self.model = model
-        self.output = find_output(model, target, [0.0] * len(model.config.output_names))
+        self.target = find_target(model, target, [0.0] * len(model.config.output_names))
 
     def forward(
         self,
@@ -60,35 +62,38 @@ class GraphModel(nn.Module):
         edge_attr: Tensor,
         batch: Optional[Tensor] = None,
     ) -> Tensor:
-        """Predict in the output's unit, ``[num_graphs, 1]``.
+        """Predict the target in its unit, ``[num_graphs, 1]``.
 
         Args:
-            x: Amounts of atom codes, as :func:`graph_of` gives them, or codes.
-            edge_index: All pairs.
-            edge_attr: Amounts of pair codes, or codes.
+            x: One-hot atom features, as of :func:`one_hot_data`, or integer codes.
+            edge_index: All pairs of atoms.
+            edge_attr: One-hot pair features, or integer codes.
             batch: Molecule of each atom; None = one molecule.
         """
         parts = {"x": x, "edge_index": edge_index, "edge_attr": edge_attr}
         graphs = Data(**parts) if batch is None else Batch(**parts, batch=batch)
-        return self.output.value(self.model(graphs)).unsqueeze(-1)
+        return self.target.value(self.model(graphs)).unsqueeze(-1)
 
 
-def graph_of(model: MolAttn, smiles: str) -> Data:
-    """Turn a SMILES into ``Data`` of which every feature is an amount that can be masked.
+def one_hot_data(model: MolAttn, smiles: str) -> Data:
+    """Convert a SMILES to ``Data`` with one-hot features, which explainers can mask.
 
     Args:
-        model: Whose codes and self loops.
+        model: The model, which sets the features and whether there are self loops.
         smiles: The molecule.
 
     Returns:
-        As :func:`molattn.from_smiles`, with ``x`` ``float32 [n, sum(atom_sizes)]`` and
-        ``edge_attr`` ``float32 [E, sum(pair_sizes)]``: 1 at each code, else 0.
+        As :func:`molattn.from_smiles`, with one-hot ``x`` ``float32 [n, sum(atom_sizes)]`` and
+        ``edge_attr`` ``float32 [E, sum(pair_sizes)]``.
+
+    Raises:
+        SmilesError: The text is not a molecule.
     """
     featurizer = model.config.featurizer
     loops = model.config.network.self_loops
     data = from_smiles(smiles, self_loops=loops, featurizer=featurizer)
     net = cast(Network, model.nets[0])
     data.edge_index, data.edge_attr = net.edges(data["edge_index"], data["edge_attr"])
-    data.x = torch.from_numpy(amounts(data["x"].numpy(), featurizer.atom_sizes))
-    data.edge_attr = torch.from_numpy(amounts(data["edge_attr"].numpy(), featurizer.pair_sizes))
+    data.x = torch.from_numpy(one_hot(data["x"].numpy(), featurizer.atom_sizes))
+    data.edge_attr = torch.from_numpy(one_hot(data["edge_attr"].numpy(), featurizer.pair_sizes))
     return data

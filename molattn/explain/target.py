@@ -1,4 +1,4 @@
-"""Which of a model's numbers is explained, and in what unit."""
+"""The output of a model that is explained, and its unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from molattn.errors import InputError, quoted
 from molattn.model.model import MolAttn
 from molattn.task import Task, output_slices
 
-__all__ = ["Target", "described", "find_output"]
+__all__ = ["Target", "describe_target", "find_target"]
 
 
 @dataclass(frozen=True)
 class Target:
-    r"""One number that a model predicts of a molecule.
+    r"""One number that a model predicts for a molecule.
 
     A regression is explained in its own unit. A class is explained as its log-odds
-    :math:`\log \frac{p}{1 - p}`, of which 0 means even odds: sums of scores make sense there,
-    while a probability near 0 or 1 hides how much speaks for it.
+    :math:`\log \frac{p}{1 - p}`, where 0 means even odds: log-odds can be attributed additively,
+    whereas probabilities saturate near 0 and 1.
 
     Args:
-        name: What it is called, see :func:`find_output`.
+        name: Its name, see :func:`find_target`.
         task: The task.
-        column: Its place among all outputs.
-        first: The place of the task's first output.
-        mean: Of the target, 0 for a class.
-        scale: Likewise, 1.
+        column: Its index among all outputs.
+        first: Index of the task's first output.
+        mean: Mean of the training targets, 0 for a class.
+        scale: Their standard deviation, 1 for a class.
     """
 
     name: str
@@ -43,49 +43,49 @@ class Target:
         return self.task.unit if self.task.kind == "regression" else "log-odds"
 
     def value(self, outputs: Tensor) -> Tensor:
-        """Read it from outputs in scaled units and logits ``[..., num_outputs]``: ``[...]``."""
+        """Compute it from scaled outputs and logits ``[..., num_outputs]``: ``[...]``."""
         own = outputs[..., self.column]
         if self.task.kind != "multiclass":
             return own * self.scale + self.mean
-        places = range(self.first, self.first + self.task.num_outputs)
-        others = [place for place in places if place != self.column]
+        columns = range(self.first, self.first + self.task.num_outputs)
+        others = [column for column in columns if column != self.column]
         return own - outputs[..., others].logsumexp(dim=-1)
 
 
-def described(model: MolAttn, target: Optional[str]) -> str:
-    """Say what of all molecules together is explained; see :func:`find_output`."""
-    output = find_output(model, target, [0.0] * len(model.config.output_names))
-    if output.task.kind == "multiclass" and target in (None, output.task.name):
-        return f"{output.task.name} (of each molecule its likeliest class)"
-    return output.name
+def describe_target(model: MolAttn, name: Optional[str]) -> str:
+    """Name the target of all molecules of a table together; see :func:`find_target`."""
+    target = find_target(model, name, [0.0] * len(model.config.output_names))
+    if target.task.kind == "multiclass" and name in (None, target.task.name):
+        return f"{target.task.name} (the most probable class of each molecule)"
+    return target.name
 
 
-def find_output(model: MolAttn, target: Optional[str], predicted: Sequence[float]) -> Target:
-    """Find the output of that name.
+def find_target(model: MolAttn, name: Optional[str], predicted: Sequence[float]) -> Target:
+    """Return the target of that name.
 
     Args:
         model: The model.
-        target: The name of a task, or of one of several classes its column in a table of
-            predictions (``phase_probability_solid``); None = the first task.
-        predicted: What the model predicts of the molecule: of several classes of which none is
-            named, the likeliest is explained.
+        name: A task, or one class of a multiclass task by its column of predictions
+            (``phase_probability_solid``); None = the first task.
+        predicted: Predictions for the molecule: given a multiclass task without a class, the most
+            probable class is the target.
 
     Raises:
-        InputError: There is none; says which there are.
+        InputError: No such target; the message lists them.
     """
     tasks = model.config.tasks
     scalings = zip(model.target_mean.tolist(), model.target_scale.tolist(), strict=True)
-    target = tasks[0].name if target is None else target
+    name = tasks[0].name if name is None else name
     for task, part, scaling in zip(tasks, output_slices(tasks), scalings, strict=True):
-        places = range(part.start, part.stop)
-        if task.kind != "multiclass" and target in (task.name, *task.output_names):
+        columns = range(part.start, part.stop)
+        if task.kind != "multiclass" and name in (task.name, *task.output_names):
             return Target(task.name, task, part.start, part.start, *scaling)
-        if task.kind == "multiclass" and target == task.name:
-            target = task.output_names[max(places, key=lambda p: predicted[p]) - part.start]
-        if task.kind == "multiclass" and target in task.output_names:
-            column = part.start + task.output_names.index(target)
-            return Target(target, task, column, part.start, *scaling)
+        if task.kind == "multiclass" and name == task.name:
+            name = task.output_names[max(columns, key=lambda c: predicted[c]) - part.start]
+        if task.kind == "multiclass" and name in task.output_names:
+            column = part.start + task.output_names.index(name)
+            return Target(name, task, column, part.start, *scaling)
     known = [name for task in tasks for name in (task.name, *task.output_names)]
     raise InputError(
-        f"target: got {quoted(target)}, expected one of {', '.join(dict.fromkeys(known))}"
+        f"target: got {quoted(name)}, expected one of {', '.join(dict.fromkeys(known))}"
     )

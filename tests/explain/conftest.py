@@ -86,7 +86,7 @@ def known(linear):
         worth = 2.0 * net.head.weight[0]
         with torch.no_grad():
             atoms = instance.atoms @ net.atom_embedding.weight @ worth
-            average = instance.average_atoms @ net.atom_embedding.weight @ worth
+            average = instance.baseline_atoms @ net.atom_embedding.weight @ worth
             pairs = (instance.pairs @ net.pair_embedding.weight @ worth).fill_diagonal_(0)
             nothing = 2.0 * net.head.bias + 3.0
         return (part.double().numpy() for part in (atoms, average, pairs, nothing))

@@ -17,11 +17,9 @@ from molattn.explain.drawing import (
     RAISE,
     SHARE,
     draw_png,
-    draw_svg,
     molecule_outline,
     score_colour,
 )
-from molattn.explain.explanation import legend_lines
 
 SVG = "{http://www.w3.org/2000/svg}"
 # Machado, Oliveira and Fernandes 2009, severity 1: linear RGB as seen without one kind of cone.
@@ -36,6 +34,21 @@ BLINDNESS = {
 def explanation(small_model):
     found = explain(small_model, "CC(=O)N", "integrated_gradients")
     return replace(found, atom_scores=np.array([0.5, -1.0, 0.0, 0.25]), bond_scores=np.zeros(3))
+
+
+def png_of(explanation, **size):
+    caption, ends = explanation.legend_lines
+    return draw_png(
+        explanation.smiles,
+        explanation.atom_scores,
+        explanation.bonds,
+        explanation.bond_scores,
+        signed=explanation.signed,
+        limit=explanation.score_limit,
+        caption=caption,
+        ends=ends,
+        **size,
+    )
 
 
 def linear(colour):
@@ -87,7 +100,7 @@ def test_each_atom_of_the_svg_has_the_colour_of_its_score(explanation):
 
 
 def test_the_png_shows_the_same_colours(explanation):
-    image = Image.open(io.BytesIO(draw_png(explanation, 300, 260)))
+    image = Image.open(io.BytesIO(png_of(explanation, width=300, height=260)))
     assert image.size == (600, 520)
     colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 20)}
     for score in (0.5, -1.0, 0.25):
@@ -96,12 +109,12 @@ def test_the_png_shows_the_same_colours(explanation):
 
 
 def test_the_legend_is_in_the_unit_of_the_target(explanation):
-    caption, ends = legend_lines(explanation)
+    caption, ends = explanation.legend_lines
     assert caption.endswith('logS <b onclick="alert(2)">& (log mol/L)')
     assert ends == ["\N{MINUS SIGN}1", "0", "+1"]
-    texts = [part.text for part in ElementTree.fromstring(draw_svg(explanation)).iter(SVG + "text")]
+    texts = [part.text for part in ElementTree.fromstring(explanation.draw()).iter(SVG + "text")]
     assert {caption, *ends} <= {*texts}
-    share = legend_lines(replace(explanation, signed=False, atom_scores=np.array([0.2, 0, 0, 0])))
+    share = replace(explanation, signed=False, atom_scores=np.array([0.2, 0, 0, 0])).legend_lines
     assert share[1] == ["0", "0.2"]
 
 
@@ -125,7 +138,7 @@ def test_texts_of_the_user_are_texts(explanation):
 def test_any_molecule_is_drawn(small_model, smiles):
     found = explain(small_model, smiles, "attention")
     ElementTree.fromstring(found.draw())
-    assert Image.open(io.BytesIO(draw_png(found))).format == "PNG"
+    assert Image.open(io.BytesIO(png_of(found))).format == "PNG"
     outline = molecule_outline(smiles)
     assert len(outline.atoms) == found.num_atoms
     assert all(re.fullmatch(r"[MLQCZ\d., -]+", data) for data, _ in outline.paths)
@@ -137,7 +150,7 @@ def test_a_notebook_shows_the_svg_and_save_writes_both_kinds(explanation, tmp_pa
     explanation.save(tmp_path / "a.svg")
     explanation.save(tmp_path / "a.PNG")
     assert (tmp_path / "a.svg").read_text(encoding="utf-8") == explanation.draw()
-    assert (tmp_path / "a.PNG").read_bytes() == draw_png(explanation)
+    assert (tmp_path / "a.PNG").read_bytes() == png_of(explanation)
     with pytest.raises(InputError, match=r"got the ending '.gif', expected .svg or .png"):
         explanation.save(tmp_path / "a.gif")
     with pytest.raises(InputError, match="cannot be written"):

@@ -11,9 +11,8 @@ from molattn import InputError, MolAttn, SmilesError
 from molattn.chem import parse_smiles
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.explain import METHODS, MethodOptions, explain
-from molattn.explain.attention_hooks import attention_of
-from molattn.explain.explainer import explain_instance, find_average, read_instances
-from molattn.explain.methods.registry import find_method
+from molattn.explain.attention_hooks import attention_weights
+from molattn.explain.explainer import explain_instance, read_instances
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.model.uncertainty.prediction import assemble_prediction
 
@@ -178,11 +177,10 @@ def test_a_text_that_is_no_molecule_is_named(model):
 
 
 def test_methods_have_what_a_page_needs():
-    for name, method in METHODS.items():
-        assert find_method(name) is method
-        assert method.title[0].isupper()
-        assert method.meaning
+    for method in METHODS.values():
+        assert method.summary
         assert method.source
+        assert method.meaning == f"{method.summary} ({method.source})"
 
 
 def test_models_without_self_loops_are_explained():
@@ -218,12 +216,11 @@ def test_a_calibrated_model_gives_its_interval_and_probability():
 def test_methods_share_what_they_all_need(small_model):
     methods = ("attention", "rollout", "occlusion")
     apart = [explain(small_model, SMILES[0], method) for method in methods]
-    average = find_average(small_model, None)
-    instance = next(read_instances(small_model, SMILES[:1], target=None, average=average))
+    instance = next(read_instances(small_model, SMILES[:1]))
     known = small_model.uncertainty.molecules
     with (
         patch.object(known, "similarity", wraps=known.similarity) as similarity,
-        patch("molattn.explain.instance.attention_of", wraps=attention_of) as attention,
+        patch("molattn.explain.instance.attention_weights", wraps=attention_weights) as attention,
     ):
         found = [explain_instance(instance, method, MethodOptions()) for method in methods]
     assert (similarity.call_count, attention.call_count) == (1, 1)

@@ -8,19 +8,25 @@ import pytest
 
 from molattn import InputError
 from molattn.chem import parse_smiles
-from molattn.explain import METHODS, MethodOptions, discovery, plant
-from molattn.explain.baseline import amounts, average_atom
-from molattn.explain.explainer import find_average, read_instances
-from molattn.explain.faithfulness.deletion_insertion import FRACTIONS, faithfulness
-from molattn.explain.faithfulness.synthetic import score_atoms
-from molattn.explain.methods.atom_groups import atom_groups
+from molattn.explain import (
+    METHODS,
+    MethodOptions,
+    ground_truth_auroc,
+    measure_faithfulness,
+    synthetic_dataset,
+)
+from molattn.explain.baseline import average_atom, one_hot
+from molattn.explain.explainer import read_instances
+from molattn.explain.faithfulness.deletion_insertion import FRACTIONS
+from molattn.explain.faithfulness.synthetic import atom_auroc
+from molattn.explain.methods.occlusion import atom_groups
 
 SMILES = "CC(=O)N"
 
 
 @pytest.fixture
 def instance(linear):
-    return next(read_instances(linear, [SMILES], target=None, average=find_average(linear, None)))
+    return next(read_instances(linear, [SMILES]))
 
 
 def compute(name, instance, **options):
@@ -60,16 +66,14 @@ def test_groups_are_masked_together_and_share_alike(instance, known):
 
 
 def test_more_orders_come_nearer_to_the_shapley_value_of_all_orders(model):
-    instance = next(
-        read_instances(model, ["CC(N)=O"], target=None, average=find_average(model, None))
-    )
+    instance = next(read_instances(model, ["CC(N)=O"]))
     parts = np.zeros((24, 4))
     for part, order in zip(parts, permutations(range(4)), strict=True):
         kept = np.ones(4, dtype=bool)
         for atom in order:
-            before = instance.keep(kept[None])[0]
+            before = instance.predict_kept(kept[None])[0]
             kept[atom] = False
-            part[atom] = before - instance.keep(kept[None])[0]
+            part[atom] = before - instance.predict_kept(kept[None])[0]
     exact = parts.mean(axis=0)
     few, many = (compute("occlusion", instance, orders=n).atoms for n in (2, 400))
     assert np.all(np.abs(many - exact) < 4 * parts.std(axis=0) / 400**0.5 + 1e-6)
@@ -77,9 +81,7 @@ def test_more_orders_come_nearer_to_the_shapley_value_of_all_orders(model):
 
 
 def test_atoms_that_no_symmetry_tells_apart_have_one_score(model):
-    instance = next(
-        read_instances(model, ["CC(C)O"], target=None, average=find_average(model, None))
-    )
+    instance = next(read_instances(model, ["CC(C)O"]))
     scores = compute("occlusion", instance, orders=2).atoms
     assert scores[0] == scores[2] != scores[3]
 
@@ -87,14 +89,14 @@ def test_atoms_that_no_symmetry_tells_apart_have_one_score(model):
 def test_the_order_of_signed_scores_is_the_best_there_is_for_a_sum(linear):
     # Without pairs no order takes more away sooner than that of the atoms' own worth.
     linear.nets[0].pair_embedding.weight.data.zero_()
-    instance = next(
-        read_instances(linear, [SMILES], target=None, average=find_average(linear, None))
+    instance = next(read_instances(linear, [SMILES]))
+    found = measure_faithfulness(
+        linear, [SMILES, "C"], ["occlusion", "attention"][:1], random_orders=200
     )
-    found = faithfulness(linear, [SMILES, "C"], ["occlusion", "attention"][:1], random_orders=200)
     values = {}
     for order in permutations(range(4)):
         kept = np.array([[atom not in order[:k] for atom in range(4)] for k in range(5)])
-        ends = instance.keep(kept)
+        ends = instance.predict_kept(kept)
         losses = (ends[0] - ends) * np.sign(ends[0] - ends[-1])
         values[order] = (losses[1:] + losses[:-1]).mean() / 2
     first, _, at_random = found.rows
@@ -113,23 +115,23 @@ def test_the_order_of_signed_scores_is_the_best_there_is_for_a_sum(linear):
 def test_verdicts_follow_the_intervals(linear):
     some = ["CCO", "CC(=O)N", "CCN(C)C", "OCC(=O)O", "CCCl", "CC#N", "CSC", "NCCO"]
     for measure, verdict in (("support", "beats random"), ("distance", None)):
-        found = faithfulness(linear, some, ["integrated_gradients"], measure=measure)
+        found = measure_faithfulness(linear, some, ["integrated_gradients"], measure=measure)
         signed, uniform, at_random = found.rows
         assert at_random.verdict == "no better than random"
         assert not uniform.beats_random
         assert verdict in (None, signed.verdict)
         assert signed.deletion_gain.low <= signed.deletion_gain.mean <= signed.deletion_gain.high
     with pytest.raises(InputError, match="none of two atoms or more"):
-        faithfulness(linear, ["C", "O"])
+        measure_faithfulness(linear, ["C", "O"])
     with pytest.raises(InputError, match="measure: got 'size'"):
-        faithfulness(linear, some, measure="size")
+        measure_faithfulness(linear, some, measure="size")
 
 
 def test_of_several_classes_each_molecule_is_tested_on_its_likeliest(of_phases):
     model, likeliest = of_phases
 
     def tested(smiles, target):
-        return faithfulness(model, smiles, ["integrated_gradients"], target=target)
+        return measure_faithfulness(model, smiles, ["integrated_gradients"], target=target)
 
     found = tested([*likeliest], "phase")
     assert (found.target, found.outputs) == ("phase", Counter(likeliest.values()))
@@ -142,10 +144,10 @@ def test_of_several_classes_each_molecule_is_tested_on_its_likeliest(of_phases):
     assert (alone.target, alone.outputs) == (name, {name: 2})
 
 
-def test_planted_atoms_are_found_where_the_model_is_the_rule(linear):
+def test_ground_truth_atoms_are_found_where_the_model_is_the_rule(linear):
     # A model in which an atom counts by its hydrogens, if it is an oxygen: of alcohols, the group.
-    planted = plant("hydroxyls", ["CCO", "OCCO", "CC", "C=O", "O"])
-    assert planted.counts.tolist() == [1, 2, 0, 0, 0]
+    dataset = synthetic_dataset("hydroxyls", ["CCO", "OCCO", "CC", "C=O", "O"])
+    assert dataset.targets.tolist() == [1, 2, 0, 0, 0]
     net = linear.nets[0]
     featurizer = linear.config.featurizer
     net.pair_embedding.weight.data.zero_()
@@ -154,39 +156,41 @@ def test_planted_atoms_are_found_where_the_model_is_the_rule(linear):
     net.atom_embedding.weight.data[code, 0] = 1.0
     net.head.weight.data.fill_(1.0)
     linear.config = type(linear.config)(("hydroxyls",), linear.config.network)
-    for row in discovery(linear, planted, SIGNED):
+    for row in ground_truth_auroc(linear, dataset, SIGNED):
         assert row.molecules == 2
         assert row.auroc.mean == (0.5 if row.method == "uniform" else 1.0)
     net.head.weight.data.zero_()
-    assert {row.auroc.mean for row in discovery(linear, planted, SIGNED)} == {0.5}
+    assert {row.auroc.mean for row in ground_truth_auroc(linear, dataset, SIGNED)} == {0.5}
 
 
 SIGNED = ("integrated_gradients", "occlusion")
 
 
-def test_planted_data_is_a_table_to_train_on(tmp_path):
-    planted = plant("amides")
-    assert planted.smarts == "[NX3][CX3]=[OX1]"
-    test = planted.only("test")
+def test_synthetic_data_is_a_table_to_train_on(tmp_path):
+    dataset = synthetic_dataset("amides")
+    assert dataset.smarts == "[NX3][CX3]=[OX1]"
+    test = dataset.subset("test")
     assert 200 < len(test.smiles) < 300
-    planted.save(tmp_path / "amides.csv")
+    dataset.to_csv(tmp_path / "amides.csv")
     lines = (tmp_path / "amides.csv").read_text().splitlines()
-    assert lines[0] == "smiles,amides,split,known_atoms"
-    assert len(lines) == len(planted.smiles) + 1
-    for smiles, count, known in zip(planted.smiles, planted.counts, planted.atoms, strict=True):
-        assert (count > 0) == known.any()
-        assert len(known) == parse_smiles(smiles).GetNumAtoms()
-    assert plant("[Cl]", ["CCl", "C"]).counts.tolist() == [1, 0]
-    with pytest.raises(InputError, match="rule: got 'widgets'"):
-        plant("widgets")
-    with pytest.raises(InputError, match="as often as the others"):
-        plant("[Cl]", ["C", "CC"])
+    assert lines[0] == "smiles,amides,split,ground_truth_atoms"
+    assert len(lines) == len(dataset.smiles) + 1
+    for smiles, count, mask in zip(
+        dataset.smiles, dataset.targets, dataset.ground_truth, strict=True
+    ):
+        assert (count > 0) == mask.any()
+        assert len(mask) == parse_smiles(smiles).GetNumAtoms()
+    assert synthetic_dataset("[Cl]", ["CCl", "C"]).targets.tolist() == [1, 0]
+    with pytest.raises(InputError, match="group: got 'widgets'"):
+        synthetic_dataset("widgets")
+    with pytest.raises(InputError, match="equally often in every molecule"):
+        synthetic_dataset("[Cl]", ["C", "CC"])
 
 
 def test_auroc_is_the_share_of_pairs_in_the_right_order():
     scores, known = np.array([-3.0, 1.0, 2.0, 0.5]), np.array([True, False, False, True])
-    assert score_atoms(scores, known) == 0.5
-    assert score_atoms(np.array([1.0, 1.0 + 1e-12]), known[:2]) == 0.5
+    assert atom_auroc(scores, known) == 0.5
+    assert atom_auroc(np.array([1.0, 1.0 + 1e-12]), known[:2]) == 0.5
 
 
 def test_groups_are_named_or_listed():
@@ -207,5 +211,5 @@ def test_groups_are_named_or_listed():
 def test_the_average_atom_is_counted(linear):
     featurizer = linear.config.featurizer
     record = linear.featurize("CO")
-    expected = amounts(record.atoms, featurizer.atom_sizes).mean(axis=0)
+    expected = one_hot(record.atoms, featurizer.atom_sizes).mean(axis=0)
     np.testing.assert_allclose(average_atom([record], featurizer), expected)

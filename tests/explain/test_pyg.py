@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Batch
 from torch_geometric.explain import CaptumExplainer, Explainer, GNNExplainer
 
-from molattn.explain.pyg import GraphModel, graph_of
+from molattn.explain.pyg import GraphModel, one_hot_data
 
 from .conftest import SMALL, make
 
@@ -30,12 +30,12 @@ def explained(graph_model, algorithm, **masks):
         model_config={"mode": "regression", "task_level": "graph", "return_type": "raw"},
         **masks,
     )
-    data = graph_of(graph_model.model, SMILES)
+    data = one_hot_data(graph_model.model, SMILES)
     return data, explainer(data.x, data.edge_index, edge_attr=data.edge_attr)
 
 
 def test_a_graph_of_amounts_predicts_what_the_smiles_does(graph_model):
-    data = [graph_of(graph_model.model, text) for text in (SMILES, "O")]
+    data = [one_hot_data(graph_model.model, text) for text in (SMILES, "O")]
     batch = Batch.from_data_list(data)
     with torch.no_grad():
         found = graph_model(batch.x, batch.edge_index, batch.edge_attr, batch.batch)

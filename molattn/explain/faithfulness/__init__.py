@@ -1,1 +1,1 @@
-"""Whether the scores of a method can be trusted."""
+"""Tests of whether the scores of a method are faithful to the model."""

@@ -1,4 +1,4 @@
-"""Whether a method finds the atoms that a prediction rests on: deletion and insertion curves."""
+"""Deletion and insertion tests: does a method find the atoms that determine a prediction?"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,31 +9,30 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from molattn.errors import InputError, check_one_of
-from molattn.explain.explainer import find_average, read_instances
-from molattn.explain.faithfulness.bootstrap import Estimate, mean_of_molecules
+from molattn.explain.explainer import read_instances
+from molattn.explain.faithfulness.bootstrap import Estimate, bootstrap_mean
 from molattn.explain.instance import Instance, Masking
-from molattn.explain.methods.base import MethodOptions
-from molattn.explain.methods.registry import METHODS, find_method
+from molattn.explain.methods import METHODS, Method, MethodOptions
 from molattn.model.model import MolAttn
 
 __all__ = [
     "FRACTIONS",
     "Faithfulness",
     "MethodFaithfulness",
-    "faithfulness",
-    "fidelity_of_subjects",
+    "instances_faithfulness",
+    "measure_faithfulness",
 ]
 
 FRACTIONS = np.linspace(0.0, 1.0, 21)
-"""Fractions of a molecule's atoms at which curves are given."""
+"""Fractions of a molecule's atoms at which curves are sampled."""
 
 Measure = Literal["support", "distance"]
-"""What a loss is, of the prediction ``f`` with some atoms masked.
+"""The loss when only some atoms are kept, where ``f`` is the prediction.
 
-``support``: ``(f(all) - f(kept)) s`` with ``s`` the sign of ``f(all) - f(none)``, how far the
-prediction went back to what it is without any atom. A signed method puts the atoms first that hold
-the prediction up, by its scores times ``s``; another puts the largest first. ``distance``:
-``|f(all) - f(kept)|``, and the largest scores first, whatever their sign.
+``support``: ``(f(all) - f(kept)) s`` with ``s`` the sign of ``f(all) - f(none)``: how far the
+prediction moves towards that without any atom. A signed method ranks atoms by its scores times
+``s``, an unsigned one by its scores. ``distance``: ``|f(all) - f(kept)|``, with atoms ranked by the
+absolute value of their scores.
 """
 
 _VERDICTS = {
@@ -51,17 +50,17 @@ _VERDICTS = {
 
 @dataclass(frozen=True, eq=False)
 class MethodFaithfulness:
-    """How one order of masking did.
+    """Result of one method, averaged over molecules.
 
     Args:
-        method: A method; ``uniform``, which gives every atom the same score, so that atoms come in
+        method: A method; ``uniform``, which gives every atom the same score and so ranks them in
             the order of the SMILES; or ``random``, the mean over random orders.
-        deletion: Mean loss when the first fraction of atoms is masked, at :data:`FRACTIONS`.
-        insertion: The same when all but the first fraction are masked.
-        deletion_area: Mean of the deletion curve; large = the first atoms matter.
-        insertion_area: Mean of the insertion curve; small = the first atoms are enough.
-        deletion_gain: By how much the area is larger than random's, molecule by molecule.
-        insertion_gain: By how much it is smaller.
+        deletion: Mean loss with the top-ranked fraction of atoms masked, at :data:`FRACTIONS`.
+        insertion: Mean loss with all but the top-ranked fraction masked.
+        deletion_area: Area under the deletion curve; large = the top-ranked atoms are necessary.
+        insertion_area: Area under the insertion curve; small = the top-ranked atoms are sufficient.
+        deletion_gain: Deletion area minus that of random orders of the same molecule.
+        insertion_gain: Insertion area of random orders minus that of the method.
     """
 
     method: str
@@ -74,7 +73,7 @@ class MethodFaithfulness:
 
     @property
     def verdict(self) -> str:
-        """Whether it beats random, in words: where the 95 % interval of a gain is above 0."""
+        """Whether it beats random, that is, the 95 % intervals of its gains are above 0."""
         gains = (self.deletion_gain, self.insertion_gain)
         deletion, insertion = (int(gain.low > 0) - int(gain.high < 0) for gain in gains)
         return _VERDICTS[deletion, insertion]
@@ -87,24 +86,24 @@ class MethodFaithfulness:
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """How the orders that methods give did on some molecules.
+    """Results of all methods on a set of molecules.
 
     Args:
-        target: The output; the task, where several of its classes were tested.
-        unit: Its unit, and that of all numbers below.
-        measure: What a loss is, see :data:`Measure`.
-        masking: What masking an atom did.
-        molecules: How many molecules were tested.
-        skipped: How many have one atom, and so no order.
-        random_orders: How many random orders of each molecule ``random`` is the mean of.
+        target: The target; the task, if several of its classes were tested.
+        unit: Unit of the target and of all areas and gains.
+        measure: The loss, see :data:`Measure`.
+        masking: How atoms were masked.
+        molecules: Number of molecules tested.
+        skipped: Number of molecules left out because they have a single atom.
+        random_orders: Number of random orders of each molecule.
         rows: The methods, then ``uniform``, then ``random``.
-        outputs: How many molecules were tested on each output: on one, or where the target is a
-            task of several classes, each molecule on its likeliest.
+        outputs: Number of molecules tested on each output: one output, or for a multiclass task
+            the most probable class of each molecule.
     """
 
     target: str
     unit: str
-    measure: "Measure"
+    measure: Measure
     masking: Masking
     molecules: int
     skipped: int
@@ -139,10 +138,10 @@ class Faithfulness:
         return "\n".join(lines)
 
 
-def faithfulness(
+def measure_faithfulness(
     model: MolAttn,
     smiles: Sequence[str],
-    methods: Sequence[str] = tuple(METHODS),
+    methods: Optional[Sequence[str]] = None,
     *,
     target: Optional[str] = None,
     partners: Optional[Sequence[str]] = None,
@@ -152,65 +151,66 @@ def faithfulness(
     random_orders: int = 5,
     **options: Any,
 ) -> Faithfulness:
-    """Mask atoms in the order that each method gives, and see how far the prediction goes.
+    """Run the deletion and insertion tests: mask atoms in the order in which a method ranks them.
 
-    Deletion masks the first atoms: the sooner the prediction is lost, the better. Insertion masks
-    all others: the sooner it is back, the better. Each is compared with random orders of the same
-    molecules.
+    Deletion masks the top-ranked atoms: the faster the prediction changes, the better. Insertion
+    masks all others: the faster it recovers, the better. Each is compared with random orders of
+    the same molecules.
 
-    After Petsiuk, Das and Saenko 2018 ("RISE"), with a loss in the output's unit in place of a
-    class's probability.
+    After Petsiuk, Das and Saenko 2018 ("RISE"), with a loss in the target's unit in place of the
+    probability of a class.
 
     Args:
         model: The model.
-        smiles: Molecules; better not those it was trained on.
-        methods: Names of :data:`molattn.explain.METHODS`.
-        target: As for :func:`molattn.explain.explain`, as are those that follow; of several
-            classes of which none is named, each molecule is tested on its likeliest.
-        partners: Second molecules.
-        features: Further numbers.
-        background: Molecules of the average atom.
-        measure: What a loss is, see :data:`Measure`.
-        random_orders: How many random orders of each molecule.
-        options: Of the methods; ``masking`` is also how atoms are masked here, ``seed`` that of the
-            random orders too.
+        smiles: Molecules, preferably not in the training set.
+        methods: Names in :data:`molattn.explain.METHODS`; None = all of them.
+        target: As for :func:`molattn.explain.explain`; given a multiclass task without a class,
+            each molecule is tested on its most probable class.
+        partners: As for :func:`molattn.explain.explain`.
+        features: Likewise.
+        background: Likewise.
+        measure: The loss, see :data:`Measure`.
+        random_orders: Number of random orders of each molecule.
+        options: Options of the methods, see :class:`molattn.explain.MethodOptions`; ``masking``
+            and ``seed`` apply to the test too.
 
     Raises:
-        InputError: A method that does not exist, no molecule of two atoms or more, or no order.
+        InputError: A method that does not exist, no molecule of two atoms or more, or
+            ``random_orders`` below 1.
     """
     instances = read_instances(
         model,
         smiles,
         target=target,
-        average=find_average(model, background),
         partners=partners,
         features=features,
+        background=background,
     )
-    return fidelity_of_subjects(
+    return instances_faithfulness(
         [*instances], methods, MethodOptions(**options), measure, random_orders
     )
 
 
-def fidelity_of_subjects(
+def instances_faithfulness(
     instances: Sequence[Instance],
-    methods: Sequence[str],
+    methods: Optional[Sequence[str]],
     options: MethodOptions,
     measure: Measure = "support",
     random_orders: int = 5,
     progress: Callable[[], object] = lambda: None,
 ) -> Faithfulness:
-    """Do the same with molecules that were read already.
+    """Run the tests on featurized molecules; see :func:`measure_faithfulness`.
 
     Args:
         instances: The molecules.
-        methods: As for :func:`faithfulness`, as are those that follow.
-        options: Of the methods.
-        measure: What a loss is.
-        random_orders: How many.
+        methods: Names in :data:`molattn.explain.METHODS`; None = all of them.
+        options: Options of the methods.
+        measure: The loss.
+        random_orders: Number of random orders of each molecule.
         progress: Called after each molecule.
     """
-    for name in methods:
-        find_method(name)
+    methods = tuple(METHODS) if methods is None else methods
+    chosen = [METHODS[name] for name in methods]
     check_one_of("measure", measure, get_args(Measure))
     if random_orders < 1:
         raise InputError(f"random_orders: got {random_orders}, expected 1 or more")
@@ -222,10 +222,10 @@ def fidelity_of_subjects(
     names = [*methods, "uniform", "random"]
     curves = np.zeros((len(tested), len(names), 2, len(FRACTIONS)))
     areas = np.zeros((len(tested), len(names), 2))
-    for place, instance in enumerate(map(replace, tested)):  # copies, whose caches go with them
-        draw = np.random.default_rng([options.seed, place])
-        random = [draw.permutation(instance.num_atoms) for _ in range(random_orders)]
-        losses = _losses_by_order(instance, methods, random, options, measure)
+    for place, instance in enumerate(map(replace, tested)):  # copies, to free what they cache
+        rng = np.random.default_rng([options.seed, place])
+        random = [rng.permutation(instance.num_atoms) for _ in range(random_orders)]
+        losses = _losses_by_order(instance, chosen, random, options, measure)
         steps = np.linspace(0.0, 1.0, instance.num_atoms + 1)
         for row, both in enumerate(losses):
             curves[place, row] = [np.interp(FRACTIONS, steps, curve) for curve in both]
@@ -236,39 +236,38 @@ def fidelity_of_subjects(
         MethodFaithfulness(
             name,
             *curves[:, row].mean(axis=0),
-            *(mean_of_molecules(areas[:, row, test]) for test in (0, 1)),
-            *(mean_of_molecules(gains[:, row, test]) for test in (0, 1)),
+            *(bootstrap_mean(areas[:, row, test]) for test in (0, 1)),
+            *(bootstrap_mean(gains[:, row, test]) for test in (0, 1)),
         )
         for row, name in enumerate(names)
     )
-    output = tested[0].output
-    outputs = Counter(instance.output.name for instance in tested)
-    left_out = len(instances) - len(tested)
+    target = tested[0].target
+    outputs = Counter(instance.target.name for instance in tested)
     return Faithfulness(
-        output.name if len(outputs) == 1 else output.task.name,
-        output.unit,
-        measure,
-        options.masking,
-        len(tested),
-        left_out,
-        random_orders,
-        rows,
-        dict(outputs),
+        target=target.name if len(outputs) == 1 else target.task.name,
+        unit=target.unit,
+        measure=measure,
+        masking=options.masking,
+        molecules=len(tested),
+        skipped=len(instances) - len(tested),
+        random_orders=random_orders,
+        rows=rows,
+        outputs=dict(outputs),
     )
 
 
 def _losses_by_order(
     instance: Instance,
-    methods: Sequence[str],
+    methods: Sequence[Method],
     random: Sequence[NDArray[np.int64]],
     options: MethodOptions,
     measure: Measure,
 ) -> NDArray[np.float64]:
-    """Return :func:`_losses` by each method, uniformly, and the mean by random orders."""
+    """Return :func:`_losses` of each method, of ``uniform``, and the mean of random orders."""
     everything = np.ones((1, instance.num_atoms), dtype=bool)
-    ends = instance.keep(np.concatenate([everything, ~everything]), options.masking)
+    ends = instance.predict_kept(np.concatenate([everything, ~everything]), options.masking)
     support = 1.0 if ends[0] >= ends[1] else -1.0
-    orders = [_order(instance, name, options, measure, support) for name in methods]
+    orders = [_order(instance, method, options, measure, support) for method in methods]
     orders = np.array([*orders, np.arange(instance.num_atoms), *random])
     losses = support * _losses(instance, orders, options.masking)
     losses = np.abs(losses) if measure == "distance" else losses
@@ -277,21 +276,21 @@ def _losses_by_order(
 
 
 def _order(
-    instance: Instance, method: str, options: MethodOptions, measure: Measure, support: float
+    instance: Instance, method: Method, options: MethodOptions, measure: Measure, support: float
 ) -> NDArray[np.int64]:
-    scores = METHODS[method].compute(instance, options).atoms
-    if METHODS[method].signed:
+    scores = method.compute(instance, options).atoms
+    if method.signed:
         scores = scores * support if measure == "support" else np.abs(scores)
     return np.argsort(-scores, kind="stable")
 
 
 def _losses(instance: Instance, orders: NDArray[np.int64], masking: Masking) -> NDArray[np.float64]:
-    """What the prediction loses with the first k atoms masked, and with all others masked.
+    """Return ``f(all) - f(kept)`` with the first k atoms masked, and with all others masked.
 
     Args:
         instance: The molecule, n atoms.
         orders: ``[orders, n]``.
-        masking: See :meth:`Instance.keep`.
+        masking: See :meth:`Instance.predict_kept`.
 
     Returns:
         ``[orders, 2, n + 1]``.
@@ -300,5 +299,5 @@ def _losses(instance: Instance, orders: NDArray[np.int64], masking: Masking) -> 
     position = np.argsort(orders, axis=1)
     masked = position[:, np.newaxis, :] < np.arange(n + 1)[:, np.newaxis]  # [orders, n + 1, n]
     kept = np.stack([~masked, masked], axis=1)
-    values = instance.keep(kept.reshape(-1, n), masking).reshape(kept.shape[:-1])
+    values = instance.predict_kept(kept.reshape(-1, n), masking).reshape(kept.shape[:-1])
     return values[0, 0, 0] - values

@@ -1,4 +1,4 @@
-"""What a faithfulness test found, in the words of the page."""
+"""The result of a faithfulness test in words, for the page and the terminal."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,20 +6,28 @@ from typing import NamedTuple
 from molattn.explain.faithfulness.bootstrap import Estimate
 from molattn.explain.faithfulness.deletion_insertion import Faithfulness
 
-__all__ = ["Verdicts", "verdicts"]
+__all__ = ["FaithfulnessSummary", "summarize"]
+
+_CONTROLS = ("uniform", "random")
+_FEW = 30  # molecules, below which bootstrap intervals are too narrow
+_MASKED = {
+    "remove": "A masked atom is removed from the graph",
+    "blank": "A masked atom is replaced by the average atom",
+}
+_LOSS = {
+    "support": "moves towards the prediction without any atom",
+    "distance": "moves in either direction",
+}
 
 
-_ORDERS = ("uniform", "random")
-
-
-class Verdicts(NamedTuple):
-    """Whether each method finds what a model rests on, as the page tells it.
+class FaithfulnessSummary(NamedTuple):
+    """Whether the atoms that each method ranks highest matter to the model.
 
     Args:
-        sentence: The upshot.
-        headings: Of the columns of numbers.
-        rows: Method, cells (a value and its interval, both texts), verdict, whether it is good, or
-            None of an order that is no method.
+        sentence: The conclusion.
+        headings: Headings of the columns of numbers.
+        rows: Method, cells (a value and its interval, both as text), verdict, and whether it beats
+            random (None for ``uniform`` and ``random``).
         note: How it was measured.
     """
 
@@ -29,13 +37,13 @@ class Verdicts(NamedTuple):
     note: str
 
 
-def verdicts(found: Faithfulness) -> Verdicts:
-    """Tell what a faithfulness test found.
+def summarize(result: Faithfulness) -> FaithfulnessSummary:
+    """Summarize the result of a faithfulness test in words.
 
     Args:
-        found: Its result.
+        result: The result.
     """
-    unit = f", {found.unit}" if found.unit else ""
+    unit = f", {result.unit}" if result.unit else ""
     headings = [
         f"Deletion area{unit}",
         "more than random",
@@ -43,7 +51,7 @@ def verdicts(found: Faithfulness) -> Verdicts:
         "less than random",
     ]
     rows = []
-    for row in found.rows:
+    for row in result.rows:
         gains = [row.deletion_gain, row.insertion_gain]
         areas = [row.deletion_area, row.insertion_area]
         is_random = row.method == "random"
@@ -53,56 +61,44 @@ def verdicts(found: Faithfulness) -> Verdicts:
             for cell in (_cell(area), ("-", "") if is_random else _cell(gain))
         ]
         verdict = "-" if is_random else row.verdict
-        good = None if row.method in _ORDERS else row.beats_random
+        good = None if row.method in _CONTROLS else row.beats_random
         rows.append((_title(row.method), cells, verdict, good))
-    return Verdicts(_sentence(found), headings, rows, _note(found))
+    return FaithfulnessSummary(_sentence(result), headings, rows, _note(result))
 
 
-def _sentence(found: Faithfulness) -> str:
-    tested = [row for row in found.rows if row.method not in _ORDERS]
+def _sentence(result: Faithfulness) -> str:
+    tested = [row for row in result.rows if row.method not in _CONTROLS]
     good = [_title(row.method) for row in tested if row.beats_random]
     other = [f"{_title(row.method)} ({row.verdict})" for row in tested if not row.beats_random]
-    count = f"{found.molecules:,} molecule{'s' * (found.molecules != 1)}"
+    count = f"{result.molecules:,} molecule{'s' * (result.molecules != 1)}"
     parts = []
     if good:
         parts.append(
-            f"The atoms marked by {_listed(good)} matter to this model more than atoms taken at "
-            f"random: measured on {count}, in both tests."
+            f"The atoms highlighted by {_listed(good)} matter more to this model than random "
+            f"atoms, in both tests on {count}."
         )
     if other:
         parts.append(
-            f"On {count} this was not shown for {_listed(other)}: look at those colours as at a "
-            "guess."
+            f"On {count} this was not shown for {_listed(other)}: do not rely on those colours."
         )
     return " ".join(parts)
 
 
-_MASKED = {
-    "remove": "A masked atom is taken out of the graph",
-    "blank": "A masked atom becomes the average atom",
-}
-_LOSS = {
-    "support": "goes back to what it is without any atom",
-    "distance": "moves, whatever the direction",
-}
-_FEW = 30  # molecules, below which bootstrap intervals are too narrow
-
-
-def _note(found: Faithfulness) -> str:
-    single = f" {found.skipped:,} of a single atom were left out." if found.skipped else ""
+def _note(result: Faithfulness) -> str:
+    single = f" {result.skipped:,} with a single atom were left out." if result.skipped else ""
     classes = few = ""
-    if len(found.outputs) > 1:
-        counts = ", ".join(f"{name} ({count:,})" for name, count in sorted(found.outputs.items()))
-        classes = f" Each molecule was tested on its likeliest class: {counts}."
-    if found.molecules < _FEW:
-        few = f" {found.molecules} molecules are few: on {_FEW} and more this means more."
+    if len(result.outputs) > 1:
+        counts = ", ".join(f"{name} ({count:,})" for name, count in sorted(result.outputs.items()))
+        classes = f" Each molecule was tested on its most probable class: {counts}."
+    if result.molecules < _FEW:
+        few = f" {result.molecules} molecules are few: {_FEW} or more give more reliable intervals."
     return (
-        "Deletion masks atoms in the order of their scores and averages how far the prediction "
-        f"{_LOSS[found.measure]} (more is better); insertion masks all but the first atoms (less "
-        f"is better). {_MASKED[found.masking]}. Random is the mean over {found.random_orders} "
-        "random orders of each molecule, uniform the order of the SMILES. Below each number: its "
-        "95 % bootstrap interval over molecules; a method beats random where those of both gains "
-        f"lie above 0.{few}{single}{classes}"
+        "Deletion masks the highest-ranked atoms first and averages how far the prediction "
+        f"{_LOSS[result.measure]} (more is better); insertion masks all but the highest-ranked "
+        f"atoms (less is better). {_MASKED[result.masking]}. Random is the mean over "
+        f"{result.random_orders} random orders of each molecule; uniform is the order of the "
+        "SMILES. Below each number is its 95 % bootstrap interval over molecules; a method beats "
+        f"random where the intervals of both gains lie above 0.{few}{single}{classes}"
     )
 
 

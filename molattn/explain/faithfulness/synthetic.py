@@ -1,6 +1,6 @@
-"""Data whose rule is known, and so the atoms that a method should find."""
+"""A synthetic benchmark: targets that count a functional group, so that its atoms are known."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
@@ -14,23 +14,21 @@ from sklearn.metrics import roc_auc_score
 from molattn.chem import parse_smiles
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError, quoted
-from molattn.explain.explainer import find_average, read_instances
-from molattn.explain.faithfulness.bootstrap import Estimate, mean_of_molecules
-from molattn.explain.instance import Instance
-from molattn.explain.methods.base import MethodOptions
-from molattn.explain.methods.registry import METHODS, find_method
+from molattn.explain.explainer import read_instances
+from molattn.explain.faithfulness.bootstrap import Estimate, bootstrap_mean
+from molattn.explain.methods import METHODS, MethodOptions
 from molattn.model.model import MolAttn
 
 __all__ = [
-    "RULES",
-    "MethodDiscovery",
-    "Planted",
-    "discovery",
-    "plant",
-    "score_atoms",
+    "FUNCTIONAL_GROUPS",
+    "GroundTruthScore",
+    "SyntheticDataset",
+    "atom_auroc",
+    "ground_truth_auroc",
+    "synthetic_dataset",
 ]
 
-RULES: dict[str, str] = {
+FUNCTIONAL_GROUPS: dict[str, str] = {
     "hydroxyls": "[OX2H]",
     "carbonyls": "[CX3]=[OX1]",
     "amides": "[NX3][CX3]=[OX1]",
@@ -39,106 +37,109 @@ RULES: dict[str, str] = {
     "nitro_groups": "[NX3+](=[OX1])[O-]",
     "halogens": "[F,Cl,Br,I]",
 }
-"""SMARTS of functional groups that can be counted."""
+"""SMARTS of functional groups to count."""
 
 
 @dataclass(frozen=True, eq=False)
-class Planted:
-    """Molecules whose property is the number of some group in them.
+class SyntheticDataset:
+    """Molecules whose target is the number of times a functional group occurs in them.
 
     Args:
-        name: What the property is called.
+        name: Name of the target.
         smarts: The group.
         smiles: n molecules.
-        counts: Number of groups in each, ``float64 [n]``.
-        atoms: For each which of its atoms are in such a group, ``bool``.
-        parts: Part of the split each is in, ``train`` or ``test``.
+        targets: Number of groups in each, ``float64 [n]``.
+        ground_truth: For each molecule, which of its atoms belong to such a group, ``bool``.
+        splits: Split of each molecule, ``train`` or ``test``.
     """
 
     name: str
     smarts: str
     smiles: tuple[str, ...]
-    counts: NDArray[np.float64]
-    atoms: tuple[NDArray[np.bool_], ...]
-    parts: tuple[str, ...]
+    targets: NDArray[np.float64]
+    ground_truth: tuple[NDArray[np.bool_], ...]
+    splits: tuple[str, ...]
 
-    def only(self, part: str) -> "Planted":
-        """Return the molecules of one part."""
-        rows = [row for row, own in enumerate(self.parts) if own == part]
+    def subset(self, split: str) -> "SyntheticDataset":
+        """Return the molecules of one split."""
+        rows = [row for row, own in enumerate(self.splits) if own == split]
         return replace(
             self,
             smiles=tuple(self.smiles[row] for row in rows),
-            counts=self.counts[rows],
-            atoms=tuple(self.atoms[row] for row in rows),
-            parts=tuple(self.parts[row] for row in rows),
+            targets=self.targets[rows],
+            ground_truth=tuple(self.ground_truth[row] for row in rows),
+            splits=tuple(self.splits[row] for row in rows),
         )
 
-    def save(self, path: str | Path) -> None:
-        """Write a table to train on: columns smiles, the property, split and known_atoms."""
-        known = [" ".join(map(str, np.flatnonzero(atoms))) for atoms in self.atoms]
+    def to_csv(self, path: str | Path) -> None:
+        """Write a table to train on: columns smiles, the target, split and ground_truth_atoms."""
+        atoms = [" ".join(map(str, np.flatnonzero(mask))) for mask in self.ground_truth]
         columns = {
             "smiles": self.smiles,
-            self.name: self.counts,
-            "split": self.parts,
-            "known_atoms": known,
+            self.name: self.targets,
+            "split": self.splits,
+            "ground_truth_atoms": atoms,
         }
         pd.DataFrame(columns).to_csv(path, index=False)
 
 
-def plant(rule: str, smiles: Optional[Sequence[str]] = None, seed: int = 0) -> Planted:
-    """Make a data set whose property is the number of one functional group.
+def synthetic_dataset(
+    group: str, smiles: Optional[Sequence[str]] = None, seed: int = 0
+) -> SyntheticDataset:
+    """Make a dataset whose target is the number of times a functional group occurs.
 
     Args:
-        rule: A name of :data:`RULES`, or a SMARTS.
-        smiles: The molecules, of which a fifth drawn at random are to test on; None = those of the
-            bundled solubility set, with the split that it has.
-        seed: Of that draw.
+        group: A name in :data:`FUNCTIONAL_GROUPS`, or a SMARTS.
+        smiles: The molecules, a random fifth of which become the test split; None = the bundled
+            solubility set with its own split.
+        seed: Seed of the split.
 
     Raises:
-        InputError: A rule that is neither, or a group that every molecule has as often.
+        InputError: A group that is neither, or that occurs equally often in every molecule.
         SmilesError: A text that is not a molecule.
 
     Example:
-        >>> planted = plant("hydroxyls", ["CCO", "CC", "OCCO"])
-        >>> planted.counts.tolist(), planted.atoms[0].tolist()
+        >>> dataset = synthetic_dataset("hydroxyls", ["CCO", "CC", "OCCO"])
+        >>> dataset.targets.tolist(), dataset.ground_truth[0].tolist()
         ([1.0, 0.0, 2.0], [False, False, True])
     """
-    smarts = RULES.get(rule, rule)
-    group = Chem.MolFromSmarts(smarts)
-    if group is None or not group.GetNumAtoms():
-        raise InputError(f"rule: got {quoted(rule)}, expected {', '.join(RULES)} or a SMARTS")
+    smarts = FUNCTIONAL_GROUPS.get(group, group)
+    pattern = Chem.MolFromSmarts(smarts)
+    if pattern is None or not pattern.GetNumAtoms():
+        names = ", ".join(FUNCTIONAL_GROUPS)
+        raise InputError(f"group: got {quoted(group)}, expected {names} or a SMARTS")
     if smiles is None:
         table = open_table(bundled_dataset())
         places = [table.column(name, name) for name in ("smiles", "split")]
-        texts, parts = zip(*([row.cells[place] for place in places] for row in table), strict=True)
+        texts, splits = zip(*([row.cells[place] for place in places] for row in table), strict=True)
     else:
         texts = tuple(smiles)
-        held_out = np.random.default_rng(seed).permutation(len(texts)) < len(texts) / 5
-        parts = tuple("test" if out else "train" for out in held_out)
-    counts, known = np.zeros(len(texts)), []
+        is_test = np.random.default_rng(seed).permutation(len(texts)) < len(texts) / 5
+        splits = tuple("test" if test else "train" for test in is_test)
+    targets, ground_truth = np.zeros(len(texts)), []
     for row, mol in enumerate(map(parse_smiles, texts)):
-        matches = mol.GetSubstructMatches(group, maxMatches=10_000)
-        counts[row] = len(matches)
-        atoms = np.zeros(mol.GetNumAtoms(), dtype=bool)
-        atoms[[atom for match in matches for atom in match]] = True
-        known.append(atoms)
-    if len({*counts.tolist()}) < 2:
+        matches = mol.GetSubstructMatches(pattern, maxMatches=10_000)
+        targets[row] = len(matches)
+        mask = np.zeros(mol.GetNumAtoms(), dtype=bool)
+        mask[[atom for match in matches for atom in match]] = True
+        ground_truth.append(mask)
+    if len({*targets.tolist()}) < 2:
         raise InputError(
-            f"rule: every molecule has {quoted(rule)} as often as the others, expected a group "
-            "that tells some apart"
+            f"group: {quoted(group)} occurs equally often in every molecule, expected a group "
+            "whose number varies"
         )
-    return Planted(rule, smarts, texts, counts, tuple(known), parts)
+    return SyntheticDataset(group, smarts, texts, targets, tuple(ground_truth), splits)
 
 
 @dataclass(frozen=True)
-class MethodDiscovery:
-    """How well a method tells the known atoms from the others.
+class GroundTruthScore:
+    """How well the scores of a method separate ground-truth atoms from the others.
 
     Args:
         method: The method; ``uniform`` gives every atom the same score, and so 0.5.
-        auroc: Mean over molecules of the area under the ROC curve of the size of scores: 1 = every
-            known atom before every other, 0.5 = as by chance.
-        molecules: How many molecules have both kinds of atoms.
+        auroc: Mean over molecules of the area under the ROC curve of absolute scores: 1 = every
+            ground-truth atom is ranked above every other, 0.5 = chance.
+        molecules: Number of molecules that have atoms of both kinds.
     """
 
     method: str
@@ -146,61 +147,51 @@ class MethodDiscovery:
     molecules: int
 
 
-def score_atoms(scores: NDArray[np.float64], known: NDArray[np.bool_]) -> float:
-    """Return the area under the ROC curve of the size of scores; there must be both kinds."""
-    # What differs in the last digits only is the same: the scores of equal atoms.
+def atom_auroc(scores: NDArray[np.float64], ground_truth: NDArray[np.bool_]) -> float:
+    """Return the area under the ROC curve of absolute scores; atoms must be of both kinds."""
+    # Rounded, so that the scores of equivalent atoms are ties despite floating-point error.
     size = np.abs(scores)
     rounded = np.round(size / max(size.max(), np.finfo(float).tiny), 6)
-    return float(roc_auc_score(known, rounded))
+    return float(roc_auc_score(ground_truth, rounded))
 
 
-def discovery(
+def ground_truth_auroc(
     model: MolAttn,
-    planted: Planted,
-    methods: Sequence[str] = tuple(METHODS),
-    progress: Callable[[], object] = lambda: None,
+    dataset: SyntheticDataset,
+    methods: Optional[Sequence[str]] = None,
     **options: Any,
-) -> tuple[MethodDiscovery, ...]:
-    """Score methods by the known atoms of a data set that the model was trained on.
+) -> tuple[GroundTruthScore, ...]:
+    """Compare the scores of methods with the ground-truth atoms of a synthetic dataset.
 
     Args:
-        model: A model of the planted property.
-        planted: Molecules; better not those it was trained on. Those that have no known atom, or no
-            other, are left out.
-        methods: Names of :data:`molattn.explain.METHODS`.
-        progress: Called after each molecule.
-        options: Of the methods, see :class:`molattn.explain.MethodOptions`.
+        model: A model trained on the dataset.
+        dataset: Molecules, preferably not in the training set. Those without a ground-truth atom,
+            or without any other atom, are skipped.
+        methods: Names in :data:`molattn.explain.METHODS`; None = all of them.
+        options: Options of the methods, see :class:`molattn.explain.MethodOptions`.
 
     Raises:
         InputError: A model without such a task, a method that does not exist, or no molecule with
-            both kinds of atoms.
+            atoms of both kinds.
     """
-    for name in methods:
-        find_method(name)
-    rows = [row for row, atoms in enumerate(planted.atoms) if 0 < atoms.sum() < len(atoms)]
+    names = tuple(METHODS) if methods is None else tuple(methods)
+    chosen = [METHODS[name] for name in names]
+    rows = [row for row, mask in enumerate(dataset.ground_truth) if 0 < mask.sum() < len(mask)]
     if not rows:
         raise InputError(
-            f"molecules: got {len(planted.smiles)}, and none with atoms of {quoted(planted.smarts)}"
-            " and others, expected some"
+            f"molecules: got {len(dataset.smiles)}, and none with atoms of "
+            f"{quoted(dataset.smarts)} and others, expected some"
         )
-    instances: Sequence[Instance] = [
-        *read_instances(
-            model,
-            [planted.smiles[row] for row in rows],
-            target=planted.name,
-            average=find_average(model, None),
-        )
-    ]
-    chosen = MethodOptions(**options)
-    found = np.zeros((len(methods), len(rows)))
+    smiles = [dataset.smiles[row] for row in rows]
+    instances = read_instances(model, smiles, target=dataset.name)
+    settings = MethodOptions(**options)
+    values = np.zeros((len(names), len(rows)))
     for place, (row, instance) in enumerate(zip(rows, instances, strict=True)):
-        for number, name in enumerate(methods):
-            scores = METHODS[name].compute(instance, chosen).atoms
-            found[number, place] = score_atoms(scores, planted.atoms[row])
-        progress()
+        for number, method in enumerate(chosen):
+            scores = method.compute(instance, settings).atoms
+            values[number, place] = atom_auroc(scores, dataset.ground_truth[row])
+    values = [*values, np.full(len(rows), 0.5)]
     return tuple(
-        MethodDiscovery(name, mean_of_molecules(values), len(rows))
-        for name, values in zip(
-            [*methods, "uniform"], [*found, np.full(len(rows), 0.5)], strict=True
-        )
+        GroundTruthScore(name, bootstrap_mean(of_method), len(rows))
+        for name, of_method in zip([*names, "uniform"], values, strict=True)
     )

@@ -1,67 +1,67 @@
-"""Scores read from attention: the weights, their rollout, and their gradients."""
+"""Scores from attention: mean weights, attention rollout, and gradients times weights."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from molattn.explain.attention_hooks import attention_gradients
 from molattn.explain.instance import Instance
-from molattn.explain.methods.base import MethodOptions, Scores, at_bonds
+from molattn.explain.methods.base import METHODS, Method, MethodOptions, Scores, bond_entries
 
 __all__ = ["gradient_attention", "raw_attention", "relevance", "rollout", "rollout_matrix"]
 
 
 def raw_attention(instance: Instance, _: MethodOptions) -> Scores:
-    r"""Score an atom by the attention it gets.
+    r"""Score an atom by the mean attention it receives.
 
     .. math::
         s_j = \frac{1}{n L H} \sum_{l, h, i} g^{lh}_i \alpha^{lh}_{ij}
 
-    the mean over receivers :math:`i`, layers, heads and members, with the gates where there are
-    any. Without gates the scores add up to 1. A bond's score is the mean of
+    the mean over receivers :math:`i`, layers, heads and members, with the gates :math:`g` where
+    heads have any. Without gates the scores sum to 1. A bond's score is the mean of
     :math:`\alpha_{ij} + \alpha_{ji}`.
     """
     mean = instance.attention.applied.mean(axis=(0, 1, 2))
-    return Scores(mean.mean(axis=0), at_bonds(mean, instance.bonds))
+    return Scores(mean.mean(axis=0), bond_entries(mean, instance.bonds))
 
 
 def rollout(instance: Instance, _: MethodOptions) -> Scores:
-    r"""Score an atom by its share in all atoms after the last layer; see :func:`rollout_matrix`.
+    r"""Score an atom by its share in all atoms of the last layer; see :func:`rollout_matrix`.
 
     .. math::
         s_j = \frac 1 n \sum_i R_{ij}
 
-    The mean over members; the scores add up to 1. The readout is taken for a mean over atoms,
-    whatever it is. A bond's score is :math:`R_{ij} + R_{ji}`.
+    The mean over members; the scores sum to 1. The readout is treated as a mean over atoms,
+    whichever it is. A bond's score is :math:`R_{ij} + R_{ji}`.
     """
-    found = instance.attention.applied
-    mean = np.mean([rollout_matrix(member.mean(axis=1)) for member in found], axis=0)
-    return Scores(mean.mean(axis=0), at_bonds(mean, instance.bonds))
+    applied = instance.attention.applied
+    mean = np.mean([rollout_matrix(member.mean(axis=1)) for member in applied], axis=0)
+    return Scores(mean.mean(axis=0), bond_entries(mean, instance.bonds))
 
 
 def gradient_attention(instance: Instance, _: MethodOptions) -> Scores:
-    r"""Score an atom by the attention paid to it that the output depends on.
+    r"""Score an atom by the attention it receives, weighted by the gradient of the prediction.
 
     With :math:`R` of :func:`relevance`,
 
     .. math::
         s_j = \frac 1 n \sum_i (R - I)_{ij}
 
-    The mean over members, each by the gradient of its own output. A bond's score is
+    The mean over members, each with the gradient of its own prediction. A bond's score is
     :math:`R_{ij} + R_{ji}`.
     """
     with instance.evaluating():
-        found = attention_gradients(instance.model, *instance.batch(), instance.output)
-    members = zip(*found, strict=True)
+        both = attention_gradients(instance.model, *instance.batch(), instance.target)
+    members = zip(*both, strict=True)
     mean = np.mean([relevance(*member) for member in members], axis=0) - np.eye(instance.num_atoms)
-    return Scores(mean.mean(axis=0), at_bonds(mean, instance.bonds))
+    return Scores(mean.mean(axis=0), bond_entries(mean, instance.bonds))
 
 
 def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
-    r"""Multiply attention through the layers, half of each being the residual connection.
+    r"""Multiply attention through the layers, each averaged with its residual connection.
 
     .. math::
         R = \hat A^L \cdots \hat A^1, \quad
-        \hat A^l = \mathrm{rows\ to\ 1}\left(\tfrac 1 2 A^l + \tfrac 1 2 I\right)
+        \hat A^l = \mathrm{normalise\ rows}\left(\tfrac 1 2 A^l + \tfrac 1 2 I\right)
 
     Abnar and Zuidema 2020, "Quantifying attention flow in transformers", equations 1 to 3.
 
@@ -69,32 +69,61 @@ def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
         layers: Attention of each layer, the mean over heads, ``[L, n receivers, n senders]``.
 
     Returns:
-        The share of each atom at the input (column) in each at the output (row), ``[n, n]``.
+        The share of each input atom (column) in each output atom (row), ``[n, n]``.
     """
     identity = np.eye(layers.shape[-1])
-    found = identity
+    product = identity
     for layer in layers:
         mixed = 0.5 * layer + 0.5 * identity
-        found = mixed / mixed.sum(axis=-1, keepdims=True) @ found
-    return found
+        product = mixed / mixed.sum(axis=-1, keepdims=True) @ product
+    return product
 
 
 def relevance(layers: NDArray[np.float64], gradients: NDArray[np.float64]) -> NDArray[np.float64]:
-    r"""Add up attention, weighted by its gradient, through the layers.
+    r"""Accumulate attention weighted by its gradient through the layers.
 
     .. math::
         R \leftarrow R + \bar A^l R, \quad
         \bar A^l = \frac 1 H \sum_h \left| \nabla A^{lh} \odot A^{lh} \right|
 
     from :math:`R = I`, after Chefer, Gur and Wolf 2021, "Generic attention-model explainability",
-    equations 5 and 6. They take the positive part where this takes the size: for a number, unlike
-    the class that won, what lowers it counts as much as what raises it.
+    equations 5 and 6. They take the positive part, which suits the score of the predicted class;
+    here it is the absolute value, since in a regression an atom that lowers the prediction matters
+    as much as one that raises it.
 
     Args:
         layers: Attention ``[L, heads, n receivers, n senders]``.
-        gradients: Of the output with respect to it, likewise.
+        gradients: Gradients of the prediction with respect to it, likewise.
     """
-    found = np.eye(layers.shape[-1])
+    total = np.eye(layers.shape[-1])
     for layer, gradient in zip(layers, gradients, strict=True):
-        found = found + np.abs(layer * gradient).mean(axis=0) @ found
-    return found
+        total = total + np.abs(layer * gradient).mean(axis=0) @ total
+    return total
+
+
+METHODS.register("attention")(
+    Method(
+        raw_attention,
+        signed=False,
+        summary="the mean attention an atom receives, over all receivers, layers and heads",
+        source="Vaswani et al. 2017",
+    )
+)
+METHODS.register("rollout")(
+    Method(
+        rollout,
+        signed=False,
+        summary="an atom's share in all atoms of the last layer, with attention and residual "
+        "connections multiplied through the layers",
+        source="Abnar and Zuidema 2020",
+    )
+)
+METHODS.register("gradient_attention")(
+    Method(
+        gradient_attention,
+        signed=False,
+        summary="the attention an atom receives, weighted by how strongly the prediction depends "
+        "on it",
+        source="after Chefer, Gur and Wolf 2021",
+    )
+)

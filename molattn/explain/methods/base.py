@@ -1,6 +1,6 @@
-"""What a user can choose of a method."""
+"""What an explanation method is: a function from a molecule and options to scores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, get_args
 
@@ -8,18 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.errors import InputError, check_one_of
-from molattn.explain.instance import Masking
+from molattn.explain.instance import Instance, Masking
+from molattn.utils.registry import Registry
 
-__all__ = ["MethodOptions", "Scores", "at_bonds"]
+__all__ = ["METHODS", "Method", "MethodOptions", "Scores", "bond_entries"]
 
 
 class Scores(NamedTuple):
     """Scores of one molecule.
 
     Args:
-        atoms: ``[n]``.
-        bonds: One for each bond.
-        baseline: What the atoms' scores count from, for a signed method.
+        atoms: Score of each atom ``[n]``.
+        bonds: Score of each bond, in the order of :attr:`Instance.bonds`.
+        baseline: Prediction from which the scores of a signed method add up to that for the
+            molecule.
     """
 
     atoms: NDArray[np.float64]
@@ -27,27 +29,22 @@ class Scores(NamedTuple):
     baseline: Optional[float] = None
 
 
-def at_bonds(matrix: NDArray[np.float64], bonds: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-    """Add up a matrix ``[n, n]`` over both directions of each bond."""
-    ends = np.array(bonds, dtype=np.int64).reshape(-1, 2)
-    return matrix[ends[:, 0], ends[:, 1]] + matrix[ends[:, 1], ends[:, 0]]
-
-
 @dataclass(frozen=True)
 class MethodOptions:
-    """MethodOptions of methods; one that a method has no use for is of no account.
+    """Options of explanation methods; each method reads only those it documents.
 
     Args:
-        groups: What occlusion masks together: see :func:`molattn.explain.methods.atom_groups.atom_groups`.
-        orders: In how many orders occlusion masks atoms.
-        masking: What occlusion does to a masked atom, ``remove`` or ``blank``: see
-            :meth:`molattn.explain.instance.Instance.keep`.
-        tolerance: How far scores may be from adding up, in standard deviations of the training
-            targets; of a class, in log-odds.
+        groups: Atoms that occlusion masks together: see
+            :func:`molattn.explain.methods.occlusion.atom_groups`.
+        orders: Number of orders in which occlusion masks atoms.
+        masking: How occlusion masks an atom, ``remove`` or ``blank``: see
+            :meth:`molattn.explain.Instance.predict_kept`.
+        tolerance: Largest residual of a signed method, in standard deviations of the training
+            targets; for a class, in log-odds.
         seed: Seed of the orders.
 
     Raises:
-        InputError: A value that is none of these.
+        InputError: A value that is not allowed.
     """
 
     groups: str | Sequence[Sequence[int]] = "atoms"
@@ -62,3 +59,45 @@ class MethodOptions:
             raise InputError(f"orders: got {self.orders}, expected 1 or more")
         if not self.tolerance > 0:
             raise InputError(f"tolerance: got {self.tolerance}, expected more than 0")
+
+
+@dataclass(frozen=True)
+class Method:
+    """An explanation method.
+
+    Args:
+        compute: The function that computes scores.
+        signed: Whether scores are contributions in the target's unit, positive or negative, that
+            sum to the prediction minus a baseline.
+        summary: What a score measures, in one phrase.
+        source: Where the method was published.
+    """
+
+    compute: Callable[[Instance, MethodOptions], Scores]
+    signed: bool
+    summary: str
+    source: str = ""
+
+    @property
+    def meaning(self) -> str:
+        """The summary with its source."""
+        return f"{self.summary} ({self.source})" if self.source else self.summary
+
+
+METHODS: Registry[Method] = Registry("method")
+"""Explanation methods by name; register a :class:`Method` to add one.
+
+Example:
+    >>> def degree(instance, options):
+    ...     degrees = [float(atom.GetDegree()) for atom in instance.mol.GetAtoms()]
+    ...     return Scores(np.array(degrees), np.zeros(len(instance.bonds)))
+    >>> METHODS.register("degree")(Method(degree, signed=False, summary="number of neighbours"))
+"""
+
+
+def bond_entries(
+    matrix: NDArray[np.float64], bonds: Sequence[tuple[int, int]]
+) -> NDArray[np.float64]:
+    """Sum the entries of a matrix ``[n, n]`` over both directions of each bond."""
+    ends = np.array(bonds, dtype=np.int64).reshape(-1, 2)
+    return matrix[ends[:, 0], ends[:, 1]] + matrix[ends[:, 1], ends[:, 0]]

@@ -1,53 +1,58 @@
-"""Occlusion: what a prediction loses when atoms, or groups of them, are masked."""
+"""Occlusion: the change of the prediction when atoms, or groups of atoms, are masked."""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
+from rdkit.Chem import BRICS
 
+from molattn.errors import InputError, quoted
 from molattn.explain.instance import Instance
-from molattn.explain.methods.atom_groups import atom_groups
-from molattn.explain.methods.base import MethodOptions, Scores
+from molattn.explain.methods.base import METHODS, Method, MethodOptions, Scores
 
-__all__ = ["atom_orders", "occlusion"]
+__all__ = ["GROUPINGS", "atom_groups", "atom_orders", "occlusion"]
 
 
 def occlusion(instance: Instance, options: MethodOptions) -> Scores:
-    r"""Score an atom by the mean change when it is masked after others.
+    r"""Score an atom by the mean change of the prediction when it is masked after others.
 
     .. math::
         s_i = \frac{1}{|\Pi|} \sum_{\pi \in \Pi}
-        f(\mathrm{those\ after\ } i \mathrm{\ in\ } \pi \mathrm{, and\ } i)
-        - f(\mathrm{those\ after\ } i \mathrm{\ in\ } \pi)
+        f(S_\pi(i) \cup \{i\}) - f(S_\pi(i))
 
-    over random orders :math:`\pi`, each with its reverse: the Shapley value by sampling (Castro,
-    Gómez and Tejada 2009). A pair of orders masks each atom once among all others and once alone.
-    In every order the changes add up to the prediction minus the baseline, in which all are masked;
-    so do their means, whatever the number of orders.
+    over random orders :math:`\pi`, where :math:`S_\pi(i)` are the atoms after :math:`i`, and
+    :math:`f(S)` is the prediction with all atoms outside :math:`S` masked. Each order is used
+    together with its reverse. It is the Shapley value by sampling (Castro, Gómez and Tejada 2009).
+    In every order the changes sum to the prediction minus the baseline, in which all atoms are
+    masked; so do their means, whatever the number of orders.
 
-    Atoms of a group are masked together, and share its score equally. Where each is by itself,
-    atoms that no symmetry tells apart share the sum of theirs. Orders are drawn over canonical
-    ranks, so that scores follow the atoms when a SMILES lists them in another order.
+    The atoms of a group are masked together and share its score equally. Without groups,
+    symmetry-equivalent atoms get the mean of their scores. Orders are drawn over canonical ranks,
+    so that scores do not depend on the order of atoms in the SMILES.
 
-    A bond's score is what the prediction loses when the pair of its ends has no features, all else
-    staying; it has no part in the sum.
+    A bond's score is the change of the prediction when the features of its pair are set to zero;
+    it is not part of the sum.
 
     Args:
         instance: The molecule.
-        options: Its ``orders``, ``masking``, ``groups`` and ``seed``.
+        options: ``orders``, ``masking``, ``groups`` and ``seed`` are read.
     """
     groups = atom_groups(instance.mol, options.groups)
     n, m = instance.num_atoms, len(groups)
     ranks = np.array(Chem.CanonicalRankAtoms(instance.mol))
     group_of = np.empty(n, dtype=np.int64)
-    # By canonical rank too, so that the order in which groups were named is of no account.
+    # Sorted by canonical rank too, so that scores do not depend on the order of the groups.
     for place, group in enumerate(sorted(groups, key=lambda group: min(ranks[[*group]]))):
         group_of[[*group]] = place
     drawn = atom_orders(m, -(-options.orders // 2), options.seed)
     drawn = np.concatenate([drawn, drawn[:, ::-1]])
-    # Position of each group in each order; after k steps those at positions below k are masked.
+    # Position of each group in each order; after k steps the groups at positions < k are masked.
     position = np.argsort(drawn, axis=1)
     kept = position[:, np.newaxis, :] >= np.arange(m + 1)[:, np.newaxis]
-    values = instance.keep(kept.reshape(-1, m)[:, group_of], options.masking).reshape(-1, m + 1)
+    values = instance.predict_kept(kept.reshape(-1, m)[:, group_of], options.masking).reshape(
+        -1, m + 1
+    )
     changes = np.take_along_axis(values[:, :-1] - values[:, 1:], position, axis=1)
     atoms = (changes.mean(axis=0) / np.bincount(group_of))[group_of]
     if m == n:
@@ -58,10 +63,87 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     masked = np.zeros((len(instance.bonds), n, n), dtype=bool)
     for place, (i, j) in enumerate(instance.bonds):
         masked[place, [i, j], [j, i]] = True
-    return Scores(atoms, values[0, 0] - instance.masked_pairs(masked), float(values[0, -1]))
+    return Scores(atoms, values[0, 0] - instance.predict_masked_pairs(masked), float(values[0, -1]))
 
 
 def atom_orders(n: int, count: int, seed: int) -> NDArray[np.int64]:
-    """Draw orders of ``n`` things, ``[count, n]``."""
-    draw = np.random.default_rng(seed)
-    return draw.permuted(np.tile(np.arange(n), (count, 1)), axis=1)
+    """Draw random permutations of ``n`` indices, ``[count, n]``."""
+    rng = np.random.default_rng(seed)
+    return rng.permuted(np.tile(np.arange(n), (count, 1)), axis=1)
+
+
+Groups = list[tuple[int, ...]]
+
+
+def _atoms(mol: Chem.Mol) -> Groups:
+    return [(place,) for place in range(mol.GetNumAtoms())]
+
+
+def _rings(mol: Chem.Mol) -> Groups:
+    systems: list[set[int]] = []
+    for ring in map(set, mol.GetRingInfo().AtomRings()):
+        apart = [system for system in systems if not system & ring]
+        systems = [*apart, ring.union(*(system for system in systems if system & ring))]
+    return _filled(mol, systems)
+
+
+def _brics(mol: Chem.Mol) -> Groups:
+    bonds = [mol.GetBondBetweenAtoms(*ends).GetIdx() for ends, _ in BRICS.FindBRICSBonds(mol)]
+    cut = Chem.FragmentOnBonds(mol, bonds, addDummies=False) if bonds else mol
+    return [*Chem.GetMolFrags(cut)]
+
+
+GROUPINGS: dict[str, Callable[[Chem.Mol], Groups]] = {
+    "atoms": _atoms,
+    "rings": _rings,
+    "brics": _brics,
+}
+"""``atoms``: single atoms; ``rings``: systems of fused rings, and single atoms outside rings;
+``brics``: BRICS fragments (Degen et al. 2008)."""
+
+
+def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> Groups:
+    """Partition the atoms of a molecule into groups.
+
+    Args:
+        mol: The molecule.
+        groups: A name in :data:`GROUPINGS`, or the atoms of each group, counted from 0; every
+            other atom is a group of its own.
+
+    Raises:
+        InputError: No such name, an empty group, or an atom that does not exist or is in two
+            groups.
+    """
+    if isinstance(groups, str):
+        if groups not in GROUPINGS:
+            names = ", ".join(GROUPINGS)
+            raise InputError(f"groups: got {quoted(groups)}, expected one of {names}, or atoms")
+        return GROUPINGS[groups](mol)
+    named = [atom for group in groups for atom in group]
+    if (
+        not all(groups)
+        or len({*named}) != len(named)
+        or not {*named} <= {*range(mol.GetNumAtoms())}
+    ):
+        raise InputError(
+            f"groups: got {quoted([list(group) for group in groups])}, expected groups of atoms 0 "
+            f"to {mol.GetNumAtoms() - 1}, each in one at most"
+        )
+    return _filled(mol, groups)
+
+
+def _filled(mol: Chem.Mol, groups: "Sequence[Sequence[int] | set[int]]") -> Groups:
+    taken = {atom for group in groups for atom in group}
+    alone = [(atom,) for atom in range(mol.GetNumAtoms()) if atom not in taken]
+    return [*(tuple(sorted(group)) for group in groups), *alone]
+
+
+METHODS.register("occlusion")(
+    Method(
+        occlusion,
+        signed=True,
+        summary="the mean change of the prediction when an atom is masked after others in "
+        "random orders, a sampled Shapley value",
+        source="Zeiler and Fergus 2014; Castro, Gómez and Tejada 2009",
+    )
+)

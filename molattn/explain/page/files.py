@@ -1,18 +1,18 @@
-"""Explanations as files: numbers of atoms and bonds, attention, and pictures."""
+"""Explanations as files: scores of atoms and bonds, attention weights, and drawings."""
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from molattn.data.table import write_table
-from molattn.explain.drawing import save_drawing
 from molattn.explain.explanation import Explanation
 
 __all__ = ["CONTENTS", "PAGE_FILE", "ExplanationFiles", "explanation_files"]
@@ -21,26 +21,29 @@ PAGE_FILE = "index.html"
 _PICTURES = "molecules"
 _JSON, _ATOMS, _BONDS, _WEIGHTS = "explanations.json", "atoms.csv", "bonds.csv", "attention.npz"
 CONTENTS = (PAGE_FILE, _PICTURES, _JSON, _ATOMS, _BONDS, _WEIGHTS)
-"""What a folder of explanations holds."""
+"""Contents of a folder of explanations."""
 _ARRAYS = ("attention", "gates")
 
+RowWriter = Callable[[Any], object]
 
+
+@dataclass(frozen=True)
 class ExplanationFiles:
-    """The files, filled row by row; made by :func:`explanation_files`."""
+    """The files, written row by row; opened by :func:`explanation_files`."""
 
-    def __init__(
-        self, pictures: Path, atoms: Any, bonds: Any, rows: "_JsonRows", weights: zipfile.ZipFile
-    ) -> None:
-        self._pictures = pictures
-        self._atoms, self._bonds, self._rows = atoms, bonds, rows
-        self._weights = weights
+    _methods: Sequence[str]
+    _pictures: Path
+    _atoms: RowWriter
+    _bonds: RowWriter
+    _rows: RowWriter
+    _weights: zipfile.ZipFile
 
     def add(self, row: int, explanations: Sequence[Explanation]) -> None:
-        """Write what each method says of a molecule.
+        """Write the explanations of a molecule.
 
         Args:
             row: Its row in the table, counted from 1.
-            explanations: One of each method, in their order.
+            explanations: One of each method, in the order of the columns.
         """
         first = explanations[0]
         scores = np.stack([one.atom_scores for one in explanations], axis=1)
@@ -49,7 +52,7 @@ class ExplanationFiles:
         scores = np.stack([one.bond_scores for one in explanations], axis=1)
         for (begin, end), cells in zip(first.bonds, scores.tolist(), strict=True):
             self._bonds([row, begin, end, *map(_text, cells), ""])
-        self._rows.add(
+        self._rows(
             {
                 "row": row,
                 "smiles": first.smiles,
@@ -62,20 +65,20 @@ class ExplanationFiles:
                 _write_array(self._weights, f"{name}_{row}", array)
         for one in explanations:
             for ending in ("svg", "png"):
-                save_drawing(one, self._pictures / f"{row}_{one.method}.{ending}")
+                one.save(self._pictures / f"{row}_{one.method}.{ending}")
 
     def refuse(self, row: int, smiles: str, code: str) -> None:
-        """Write why a row has no explanation.
+        """Write a row that has no explanation.
 
         Args:
-            row: Its place in the table, counted from 1.
+            row: Its row in the table, counted from 1.
             smiles: Its text.
-            code: The reason.
+            code: The reason code.
         """
-        empty = [""] * self._rows.methods
-        self._atoms([row, "", "", *empty, code])
-        self._bonds([row, "", "", *empty, code])
-        self._rows.add({"row": row, "smiles": smiles, "error": code, "explanations": []})
+        empty = [""] * (2 + len(self._methods))
+        self._atoms([row, *empty, code])
+        self._bonds([row, *empty, code])
+        self._rows({"row": row, "smiles": smiles, "error": code, "explanations": []})
 
 
 @contextmanager
@@ -84,18 +87,18 @@ def explanation_files(
 ) -> Iterator[ExplanationFiles]:
     """Write the files of explanations into a folder.
 
-    ``atoms.csv`` and ``bonds.csv`` have a column for each method; ``explanations.json`` all numbers
-    but attention and gates, which are in ``attention.npz`` as ``attention_ROW`` ``[layers, heads, n
-    receivers, n senders]`` and ``gates_ROW`` ``[layers, heads, n]``; ``molecules`` the pictures.
+    ``atoms.csv`` and ``bonds.csv`` have a column for each method; ``explanations.json`` holds all
+    numbers except attention and gates, which are in ``attention.npz`` as ``attention_ROW``
+    ``[layers, heads, n receivers, n senders]`` and ``gates_ROW`` ``[layers, heads, n]``;
+    ``molecules`` holds the drawings.
 
     Args:
         folder: The folder.
-        methods: Their names.
-        facts: What ``explanations.json`` says besides; entries that are added in the block are
-            written as well.
+        methods: Names of the methods.
+        facts: Further entries of ``explanations.json``, written when the block ends.
 
     Yields:
-        What writes a row.
+        The writer of rows.
     """
     (folder / _PICTURES).mkdir()
     atoms = ("row", "atom", "symbol", *methods, "error")
@@ -103,39 +106,21 @@ def explanation_files(
     with (
         write_table(folder / _ATOMS, atoms) as write_atom,
         write_table(folder / _BONDS, bonds) as write_bond,
-        open(folder / _JSON, "w", encoding="utf-8") as file,
-        _JsonRows(file, facts, len(methods)) as rows,
+        _json_rows(folder / _JSON, facts) as write_row,
         zipfile.ZipFile(folder / _WEIGHTS, "w", zipfile.ZIP_DEFLATED) as weights,
     ):
-        yield ExplanationFiles(folder / _PICTURES, write_atom, write_bond, rows, weights)
+        pictures = folder / _PICTURES
+        yield ExplanationFiles(methods, pictures, write_atom, write_bond, write_row, weights)
 
 
-class _JsonRows:
-    """A JSON object whose last entry, ``rows``, is written piece by piece."""
-
-    def __init__(self, file: IO[str], facts: Mapping[str, Any], methods: int) -> None:
-        self._file, self._facts = file, facts
-        self._count = 0
-        self.methods = methods
-
-    def __enter__(self) -> "_JsonRows":
-        self._file.write('{"rows": [')
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            facts = json.dumps(dict(self._facts), allow_nan=False)
-            self._file.write(f"\n],\n{facts[1:]}\n")
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        self._file.write(",\n" if self._count else "\n")
-        self._file.write(json.dumps(row, allow_nan=False))
-        self._count += 1
+@contextmanager
+def _json_rows(path: Path, facts: Mapping[str, Any]) -> Iterator[RowWriter]:
+    """Write a JSON object whose entry ``rows`` is written row by row, before the other entries."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('{"rows": [')
+        separators = chain(["\n"], repeat(",\n"))
+        yield lambda row: file.write(next(separators) + json.dumps(row, allow_nan=False))
+        file.write(f"\n],\n{json.dumps(dict(facts), allow_nan=False)[1:]}\n")
 
 
 def _without_arrays(explanation: Explanation) -> dict[str, Any]:
@@ -144,7 +129,9 @@ def _without_arrays(explanation: Explanation) -> dict[str, Any]:
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[np.float32]) -> None:
-    entry = zipfile.ZipInfo(f"{name}.npy")  # with the date that such entries have by default
+    entry = zipfile.ZipInfo(
+        f"{name}.npy"
+    )  # with a fixed date, so that the same numbers give the same bytes
     entry.compress_type = zipfile.ZIP_DEFLATED
     with archive.open(entry, "w") as file:
         np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)

@@ -1,32 +1,36 @@
-"""Explanations of many molecules as one page: HTML that needs nothing beside itself."""
+"""Explanations of many molecules as one self-contained HTML page."""
 
 import base64
 import hashlib
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
-from molattn.explain.explanation import Explanation, score_limit
-from molattn.explain.faithfulness.summary import Verdicts
-from molattn.explain.page.pack import LEVELS, pack
+from molattn.explain.drawing import molecule_outline
+from molattn.explain.explanation import Explanation
+from molattn.explain.faithfulness.summary import FaithfulnessSummary
 from molattn.utils.html import page_environment
 
-__all__ = ["MOST_SHOWN", "ExplanationPage", "Refused"]
+__all__ = ["MOST_SHOWN", "ExplanationPage", "Refused", "pack"]
 
 MOST_SHOWN = 2000
-"""Molecules of a page; of more, the files beside it tell."""
+"""Most molecules on a page; the files beside it hold all."""
 _MOST_REFUSED = 200
+_LEVELS = 255  # steps from 0 to the largest weight of a layer and head
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("data.js", "structure.js", "matrix.js", "list.js", "explain.js")
 
 
 class Refused(NamedTuple):
-    """A row without an explanation: its number, text, reason code and what that means."""
+    """A row without an explanation: its number, text, reason code and the meaning of that code."""
 
     row: int
     smiles: str
@@ -36,11 +40,11 @@ class Refused(NamedTuple):
 
 @dataclass
 class ExplanationPage:
-    """A page that is filled molecule by molecule, which it does not keep in memory.
+    """A page that is filled molecule by molecule, without keeping them in memory.
 
     Args:
-        blobs: A file for what the page holds of each molecule; text, to write and read.
-        interval: What to call the interval of a prediction.
+        blobs: A text file, open to write and read, for the packed molecules.
+        interval: Name of the prediction interval.
     """
 
     blobs: IO[str]
@@ -57,7 +61,7 @@ class ExplanationPage:
 
         Args:
             row: Its row in the table, counted from 1.
-            explanations: What each method says of it; the same methods for every molecule.
+            explanations: One of each method; the same methods for every molecule.
         """
         self._total += 1
         if self._total > MOST_SHOWN:
@@ -67,7 +71,7 @@ class ExplanationPage:
         self._coarsest = max(self._coarsest, float(first.attention.max(initial=0.0)))
         for one in explanations:
             name = one.method.replace("_", " ")
-            self._limits[name] = max(self._limits.get(name, 0.0), score_limit(one))
+            self._limits[name] = max(self._limits.get(name, 0.0), one.score_limit)
         numbers = (first.prediction, first.low, first.high)
         self._molecules.append(
             [
@@ -75,7 +79,7 @@ class ExplanationPage:
                 first.smiles,
                 *(None if number is None else float(f"{number:.7g}") for number in numbers),
                 first.num_atoms,
-                float(f"{score_limit(first):.6g}"),
+                float(f"{first.score_limit:.6g}"),
                 self._targets.setdefault(first.target, len(self._targets)),
             ]
         )
@@ -89,21 +93,21 @@ class ExplanationPage:
         model: str,
         target: str,
         methods: Mapping[str, str],
-        held: str = "",
+        other_inputs: str = "",
         refused: Sequence[Refused] = (),
-        check: Verdicts | None = None,
+        check: FaithfulnessSummary | None = None,
     ) -> None:
         """Write the page.
 
         Args:
             path: The file.
-            name: Of the table.
-            model: Of the model.
+            name: Name of the table.
+            model: Name of the model.
             target: What is explained.
-            methods: What each method is, in a sentence or two.
-            held: What the model reads besides atoms and pairs, if anything.
+            methods: What a score of each method means.
+            other_inputs: Inputs of the model besides the molecular graph, if any.
             refused: Rows without an explanation.
-            check: Whether the methods can be trusted, if it was measured.
+            check: Result of the faithfulness test, if it was run.
         """
         script = _script()
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -116,13 +120,13 @@ class ExplanationPage:
                 model=model,
                 target=target,
                 methods=[(method.replace("_", " "), text) for method, text in methods.items()],
-                held=held,
+                other_inputs=other_inputs,
                 total=self._total,
                 shown=len(self._molecules),
                 refused=refused,
                 most_refused=_MOST_REFUSED,
                 check=check,
-                precision=f"{50 * self._coarsest / LEVELS:.2g} %",
+                precision=f"{50 * self._coarsest / _LEVELS:.2g} %",
                 index=self._index(),
                 blobs=self._blobs(),
                 script=Markup(script),
@@ -146,15 +150,70 @@ class ExplanationPage:
             "molecules": self._molecules,
         }
         text = json.dumps(index, separators=(",", ":"), allow_nan=False)
-        return Markup(text.replace("<", "\\u003c"))  # no text of the table ends the element
+        return Markup(
+            text.replace("<", "\\u003c")
+        )  # so that no text of the table can close the element
 
     def _blobs(self) -> Iterator[str]:
         for line in self.blobs:
             yield line.rstrip("\n")
 
 
+def pack(explanations: Sequence[Explanation]) -> str:
+    """Pack the explanations of one molecule as Base64 of zlib, to be unpacked when it is shown.
+
+    The content is the length of the JSON in 4 bytes, the JSON, attention ``[layers, heads, n, n]``
+    and, if any, gates ``[layers, heads, n]``: a byte each, in 255ths of the largest of their layer
+    and head, so with an error of at most half of a 255th of it.
+
+    Args:
+        explanations: Explanations of one molecule, one for each method.
+    """
+    first = explanations[0]
+    weights, weight_scales = _quantized(first.attention)
+    gates, gate_scales = (b"", None) if first.gates is None else _quantized(first.gates)
+    head: dict[str, Any] = {
+        "symbols": first.symbols,
+        "bonds": first.bonds,
+        "outline": molecule_outline(first.smiles)._asdict(),
+        "shape": first.attention.shape[:2],
+        "weight_scales": weight_scales,
+        "gate_scales": gate_scales,
+        "probability": first.probability,
+        "methods": [
+            {
+                "method": one.method.replace("_", " "),
+                "signed": one.signed,
+                "baseline": one.baseline,
+                "residual": one.residual,
+                "tolerance": one.tolerance,
+                "limit": one.score_limit,
+                "atoms": _rounded(one.atom_scores),
+                "bonds": _rounded(one.bond_scores),
+            }
+            for one in explanations
+        ],
+    }
+    text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
+    packed = zlib.compress(len(text).to_bytes(4, "little") + text + weights + gates, 9)
+    return base64.b64encode(packed).decode()
+
+
+def _quantized(values: NDArray[np.float32]) -> tuple[bytes, list[float]]:
+    """Return values ``[layers, heads, ...]`` as bytes, and the value of 255 in each head."""
+    flat = values.reshape(values.shape[0] * values.shape[1], -1)
+    scales = flat.max(axis=1, initial=0.0)
+    parts = flat / np.where(scales > 0, scales, 1.0)[:, None]
+    levels = np.rint(parts * _LEVELS).clip(0, _LEVELS).astype(np.uint8)
+    return levels.tobytes(), [float(f"{scale:.7g}") for scale in scales.tolist()]
+
+
+def _rounded(scores: NDArray[np.float64]) -> list[float]:
+    return [float(f"{score:.6g}") for score in scores.tolist()]
+
+
 @cache
 def _script() -> str:
-    """Return the page's script: files that share their names, and give none to the page."""
+    """Return the page's script: its files in one block, so that it adds no global names."""
     sources = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     return '"use strict";\n{\n' + "\n".join(sources) + "\n}\n"

@@ -4,8 +4,8 @@ import torch
 
 from molattn.config import NetworkConfig
 from molattn.explain import METHODS, MethodOptions, explain
-from molattn.explain.attention_hooks import attention_gradients, record_weights
-from molattn.explain.explainer import find_average, read_instances
+from molattn.explain.attention_hooks import attention_gradients, record_attention
+from molattn.explain.explainer import read_instances
 from molattn.explain.methods.attention import (
     gradient_attention,
     raw_attention,
@@ -20,14 +20,13 @@ SMILES = "CC(=O)NCCO"
 OPTIONS = MethodOptions()
 
 
-def subject_of(model, smiles=SMILES):
-    average = find_average(model, ["CCO"])
-    return next(read_instances(model, [smiles], target=None, average=average))
+def instance_of(model, smiles=SMILES):
+    return next(read_instances(model, [smiles], background=["CCO"]))
 
 
 @pytest.fixture(scope="module")
 def instance():
-    return subject_of(make())
+    return instance_of(make())
 
 
 def test_rollout_is_what_numpy_makes_of_the_paper():
@@ -60,7 +59,7 @@ def test_relevance_of_one_layer_is_the_mean_size_of_gradient_times_attention():
 
 @pytest.mark.parametrize("gate", [False, True])
 def test_scores_are_those_of_the_attention_that_is_shown(gate):
-    instance = subject_of(make(network=NetworkConfig(16, 2, 2, 8, gate=gate)))
+    instance = instance_of(make(network=NetworkConfig(16, 2, 2, 8, gate=gate)))
     found = instance.attention
     applied = found.weights[0] * found.gates[0][..., None]
     assert found.gated is gate
@@ -99,7 +98,7 @@ def test_weights_that_are_shown_are_those_applied(instance):
         heads = torch.einsum("hrs,rshc->rhc", weights, value.unsqueeze(0) + edge_value)
         expected = conv.head_combine(heads) + conv.bias
         torch.testing.assert_close(seen["output"], expected, rtol=1e-5, atol=1e-5)
-        with record_weights(instance.model, batch.edge_index):
+        with record_attention(instance.model, batch.edge_index):
             recorded = instance.model(batch, features)
     torch.testing.assert_close(recorded, packed, rtol=1e-6, atol=1e-6)
 
@@ -118,7 +117,7 @@ def test_weights_that_are_shown_are_those_applied(instance):
 def test_other_networks_show_what_they_apply(options):
     """The weights are also those of the other path, over a list of edges."""
     model = make(network=NetworkConfig(width=16, heads=2, layers=2, **options)).double()
-    instance = subject_of(model)
+    instance = instance_of(model)
     found = instance.attention
     assert found.weights.shape == (1, 2, 2, 7, 7)
     assert found.gated is (options.get("gate", options.get("layer") == "gaan"))
@@ -130,7 +129,7 @@ def test_other_networks_show_what_they_apply(options):
         for i, j in instance.bonds:
             edges[i, j] = edges[j, i] = True
     assert ((found.weights > 0) == edges).all()
-    weights, gradients = attention_gradients(model, *instance.batch(), instance.output)
+    weights, gradients = attention_gradients(model, *instance.batch(), instance.target)
     np.testing.assert_allclose(weights, found.weights, atol=1e-6)
     assert np.abs(gradients).max() > 0
     assert (gradients[..., ~edges] == 0).all()
@@ -142,7 +141,7 @@ def test_other_networks_show_what_they_apply(options):
 
 
 def test_gradients_are_slopes_of_the_output(instance):
-    weights, gradients = attention_gradients(instance.model, *instance.batch(), instance.output)
+    weights, gradients = attention_gradients(instance.model, *instance.batch(), instance.target)
     np.testing.assert_allclose(weights, instance.attention.weights, atol=1e-6)
     # Along a change of the last layer's weights the output changes by the gradient times it.
     batch, features = instance.batch()
@@ -158,9 +157,9 @@ def test_gradients_are_slopes_of_the_output(instance):
         return result + 1e-2 * conv.head_combine(heads)
 
     with torch.no_grad():
-        before = instance.output.value(instance.model(batch, features))
+        before = instance.target.value(instance.model(batch, features))
         handle = conv.register_forward_hook(shifted, with_kwargs=True)
-        after = instance.output.value(instance.model(batch, features))
+        after = instance.target.value(instance.model(batch, features))
         handle.remove()
     slope = float(after - before) / 1e-2
     assert slope == pytest.approx((gradients[0, -1] * step).sum(), rel=0.02)
@@ -173,4 +172,4 @@ def test_gradient_attention_is_large_where_the_output_depends_on_it(instance):
     with torch.no_grad():
         for weight in model.nets[0].head.parameters():
             weight.zero_()
-    np.testing.assert_array_equal(gradient_attention(subject_of(model), OPTIONS).atoms, 0)
+    np.testing.assert_array_equal(gradient_attention(instance_of(model), OPTIONS).atoms, 0)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections import Counter
 
 import numpy as np
@@ -12,9 +13,8 @@ from molattn.cli import main
 from molattn.config import ExplainConfig
 from molattn.errors import InputError
 from molattn.explain import METHODS as KNOWN
-from molattn.explain import explain
-from molattn.explain.faithfulness.deletion_insertion import faithfulness
-from molattn.explain.faithfulness.summary import verdicts
+from molattn.explain import explain, measure_faithfulness
+from molattn.explain.faithfulness.summary import summarize
 from molattn.explain.page.files import CONTENTS
 from molattn.explain.page.folder import explain_table
 
@@ -105,7 +105,7 @@ def test_target_and_limit(explained, table, tmp_path):
         (["--partner-column", "smiles"], "reads one molecule"),
     ],
 )
-def test_a_wrong_option_is_told_before_anything_is_written(
+def test_a_wrong_option_is_refused_before_anything_is_written(
     explained, table, tmp_path, capsys, options, expected
 ):
     out = tmp_path / "new" / "out"
@@ -133,7 +133,7 @@ def test_a_failure_leaves_the_former_folder_as_it_was(explained, table, tmp_path
     def fail(*arguments, **options):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("molattn.explain.page.files.save_drawing", fail)
+    monkeypatch.setattr("molattn.explain.explanation.save_drawing", fail)
     with pytest.raises(RuntimeError, match="broken"):
         explain_table(model, table, out, quick)
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
@@ -146,30 +146,32 @@ def test_a_failure_leaves_the_former_folder_as_it_was(explained, table, tmp_path
 def test_the_help_names_every_method():
     text = ExplainConfig.__doc__
     assert text is not None
-    assert all(name in text for name in KNOWN)
+    listed = re.search(r"one or more of: ([\w\s,]+?)\.", text)
+    assert listed is not None
+    assert re.split(r",\s+", listed[1]) == [*KNOWN]
     with pytest.raises(InputError, match="--method: got none"):
         ExplainConfig(method=())
 
 
-def test_check_is_the_fidelity_of_the_molecules_and_the_page_says_so(
+def test_check_is_the_faithfulness_on_the_molecules_and_is_on_the_page(
     explained, table, small_model, tmp_path
 ):
     config = ExplainConfig(method=METHODS, check=True)
-    told = io.StringIO()
-    console = Console(file=told, width=80)
+    printed = io.StringIO()
+    console = Console(file=printed, width=80)
     explain_table(explained.parent / "model", table, tmp_path / "out", config, console)
-    lines = told.getvalue().splitlines()
+    lines = printed.getvalue().splitlines()
     assert "refused: 1 syntax, 1 valence" in lines
-    assert verdicts(faithfulness(small_model, [*GOOD.values()], METHODS)).sentence in lines
+    assert summarize(measure_faithfulness(small_model, [*GOOD.values()], METHODS)).sentence in lines
     given = json.loads((tmp_path / "out" / "explanations.json").read_text())["check"]
-    own = faithfulness(small_model, [*GOOD.values()], METHODS)
+    own = measure_faithfulness(small_model, [*GOOD.values()], METHODS)
     assert given == json.loads(json.dumps(own.to_dict()))
     assert (given["molecules"], given["skipped"]) == (2, 1)
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     for row in own.rows:
         assert f"{row.deletion_area.mean:.3f}".replace("-", "\N{MINUS SIGN}") in page
         assert row.method == "random" or row.verdict in page
-    assert "Whether the atoms marked here matter" not in page
+    assert "It has not been measured" not in page
 
 
 def test_without_a_pair_of_atoms_there_is_nothing_to_check(explained, tmp_path, capsys):
@@ -177,11 +179,11 @@ def test_without_a_pair_of_atoms_there_is_nothing_to_check(explained, tmp_path, 
     table.write_text("smiles\nC\n")
     model, out = str(explained.parent / "model"), str(tmp_path / "out")
     assert main(["explain", model, str(table), "--output", out, "--check"]) == 0
-    assert "nothing could be measured" in capsys.readouterr().out
+    assert "faithfulness was not measured" in capsys.readouterr().out
     assert json.loads((tmp_path / "out" / "explanations.json").read_text())["check"] is None
 
 
-def test_what_a_model_reads_besides_atoms_is_told(tmp_path, capsys):
+def test_other_inputs_of_a_model_are_reported(tmp_path, capsys):
     make(descriptors=("MolWt", "TPSA"), morgan_counts=8).save_pretrained(tmp_path / "model")
     (tmp_path / "table.csv").write_text("smiles\nCCO\n")
     words = [
@@ -191,11 +193,11 @@ def test_what_a_model_reads_besides_atoms_is_told(tmp_path, capsys):
         str(tmp_path / "out"),
     ]
     assert main(["explain", *words]) == 0
-    held = "2 descriptors, 8 Morgan counts"
+    other = "2 descriptors, 8 Morgan counts"
     assert (
-        f"the model also reads {held}, which no atom's score speaks of" in capsys.readouterr().out
+        f"the model also reads {other}, which atom scores do not include" in capsys.readouterr().out
     )
     given = json.loads((tmp_path / "out" / "explanations.json").read_text())
-    assert given["held"] == held
+    assert given["other_inputs"] == other
     page = (tmp_path / "out" / "index.html").read_text()
-    assert f"also reads {held}. They stay as they are" in page
+    assert f"also reads {other}. These are kept fixed" in page

@@ -11,7 +11,7 @@ import pytest
 from molattn.config import ExplainConfig
 from molattn.explain import explain
 from molattn.explain.page.folder import explain_table
-from molattn.explain.page.pack import pack
+from molattn.explain.page.page import pack
 
 from ...conftest import assert_fits_and_can_be_read
 from ..conftest import EVIL, GOOD, METHODS, TARGET
@@ -88,8 +88,8 @@ def test_hover_head_layer_and_direction_show_the_numbers(open_page, explained, n
             (1, 1, "from", 5),
             (0, None, "from", 12),
         ):
-            page.select_option("#layer", label="all, mean" if layer is None else str(layer + 1))
-            page.select_option("#head", label="all, mean" if head is None else str(head + 1))
+            page.select_option("#layer", label="all (mean)" if layer is None else str(layer + 1))
+            page.select_option("#head", label="all (mean)" if head is None else str(head + 1))
             page.select_option("#direction", value=direction)
             hits.nth(atom).hover()
             assert page.locator("#weights strong").inner_text() == names[atom]
@@ -118,7 +118,7 @@ def test_hover_head_layer_and_direction_show_the_numbers(open_page, explained, n
         facts = page.locator("#facts").inner_text()
         low, high = re.search(r"90 % interval\s+(\S+) to (\S+)", facts).groups()
         assert [number(low), number(high)] == pytest.approx([own["low"], own["high"]], rel=0.006)
-        assert "without any atom" in page.locator("#facts").inner_text()
+        assert "baseline" in page.locator("#facts").inner_text()
         shown = page.locator("#facts dd").first.inner_text()
         assert number(shown) == pytest.approx(own["prediction"], rel=0.006)
 
@@ -166,7 +166,7 @@ def test_the_list_is_searched_sorted_and_stepped_through(open_page, explained, n
         page.locator("#previous").click()
         page.locator("#smiles").filter(has_text=re.compile("^C$")).wait_for()
         page.select_option("#method", label="rollout")
-        assert page.locator("#parts-caption").inner_text() == "Share of each atom"
+        assert page.locator("#parts-caption").inner_text() == "Importance of each atom"
         score = number(page.locator("#score").inner_text().split(": ")[1])
         assert score == pytest.approx(by_row[3]["rollout"]["atom_scores"][0], rel=0.006)
 
@@ -221,7 +221,7 @@ def test_each_molecule_shows_the_class_that_is_explained(open_page, of_phases, t
     with open_page(tmp_path / "out" / "index.html") as page:
         page.locator("#molecules svg").nth(5).wait_for(state="attached")
         head = page.locator("header").inner_text()
-        assert "predictions of phase (of each molecule its likeliest class) by" in head
+        assert "Predictions of phase (the most probable class of each molecule) by" in head
         listed = page.locator("#molecules small").all_inner_texts()
         assert listed == [f"row {row}, {name}" for row, name in enumerate(names, start=1)]
         page.select_option("#method", label="integrated gradients")

@@ -1,4 +1,4 @@
-// What the page shows, as numbers: an index of all molecules, and each molecule decoded when asked.
+// The data of the page: an index of all molecules, and each molecule, decoded when it is shown.
 const $ = (id) => document.getElementById(id);
 const index = JSON.parse($("index").textContent);
 const MINUS = "\u2212";
@@ -48,7 +48,7 @@ async function decode(place) {
 function load(place) {
   if (!cache.has(place)) cache.set(place, decode(place));
   const found = cache.get(place);
-  cache.delete(place); // to the end: the one that was asked for longest ago goes first
+  cache.delete(place); // moved to the end: the least recently used is dropped first
   cache.set(place, found);
   if (cache.size > KEPT) cache.delete(cache.keys().next().value);
   return found;

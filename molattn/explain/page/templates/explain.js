@@ -1,4 +1,4 @@
-// The view of one molecule, and what changes it.
+// The view of one molecule, and its controls.
 const state = { molecule: null, place: 0, atom: 0, parts: null, attention: null };
 const whole = (select) => (select.value === "mean" ? null : Number(select.value));
 const towards = () => $("direction").value === "to";
@@ -13,7 +13,7 @@ function fillSelect(select, names, every) {
 async function show(place) {
   state.place = place;
   const molecule = await load(place);
-  if (state.place !== place) return; // another was asked for meanwhile
+  if (state.place !== place) return; // another molecule was chosen in the meantime
   state.molecule = molecule;
   const one = index.molecules[place];
   $("row").textContent = `Row ${one[ROW]}`;
@@ -35,11 +35,11 @@ function paintParts() {
   const limit = common ? index.limits[scores.method] : scores.limit;
   paintScores(parts, scores, limit);
   const what = scores.signed
-    ? `part in ${targetOf(index.molecules[state.place])}${index.unit && ` (${index.unit})`}, by ${scores.method}`
-    : `share of each atom by ${scores.method}, without a sign`;
+    ? `contribution to ${targetOf(index.molecules[state.place])}${index.unit && ` (${index.unit})`}, by ${scores.method}`
+    : `importance of each atom by ${scores.method} (unsigned)`;
   legend($("parts-legend"), scores.signed ? "signed" : "share", number(-limit, 2),
     (scores.signed ? "+" : "") + number(limit, 2), what);
-  $("parts-caption").textContent = scores.signed ? "Parts of the prediction" : "Share of each atom";
+  $("parts-caption").textContent = scores.signed ? "Contributions to the prediction" : "Importance of each atom";
   facts(scores);
   readScore();
 }
@@ -53,9 +53,9 @@ function facts(scores) {
   if (low !== null) rows.push([index.interval, `${number(low)} to ${number(high)}`]);
   if (scores.baseline !== null) {
     const sum = scores.atoms.reduce((total, value) => total + value, 0);
-    rows.push(["without any atom", number(scores.baseline)], ["sum of the atoms", signed(sum)]);
+    rows.push(["baseline", number(scores.baseline)], ["sum of atom scores", signed(sum)]);
     const within = Math.abs(scores.residual) <= scores.tolerance;
-    rows.push([`left over (${within ? "at most" : "should be at most"} ${number(scores.tolerance, 2)})`,
+    rows.push([`residual (${within ? "within" : "exceeds"} ${number(scores.tolerance, 2)})`,
       number(scores.residual, 2)]);
   }
   $("facts").replaceChildren(...rows.map(([name, value]) =>
@@ -76,7 +76,7 @@ function paintAttention() {
   state.weights = attention(molecule, layer, head);
   state.limit = state.weights.reduce((most, value) => Math.max(most, value), 0);
   matrix.show(molecule.names, state.weights, state.limit);
-  legend($("attention-legend"), "share", "", percent(state.limit), "weight of attention");
+  legend($("attention-legend"), "share", "", percent(state.limit), "attention weight");
   choose(state.atom);
 }
 
@@ -149,8 +149,8 @@ function showNumbers(own) {
 }
 
 fillSelect($("method"), index.methods);
-fillSelect($("layer"), index.layers, "all, mean");
-fillSelect($("head"), index.heads, "all, mean");
+fillSelect($("layer"), index.layers, "all (mean)");
+fillSelect($("head"), index.heads, "all (mean)");
 $("method-label").hidden = index.methods.length < 2;
 $("view").hidden = false;
 const matrix = new Matrix($("matrix"), (row, column) =>

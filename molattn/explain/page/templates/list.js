@@ -1,4 +1,4 @@
-// The list of molecules: searched, sorted, and made a part at a time as it is scrolled.
+// The list of molecules: searchable, sortable, and filled as it is scrolled.
 const PART = 30;
 const [ROW, SMILES, PREDICTION, LOW, HIGH, ATOMS, STRONGEST, TARGET] = [0, 1, 2, 3, 4, 5, 6, 7];
 const targetOf = (one) => index.targets[one[TARGET]];
@@ -6,7 +6,7 @@ const ORDERS = {
   "row": (one) => one[ROW],
   "prediction, lowest first": (one) => one[PREDICTION],
   "prediction, highest first": (one) => -one[PREDICTION],
-  "strongest atom": (one) => -one[STRONGEST],
+  "largest atom score": (one) => -one[STRONGEST],
   "number of atoms": (one) => one[ATOMS],
 };
 if (index.molecules.some((one) => one[LOW] !== null)) {
@@ -45,7 +45,7 @@ class MoleculeList {
     this.mark();
   }
 
-  // Make items until there are some below those in sight, and at least `count`.
+  // Add items until the visible part of the list is full, and there are at least `count`.
   grow(count = 0) {
     const { host } = this;
     while (host.children.length < this.order.length && (host.children.length < count ||

@@ -1,4 +1,4 @@
-// All pairs of atoms on a canvas: a row is the atom that attends, a column what it attends to.
+// Attention of all pairs of atoms on a canvas: rows attend to columns.
 const LETTER = 11;
 const WIDEST = 480; // pixels
 const LARGEST = 44; // side of a cell
@@ -21,7 +21,7 @@ class Matrix {
     this.draw();
   }
 
-  // Which line of cells stands out: the row or the column of the chosen atom.
+  // Outline the row or the column of the chosen atom.
   mark(atom, towards, cell) {
     this.atom = atom;
     this.towards = towards;
@@ -87,7 +87,7 @@ class Matrix {
     pen.strokeRect(at(this.cell[1]), at(this.cell[0]), this.size, this.size);
   }
 
-  // As many names as have room, and always that of the chosen atom.
+  // Label as many atoms as fit, and always the chosen one.
   label(pen, at, colour) {
     const n = this.names.length;
     const every = Math.max(1, Math.ceil((LETTER + 2) / this.size));

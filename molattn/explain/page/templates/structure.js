@@ -1,4 +1,4 @@
-// A molecule as SVG: halos below its lines, and a place to point at for each atom.
+// A molecule as SVG: coloured halos below its lines, and a hit area for each atom.
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = 20;
 
@@ -17,7 +17,7 @@ function structure(host, molecule, label, choose) {
   svg.setAttribute("aria-label", label);
   const [w, h] = [width + 2 * MARGIN, height + 2 * MARGIN];
   svg.setAttribute("viewBox", `${-MARGIN} ${-MARGIN} ${w} ${h}`);
-  // Small molecules are not blown up.
+  // Small molecules are not enlarged.
   svg.style.maxWidth = `${1.6 * w}px`;
   svg.style.maxHeight = `min(100%, ${1.6 * h}px)`;
   const bonds = molecule.bonds.map(([a, b]) =>
@@ -85,7 +85,7 @@ function markAtom(drawn, atom) {
   drawn.ring.setAttribute("cy", cy);
   drawn.ring.setAttribute("visibility", "visible");
   drawn.hits.forEach((hit, place) => {
-    hit.setAttribute("tabindex", place === atom ? 0 : -1); // one stop of the Tab key, then arrows
+    hit.setAttribute("tabindex", place === atom ? 0 : -1); // a single tab stop; arrow keys move between atoms
     hit.setAttribute("aria-pressed", place === atom);
   });
 }
