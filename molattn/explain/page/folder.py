@@ -29,8 +29,8 @@ from molattn.inference.streaming import (
     RowCounts,
     molecule_batches,
     open_with_model,
-    say_refused,
-    say_remarks,
+    print_refused,
+    print_remarks,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.utils.console import print_line
@@ -76,7 +76,7 @@ def explain_table(
     table, model = open_with_model(Path(source), model_folder, config)
     target = described(model, config.target)  # refuses a name before anything is computed
     console = console or Console(quiet=True)
-    say_remarks(table, console)
+    print_remarks(table, console)
     if held := held_inputs(model.config):
         remark = f"the model also reads {held}, which no atom's score speaks of"
         print_line(console, remark)
@@ -110,7 +110,7 @@ def explain_table(
                 files.add(molecule.number, explanations)
                 page.add(molecule.number, explanations)
                 sample.add(instance)
-        say_refused(Counter(row.code for row in refused), console)
+        print_refused(Counter(row.code for row in refused), console)
         check = _check(sample.kept, config, console) if config.check else None
         found = None if check is None else verdicts(check)
         if found is not None:
