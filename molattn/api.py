@@ -1,5 +1,6 @@
 """``molattn.train``: train and score a model in one call."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from molattn.evaluation.metrics import Scores
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import RunScores, score_run
 from molattn.evaluation.terminal_tables import score_table
-from molattn.model.model import MolAttn
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.training.fine_tuning import NO_MODEL
 from molattn.training.run import TrainingRun
 from molattn.training.run import train as train_run
 from molattn.training.run_folder import run_folder
@@ -67,6 +69,7 @@ def train(
     target_columns: str | list[str],
     *,
     verbose: bool = False,
+    make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
     **options: Any,
 ) -> Trained:
     """Train a model on a table and score it, as ``molattn train`` does.
@@ -75,6 +78,10 @@ def train(
         table: A DataFrame, or a file in any format that the command reads.
         target_columns: One or more columns to predict.
         verbose: Whether to log to the terminal.
+        make_model: Makes a new model of a config, once for each member of an ensemble: a function
+            that returns ``MolAttn(config, encoder=..., readout=..., head=...)``, to train a network
+            with parts of your own; see :class:`molattn.MolAttn`. With it ``init_from`` is ``none``
+            by default.
         options: Options of ``molattn train`` by their Python names (``smiles_column``, ``split``,
             ``epochs``, ``width``, ``baselines``, ...).
 
@@ -87,9 +94,12 @@ def train(
     """
     is_file = isinstance(table, str | Path)
     chosen = {"target_columns": target_columns, **options}
+    if make_model is not MolAttn:
+        chosen.setdefault("init_from", NO_MODEL)
     config = TrainConfig.from_options(str(table) if is_file else "", chosen)
     if config.data.folds is not None and config.data.only_fold is None:
         raise InputError("folds: expected together with only_fold; molattn train cross-validates")
     console = Console() if verbose else None
-    run = train_run(config, console, frame=None if isinstance(table, str | Path) else table)
+    frame = None if isinstance(table, str | Path) else table
+    run = train_run(config, console, frame=frame, make_model=make_model)
     return Trained(run, score_run(run, console))

@@ -42,7 +42,7 @@ from molattn.training.run import train_model
 __all__ = ["MolAttnClassifier", "MolAttnRegressor"]
 
 _SMILES, _WEIGHT = "smiles", "weight"
-# What has no meaning here: files, columns, test rows; the seed is scikit-learn's random_state.
+# Of the options of the data those that do not name columns, files or test rows.
 _DATA_OPTIONS = (
     "descriptors",
     "featurizer",
@@ -51,16 +51,17 @@ _DATA_OPTIONS = (
     "task_weights",
     "validation_size",
 )
-_NO_OPTIONS = ("seed", "checkpoint_steps", "tensorboard")
-_RENAMED = {"score": "attention_score"}  # as `score` is a method
+# Of the other options those of run folders, and the seed, which is scikit-learn's random_state.
+_EXCLUDED = ("seed", "checkpoint_steps", "tensorboard")
+_RENAMED = {"score": "attention_score"}  # `score` is a method
 
 
 def _options() -> dict[str, str]:
-    """Return the options of a run that are parameters of an estimator, and those parameters."""
+    """Return the name of each parameter of an estimator, by the name of its option."""
     return {
         name: _RENAMED.get(name, name)
         for name, option in TrainConfig.options().items()
-        if (option.section in ("network", "training", "fine_tuning") and name not in _NO_OPTIONS)
+        if (option.section in ("network", "training", "fine_tuning") and name not in _EXCLUDED)
         or name in _DATA_OPTIONS
     }
 
@@ -75,7 +76,7 @@ _DEFAULTS = _defaults()
 
 
 class _MolAttnEstimator(BaseEstimator):
-    """What both estimators share: options as parameters, SMILES as input, a model inside."""
+    """The base of both estimators: options as parameters, SMILES as input, a trained model."""
 
     def __init__(self, *, random_state: Any = 0, **options: Any) -> None:
         if unknown := sorted(options.keys() - _DEFAULTS.keys()):
@@ -84,7 +85,7 @@ class _MolAttnEstimator(BaseEstimator):
         for name, default in _DEFAULTS.items():
             setattr(self, name, options.get(name, default))
 
-    # What scikit-learn, `help` and notebooks read; each option stays declared in its section.
+    # scikit-learn, `help` and notebooks read it; each option is declared once, in its section.
     __init__.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
         [
             inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
@@ -103,25 +104,25 @@ class _MolAttnEstimator(BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Keep the model as JSON types, safetensors and an array, not as pickled classes."""
+        """Hold the model as JSON types, safetensors and an array, not as pickled classes."""
         whole: Any = super().__getstate__()
         state = dict(whole)
         if "model_" in state:
             model = state["model_"]
             weights = {name: value.contiguous() for name, value in model.state_dict().items()}
-            told = model.uncertainty
-            known = told and (told.calibration.to_dict(), told.molecules.fingerprints)
-            state["model_"] = (model.config.to_dict(), safetensors.torch.save(weights), known)
+            known = model.uncertainty
+            uncertainty = known and (known.calibration.to_dict(), known.molecules.fingerprints)
+            state["model_"] = (model.config.to_dict(), safetensors.torch.save(weights), uncertainty)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "model_" in state:
-            config, weights, known = state["model_"]
+            config, weights, uncertainty = state["model_"]
             model = MolAttn(MolAttnConfig.from_dict(config)).eval()
             model.load_state_dict(safetensors.torch.load(weights))
-            if known is not None:
-                calibration = Calibration.from_dict(model.config.tasks, known[0])
-                model.uncertainty = Uncertainty(calibration, FingerprintIndex(known[1]))
+            if uncertainty is not None:
+                calibration = Calibration.from_dict(model.config.tasks, uncertainty[0])
+                model.uncertainty = Uncertainty(calibration, FingerprintIndex(uncertainty[1]))
             state = {**state, "model_": model}
         super().__setstate__(state)
 
@@ -179,24 +180,24 @@ class _MolAttnEstimator(BaseEstimator):
 
 
 class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
-    """A regressor of molecules, after scikit-learn.
+    """A scikit-learn regressor of molecules.
 
     Its parameters are the options of ``molattn train`` under their Python names (``epochs``,
     ``width``, ``learning_rate``, ``loss``, ...: see :class:`molattn.config.NetworkConfig` and
-    :class:`molattn.config.SupervisedConfig`), but ``random_state`` for ``seed`` and
-    ``attention_score`` for ``score``. ``fit`` sets
-    ``validation_size`` of the rows aside, at random but with rows of one molecule together: they
-    calibrate, and with ``checkpoint="best"`` choose the epoch.
+    :class:`molattn.config.SupervisedConfig`), except that ``seed`` is called ``random_state`` and
+    ``score`` is called ``attention_score``. ``fit`` holds out a fraction ``validation_size`` of
+    the rows, at random, with rows of the same molecule together. They calibrate the model, and
+    choose the epoch with ``checkpoint="best"``.
 
     Args:
-        random_state: Seed of the rows set aside, the initial weights and the order of rows; None
-            for another one each time.
-        options: Options of the network, the training and the rows set aside.
+        random_state: Seed of the held-out rows, the initial weights and the order of rows; None =
+            a random seed.
+        options: Options of the network, the training and the held-out rows.
 
     Attributes:
         model_: The trained :class:`molattn.MolAttn`.
-        histories_: How training went, for each member (:class:`molattn.training.history.History`).
-        n_iter_: Epochs trained, of several members the most.
+        histories_: Losses by epoch of each member (:class:`molattn.training.history.History`).
+        n_iter_: Number of epochs trained; the largest among the members of an ensemble.
         n_features_in_: 1, the SMILES.
         feature_names_in_: The column's name, if ``fit`` got a frame.
 
@@ -219,13 +220,13 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
 
         Args:
             X: n SMILES: a sequence, an array or Series, or a frame of one column.
-            y: ``[n]``, or ``[n, T]`` for several targets, of which NaN are missing labels.
+            y: ``[n]``, or ``[n, T]`` for several targets, NaN for missing labels.
             sample_weight: Weights of the molecules in the loss ``[n]``; those of weight 0 are left
                 out.
 
         Raises:
-            InputError: A text that is no molecule, named by its place; an option that cannot be.
-            ValueError: Shapes or labels that do not fit.
+            InputError: An invalid SMILES, given with its position, or an invalid option.
+            ValueError: Wrong shapes or labels.
         """
         y = _given(y)
         names = getattr(y, "columns", None)
@@ -241,29 +242,29 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Return the predictions ``[n]`` or ``[n, T]``, as ``fit`` got its labels.
+        """Return predictions in the shape of the labels, ``[n]`` or ``[n, T]``.
 
         Raises:
-            SmilesError: A text that is no molecule; says which and why.
+            SmilesError: An invalid SMILES; gives its position and the reason.
         """
         prediction = self._predict(X)
         return prediction if self._several else prediction[:, 0]
 
 
 class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
-    """A classifier of molecules into two or more classes, after scikit-learn.
+    """A scikit-learn classifier of molecules into two or more classes.
 
-    See :class:`MolAttnRegressor` for its parameters and what ``fit`` does.
+    Parameters and held-out rows are those of :class:`MolAttnRegressor`.
 
     Args:
-        random_state: As of :class:`MolAttnRegressor`.
-        options: As of :class:`MolAttnRegressor`.
+        random_state: See :class:`MolAttnRegressor`.
+        options: See :class:`MolAttnRegressor`.
 
     Attributes:
         classes_: The labels, sorted.
         model_: The trained :class:`molattn.MolAttn`.
-        histories_: How training went, for each member (:class:`molattn.training.history.History`).
-        n_iter_: Epochs trained, of several members the most.
+        histories_: Losses by epoch of each member (:class:`molattn.training.history.History`).
+        n_iter_: Number of epochs trained; the largest among the members of an ensemble.
         n_features_in_: 1, the SMILES.
         feature_names_in_: The column's name, if ``fit`` got a frame.
     """
@@ -275,14 +276,14 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
 
         Args:
             X: n SMILES: a sequence, an array or Series, or a frame of one column.
-            y: n labels of two or more classes: texts or numbers.
+            y: n labels of two or more classes: strings or numbers.
             sample_weight: Weights of the molecules in the loss ``[n]``; those of weight 0 are left
                 out.
 
         Raises:
-            InputError: A text that is no molecule, named by its place; labels of one class; an
-                option that cannot be.
-            ValueError: Shapes or labels that do not fit.
+            InputError: An invalid SMILES, given with its position; labels of one class; or an
+                invalid option.
+            ValueError: Wrong shapes or labels.
         """
         labels: Any = column_or_1d(_given(y), warn=True)
         check_classification_targets(labels)
@@ -299,21 +300,21 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         """Return the probability of each of ``classes_``, ``[n, len(classes_)]``.
 
         Raises:
-            SmilesError: A text that is no molecule; says which and why.
+            SmilesError: An invalid SMILES; gives its position and the reason.
         """
-        chances = self._predict(X)
+        probabilities = self._predict(X)
         if len(self.classes_) == 2:
-            return np.hstack([1.0 - chances, chances])
-        return chances
+            return np.hstack([1.0 - probabilities, probabilities])
+        return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likeliest class of each molecule ``[n]``.
+        """Return the most probable class of each molecule ``[n]``.
 
         Raises:
-            SmilesError: A text that is no molecule; says which and why.
+            SmilesError: An invalid SMILES; gives its position and the reason.
         """
-        likeliest = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[likeliest]
+        most_probable = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[most_probable]
 
 
 def _given(y: Any) -> Any:
@@ -329,7 +330,7 @@ def _kind(classes: Sequence[str]) -> str:
 
 
 def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
-    """Return SMILES as a list, and the column's name where they came as one."""
+    """Return SMILES as a list, and the name of their column if they are in a frame."""
     if isinstance(X, str):
         raise InputError(f"X: got one text, expected a list of them: [{quoted(X)}]")
     if isinstance(X, pd.DataFrame):
@@ -347,18 +348,19 @@ def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
 
 
 def _complete(table: TrainingTable) -> TrainingTable:
-    """Refuse rows that training would do without."""
+    """Return a table without skipped rows; refuse one with some."""
     if table.skipped:
         first = table.skipped[0]
         raise InputError(
             f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
-            f"{len(table.skipped)} of {table.rows_in} rows cannot be used, expected all to be"
+            f"{len(table.skipped)} of {table.rows_in} rows cannot be used; expected only "
+            "rows that can"
         )
     return table
 
 
 def _parts(table: TrainingTable, config: TrainConfig) -> Split:
-    """Set the rows to validate by aside; none is for a test."""
+    """Split rows into training and validation; there is no test set."""
     rows = [[row] for row in range(len(table.rows))]
     groups = rows if config.data.split_duplicates else same_molecule(table.records)
     if len(groups) < 2:

@@ -1,7 +1,7 @@
 """Cross-validation: a run for each round, and the mean of their scores."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from molattn.evaluation.report import write_fold_page
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.score_tables import MODELS
 from molattn.evaluation.scoring import score_run
+from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import (
     PretrainedWeights,
     check_same_weights,
@@ -75,7 +76,11 @@ def rounds(config: TrainConfig) -> list[Round]:
 
 
 def cross_validate(
-    config: TrainConfig, folder: Path, console: Console | None = None
+    config: TrainConfig,
+    folder: Path,
+    console: Console | None = None,
+    *,
+    make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
 ) -> dict[str, Any]:
     """Train and score a model for each round; finished rounds in the folder are kept.
 
@@ -87,6 +92,8 @@ def cross_validate(
         config: Options with ``folds``.
         folder: The folder to write.
         console: Reports progress; None = silent.
+        make_model: Makes a new model of a config, for each member of each round; see
+            :func:`molattn.train`.
 
     Returns:
         The content of ``metrics.json``.
@@ -110,7 +117,15 @@ def cross_validate(
                     run_folder(path, resume=has_checkpoint(path)) as partial,
                     writing_config(partial / CONFIG_FILE, one.config),
                 ):
-                    run = train_split(one.config, rows, parted, pretrained, console, partial)
+                    run = train_split(
+                        one.config,
+                        rows,
+                        parted,
+                        pretrained,
+                        console,
+                        partial,
+                        make_model=make_model,
+                    )
                     write_run(run, score_run(run, console), partial)
             done.append(_scores(path, one.config, rows, pretrained))
     summary = _summary(todo, done)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from molattn.explain.target import Target
 from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
+from molattn.model.network import Network
 from molattn.nn import HeadGate
 
 __all__ = ["Attention", "attention_gradients", "attention_weights", "record_attention"]
@@ -69,8 +70,8 @@ def record_attention(model: MolAttn, graph: Any) -> Iterator[list[Recorded]]:
     found = [Recorded() for _ in model.nets]
     with ExitStack() as hooks:
         for recorded, net in zip(found, model.nets, strict=True):
-            for block in net.encoder.blocks:  # pyright: ignore[reportGeneralTypeIssues, reportAttributeAccessIssue]
-                for handle in _hook(block.conv, graph, recorded):
+            for layer in cast(Network, net).attention_layers:
+                for handle in _hook(layer, graph, recorded):
                     hooks.callback(handle.remove)
         yield found
 
@@ -81,7 +82,7 @@ def _hook(conv: nn.Module, graph: Any, recorded: Recorded) -> Iterator[Any]:
 
     def record(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
         *rest, (_, weights) = result
-        if args[1] is graph:
+        if (args[1] if len(args) > 1 else kwargs["edge_index"]) is graph:
             recorded.weights.append(weights)
         return rest[0] if len(rest) == 1 else tuple(rest)
 
@@ -106,17 +107,28 @@ def attention_weights(
         model: The model, in evaluation mode.
         molecule: A batch of one.
         features: Its table features ``[1, num_features]``.
+
+    Returns:
+        The weights and gates; of no layer if a custom encoder does not apply attention layers of
+        ``molattn.nn``, all with the same number of heads, to the edges of the molecule.
     """
-    n = len(molecule.x)
-    with record_attention(model, molecule.edge_index) as members:
-        model(molecule, features)
-    # One graph is a block without padding: one row for each pair, ordered by receiver.
-    weights = torch.stack([torch.stack(net.weights) for net in members]).unflatten(2, (n, n))
+    n, reads_blocks = len(molecule.x), cast(Network, model.nets[0]).reads_blocks
+    batch = molecule if reads_blocks else _edge_list(model, molecule)
+    with record_attention(model, batch.edge_index) as members:
+        model(batch, features)
+    if len({weights.shape for net in members for weights in net.weights}) != 1:
+        no_layer = np.zeros((len(members), 0, 0, n, n))
+        return Attention(no_layer, no_layer[..., 0], False)
+    weights = torch.stack([torch.stack(net.weights) for net in members])
+    if reads_blocks:
+        # One graph is a block without padding: one row for each pair, ordered by receiver.
+        weights = weights.unflatten(2, (n, n)).permute(0, 1, 4, 2, 3)
+    else:
+        weights = _matrices(weights, molecule.edge_index.edge_index, n)
     gated = bool(members[0].gates)
     gates = weights.new_ones(1)
     if gated:
         gates = torch.stack([torch.stack(net.gates) for net in members]).transpose(2, 3)
-    weights = weights.permute(0, 1, 4, 2, 3)
     return Attention(
         weights.double().cpu().numpy(),
         gates.expand(weights.shape[:-1]).double().cpu().numpy(),
@@ -138,27 +150,41 @@ def attention_gradients(
     Returns:
         Two ``[members, layers, heads, n receivers, n senders]``; 0 where a pair is no edge.
     """
-    n = len(molecule.x)
     # As a list of edges: on this path the weights that a layer returns are those in its sums, so
     # that gradients with respect to them exist.
-    graph = molecule.edge_index
-    table = torch.tensor(model.config.featurizer.pair_table, device=molecule.x.device).long()
-    codes = molecule.pair_codes[graph.pairs_to_edges(molecule.edge_attr).long()]
-    data = Data(
-        x=molecule.x.long(), edge_index=graph.edge_index, edge_attr=table[codes.long()], num_nodes=n
-    )
-    for name in ("numbers", "partners", "partner_index"):
-        setattr(data, name, getattr(molecule, name))
+    data, n = _edge_list(model, molecule), len(molecule.x)
     with torch.enable_grad(), record_attention(model, data.edge_index) as members:
         outputs = target.value(model.member_outputs(data, features))
         flat = [weights for net in members for weights in net.weights]
         gradients = torch.autograd.grad(outputs.sum(), flat)
-    sender, receiver = graph.edge_index.cpu().numpy()
 
     def matrices(tensors: "list[Tensor] | tuple[Tensor, ...]") -> NDArray[np.float64]:
-        edges = torch.stack([*tensors]).detach().double().cpu().numpy()
-        all_pairs = np.zeros((*edges.shape[::2], n, n))
-        all_pairs[..., receiver, sender] = edges.swapaxes(1, 2)
-        return all_pairs.reshape(len(members), -1, *all_pairs.shape[1:])
+        edges = torch.stack([*tensors]).detach().double().cpu().unflatten(0, (len(members), -1))
+        return _matrices(edges, molecule.edge_index.edge_index.cpu(), n).numpy()
 
     return matrices(flat), matrices(gradients)
+
+
+def _matrices(edges: Tensor, edge_index: Tensor, n: int) -> Tensor:
+    """Lay out ``[members, layers, E, heads]`` as ``[members, layers, heads, n, n]``."""
+    sender, receiver = edge_index
+    members, layers, _, heads = edges.shape
+    pairs = edges.new_zeros(members, layers, heads, n, n)
+    pairs[..., receiver, sender] = edges.transpose(2, 3)
+    return pairs
+
+
+def _edge_list(model: MolAttn, molecule: MoleculeBatch) -> Data:
+    """Return a batch of one as a graph of PyG."""
+    graph = molecule.edge_index
+    table = torch.tensor(model.config.featurizer.pair_table, device=molecule.x.device).long()
+    codes = molecule.pair_codes[graph.pairs_to_edges(molecule.edge_attr).long()]
+    data = Data(
+        x=molecule.x.long(),
+        edge_index=graph.edge_index,
+        edge_attr=table[codes.long()],
+        num_nodes=len(molecule.x),
+    )
+    for name in ("numbers", "partners", "partner_index"):
+        setattr(data, name, getattr(molecule, name))
+    return data

@@ -164,4 +164,5 @@ def explain_instance(
 def _join_heads(members: NDArray[np.float64]) -> NDArray[np.float32]:
     """Concatenate the heads of all members: ``[M, L, H, ...]`` to ``[L, M H, ...]``."""
     layers = np.moveaxis(members, 0, 1)
-    return layers.reshape(len(layers), -1, *layers.shape[3:]).astype(np.float32)
+    count, members, heads, *atoms = layers.shape  # all 0 where the encoder has no such layers
+    return layers.reshape(count, members * heads, *atoms).astype(np.float32)

@@ -1,1 +1,8 @@
-"""A table through a saved model, row by row."""
+"""Tables of molecules through a saved model, row by row.
+
+Public are :func:`predict_table` and :func:`fingerprint_table`, the commands ``molattn predict`` and
+``molattn fingerprint`` in Python.
+"""
+
+from molattn.inference.embed import fingerprint_table as fingerprint_table
+from molattn.inference.predict import predict_table as predict_table

@@ -17,7 +17,7 @@ __all__ = ["fingerprint_table"]
 
 
 def fingerprint_table(
-    model_folder: str | Path,
+    model_folder: str | Path | MolAttn,
     source: str | Path,
     output: str | Path,
     config: EmbedConfig | None = None,
@@ -25,43 +25,42 @@ def fingerprint_table(
 ) -> RowCounts:
     """Embed every molecule of a table, as :meth:`molattn.MolAttn.embed` does.
 
-    Every row comes out, in order, with its own columns, ``embedding_0``, ``embedding_1`` and so on,
-    and a column ``error`` with a short reason code where there is no embedding.
+    The output has every row, in order, with its own columns, ``embedding_0``, ``embedding_1`` and
+    so on, and a column ``error`` with a short reason code where there is no embedding.
 
-    With ``config.atoms`` a row comes out for each atom instead: ``row`` (of the molecule in the
-    input, counted from 1), ``atom`` (in the order of its SMILES, from 0), ``symbol`` (its element),
-    its embedding, and ``error``; a molecule without an embedding has one row, of no atom.
+    With ``config.atoms`` it has a row for each atom instead: ``row`` (of the molecule in the input,
+    counted from 1), ``atom`` (in the order of the SMILES, from 0), ``symbol`` (the element), its
+    embedding, and ``error``. A molecule without an embedding has one row, without an atom.
 
     Args:
-        model_folder: A run folder, or the folder of a saved model.
-        source: The table, of any kind that :func:`molattn.data.table.open_table` reads.
-        output: The table to write, of the kind its name says; one that is there is replaced.
+        model_folder: A run folder, the folder of a saved model, or a model.
+        source: The table, in any format that :func:`molattn.data.table.open_table` reads.
+        output: The table to write, in the format of its file name; an existing file is replaced.
         config: The SMILES column, the batch size and whether to embed atoms.
-        console: Where to show progress; silent without one.
+        console: Where to show progress; None = nowhere.
 
     Raises:
-        InputError: If the model, the table or the output cannot be used so.
+        InputError: A model, table or output that cannot be used.
     """
     config = config or EmbedConfig()
-    reading = _of_atoms if config.atoms else _of_molecules
-    return stream_table(model_folder, source, output, reading, config, console)
+    spec = _atom_spec if config.atoms else _molecule_spec
+    return stream_table(model_folder, source, output, spec, config, console)
 
 
-def _of_molecules(model: MolAttn) -> OutputSpec:
-    def read(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
+def _molecule_spec(model: MolAttn) -> OutputSpec:
+    def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         records = [molecule.record for molecule in molecules if molecule.record is not None]
-        for embedding in model.embed_records(records, batch_size=len(records)):
+        for embedding in model.embed_records(records, len(records)):
             yield [embedding.tolist()] if np.isfinite(embedding).all() else "not_finite"
 
-    return OutputSpec(
-        "embedding", _embedding_columns(model.embedding_width()), read, reads_numbers=False
-    )
+    columns = _embedding_columns(model.embedding_width())
+    return OutputSpec("embedding", columns, compute, reads_numbers=False)
 
 
-def _of_atoms(model: MolAttn) -> OutputSpec:
-    def read(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
+def _atom_spec(model: MolAttn) -> OutputSpec:
+    def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         records = [molecule.record for molecule in molecules if molecule.record is not None]
-        embeddings = model.embed_records(records, batch_size=len(records), atoms=True)
+        embeddings = model.embed_records(records, len(records), atoms=True)
         ends = np.cumsum([record.num_atoms for record in records])
         parts = np.split(embeddings, ends[:-1])
         for molecule, atoms in zip(molecules, parts, strict=True):
@@ -76,7 +75,7 @@ def _of_atoms(model: MolAttn) -> OutputSpec:
 
     columns = {"atom": "int64", "symbol": "string"}
     columns |= _embedding_columns(model.embedding_width(atoms=True))
-    return OutputSpec("embedding atoms", columns, read, reads_numbers=False, keeps_columns=False)
+    return OutputSpec("embedding atoms", columns, compute, reads_numbers=False, keeps_columns=False)
 
 
 def _symbols(smiles: str) -> list[str]:

@@ -18,7 +18,7 @@ __all__ = ["predict_table"]
 
 
 def predict_table(
-    model_folder: str | Path,
+    model_folder: str | Path | MolAttn,
     source: str | Path,
     output: str | Path,
     config: PredictConfig | None = None,
@@ -26,49 +26,49 @@ def predict_table(
 ) -> RowCounts:
     """Predict every row of a table.
 
-    Every row comes out, in order, with its own columns, those of the prediction (see
-    :class:`molattn.model.prediction_columns.PredictionColumns`), and a column ``error`` with a short reason code where there
-    is no prediction. The output is there whole or not at all.
+    The output has every row, in order, with its own columns, those of the prediction (see
+    :class:`molattn.model.prediction_columns.PredictionColumns`), and a column ``error`` with a
+    short reason code where there is no prediction. The file is written whole or not at all.
 
     Args:
-        model_folder: A run folder, or the folder of a saved model.
-        source: The table, of any kind that :func:`molattn.data.table.open_table` reads, with the columns
-            of the model's second molecule and further features if it has any.
-        output: The table to write, of the kind its name says; one that is there is replaced.
+        model_folder: A run folder, the folder of a saved model, or a model.
+        source: The table, in any format that :func:`molattn.data.table.open_table` reads, with the
+            columns of the model's second molecule and extra features if it has any.
+        output: The table to write, in the format of its file name; an existing file is replaced.
         config: The SMILES column and the batch size.
-        console: Where to show progress; silent without one.
+        console: Where to show progress; None = nowhere.
 
     Raises:
-        InputError: If the model, the table or the output cannot be used so.
+        InputError: A model, table or output that cannot be used.
     """
     config = config or PredictConfig()
-    reading = partial(_reading, level=config.interval)
-    return stream_table(model_folder, source, output, reading, config, console)
+    spec = partial(_prediction_spec, level=config.interval)
+    return stream_table(model_folder, source, output, spec, config, console)
 
 
-def _reading(model: MolAttn, level: float) -> OutputSpec:
-    answers = PredictionColumns(model, level)
+def _prediction_spec(model: MolAttn, level: float) -> OutputSpec:
+    columns = PredictionColumns(model, level)
 
-    def read(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
+    def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         features = [molecule.features for molecule in molecules] if model.config.features else None
         records = [molecule.record for molecule in molecules if molecule.record is not None]
-        members = model.predict_records(
-            records, batch_size=len(records), features=features, members=True
-        )
+        members = model.predict_records(records, len(records), features=features, members=True)
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(members).all(axis=(0, 2)))
-        # Of None, which nobody reads, where the model knows no training molecules.
+        # An array of None, which is not read, where the model has no training fingerprints.
         fingerprints = np.array([record.fingerprint for record in records])
-        said = answers.predict_with_uncertainty(members[:, is_finite], fingerprints[is_finite])
-        rows = iter(range(len(said.prediction)))
+        prediction = columns.predict_with_uncertainty(
+            members[:, is_finite], fingerprints[is_finite]
+        )
+        rows = iter(range(len(prediction.prediction)))
         for good in is_finite:
-            yield [answers.cells(said, next(rows))] if good else "not_finite"
+            yield [columns.cells(prediction, next(rows))] if good else "not_finite"
 
     return OutputSpec(
         verb="predicting",
         columns={
-            name: "float64" if name in answers.numbers else "string" for name in answers.columns
+            name: "float64" if name in columns.numbers else "string" for name in columns.columns
         },
-        read=read,
+        compute=compute,
         reads_similarity=model.uncertainty is not None,
-        remarks=answers.lines(),
+        remarks=columns.lines(),
     )

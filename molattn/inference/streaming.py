@@ -1,4 +1,4 @@
-"""A table of molecules to a table of what a model makes of them: in order, in constant memory."""
+"""A table of molecules to a table of a model's outputs: in order, in constant memory."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +24,7 @@ from molattn.data.table import (
 )
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.model.artefact import is_packaged
+from molattn.model.batching import batches
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_line
@@ -33,28 +34,27 @@ from molattn.utils.reproducibility import threads, without_onednn
 __all__ = [
     "ERROR_COLUMN",
     "ROW_COLUMN",
-    "ReadRow",
     "OutputSpec",
+    "ReadRow",
     "RowCounts",
     "molecule_batches",
     "open_with_model",
-    "say_refused",
-    "say_remarks",
+    "print_refused",
+    "print_remarks",
     "stream_table",
 ]
 
 ERROR_COLUMN = "error"
 ROW_COLUMN = "row"
-_PAIRS_IN_BATCH = 2**20  # a molecule of 1,000 atoms has nearly as many
 _ROWS_AT_ONCE = 64
 _PARTNERS_KEPT = 256
-_MOST_TOLD = 3
+_MOST_REASONS = 3
 
 Cells = Sequence[Union[float, int, str, None]]
 
 
 class RowCounts(NamedTuple):
-    """How many rows of the input were read, and how many have a reason why not."""
+    """Number of rows of the input that have an output, and of those refused with a reason code."""
 
     done: int
     refused: int
@@ -67,9 +67,9 @@ class ReadRow(NamedTuple):
         number: The row's place in the table, counted from 1.
         row: The row.
         smiles: Its SMILES.
-        record: The molecule, with its second one if the model reads one; None where there is none.
-        features: Its further numbers.
-        code: Why there is no molecule, or empty.
+        record: The molecule, with its second one if the model reads one; None if it was refused.
+        features: Its extra features from the table.
+        code: The reason code of a refused row; "" for all others.
     """
 
     number: int
@@ -82,24 +82,23 @@ class ReadRow(NamedTuple):
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """What is written of each molecule.
+    """The output of a model for each molecule of a table.
 
     Args:
-        verb: What it does, for the progress bar.
-        columns: The columns it writes, each with its Arrow type, such as ``float64``.
-        read: Gives for each molecule of a batch its rows of these columns, or the reason code of
-            there being none.
-        reads_numbers: Whether it needs the numbers that join the readout: feature columns of the
-            table, descriptors and fingerprints.
-        reads_similarity: Whether it needs the fingerprints of similarity, of records.
-        keeps_columns: Whether the input's own columns come before its own; else the row's number
-            does. It is for readings that write one row for each molecule.
-        remarks: What a person should know of it beforehand, in sentences.
+        verb: Label of the progress bar, such as ``predicting``.
+        columns: The output columns, each with its Arrow type, such as ``float64``.
+        compute: Returns for each molecule of a batch its output rows, or a reason code.
+        reads_numbers: Whether extra molecule features are needed: feature columns of the table,
+            descriptors and Morgan counts.
+        reads_similarity: Whether records need the fingerprints that similarity is computed from.
+        keeps_columns: Whether the columns of the input precede those of the output. Otherwise the
+            row number does, as with several output rows per molecule.
+        remarks: Sentences to print before the first row.
     """
 
     verb: str
     columns: Mapping[str, str]
-    read: Callable[[Sequence[ReadRow]], Iterable[Sequence[Cells] | ReasonCode]]
+    compute: Callable[[Sequence[ReadRow]], Iterable[Sequence[Cells] | ReasonCode]]
     reads_numbers: bool = True
     reads_similarity: bool = False
     keeps_columns: bool = True
@@ -107,38 +106,38 @@ class OutputSpec:
 
 
 def stream_table(
-    model_folder: str | Path,
+    model_folder: str | Path | MolAttn,
     source: str | Path,
     output: str | Path,
-    reading: Callable[[MolAttn], OutputSpec],
+    make_spec: Callable[[MolAttn], OutputSpec],
     config: TableConfig,
     console: Console | None = None,
 ) -> RowCounts:
-    """Read every row of a table by a saved model.
+    """Apply a model to every row of a table.
 
-    Each row leads to one or more rows, in order, which end in a column ``error``: a short reason
-    code where there is nothing else. The output is there whole or not at all.
+    Each row results in one or more output rows, in order. The last column, ``error``, holds a
+    short reason code where there is no output. The file is written whole or not at all.
 
     Args:
-        model_folder: A run folder, or the folder of a saved model.
-        source: The table, of any kind that :func:`molattn.data.table.open_table` reads.
-        output: The table to write, of the kind its name says; one that is there is replaced.
-        reading: What the model makes of a molecule.
+        model_folder: A run folder, the folder of a saved model, or a model.
+        source: The table, in any format that :func:`molattn.data.table.open_table` reads.
+        output: The table to write, in the format of its file name; an existing file is replaced.
+        make_spec: Returns what to compute with the model.
         config: How to read the table.
-        console: Where to show progress; silent without one.
+        console: Where to show progress; None = nowhere.
 
     Raises:
-        InputError: If the model, the table or the output cannot be used so.
+        InputError: A model, table or output that cannot be used.
     """
     source, output = Path(source), Path(output)
     check_output(output)
     if output.exists() and source.exists() and output.samefile(source):
         raise InputError(f"{output}: --output is the input itself, expected another file")
     table, model = open_with_model(source, model_folder, config)
-    how = reading(model)
-    places = _find_columns(table, config, model.config, how.reads_numbers)
-    kept = table if how.keeps_columns else None
-    columns = {**({} if kept else {ROW_COLUMN: "int64"}), **how.columns, ERROR_COLUMN: "string"}
+    spec = make_spec(model)
+    places = _find_columns(table, config, model.config, spec.reads_numbers)
+    kept = table if spec.keeps_columns else None
+    columns = {**({} if kept else {ROW_COLUMN: "int64"}), **spec.columns, ERROR_COLUMN: "string"}
     header = [*(kept.header if kept else ()), *columns]
     for name in columns if kept else ():
         if name in table.header:
@@ -149,30 +148,30 @@ def stream_table(
     schema = output_schema(output, kept, columns)
     done, refused = 0, Counter[str]()
     console = console or Console(quiet=True)
-    say_remarks(table, console)
-    for remark in how.remarks:
+    print_remarks(table, console)
+    for remark in spec.remarks:
         print_line(console, remark)
-    progress = RowProgress(console, how.verb)
-    # Rows of atoms are few enough: 12,000 molecules through the default model took 503 MB with
-    # oneDNN and 483 MB without, and 14 % less time. Maps of all pairs are not: 8,000 molecules
-    # through a small model that updates pairs took 803 MB and 535 MB, and as much time.
+    progress = RowProgress(console, spec.verb)
+    # oneDNN costs little memory where only atoms are mapped: 12,000 molecules through the default
+    # model took 503 MB with it and 483 MB without, and 14 % less time. Where all pairs are mapped
+    # too it does: 8,000 molecules through a small model that updates pairs took 803 MB with it and
+    # 535 MB without, in the same time.
     updates_pairs = model.config.network.update_edges
-    code = without_onednn() if updates_pairs else nullcontext()
     with (
         threads(config.threads),
-        code,
+        without_onednn() if updates_pairs else nullcontext(),
         write_table(output, header, schema) as write,
         progress,
     ):
-        batches = molecule_batches(
+        groups = molecule_batches(
             table,
             model,
             config,
-            reads_numbers=how.reads_numbers,
-            reads_similarity=how.reads_similarity,
+            reads_numbers=spec.reads_numbers,
+            reads_similarity=spec.reads_similarity,
         )
-        for batch in batches:
-            for molecule, rows, code in _read(how, batch):
+        for batch in groups:
+            for molecule, rows, code in _computed(spec, batch):
                 own: Sequence[object] = [molecule.number]
                 if kept:
                     own = _own_cells(molecule.row, places, code, schema)
@@ -182,51 +181,53 @@ def stream_table(
                 done += not code
                 refused.update([code] if code else [])
             progress.advance(len(batch))
-    say_refused(refused, console)
+    print_refused(refused, console)
     return RowCounts(done, refused.total())
 
 
 def open_with_model(
-    source: Path, model_folder: str | Path, config: TableConfig
+    source: Path, model_folder: str | Path | MolAttn, config: TableConfig
 ) -> tuple[Table, MolAttn]:
-    """Open a table and load the model that is to read it.
+    """Open a table, and load the model to apply to it.
 
     Args:
         source: The table.
-        model_folder: A run folder, the folder of a saved model, or a model of the package by its
-            name; a path is a name where there is no such folder.
+        model_folder: A run folder, the folder of a saved model, the name of a model of the package
+            where there is no such folder, or a model.
         config: How to read the table.
 
     Raises:
         InputError: A table without that column of SMILES, or no model.
     """
     table = open_table(source)
-    table.column(config.smiles_column, "--smiles-column")  # before a model is read
+    table.column(config.smiles_column, "--smiles-column")  # before a model is loaded
+    if isinstance(model_folder, MolAttn):
+        return table, model_folder
     if not Path(model_folder).exists():
         model_folder = str(model_folder)
-        if not is_packaged(model_folder):  # no look at a hub
+        if not is_packaged(model_folder):  # the hub is not searched
             raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
     return table, MolAttn.from_pretrained(model_folder)
 
 
-def say_refused(refused: Counter[str], console: Console) -> None:
-    """Tell what most rows were refused for, if any were.
+def print_refused(refused: Counter[str], console: Console) -> None:
+    """Print the commonest reasons why rows were refused, if any were.
 
     Args:
-        refused: How many rows there are of each reason code.
-        console: Where to tell it.
+        refused: Number of rows by reason code.
+        console: Where to print.
     """
     if refused:
-        told = refused.most_common(_MOST_TOLD)
-        others = refused.total() - sum(count for _, count in told)
-        some = [f"{count} {code}" for code, count in told]
+        commonest = refused.most_common(_MOST_REASONS)
+        others = refused.total() - sum(count for _, count in commonest)
+        some = [f"{count} {code}" for code, count in commonest]
         print_line(
             console, "refused: " + ", ".join(some + [f"{others} for other reasons"] * (others > 0))
         )
 
 
-def say_remarks(table: Table, console: Console) -> None:
-    """Print what was found out about a table."""
+def print_remarks(table: Table, console: Console) -> None:
+    """Print the remarks of a table's reader, such as its guess of the separator."""
     for remark in table.remarks:
         print_line(console, f"{table.path}: {remark}")
 
@@ -243,13 +244,13 @@ def molecule_batches(
 
     Args:
         table: The table.
-        model: What is to read them.
+        model: The model they are read for.
         config: How to read the table.
-        reads_numbers: Whether it needs the numbers that join the readout.
-        reads_similarity: Whether it needs the fingerprints of similarity, of records.
+        reads_numbers: See :class:`OutputSpec`.
+        reads_similarity: See :class:`OutputSpec`.
 
     Raises:
-        InputError: A column that the model reads is not there.
+        InputError: A column that the model reads is missing.
     """
     places = _find_columns(table, config, model.config, reads_numbers)
     calculator = model.config.calculator if reads_numbers else None
@@ -259,11 +260,12 @@ def molecule_batches(
         fingerprints=reads_similarity,
         remember=_PARTNERS_KEPT,
     )
-    return _batches(_molecules(table, places, reader), config.batch_size)
+    rows = _molecules(table, places, reader)
+    return batches(rows, config.batch_size, lambda row: row.record)
 
 
 class _Places(NamedTuple):
-    """Where in a row to find what."""
+    """Column numbers of a model's inputs."""
 
     smiles: int
     partner: int | None
@@ -271,17 +273,17 @@ class _Places(NamedTuple):
 
 
 def _find_columns(
-    table: Table, asked: TableConfig, model: MolAttnConfig, reads_numbers: bool
+    table: Table, config: TableConfig, model: MolAttnConfig, reads_numbers: bool
 ) -> _Places:
-    if asked.partner_column is not None and not model.has_partner:
+    if config.partner_column is not None and not model.has_partner:
         raise InputError(
-            f"--partner-column: got {quoted(asked.partner_column)}, but the model reads one "
+            f"--partner-column: got {quoted(config.partner_column)}, but the model reads one "
             "molecule; expected no such option"
         )
-    partner = asked.partner_column or model.partner_column
+    partner = config.partner_column or model.partner_column
     features = model.features if reads_numbers else ()
     return _Places(
-        table.column(asked.smiles_column, "--smiles-column"),
+        table.column(config.smiles_column, "--smiles-column"),
         None if partner is None else table.column(partner, "--partner-column"),
         [table.column(name, "a feature of the model") for name in features],
     )
@@ -322,36 +324,13 @@ def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], ReasonCode
     return values, ""
 
 
-def _batches(molecules: Iterable[ReadRow], size: int) -> Iterator[list[ReadRow]]:
-    """Group molecules by ``size``, and earlier where large ones would take too much memory."""
-    batch: list[ReadRow] = []
-    pairs = first = second = 0
-    for molecule in molecules:
-        atoms, others = _num_atoms(molecule.record)
-        more = atoms**2 + others**2
-        # Two molecules that attend to each other are padded to the largest of the batch.
-        across = (len(batch) + 1) * max(first, atoms) * max(second, others)
-        if batch and (len(batch) == size or max(pairs + more, across) > _PAIRS_IN_BATCH):
-            yield batch
-            batch, pairs, first, second = [], 0, 0, 0
-        batch.append(molecule)
-        pairs, first, second = pairs + more, max(first, atoms), max(second, others)
-    if batch:
-        yield batch
-
-
-def _num_atoms(record: MoleculeRecord | None) -> tuple[int, int]:
-    if record is None:
-        return 0, 0
-    return record.num_atoms, 0 if record.partner is None else record.partner.num_atoms
-
-
-def _read(
-    how: OutputSpec, batch: Sequence[ReadRow]
+def _computed(
+    spec: OutputSpec, batch: Sequence[ReadRow]
 ) -> Iterator[tuple[ReadRow, Sequence[Cells], str]]:
+    """Yield each row of a batch with its output rows and reason code."""
     readable = [molecule for molecule in batch if molecule.record is not None]
-    results = iter(how.read(readable) if readable else ())
-    nothing = [[None] * len(how.columns)]
+    results = iter(spec.compute(readable) if readable else ())
+    nothing = [[None] * len(spec.columns)]
     for molecule in batch:
         result = molecule.code if molecule.record is None else next(results)
         yield (molecule, nothing, result) if isinstance(result, str) else (molecule, result, "")

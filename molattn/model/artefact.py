@@ -1,4 +1,4 @@
-"""A saved model: safetensors and JSON in a folder. Nothing is ever unpickled."""
+"""Saved models: safetensors and JSON in a folder. Nothing is ever unpickled."""
 
 import hashlib
 import json
@@ -21,8 +21,8 @@ __all__ = [
     "CONFIG_FILE",
     "FINGERPRINTS_FILE",
     "MODEL_CARD",
-    "WEIGHTS_FILE",
     "PACKAGED",
+    "WEIGHTS_FILE",
     "find_model",
     "is_packaged",
     "model_digest",
@@ -31,13 +31,9 @@ __all__ = [
     "write_artefact",
 ]
 
-
 CONFIG_FILE = "config.json"
-
 WEIGHTS_FILE = "model.safetensors"
-
 CALIBRATION_FILE = "calibration.json"
-
 FINGERPRINTS_FILE = "training_fingerprints.safetensors"
 
 MODEL_CARD = """---
@@ -49,19 +45,20 @@ A molecular property predictor made with molattn: attention over all atom pairs.
     model = MolAttn.from_pretrained("FOLDER")
     model.predict(["CCO"])
 
-`config.json` holds the network's options, the features it reads and what it predicts;
-`model.safetensors` its weights and the scaling of its targets, `calibration.json` how large its
-errors are, and `training_fingerprints.safetensors` which molecules it was trained on.
+| file | content |
+| --- | --- |
+| `config.json` | options of the network, input features and predicted properties |
+| `model.safetensors` | weights, and the scaling of targets and features |
+| `calibration.json` | calibration of intervals and probabilities |
+| `training_fingerprints.safetensors` | fingerprints of the training molecules |
 """
-"""What the README of a saved model says."""
+"""Template of the README of a saved model."""
 
 PACKAGED = Path(__file__).parent / "weights"
-"""Models that come with the package, each in a folder of its name."""
+"""Models of the package, each in a folder of its name."""
 
 _RUN_MODEL = "model"
-
 _PLAIN_NAME = re.compile(r"[\w.-]*\w[\w.-]*")
-
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -69,10 +66,10 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
     """Return the folder of a saved model.
 
     Args:
-        name: The name of a model that comes with the package, such as ``base``; or that folder, the
-            folder of the run that trained it, or a file in either; where there is no such folder,
-            the name ``owner/model`` of a model on the Hugging Face hub, which is downloaded unless
-            it has been before.
+        name: The name of a model of the package, such as ``base``; or the folder of a saved model,
+            the folder of the run that trained it, or a file in either; or, if there is no such
+            folder, the name ``owner/model`` of a model on the Hugging Face hub, which is downloaded
+            once.
         hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
     Raises:
@@ -85,7 +82,7 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
     if not folder.exists() and isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
         raise InputError(
             f"{name}: no such folder, and no such model in the package; expected a folder with a "
-            f"saved model, or one of the package: {', '.join(_packaged()) or 'it has none'}"
+            f"saved model, or a model of the package: {', '.join(_packaged()) or 'none'}"
         )
     if not folder.is_dir() and _HUB_NAME.fullmatch(str(name)):
         return _download(str(name), hub_options)
@@ -103,7 +100,7 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
 
 
 def is_packaged(name: Union[str, Path]) -> bool:
-    """Return whether a model of this name comes with the package; a path is no name."""
+    """Return whether the package has a model of this name; a ``Path`` is never a name."""
     return isinstance(name, str) and name in _packaged()
 
 
@@ -118,12 +115,12 @@ def _download(name: str, options: dict[str, Any]) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"{name}: no such folder, and no model that the hub would give: {reason}"
+            f"{name}: no such folder, and the hub did not provide a model of this name: {reason}"
         ) from None
 
 
 def write_artefact(folder: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Write a model; each file appears whole or not at all.
+    """Write a model; each file is written whole or not at all.
 
     Args:
         folder: Made if it does not exist.
@@ -142,7 +139,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read a model's config.
 
     Raises:
-        InputError: No such folder or file, or a file that is not a JSON object.
+        InputError: A folder or file that is missing, or is not a JSON object.
     """
     return read_json(_existing(folder, CONFIG_FILE))
 
@@ -152,11 +149,11 @@ def read_weights(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tens
 
     Args:
         folder: The model's folder.
-        expected: The ``state_dict`` that they must fit.
+        expected: The ``state_dict`` of the model that is to load them.
 
     Raises:
-        InputError: No such file, a damaged file, or weights of other names, shapes or number types,
-            or that are not finite.
+        InputError: A file that is missing or damaged, or weights that are not finite or have other
+            names, shapes or number types.
     """
     path = _existing(folder, WEIGHTS_FILE)
     try:

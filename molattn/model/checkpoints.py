@@ -1,13 +1,15 @@
 """Configurations of models that earlier versions saved, brought up to the present format.
 
-Each rung of the ladder is a pure update from one format to the next. A rung is never changed: a new
-format adds one, and a model saved in the former format to ``tests/model/golden``.
+Each rung of the ladder is a pure function from one format to the next. A rung is never changed: a
+new format adds a rung, and a model saved in the former format to ``tests/model/golden``.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["FORMAT", "update_config"]
+from molattn.errors import InputError
+
+__all__ = ["FORMAT", "OLDEST_FORMAT", "update_config"]
 
 FORMAT = 4
 """Format of the configurations that this version writes."""
@@ -19,18 +21,22 @@ def update_config(config: Mapping[str, Any]) -> Config:
     """Return a model's configuration in the present format.
 
     Args:
-        config: As :func:`molattn.model.artefact.read_config` read it. One of an unknown format is
-            returned as it is.
+        config: As :func:`molattn.model.artefact.read_config` read it; it is left as it is. One of
+            an unknown format is returned unchanged.
+
+    Raises:
+        InputError: A key that every configuration of its format has is missing.
     """
-    config = dict(config)
-    while update := _UPDATES.get(config.get("format", 0)):
-        config = update(config)
-    return config
+    updated = dict(config)
+    while (number := updated.get("format")) in (*_UPDATES,):
+        updated = _UPDATES[number](updated)
+    return updated
 
 
 def _from_3(config: Config) -> Config:
-    """Rename ``architecture``; state options that did not exist when format 3 was new."""
-    network = config["architecture"]
+    """Rename ``architecture``, and state the options that were added while 3 was the format."""
+    if not isinstance(network := config.get("architecture"), dict):
+        raise InputError("model config: missing key 'architecture'")
     kept = {key: value for key, value in config.items() if key != "architecture"}
     added = {
         "layer": "edge_attention",
@@ -40,7 +46,10 @@ def _from_3(config: Config) -> Config:
         "head": "mlp",
         "head_dropout": 0.5,
     }
-    return {**kept, "format": 4, "network": {**added, **network}}
+    return {**kept, "format": 4, "network": {**added, **network}, "custom_parts": {}}
 
 
 _UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3}
+
+OLDEST_FORMAT = min(_UPDATES)
+"""The oldest format that is read."""

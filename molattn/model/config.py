@@ -1,4 +1,4 @@
-"""All that a model is besides its weights."""
+"""The configuration of a model: all that it is besides its weights."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -12,7 +12,7 @@ from molattn.chem import Featurizer
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
-from molattn.model.checkpoints import FORMAT, update_config
+from molattn.model.checkpoints import FORMAT, OLDEST_FORMAT, update_config
 from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.version import __version__
@@ -22,21 +22,25 @@ __all__ = ["MolAttnConfig"]
 
 @dataclass(frozen=True)
 class MolAttnConfig:
-    """All that a model is besides its weights.
+    """The configuration of a model: all that it is besides its weights.
 
     Args:
-        tasks: The predicted properties; a text is a regression of that name.
-        network: The network; the head ``auto`` becomes the one of these tasks, for good.
-        featurizer: What it sees of a molecule.
-        features: Names of further numbers of a molecule, which join the readout.
-        descriptors: Names of RDKit's descriptors that join it too.
-        morgan_counts: Length of a Morgan count fingerprint that joins it too; 0 = none.
-        partner_column: What a table calls the second molecule; None = there is none.
-        members: How many networks, whose mean is predicted.
+        tasks: The properties to predict; a string is a regression of that name.
+        network: Options of the network. The head ``auto`` is replaced by the one for these tasks.
+        featurizer: Atom and bond features.
+        features: Names of extra molecule features given in the table, joined to the readout.
+        descriptors: Names of RDKit descriptors that are joined to the readout.
+        morgan_counts: Length of the Morgan count fingerprint that is joined to the readout;
+            0 = none.
+        partner_column: Table column of the second molecule; None = the model reads one molecule.
+        members: Number of networks, whose mean is predicted.
+        custom_parts: Name and class of each part of the network that is not built from
+            ``network``; :class:`molattn.MolAttn` fills it in.
 
     Raises:
-        InputError: No task, no member, two of one name, outputs or features of one name, a
-            network's option that cannot be, or a descriptor that RDKit does not have.
+        InputError: No task, fewer than one member, a name that occurs twice among tasks, output
+            columns or features, an invalid option of the network, or a descriptor that RDKit does
+            not have.
     """
 
     tasks: tuple[Task, ...]
@@ -47,6 +51,7 @@ class MolAttnConfig:
     morgan_counts: int = 0
     partner_column: Optional[str] = None
     members: int = 1
+    custom_parts: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         given: Any = (self.tasks,) if isinstance(self.tasks, (str, Task)) else self.tasks
@@ -54,11 +59,9 @@ class MolAttnConfig:
         object.__setattr__(self, "tasks", tasks)
         names = (self.features,) if isinstance(self.features, str) else self.features
         object.__setattr__(self, "features", tuple(names))
-        for what, names in (
-            ("tasks", self.targets),
-            ("outputs", self.columns),
-            ("features", self.features),
-        ):
+        columns = tuple(name for task in tasks for name in task.columns)
+        named = {"tasks": self.targets, "outputs": columns, "features": self.features}
+        for what, names in named.items():
             if len(set(names)) != len(names) or (what == "tasks" and not names):
                 raise InputError(
                     f"{what}: got {', '.join(names) or 'none'}, expected distinct names"
@@ -67,19 +70,20 @@ class MolAttnConfig:
             raise InputError(f"members: got {self.members!r}, expected a whole number from 1")
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         check_network(self.network)
+        object.__setattr__(self, "custom_parts", tuple(map(tuple, self.custom_parts)))
         if self.network.head == "auto":
             head = "both" if any(task.kind == "regression" for task in tasks) else "fourier"
             object.__setattr__(self, "network", replace(self.network, head=head))
-        _ = self.calculator  # names that RDKit lacks are told at once
+        _ = self.calculator  # refuses descriptors that RDKit does not have
 
     @cached_property
     def calculator(self) -> DescriptorCalculator:
-        """What is calculated of each molecule."""
+        """The calculator of descriptors and Morgan counts."""
         return DescriptorCalculator(self.descriptors, self.morgan_counts)
 
     @cached_property
     def edge_codes(self) -> Optional[NDArray[np.bool_]]:
-        """Which joint codes make a pair an edge, ``bool [K]``; None = all of them."""
+        """Which joint codes make an atom pair an edge, ``bool [K]``; None = all of them."""
         if self.network.pairs == "all":
             return None
         table = self.featurizer.pair_table  # a bond, or an atom with itself
@@ -87,12 +91,12 @@ class MolAttnConfig:
 
     @property
     def has_partner(self) -> bool:
-        """Whether there is a second molecule."""
+        """Whether the model reads a second molecule."""
         return self.partner_column is not None
 
     @property
     def num_numbers(self) -> int:
-        """How many numbers join the readout: those given and those calculated of each molecule."""
+        """Number of extra molecule features: those given, and those calculated per molecule."""
         return len(self.features) + len(self.calculator) * (2 if self.has_partner else 1)
 
     @property
@@ -102,16 +106,11 @@ class MolAttnConfig:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Names of all that is predicted, in the order of a prediction's columns."""
+        """Names of all outputs, in the order of the columns of a prediction."""
         return tuple(name for task in self.tasks for name in task.output_names)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of a table of predictions: those of each task in turn."""
-        return tuple(name for task in self.tasks for name in task.columns)
-
     def difference(self, other: "MolAttnConfig") -> str:
-        """Name the first option, the number of members aside, in which another differs, or none."""
+        """Name the first option other than ``members`` in which another differs; "" = none."""
         for name in (option.name for option in fields(self) if option.name != "members"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine == theirs:
@@ -124,7 +123,7 @@ class MolAttnConfig:
         return ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types, with the versions that wrote it."""
+        """Return it in JSON types, with its format and the version of molattn."""
         return {
             "format": FORMAT,
             "molattn_version": __version__,
@@ -136,20 +135,21 @@ class MolAttnConfig:
             "morgan_counts": self.morgan_counts,
             "partner_column": self.partner_column,
             "members": self.members,
+            "custom_parts": dict(self.custom_parts),
         }
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> "MolAttnConfig":
-        """Read what :meth:`to_dict` gave.
+        """Read what :meth:`to_dict` of this version or an earlier one returned.
 
         Raises:
-            InputError: Another format, or a key that is missing or unknown.
+            InputError: A later format, or a key that is missing or unknown.
         """
         config = update_config(config)
         if config.get("format") != FORMAT:
             raise InputError(
                 f"model config: got format {config.get('format')!r} of molattn "
-                f"{config.get('molattn_version')!r}, expected {FORMAT} or earlier"
+                f"{config.get('molattn_version')!r}, expected {OLDEST_FORMAT} to {FORMAT}"
             )
         expected = {"format", "molattn_version"} | {f.name for f in fields(cls)}
         _check_keys("model config", config, expected)
@@ -164,6 +164,7 @@ class MolAttnConfig:
             morgan_counts=config["morgan_counts"],
             partner_column=config["partner_column"],
             members=config["members"],
+            custom_parts=tuple(config["custom_parts"].items()),
         )
 
 

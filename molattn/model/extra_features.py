@@ -1,4 +1,4 @@
-"""Numbers of a molecule that join the readout: given in the table, and calculated from it."""
+"""Extra molecule features that join the readout: table columns, descriptors, Morgan counts."""
 
 from collections.abc import Iterator
 from typing import Optional, Union
@@ -15,13 +15,14 @@ from molattn.model.config import MolAttnConfig
 __all__ = ["CLIP", "given_numbers", "joined_numbers", "number_type", "scaled_numbers"]
 
 CLIP = 3.0
-"""Standard deviations from the training mean beyond which a calculated number is cut off."""
+"""Standard deviations from the training mean to which calculated features are clipped."""
 
 
 def number_type() -> torch.dtype:
-    """Return how numbers and labels go to a model, which may be large beside their differences.
+    """Return the type of extra features and labels before they are scaled.
 
-    In double precision, until they are scaled; in single where the GPU, Apple's, has no other.
+    Double precision, as values may be large compared with their differences; single precision on
+    Apple's GPUs, which have no other.
     """
     return torch.float32 if torch.backends.mps.is_available() else torch.float64
 
@@ -29,15 +30,15 @@ def number_type() -> torch.dtype:
 def given_numbers(
     features: Optional[ArrayLike], rows: int, config: MolAttnConfig
 ) -> Optional[Tensor]:
-    """Check further numbers of molecules, and return them; None where none are.
+    """Check the extra features given for molecules, and return them as a tensor.
 
     Args:
-        features: ``[rows, len(config.features)]``, finite.
+        features: ``[rows, len(config.features)]``, finite; None = none.
         rows: Number of molecules.
-        config: Which numbers there must be.
+        config: The model's configuration.
 
     Raises:
-        ValueError: Numbers of another shape, or that are not finite.
+        ValueError: Features of another shape, or that are not finite.
     """
     if features is None:
         return None
@@ -51,19 +52,19 @@ def given_numbers(
 def joined_numbers(
     batch: Union[MoleculeBatch, Data], features: Optional[Tensor], config: MolAttnConfig
 ) -> Optional[Tensor]:
-    """Join all numbers of each molecule, in their own units; None where there are none.
+    """Concatenate all extra features of each molecule, in their own units.
 
     Args:
         batch: The molecules.
         features: Those given, ``[num_graphs, len(config.features)]``.
-        config: Which there must be.
+        config: The model's configuration.
 
     Returns:
-        ``[num_graphs, config.num_numbers]``: those given, those calculated, and those calculated of
-        the second molecule; NaN where one is undefined.
+        ``[num_graphs, config.num_numbers]``: those given, those calculated for the molecule, and
+        those calculated for the second molecule; NaN where undefined. None if there are none.
 
     Raises:
-        ValueError: Numbers are missing, or of another shape.
+        ValueError: Features that are missing, or of another shape.
     """
     count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
     if features is None and config.features:
@@ -72,8 +73,8 @@ def joined_numbers(
     if features is not None and features.shape != expected:
         raise ValueError(f"features: got {tuple(features.shape)}, expected {expected}")
     parts = [features, *_calculated(batch, config)]
-    there = [part for part in parts if part is not None]
-    return torch.cat(there, dim=-1) if there else None
+    present = [part for part in parts if part is not None]
+    return torch.cat(present, dim=-1) if present else None
 
 
 def _calculated(
@@ -98,17 +99,17 @@ def _calculated(
 
 
 def scaled_numbers(numbers: Tensor, mean: Tensor, scale: Tensor, given: int) -> Tensor:
-    """Scale numbers ``[n, F]``; an undefined one becomes the mean, 0.
+    """Scale extra features ``[n, F]``; undefined ones become the mean, 0.
 
-    It is computed in the wider type of the numbers and their scales, so that numbers which are
-    large beside their differences lose none of these.
+    The difference from the mean is taken in the wider type of the two, so that values which are
+    large compared with their differences keep their digits.
 
     Args:
-        numbers: Of :func:`joined_numbers`.
-        mean: Their means ``[F]``.
-        scale: Their standard deviations ``[F]``.
-        given: How many of them, the first, stand in the table; the others, which are calculated,
-            are cut off at plus and minus ``CLIP``.
+        numbers: Output of :func:`joined_numbers`.
+        mean: Their training means ``[F]``.
+        scale: Their training standard deviations ``[F]``.
+        given: Number of features given in the table, which come first. The others are calculated,
+            and clipped to plus and minus ``CLIP``.
     """
     scaled = (numbers - mean) / scale
     calculated = scaled[:, given:].nan_to_num(nan=0.0).clamp(-CLIP, CLIP)

@@ -1,7 +1,7 @@
-"""MolAttn: a molecular property predictor, from one frozen config."""
+"""MolAttn: a molecular property predictor, built from one frozen config."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,24 +15,26 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from molattn.chem.descriptors import DescriptorCalculator
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.reader import MoleculeReader
 from molattn.config import Freeze
 from molattn.errors import InputError, SmilesError
 from molattn.graph import MoleculeBatch, collate
 from molattn.model import artefact
+from molattn.model.batching import batches
 from molattn.model.config import MolAttnConfig
 from molattn.model.extra_features import given_numbers, joined_numbers, number_type, scaled_numbers
 from molattn.model.network import Network
 from molattn.model.outputs import in_units, mean_of_members, set_scaling
-from molattn.model.uncertainty.mixin import Calibrated
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, save_uncertainty
+from molattn.model.uncertainty.prediction import assemble_prediction
 from molattn.record import MoleculeRecord
+from molattn.task import output_slices
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
 
 class MolAttn(
-    Calibrated,
     nn.Module,
     ModelHubMixin,
     library_name="molattn",
@@ -41,14 +43,59 @@ class MolAttn(
 ):
     """Attention over all atom pairs of a molecule, and a prediction of its properties.
 
-    Its networks (``nets``) give outputs, which it brings into the targets' own units and into
-    probabilities. One of a single network is what training makes; :meth:`ensemble` joins several.
+    Each of its networks (``nets``) returns outputs in scaled units and logits, which the model
+    converts to the targets' own units and to probabilities. Training makes models of one network;
+    :meth:`ensemble` joins several.
+
+    Encoder, readout and head may be modules of your own, in any combination:
+
+    - ``encoder(x, edge_index, edge_attr=...)`` takes atoms ``[N, config.network.width]``, edges
+      ``int64 [2, E]`` and their features ``[E, config.network.edge_width]``, and returns atoms
+      ``[N, out_channels]``. ``out_channels`` is an attribute, by default the width. With an
+      attribute ``complete_graphs = True`` it is called as ``encoder(x, graphs, edges)`` with the
+      padded rows of :class:`molattn.graph.CompleteGraphs` instead.
+    - ``readout(x, index, num_graphs)`` takes atoms ``[N, out_channels of the encoder]`` and the
+      molecule of each, ``int64 [N]``, ascending, and returns ``[num_graphs, out_channels]``;
+      ``out_channels`` is an attribute. Or a PyG ``Aggregation``.
+    - ``head(molecules)`` takes ``[n, out_channels of the readout]``, twice as wide with a second
+      molecule, and returns ``[n, len(config.output_names)]`` in scaled units and logits. It is
+      called as ``head(molecules, features)`` where the config has extra features,
+      ``[n, config.num_numbers]``.
+
+    Training, prediction, saving and explanations work with them as with any other model; a saved
+    one needs them again in :meth:`from_pretrained`. To train such a model see ``make_model`` of
+    :func:`molattn.train`.
 
     Args:
         config: All options.
+        encoder: In place of the encoder that ``config.network`` describes.
+        readout: In place of the readout that it describes.
+        head: In place of the head that it describes.
+
+    Attributes:
+        config: The options; ``custom_parts`` names the parts that were given.
+        uncertainty: Calibration and training molecules; None before :meth:`calibrate`.
+
+    Raises:
+        InputError: A part that is no module, or a config of a model with other custom parts.
 
     Example:
         >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
+        >>> model.predict(["CCO", "c1ccccc1"]).shape
+        (2, 1)
+
+        Composed by hand, of a PyG layer in residual blocks, a PyG aggregation and a linear head:
+
+        >>> from molattn.config import NetworkConfig
+        >>> from molattn.nn.encoder import Encoder
+        >>> from torch_geometric.nn import GATv2Conv, MeanAggregation
+        >>> network = NetworkConfig(width=64, edge_width=16, pairs="bonds")
+        >>> model = MolAttn(
+        ...     MolAttnConfig(tasks="logS", network=network),
+        ...     encoder=Encoder(lambda: GATv2Conv(64, 64, edge_dim=16), layers=2, channels=64),
+        ...     readout=MeanAggregation(),
+        ...     head=nn.Linear(64, 1),
+        ... )
         >>> model.predict(["CCO", "c1ccccc1"]).shape
         (2, 1)
     """
@@ -58,30 +105,53 @@ class MolAttn(
     feature_mean: Tensor
     feature_scale: Tensor
 
-    def __init__(self, config: MolAttnConfig) -> None:
+    def __init__(
+        self,
+        config: MolAttnConfig,
+        *,
+        encoder: Optional[nn.Module] = None,
+        readout: Optional[nn.Module] = None,
+        head: Optional[nn.Module] = None,
+    ) -> None:
         super().__init__()
-        self.config = config
-        self.nets = nn.ModuleList(Network(config) for _ in range(config.members))
+        given = {"encoder": encoder, "readout": readout, "head": head}
+        parts = {name: part for name, part in given.items() if part is not None}
+        for name, part in parts.items():
+            if not isinstance(part, nn.Module):
+                raise InputError(f"{name}: got {part!r}, expected a torch.nn.Module")
+        classes = {name: type(part).__name__ for name, part in parts.items()}
+        expected = dict(config.custom_parts)
+        if expected and classes != expected:
+            arguments = ", ".join(f"{name}={kind}(...)" for name, kind in expected.items())
+            raise InputError(
+                f"the model has custom parts: got {_listed(classes)}, expected {arguments} as "
+                "arguments of MolAttn.from_pretrained or MolAttn"
+            )
+        self.config = replace(config, custom_parts=tuple(classes.items())) if parts else config
+        # Each member has weights of its own; one member has the very modules that were given.
+        copies = [parts, *(copy.deepcopy(parts) for _ in range(1, config.members))]
+        self.nets = nn.ModuleList(Network(self.config, **part) for part in copies)
+        self.uncertainty: Optional[Uncertainty] = None
         for name, size in (("target", len(config.tasks)), ("feature", config.num_numbers)):
             self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=number_type()))
             self.register_buffer(f"{name}_scale", torch.ones(size, dtype=number_type()))
 
     @classmethod
     def ensemble(cls, models: Sequence["MolAttn"]) -> "MolAttn":
-        """Join trained models into one, which predicts the mean of what each of them predicts.
+        """Join trained models into one that predicts the mean of their predictions.
 
-        It is a model as any other: saved, loaded and used in the same way. The members of an
-        ensemble among the models become members of the new one. Weights are copied.
+        The ensemble is saved, loaded and used like any other model. The members of an ensemble
+        among the models become members of the new one. Weights are copied.
 
         Args:
-            models: Models of one config (their number of members aside) and one scaling, such as
-                come of other seeds on the same rows.
+            models: Models of the same config, except for the number of members, and the same
+                scaling, such as models trained on the same rows from different seeds.
 
         Returns:
             The ensemble, in evaluation mode, on the first model's device.
 
         Raises:
-            InputError: No model, or one that differs from the first; says in what.
+            InputError: No model, or one that differs from the first; names the difference.
         """
         if not models:
             raise InputError("ensemble: got no model, expected one or more")
@@ -94,12 +164,12 @@ class MolAttn(
         nets = [net for model in models for net in model.nets]
         joined = copy.deepcopy(models[0])
         joined.config = replace(joined.config, members=len(nets))
-        joined.uncertainty = None  # another model's errors
+        joined.uncertainty = None  # it describes the errors of one member
         joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined._weight.device) for net in nets)
         return joined.eval()
 
     def _difference(self, other: "MolAttn") -> str:
-        """Name the first thing that sets two models apart, besides weights and members."""
+        """Name the first difference between two models other than weights and members."""
         if difference := self.config.difference(other.config):
             return difference
         for name, mine in self.named_buffers(recurse=False):
@@ -112,18 +182,18 @@ class MolAttn(
     ) -> Tensor:
         """Predict in scaled units and logits, ``[num_graphs, num_outputs]``.
 
-        Of several members this is what :meth:`unscale` turns into the mean of their predictions:
-        the mean of regressions, and the logits of the mean probabilities of classes.
+        With several members these are the outputs that :meth:`unscale` converts to the mean of
+        their predictions: the mean of regressions, the logits of the mean class probabilities.
 
         Args:
             batch: From :meth:`collate`, or a PyG ``Data`` or ``Batch`` of
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config).
-            features: Further numbers of each molecule ``[num_graphs, num_features]``, as many as
-                the config names and in its order and their own units.
+            features: Extra features of each molecule ``[num_graphs, len(config.features)]``, in
+                the order of the config and in their own units.
 
         Raises:
             ValueError: Features of another shape, or none where the config names some; a graph
-                that does not have all pairs of atoms.
+                without all pairs of atoms.
         """
         outputs = self.member_outputs(batch, features)
         return outputs[0] if len(self.nets) == 1 else mean_of_members(outputs, self.config.tasks)
@@ -131,11 +201,11 @@ class MolAttn(
     def member_outputs(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
     ) -> Tensor:
-        """Predict by each member, in scaled units and logits, ``[members, num_graphs, outputs]``.
+        """Predict with each member, in scaled units and logits, ``[members, num_graphs, outputs]``.
 
         Args:
-            batch: As :meth:`forward` takes it.
-            features: Likewise.
+            batch: As for :meth:`forward`.
+            features: As for :meth:`forward`.
         """
         numbers = joined_numbers(batch, features, self.config)
         if numbers is not None:
@@ -144,7 +214,7 @@ class MolAttn(
         return torch.stack([net(batch, numbers) for net in self.nets])
 
     def freeze(self, what: Union[int, Freeze]) -> None:
-        """Keep some weights of each network; see :meth:`molattn.model.network.Network.freeze`.
+        """Freeze weights of each network; see :meth:`molattn.model.network.Network.freeze`.
 
         Args:
             what: ``none``, ``embeddings``, ``encoder`` or a number of blocks.
@@ -155,25 +225,24 @@ class MolAttn(
     # Scaling.
 
     def set_target_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
-        """Keep the training targets' mean and standard deviation, ``[num_tasks]`` each.
+        """Set the mean and standard deviation of the training targets, ``[num_tasks]`` each.
 
-        What the model knew of its errors it knows no more.
+        This removes the calibration, which belongs to the former scaling.
 
         Raises:
             ValueError: Wrong number of values, a value that is not finite, a scale that is not
                 positive, or anything but mean 0 and scale 1 for a classification.
         """
-        self.uncertainty = None  # of the former scaling, and of the weights that go with it
+        self.uncertainty = None
         mean, scale = set_scaling("target", self.target_mean, mean, self.target_scale, scale)
         for task, m, s in zip(self.config.tasks, mean, scale, strict=True):
             if task.kind != "regression" and (m, s) != (0.0, 1.0):
                 raise ValueError(f"target scaling of {task.name!r}: got {m}, {s}, expected 0, 1")
 
     def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
-        """Keep the mean and standard deviation in training of all numbers that join the readout.
+        """Set the training mean and standard deviation of all extra molecule features.
 
-        Those given, then those calculated of each molecule: ``[config.num_numbers]`` each, see
-        :func:`molattn.model.extra_features.number_scaling`.
+        Those given, then those calculated per molecule: ``[config.num_numbers]`` each.
 
         Raises:
             ValueError: As :meth:`set_target_scaling`.
@@ -181,24 +250,24 @@ class MolAttn(
         set_scaling("feature", self.feature_mean, mean, self.feature_scale, scale)
 
     def scale(self, targets: Tensor) -> Tensor:
-        """Labels ``[n, num_tasks]`` in scaled units; places of classes and NaN stay as they are."""
+        """Scale labels ``[n, num_tasks]``; class indices and NaN stay as they are."""
         return ((targets - self.target_mean) / self.target_scale).to(self._weight.dtype)
 
     def unscale(self, prediction: Tensor) -> Tensor:
-        """What :meth:`forward` gives, in the targets' own units and as probabilities."""
+        """Convert outputs of :meth:`forward` to the targets' own units and to probabilities."""
         return in_units(prediction, self.config.tasks, self.target_mean, self.target_scale)
 
     # Molecules.
 
     def featurize(self, smiles: str, partner: Optional[str] = None) -> MoleculeRecord:
-        """Turn a SMILES into a compact molecule, with all that the model reads of it.
+        """Convert a SMILES to a compact molecule with all features that the model reads.
 
         Args:
             smiles: The molecule.
             partner: The second molecule, where the model reads one.
 
         Raises:
-            SmilesError: A text that is not a molecule; says why.
+            SmilesError: An invalid SMILES; gives the reason.
             ValueError: A second molecule where the model reads none, or none where it does.
         """
         partners = None if partner is None else [partner]
@@ -232,14 +301,15 @@ class MolAttn(
     ) -> NDArray[np.float64]:
         """Predict compact molecules, ``[n, num_outputs]`` in the order of ``config.output_names``.
 
-        Regressions are in the targets' own units, classifications probabilities, calibrated if the
-        model has been. Of an ensemble it is the mean of its members' predictions.
+        Regressions are in the targets' own units. Classifications are probabilities, calibrated
+        if the model is. An ensemble predicts the mean of its members' predictions.
 
         Args:
             records: n molecules.
-            batch_size: How many of them at once.
-            features: Further numbers ``[n, num_features]``, if the config names any.
-            members: Return what each member predicts instead, ``[members, n, num_outputs]``,
+            batch_size: Molecules in a batch; fewer where they are large, see
+                :func:`molattn.model.batching.batches`.
+            features: Extra features ``[n, len(config.features)]``, if the config names any.
+            members: Return the prediction of each member instead, ``[members, n, num_outputs]``,
                 uncalibrated.
 
         Raises:
@@ -253,7 +323,10 @@ class MolAttn(
                 parts.append(self.unscale(self.member_outputs(batch, extra).cpu().double()))
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
         found = torch.cat([nothing, *parts], dim=1).numpy()
-        return found if members else self._calibrated_mean(found)
+        if members:
+            return found
+        mean, known = found.mean(axis=0), self.uncertainty
+        return mean if known is None else known.calibration.calibrated(mean)
 
     def predict(
         self,
@@ -270,14 +343,14 @@ class MolAttn(
 
         Args:
             smiles: n molecules.
-            batch_size: How many of them at once.
+            batch_size: Molecules in a batch.
             partners: The second molecule of each, such as its solvent, where the model reads one.
-            features: Further numbers ``[n, len(config.features)]``, if the config names any.
-            members: Return what each member predicts instead.
+            features: Extra features ``[n, len(config.features)]``, if the config names any.
+            members: Return the prediction of each member instead.
 
         Raises:
-            SmilesError: A text that is not a molecule; says which and why.
-            TypeError: One text in place of a list of them.
+            SmilesError: An invalid SMILES; gives its position and the reason.
+            TypeError: One string in place of a list.
             ValueError: Partners where the model reads none, none where it does, or another number
                 of them.
         """
@@ -286,7 +359,7 @@ class MolAttn(
         return self.predict_records(records, batch_size, features=features, members=members)
 
     def embedding_width(self, *, atoms: bool = False) -> int:
-        """Return the width of what :meth:`embed` gives."""
+        """Return the width of the vectors that :meth:`embed` returns."""
         return sum(net.atom_width if atoms else net.molecule_width for net in self._networks)
 
     @torch.inference_mode()
@@ -312,22 +385,21 @@ class MolAttn(
         partners: Optional[Sequence[str]] = None,
         atoms: bool = False,
     ) -> NDArray[np.float32]:
-        """Represent molecules by the vectors that the head predicts from, ``[n, width]``.
+        """Return the learned embeddings of molecules, the output of the readout, ``[n, width]``.
 
-        It is what the readout makes of the atoms: further features of the molecule have no part in
-        it. Of an ensemble the members' vectors stand beside each other: each member learned
-        coordinates of its own, whose mean would mean nothing.
+        Extra molecule features are not part of them. An ensemble returns the members' vectors
+        concatenated, not their mean: each member has learned coordinates of its own.
 
         Args:
             smiles: n molecules.
-            batch_size: How many of them at once.
+            batch_size: Molecules in a batch.
             partners: The second molecule of each, where the model reads one; its vector follows.
-            atoms: Return the vectors of the atoms before the readout, molecule after molecule,
-                ``[total number of atoms, width]``; of second molecules there are none.
+            atoms: Return the vectors of the atoms before the readout instead, molecule after
+                molecule, ``[total number of atoms, width]``, without those of second molecules.
 
         Raises:
-            SmilesError: A text that is not a molecule; says which and why.
-            TypeError: One text in place of a list of them.
+            SmilesError: An invalid SMILES; gives its position and the reason.
+            TypeError: One string in place of a list.
 
         Example:
             >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
@@ -341,9 +413,11 @@ class MolAttn(
     def _batches(
         self, records: Sequence[MoleculeRecord], size: int
     ) -> Iterator[tuple[slice, MoleculeBatch]]:
-        for start in range(0, len(records), size):
-            some = slice(start, start + size)
-            yield some, self.collate(records[some]).to(self._weight.device)
+        start = 0
+        for group in batches(records, size, lambda record: record):
+            some = slice(start, start + len(group))
+            yield some, self.collate(group).to(self._weight.device)
+            start = some.stop
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -362,38 +436,133 @@ class MolAttn(
     def _weight(self) -> Tensor:
         return next(self.parameters())
 
+    # Uncertainty.
+
+    def calibrate(
+        self,
+        smiles: Sequence[str],
+        targets: ArrayLike,
+        training_smiles: Sequence[str],
+        **inputs: Any,
+    ) -> None:
+        """Fit prediction intervals and calibrate probabilities, as training does itself.
+
+        Args:
+            smiles: n molecules that the weights were not trained on.
+            targets: Their labels ``[n, num_tasks]`` in original units or as class indices, NaN
+                where missing.
+            training_smiles: The molecules that the weights were trained on.
+            inputs: Arguments of :meth:`predict` for the n molecules (``partners``, ``features``).
+
+        Raises:
+            SmilesError: An invalid SMILES.
+            InputError: No training molecule.
+            ValueError: Targets of another shape.
+        """
+        labels = np.asarray(targets, dtype=np.float64)
+        if labels.shape != (expected := (len(smiles), len(self.config.tasks))):
+            raise ValueError(f"targets: got {labels.shape}, expected {expected}")
+        prediction = self.predict(smiles, members=True, **inputs).mean(axis=0)
+        molecules = FingerprintIndex.from_smiles(training_smiles)
+        self.uncertainty = Uncertainty.fit(self.config.tasks, molecules, smiles, prediction, labels)
+
+    def predict_interval(
+        self, smiles: Sequence[str], level: float = 0.9, batch_size: int = 64, **inputs: Any
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Predict the interval that contains a label with a given probability, for regressions.
+
+        The interval is the prediction plus and minus a half-width that grows with the distance to
+        the training molecules; see :mod:`molattn.model.uncertainty.calibration`.
+
+        Args:
+            smiles: n molecules.
+            level: The probability, between 0 and 1.
+            batch_size: Molecules in a batch.
+            inputs: Other arguments of :meth:`predict` (``partners``, ``features``).
+
+        Returns:
+            Lower and upper ends, ``[n, num_tasks]`` each, in the targets' own units; infinite where
+            a task had too few labels for the level, NaN for classifications.
+
+        Raises:
+            InputError: A level outside the range, or a model that has not been calibrated.
+            SmilesError: An invalid SMILES.
+        """
+        uncertainty, tasks = self._calibrated(), self.config.tasks
+        members = self.predict(smiles, batch_size, members=True, **inputs)
+        found = assemble_prediction(tasks, uncertainty, members, smiles, level)
+        middle = found.prediction[:, [part.start for part in output_slices(tasks)]]
+        return middle - found.half_width, middle + found.half_width
+
+    def training_similarity(self, smiles: Sequence[str]) -> NDArray[np.float64]:
+        """Return each molecule's Tanimoto similarity to the nearest training molecule, ``[n]``.
+
+        Of Morgan fingerprints of radius 2 and 2,048 bits, without the second molecule. Errors are
+        larger for molecules that are unlike all training molecules.
+
+        Raises:
+            InputError: A model that has not been calibrated.
+            SmilesError: An invalid SMILES.
+        """
+        return self._calibrated().molecules.similarity(smiles)
+
+    def _calibrated(self) -> Uncertainty:
+        if self.uncertainty is None:
+            raise InputError("the model has not been calibrated: MolAttn.calibrate does so")
+        return self.uncertainty
+
     # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        save_uncertainty(None, save_directory)  # of other weights, should this be interrupted
+        # Removed first: an interruption must not leave the calibration of other weights.
+        save_uncertainty(None, save_directory)
         artefact.write_artefact(save_directory, self.config.to_dict(), self.state_dict())
         save_uncertainty(self.uncertainty, save_directory)
 
     @classmethod
     def from_pretrained(
-        cls, pretrained_model_name_or_path: Union[str, Path], **hub_options: Any
+        cls,
+        pretrained_model_name_or_path: Union[str, Path],
+        *,
+        encoder: Optional[nn.Module] = None,
+        readout: Optional[nn.Module] = None,
+        head: Optional[nn.Module] = None,
+        **hub_options: Any,
     ) -> "MolAttn":
         """Load a model of the package, from a folder, or by its name from the Hugging Face hub.
 
         Args:
-            pretrained_model_name_or_path: As :func:`molattn.model.artefact.find_model` takes it: the name
-                of a model of the package, a folder that ``save_pretrained`` wrote, a run's folder,
-                or the name ``owner/model`` of one on the hub.
+            pretrained_model_name_or_path: As for :func:`molattn.model.artefact.find_model`: the
+                name of a model of the package, a folder that ``save_pretrained`` wrote, a run's
+                folder, or the name ``owner/model`` of one on the hub.
+            encoder: A module of the class and shape of the saved model's own encoder, if it has
+                one; its weights are replaced.
+            readout: The same for its readout.
+            head: The same for its head.
             hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
         Raises:
-            InputError: No such folder or hub name, or files that are missing or damaged.
+            InputError: No such folder or hub name, files that are missing or damaged, or other
+                custom parts than those that the model was saved with; names these.
         """
         folder = artefact.find_model(pretrained_model_name_or_path, **hub_options)
-        config = artefact.read_config(folder)
+        file = folder / artefact.CONFIG_FILE
+        content = artefact.read_config(folder)
+        parts = {"encoder": encoder, "readout": readout, "head": head}
         try:
-            model = cls(MolAttnConfig.from_dict(config))
+            config = MolAttnConfig.from_dict(content)
+            model = cls(config, **parts)
         except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
             if isinstance(error, InputError):
-                raise
-            raise InputError(
-                f"{folder / artefact.CONFIG_FILE}: no model fits it: {error}"
-            ) from error
+                raise InputError(f"{file}: {error}") from error
+            raise InputError(f"{file}: no model can be built from it: {error}") from error
+        if model.config != config:
+            got = _listed(dict(model.config.custom_parts))
+            raise InputError(f"{file}: got {got}, expected no custom parts, as it was saved")
         model.load_state_dict(artefact.read_weights(folder, model.state_dict()))
         model.uncertainty = Uncertainty.load(folder, model.config.tasks)
         return model.eval()
+
+
+def _listed(classes: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={kind}(...)" for name, kind in classes.items()) or "none"

@@ -1,10 +1,11 @@
-"""Network: from a batch of molecules to outputs, in scaled units and logits."""
+"""The network: from a batch of molecules to outputs in scaled units and logits."""
 
 from typing import Optional, Union
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.utils import to_dense_batch
 
 from molattn.chem import Featurizer
@@ -17,31 +18,52 @@ from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbeddin
 from molattn.nn.encoder import Encoder
 from molattn.nn.prediction_head import HEADS
 from molattn.nn.readout import Readout
-from molattn.nn.registry import LAYERS, layer_options
+from molattn.nn.registry import LAYERS, is_attention_layer, layer_options
 
 __all__ = ["Network"]
 
 
 class Network(nn.Module):
-    """Embedded codes, residual attention blocks, a readout over atoms, and a head of all tasks.
+    """Embeddings of atoms and atom pairs, an encoder, a readout over atoms, and a prediction head.
 
-    A second molecule goes through the same blocks and readout. It joins the first at the head, with
-    ``partner="cross_attention"`` after the atoms of each have attended to those of the other.
+    A second molecule passes through the same encoder and readout. Its vector is concatenated to
+    that of the first before the head; with ``partner="cross_attention"`` the atoms of each molecule
+    attend to those of the other before the readout.
 
-    It knows no units: :class:`molattn.MolAttn` scales what goes in and comes out, of one network or
-    of several.
+    Inputs and outputs are in scaled units: :class:`molattn.MolAttn` holds one network or several
+    members, and does the scaling.
 
     Args:
-        config: All options; the number of members is of no account here.
+        config: The model's configuration; ``members`` is not used.
+        encoder: An encoder in place of the one that ``config.network`` describes; see
+            :class:`molattn.MolAttn` for this and the other two.
+        readout: A readout likewise.
+        head: A head likewise.
+
+    Raises:
+        InputError: A readout without ``out_channels``.
     """
 
-    def __init__(self, config: MolAttnConfig) -> None:
+    def __init__(
+        self,
+        config: MolAttnConfig,
+        *,
+        encoder: Optional[nn.Module] = None,
+        readout: Optional[nn.Module] = None,
+        head: Optional[nn.Module] = None,
+    ) -> None:
         super().__init__()
         net, seen = config.network, config.featurizer
         layer = LAYERS[net.layer]
         self.self_loops = net.self_loops
         self.bonds_only = net.pairs == "bonds"
+        self.num_outputs = len(config.output_names)
         self._frozen: list[nn.Module] = []
+        # Only an encoder of complete graphs reads them as padded blocks; others get PyG's edges.
+        self.reads_blocks: bool = encoder is None or getattr(encoder, "complete_graphs", False)
+        """Whether the encoder reads the padded blocks of complete graphs."""
+        self.atom_width: int = getattr(encoder, "out_channels", net.width)
+        """Width of what :meth:`encode_atoms` returns."""
         self.atom_embedding = CodeEmbedding(seen.atom_sizes, net.width)
         pairs = torch.tensor(seen.pair_table), seen.pair_sizes
         seen_as = None if net.distances else _without_distances(seen)
@@ -61,13 +83,22 @@ class Network(nn.Module):
                 **layer_options(net),
             )
 
-        self.encoder = Encoder(make_conv, net.layers, net.width, dropout=net.dropout)
-        self.readout = Readout(net.readout, net.width)
+        if encoder is None:
+            encoder = Encoder(make_conv, net.layers, net.width, dropout=net.dropout)
+        self.encoder = encoder
+        if readout is None or isinstance(readout, Aggregation):
+            readout = Readout(net.readout if readout is None else readout, self.atom_width)
+        if not isinstance(getattr(readout, "out_channels", None), int):
+            raise InputError(
+                f"readout: {type(readout).__name__} has no out_channels, expected the width of "
+                "its output"
+            )
+        self.readout = readout
         self.cross: Optional[nn.ModuleList] = None
         if config.has_partner and net.partner == "cross_attention":
             self.cross = nn.ModuleList(  # to the first molecule, and to the second
                 CrossAttention(
-                    net.width,
+                    self.atom_width,
                     net.heads,
                     score=net.score,
                     combine=net.combine,
@@ -77,28 +108,36 @@ class Network(nn.Module):
                 for _ in range(2)
             )
         self.molecules = 2 if config.has_partner else 1
-        self.head = HEADS[net.head](
-            self.molecule_width,
-            config.num_numbers,
-            net.width,
-            len(config.output_names),
-            net.head_dropout,
-        )
-
-    @property
-    def atom_width(self) -> int:
-        """Width of what :meth:`encode_atoms` gives."""
-        return self.encoder.norm.normalized_shape[0]
+        if head is None:
+            head = HEADS[net.head](
+                self.molecule_width,
+                config.num_numbers,
+                net.width,
+                self.num_outputs,
+                net.head_dropout,
+            )
+        self.head = head
 
     @property
     def pair_width(self) -> int:
-        """Width of what the encoder reads of a pair."""
+        """Width of the edge features that the encoder reads."""
         return self.pair_embedding.vectors.size(1)
 
     @property
     def molecule_width(self) -> int:
-        """Width of what :meth:`encode` gives."""
-        return self.readout.out_channels * self.molecules
+        """Width of what :meth:`encode` returns."""
+        return self.readout.out_channels * self.molecules  # pyright: ignore[reportReturnType, reportOperatorIssue]
+
+    @property
+    def attention_layers(self) -> list[nn.Module]:
+        """The encoder's registered attention layers, first to last; those return their weights."""
+
+        def found(module: nn.Module) -> list[nn.Module]:
+            if is_attention_layer(module):
+                return [module]
+            return [layer for child in module.children() for layer in found(child)]
+
+        return found(self.encoder)
 
     def forward(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
@@ -106,26 +145,32 @@ class Network(nn.Module):
         """Predict in scaled units and logits, ``[num_graphs, num_outputs]``.
 
         Args:
-            batch: As :meth:`encode` takes it.
-            features: Further numbers of each molecule ``[num_graphs, config.num_numbers]``, scaled.
+            batch: As for :meth:`encode`.
+            features: Extra features of each molecule ``[num_graphs, config.num_numbers]``, scaled.
+
+        Raises:
+            ValueError: A head that returns another shape.
         """
         molecules = self.encode(batch)
-        # A head of one's own need not know of numbers where there are none.
-        return self.head(molecules) if features is None else self.head(molecules, features)
+        # A custom head need not take features where there are none.
+        out = self.head(molecules) if features is None else self.head(molecules, features)
+        if out.shape != (expected := (len(molecules), self.num_outputs)):
+            raise ValueError(f"head: got outputs {list(out.shape)}, expected {list(expected)}")
+        return out
 
     def encode(self, batch: Union[MoleculeBatch, Data]) -> Tensor:
-        """Represent each molecule, ``[num_graphs, molecule_width]``: what the readout gives.
+        """Represent each molecule, ``[num_graphs, molecule_width]``: the output of the readout.
 
-        Where there is a second molecule, both follow one another.
+        The vector of a second molecule is concatenated to that of the first.
 
         Args:
             batch: From :meth:`molattn.MolAttn.collate`, or a PyG ``Data`` or ``Batch`` of
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config). With
-                ``pairs="bonds"`` its other pairs are left out; they need not be there.
+                ``pairs="bonds"`` other pairs are left out, and may be missing.
 
         Raises:
-            ValueError: A graph that does not have all pairs of atoms, or a batch with more of them
-                than the config has.
+            ValueError: A graph without all pairs of atoms, or a batch of all pairs where the
+                config has bonds alone.
         """
         x, index = self.encode_atoms(batch)
         count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
@@ -144,12 +189,13 @@ class Network(nn.Module):
         return torch.cat([self.readout(z[m], m.nonzero()[:, 0], count) for z, m in both], dim=-1)
 
     def encode_atoms(self, batch: Union[MoleculeBatch, Data]) -> tuple[Tensor, Tensor]:
-        """Represent each atom, ``[N, atom_width]``, and say of which molecule, ``int64 [N]``.
-
-        Second molecules have no part in it.
+        """Represent each atom of the first molecules.
 
         Args:
-            batch: As :meth:`encode` takes it.
+            batch: As for :meth:`encode`.
+
+        Returns:
+            Vectors ``[N, atom_width]``, and the molecule of each atom, ``int64 [N]``.
 
         Raises:
             ValueError: As :meth:`encode`.
@@ -162,6 +208,13 @@ class Network(nn.Module):
                     "batch: got edges between all atoms, expected bonds alone, as MolAttn.collate "
                     "makes with pairs='bonds'"
                 )
+            if not self.reads_blocks:
+                codes = graph.pairs_to_edges(batch.edge_attr)
+                if not codes.is_floating_point():
+                    codes = batch.pair_codes[codes.long()]
+                return self._encode_edges(
+                    graph.rows_to_nodes(x), graph.edge_index, codes
+                ), graph.batch
             if batch.edge_attr.is_floating_point():
                 edges = self.pair_embedding(batch.edge_attr)
             else:
@@ -169,51 +222,61 @@ class Network(nn.Module):
                 edges = CodedEdges(batch.edge_attr.long(), table)
             return graph.rows_to_nodes(self.encoder(x, graph, edges)), graph.batch
         edge_index, codes = self.edges(batch.edge_index, batch.edge_attr)
-        x = self.encoder(x, edge_index, self.pair_embedding(codes))
+        x = self._encode_edges(x, edge_index, codes)
         index = x.new_zeros(x.size(0), dtype=torch.long)
         index = index if batch.batch is None else batch.batch
         self._check_pairs(edge_index, index)
         return x, index
 
+    def _encode_edges(
+        self, x: Tensor, edge_index: Optional[Tensor], codes: Optional[Tensor]
+    ) -> Tensor:
+        """Encode atoms ``[N, width]`` of a graph whose edges are listed."""
+        out = self.encoder(x, edge_index, edge_attr=self.pair_embedding(codes))
+        if out.shape != (expected := (len(x), self.atom_width)):
+            raise ValueError(f"encoder: got atoms {list(out.shape)}, expected {list(expected)}")
+        return out
+
     def edges(
         self, edge_index: Optional[Tensor], codes: Optional[Tensor]
     ) -> tuple[Optional[Tensor], Optional[Tensor]]:
-        """Take the edges that the network reads from all those of a PyG graph.
+        """Select the edges of a PyG graph that the network reads.
 
         Args:
-            edge_index: Pairs of atoms, ``int64 [2, E]``.
-            codes: Of each, joint ``[E]`` or of each component ``[E, P]``. Where they are amounts of
-                codes, which may lie between a bond and none, all edges stay.
+            edge_index: Atom pairs, ``int64 [2, E]``.
+            codes: Their joint codes ``[E]`` or component codes ``[E, P]``. Amounts of codes, which
+                may lie between a bond and none, keep all edges.
 
         Returns:
-            Both, less what is left out.
+            Both, without the edges that are left out.
         """
         if not self.bonds_only or edge_index is None or codes is None or codes.is_floating_point():
             return edge_index, codes
         bond = (self.pair_embedding.table[codes.long()] if codes.dim() == 1 else codes)[:, 0]
         kept = (bond > 0) | (edge_index[0] == edge_index[1])
-        # Where nothing is left out, the very tensor: who records weights knows the graph by it.
+        # The same tensor where nothing is left out: hooks that record weights compare identity.
         return (edge_index, codes) if kept.all() else (edge_index[:, kept], codes[kept])
 
     def freeze(self, what: Union[int, Freeze]) -> None:
-        """Keep some weights as they are; what is frozen leaves out dropout in training too.
+        """Exclude weights from training; frozen modules stay in evaluation mode.
 
         Args:
-            what: ``embeddings``, these and so many of the first blocks, these and the whole
-                ``encoder``, or ``none``, which undoes any other.
+            what: ``embeddings``; a number: the embeddings and that many of the first blocks;
+                ``encoder``: the embeddings and the whole encoder; ``none`` unfreezes all.
 
         Raises:
-            InputError: More blocks than there are.
+            InputError: More blocks than the encoder has.
         """
         embeddings = [self.atom_embedding, self.pair_embedding]
         parts = {"none": [], "embeddings": embeddings, "encoder": [*embeddings, self.encoder]}
         if isinstance(what, int):
-            if what > len(self.encoder.blocks):
+            blocks = getattr(self.encoder, "blocks", nn.ModuleList())  # a custom one may have none
+            if what > len(blocks):
                 raise InputError(
-                    f"--freeze: got {what}, expected at most the {len(self.encoder.blocks)} blocks "
-                    "of the network"
+                    f"--freeze: got {what}, expected at most the {len(blocks)} blocks of the "
+                    "network"
                 )
-            self._frozen = [*embeddings, *self.encoder.blocks[:what]]
+            self._frozen = [*embeddings, *blocks[:what]]
         else:
             self._frozen = parts[what]
         self.requires_grad_(True)
@@ -222,14 +285,14 @@ class Network(nn.Module):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> "Network":
-        """Set training or evaluation mode; what is frozen stays in the latter."""
+        """Set training or evaluation mode; frozen modules stay in evaluation mode."""
         super().train(mode)
         for part in self._frozen:
             part.eval()
         return self
 
     def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor) -> None:
-        """Refuse graphs that are not complete, or complete in another way than the model's."""
+        """Refuse graphs whose pairs or self loops are not those of the config."""
         if edge_index is None:
             raise ValueError("edge_index: got None, expected all ordered pairs of each molecule")
         if torch.compiler.is_compiling():
@@ -253,10 +316,10 @@ class Network(nn.Module):
 
 
 def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:
-    """What each component code of a pair adds to its distance and bond, and what it is added to.
+    """Return what each component code of a pair adds to its distance and bond, and their base.
 
-    The distance is in bonds; in another fragment an atom is one farther than the farthest. The bond
-    is 1 for bonded pairs and an atom with itself.
+    The distance is in bonds, and one more than the largest for atoms of different fragments. The
+    bond is 1 for bonded pairs and for an atom with itself.
 
     Returns:
         ``[sum(pair_sizes), 2]`` and ``[2]``.
@@ -270,7 +333,7 @@ def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:
 
 
 def _without_distances(featurizer: Featurizer) -> Tensor:
-    """Read every distance of more than a bond as that of another fragment, the last."""
+    """Map every distance of more than one bond to the last code, that of another fragment."""
     codes = torch.arange(sum(featurizer.pair_sizes))
     codes[-featurizer.pair_sizes[-1] + min(2, featurizer.max_distance) :] = codes[-1].clone()
     return codes

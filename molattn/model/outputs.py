@@ -1,4 +1,4 @@
-"""What networks give: several of them as one, in units and as probabilities."""
+"""Outputs of networks: the mean over members, units and probabilities."""
 
 import math
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ __all__ = ["in_units", "mean_of_members", "set_scaling"]
 
 
 def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
-    """Return the mean of regressions, and the logits of the mean probabilities of classes.
+    """Return the mean of regressions, and the logits of the mean class probabilities.
 
     Args:
         outputs: Of each member, in scaled units and logits ``[members, ..., num_outputs]``.
-        tasks: What they predict.
+        tasks: The tasks.
 
     Returns:
-        ``[..., num_outputs]``, likewise.
+        In scaled units and logits, ``[..., num_outputs]``.
     """
     parts = []
     for task, part in zip(tasks, output_slices(tasks), strict=True):
@@ -30,7 +30,7 @@ def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
         if task.kind == "regression":
             parts.append(some.mean(dim=0))
         elif task.kind == "binary":
-            # Sums in place of means: a factor for both is none for their ratio.
+            # Sums in place of means, as the common factor cancels in their ratio.
             yes, no = (F.logsigmoid(x).logsumexp(dim=0) for x in (some, -some))
             parts.append(yes - no)
         else:
@@ -41,14 +41,14 @@ def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
 def in_units(outputs: Tensor, tasks: Sequence[Task], mean: Tensor, scale: Tensor) -> Tensor:
     """Return regressions in the targets' own units, and classifications as probabilities.
 
-    Of outputs in double precision a probability near 1 is as fine as one near 0; in single it is 1
-    from logits of 17.
+    Outputs should be in double precision: in single precision, probabilities round to 1 from logits
+    of 17.
 
     Args:
         outputs: In scaled units and logits ``[..., num_outputs]``.
-        tasks: What they predict.
-        mean: Of each target ``[num_tasks]``.
-        scale: Likewise.
+        tasks: The tasks.
+        mean: Mean of each training target ``[num_tasks]``.
+        scale: Standard deviation of each training target ``[num_tasks]``.
 
     Returns:
         The same shape, type and device as the outputs.

@@ -1,4 +1,4 @@
-"""All that a model says of molecules, as columns of a table."""
+"""Predictions of a model as columns of a table."""
 
 import math
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ Cell = float | str | None
 class PredictionColumns:
     """The columns and cells of a model's predictions.
 
-    For each task those of :attr:`molattn.task.Task.columns`; of a number then ``NAME_low`` and
-    ``NAME_high``, the ends of its interval, and of several members ``NAME_std``, their standard
-    deviation. Last ``training_similarity``. A model that has not been calibrated has neither
-    intervals nor a similarity.
+    Each task has the columns of :attr:`molattn.task.Task.columns`. A regression of a calibrated
+    model adds ``NAME_low`` and ``NAME_high``, the ends of its interval, and any task of an ensemble
+    ``NAME_std``, the standard deviation over members. The last column of a calibrated model is
+    ``training_similarity``.
 
     Args:
         model: The model.
-        level: Of the intervals, between 0 and 1.
+        level: Level of the intervals, between 0 and 1.
 
     Raises:
-        InputError: Another level.
+        InputError: A level outside the range.
     """
 
     def __init__(self, model: MolAttn, level: float) -> None:
@@ -39,18 +39,18 @@ class PredictionColumns:
             raise InputError(f"interval: got the level {level}, expected one between 0 and 1")
         self._model = model
         self._level = level
-        self._is_known = model.uncertainty is not None
+        self._is_calibrated = model.uncertainty is not None
         self._slices = output_slices(model.config.tasks)
         names = [name for task in model.config.tasks for name in self._columns(task)]
-        self.columns = [*names, *([SIMILARITY_COLUMN] if self._is_known else [])]
-        """Names of the columns."""
+        self.columns = [*names, *([SIMILARITY_COLUMN] if self._is_calibrated else [])]
+        """Names of all columns."""
         classes = {t.columns[0] for t in model.config.tasks if t.kind != "regression"}
         self.numbers = set(self.columns) - classes
-        """Those that hold numbers."""
+        """Names of the columns that hold numbers."""
 
     def _columns(self, task: Task) -> list[str]:
         names = list(task.columns)
-        if task.kind == "regression" and self._is_known:
+        if task.kind == "regression" and self._is_calibrated:
             names += [f"{task.name}_low", f"{task.name}_high"]
         if self._model.config.members > 1:
             names.append(f"{task.name}_std")
@@ -59,10 +59,10 @@ class PredictionColumns:
     def predict_with_uncertainty(
         self, members: NDArray[np.float64], molecules: Sequence[str] | NDArray[np.uint8]
     ) -> Prediction:
-        """Return what the model says.
+        """Return predictions with intervals, standard deviations and similarities.
 
         Args:
-            members: What each member predicts, ``[members, n, outputs]``, uncalibrated.
+            members: Predictions of each member, ``[members, n, outputs]``, uncalibrated.
             molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
         """
         model = self._model
@@ -70,23 +70,23 @@ class PredictionColumns:
             model.config.tasks, model.uncertainty, members, molecules, self._level
         )
 
-    def cells(self, said: Prediction, row: int) -> list[Cell]:
-        """Return the cells of one molecule; None where an interval has no end."""
+    def cells(self, prediction: Prediction, row: int) -> list[Cell]:
+        """Return the cells of one molecule; None for the ends of an infinite interval."""
         cells: list[Cell] = []
         for place, (task, part) in enumerate(
             zip(self._model.config.tasks, self._slices, strict=True)
         ):
-            outputs = said.prediction[row, part]
+            outputs = prediction.prediction[row, part]
             cells += task.cells(outputs.tolist())
-            if task.kind == "regression" and self._is_known:
-                half = said.half_width[row, place]
+            if task.kind == "regression" and self._is_calibrated:
+                half = prediction.half_width[row, place]
                 ends = outputs[0] + half * np.array([-1.0, 1.0])
                 cells += ends.tolist() if math.isfinite(half) else [None, None]
             if self._model.config.members > 1:
-                cells.append(float(said.std[row, place]))
-        return [*cells, *([float(said.similarity[row])] if self._is_known else [])]
+                cells.append(float(prediction.std[row, place]))
+        return [*cells, *([float(prediction.similarity[row])] if self._is_calibrated else [])]
 
     def lines(self) -> list[str]:
-        """Return a sentence for each task without an interval of that level."""
-        known = self._model.uncertainty
-        return [] if known is None else known.calibration.without_interval(self._level)
+        """Return a sentence for each regression with too few labels for the level."""
+        uncertainty = self._model.uncertainty
+        return [] if uncertainty is None else uncertainty.calibration.without_interval(self._level)

@@ -25,6 +25,7 @@ __all__ = [
     "LAYERS",
     "Layer",
     "check_network",
+    "is_attention_layer",
     "layer_options",
     "layer_table",
     "unused_options",
@@ -147,6 +148,12 @@ class _OnEdgeList(nn.Module):
 
 LAYERS: Registry[Layer] = Registry("layer")
 """Every attention layer by its name."""
+
+
+def is_attention_layer(module: nn.Module) -> bool:
+    """Return whether a module is a registered layer, which returns its weights if asked to."""
+    return isinstance(module, (_OnEdgeList, *(layer.conv for layer in LAYERS.values())))
+
 
 LAYERS.register("edge_attention")(
     Layer(

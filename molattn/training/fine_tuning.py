@@ -94,8 +94,16 @@ class PretrainedWeights:
             How to train the model, and a log message.
 
         Raises:
-            InputError: If more blocks are to be frozen than there are.
+            InputError: If more blocks are to be frozen than there are, or either model has a custom
+                encoder or readout.
         """
+        for one in (model, self.model):
+            for part, kind in one.config.custom_parts:
+                if part != "head":
+                    raise InputError(
+                        f"--init-from: got {self.name}, but pretrained weights fit no custom "
+                        f"{part} ({kind}); expected --init-from none"
+                    )
         place = member % len(self.model.nets)
         (new,), old = model.nets, self.model.nets[place]
         keeps_head = with_head and self._fits_head(model)
@@ -250,7 +258,14 @@ def _head_inputs(config: MolAttnConfig) -> tuple[object, ...]:
     """Return the kind of the head, and what it reads besides the readout of one molecule."""
     network = config.network
     partner = network.partner if config.has_partner else None
-    return network.head, config.features, config.descriptors, config.morgan_counts, partner
+    return (
+        network.head,
+        config.custom_parts,
+        config.features,
+        config.descriptors,
+        config.morgan_counts,
+        partner,
+    )
 
 
 def _describe_head(config: MolAttnConfig) -> str:

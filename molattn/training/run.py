@@ -77,6 +77,7 @@ def train(
     folder: Path | None = None,
     *,
     frame: "pd.DataFrame | None" = None,
+    make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
 ) -> TrainingRun:
     """Read a table and train a model on it.
 
@@ -89,6 +90,7 @@ def train(
         folder: Folder of the run, for ``config.yaml`` and checkpoints. If it has a checkpoint,
             training resumes from it.
         frame: The table, in place of the configuration's file.
+        make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
 
     Raises:
         InputError: If the table or an option cannot be used, or the folder is of a run with other
@@ -101,7 +103,7 @@ def train(
         table = read_rows(config, console, frame)
         parts = split_rows(table, config.data, config.training.seed)
         reading = time.perf_counter() - start
-        run = train_split(config, table, parts, pretrained, console, folder)
+        run = train_split(config, table, parts, pretrained, console, folder, make_model=make_model)
     return replace(run, seconds=reading + run.seconds)
 
 
@@ -112,6 +114,8 @@ def train_split(
     pretrained: PretrainedWeights | None,
     console: Console | None = None,
     folder: Path | None = None,
+    *,
+    make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
 ) -> TrainingRun:
     """Train a model on a table that has been read and split; see :func:`train`.
 
@@ -123,6 +127,7 @@ def train_split(
         pretrained: The model to start from, if any.
         console: Where to log; silent without one.
         folder: Folder for checkpoints.
+        make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
 
     Raises:
         InputError: As :func:`train`.
@@ -133,7 +138,7 @@ def train_split(
     for line in (_part_sizes(parts, len(table.rows)), *leakage.lines()):
         print_line(console, line)
     model, histories, predictions = train_model(
-        config, table, parts, pretrained, console, folder=folder
+        config, table, parts, pretrained, console, folder=folder, make_model=make_model
     )
     seconds = sum(history.seconds for history in histories)
     digest = pretrained and pretrained.digest
@@ -175,6 +180,7 @@ def train_model(
     *,
     folder: Path | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
+    make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
 ) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
     """Train and calibrate a model; see :func:`train_split`.
 
@@ -187,6 +193,7 @@ def train_model(
         folder: Folder for checkpoints.
         on_epoch: Called after each epoch of each member; an exception that it raises stops the
             training.
+        make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
 
     Returns:
         The model, the history of each member, and the validation predictions of each member,
@@ -211,7 +218,7 @@ def train_model(
             data = f"{table.path}: the file has"
             checkpoint = resume_checkpoint(place, config, init_from, fingerprint, data, console)
         with seeded(member.seed):
-            model = _new_model(config, table)
+            model = _new_model(config, table, make_model)
             plan, message = FineTuningPlan(), "Starting from random weights"
             if pretrained is not None:
                 plan, message = pretrained.apply(model, number, config.fine_tuning)
@@ -250,22 +257,26 @@ def train_model(
     return model, histories, predictions
 
 
-def _new_model(config: TrainConfig, table: TrainingTable) -> MolAttn:
+def _new_model(
+    config: TrainConfig, table: TrainingTable, make_model: Callable[[MolAttnConfig], MolAttn]
+) -> MolAttn:
     calculator = table_calculator(config.data)
     try:
-        return MolAttn(
-            MolAttnConfig(
-                table.tasks,
-                config.network,
-                FEATURIZERS[config.data.featurizer](),
-                features=config.data.feature_columns,
-                descriptors=calculator.descriptors,
-                morgan_counts=calculator.morgan_counts,
-                partner_column=config.data.partner_column,
-            )
+        wanted = MolAttnConfig(
+            table.tasks,
+            config.network,
+            FEATURIZERS[config.data.featurizer](),
+            features=config.data.feature_columns,
+            descriptors=calculator.descriptors,
+            morgan_counts=calculator.morgan_counts,
+            partner_column=config.data.partner_column,
         )
+        model = make_model(wanted)
     except ValueError as error:  # from a layer, about one of its options
         raise InputError(f"the network cannot be built: {error}") from error
+    if difference := wanted.difference(replace(model.config, custom_parts=())):
+        raise InputError(f"make_model: the model differs from the given config in {difference}")
+    return model
 
 
 def _part_sizes(parts: Split, rows: int) -> str:

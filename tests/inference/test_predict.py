@@ -17,6 +17,7 @@ from molattn.errors import InputError
 from molattn.inference import streaming
 from molattn.inference.predict import predict_table
 from molattn.inference.streaming import RowCounts
+from molattn.model import batching
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
@@ -84,7 +85,7 @@ def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, mo
         sizes.append([record.num_atoms for record in records])
         return np.zeros((1, len(records), 2))
 
-    monkeypatch.setattr(streaming, "_PAIRS_IN_BATCH", 100)
+    monkeypatch.setattr(batching, "MOST_PAIRS", 100)
     monkeypatch.setattr(MolAttn, "predict_records", predict_records)
     source = saved(tmp_path, "smiles\n" + "\n".join("C" * n for n in (2, 3, 20, 9, 5, 5, 5)))
     predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=3))
@@ -94,19 +95,19 @@ def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, mo
 def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch):
     """Rows are written before the last one is read: memory does not grow with the table."""
     events = []
-    table_rows, predictions = DelimitedTable.__iter__, streaming._read
+    table_rows, predictions = DelimitedTable.__iter__, streaming._computed
 
     def read(table):
         for row in table_rows(table):
             events.append("read")
             yield row
 
-    def predicted(how, batch):
+    def predicted(spec, batch):
         events.append("predict")
-        return predictions(how, batch)
+        return predictions(spec, batch)
 
     monkeypatch.setattr(DelimitedTable, "__iter__", read)
-    monkeypatch.setattr(streaming, "_read", predicted)
+    monkeypatch.setattr(streaming, "_computed", predicted)
     monkeypatch.setattr(streaming, "_ROWS_AT_ONCE", 5)
     source = saved(tmp_path, "smiles\n" + "CC\n" * 40)
     predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=4))

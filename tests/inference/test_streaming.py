@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from molattn.inference.streaming import say_refused
+from molattn.inference.streaming import print_refused
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ from molattn.inference.streaming import say_refused
 )
 def test_the_commonest_reasons_are_told_and_the_others_counted(refused, told):
     written = io.StringIO()
-    say_refused(Counter(refused), Console(file=written, width=80))
+    print_refused(Counter(refused), Console(file=written, width=80))
     assert written.getvalue() == told

@@ -219,6 +219,6 @@ def test_a_hub_that_gives_no_model_is_told_in_a_line_with_its_reason(tmp_path, m
     monkeypatch.setattr(artefact, "snapshot_download", refuse)
     with pytest.raises(InputError) as error:
         MolAttn.from_pretrained("owner/model")
-    told = "owner/model: no such folder, and no model that the hub would give: "
+    told = "owner/model: no such folder, and the hub did not provide a model of this name: "
     assert str(error.value) == told + "owner/model: no connection"
     assert error.value.__suppress_context__

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.explain.attention_hooks import attention_gradients
+from molattn.errors import InputError
+from molattn.explain.attention_hooks import Attention, attention_gradients
 from molattn.explain.instance import Instance
 from molattn.explain.methods.base import METHODS, Method, MethodOptions, Scores, bond_entries
 
@@ -20,7 +21,7 @@ def raw_attention(instance: Instance, _: MethodOptions) -> Scores:
     heads have any. Without gates the scores sum to 1. A bond's score is the mean of
     :math:`\alpha_{ij} + \alpha_{ji}`.
     """
-    mean = instance.attention.applied.mean(axis=(0, 1, 2))
+    mean = _attention(instance).applied.mean(axis=(0, 1, 2))
     return Scores(mean.mean(axis=0), bond_entries(mean, instance.bonds))
 
 
@@ -33,7 +34,7 @@ def rollout(instance: Instance, _: MethodOptions) -> Scores:
     The mean over members; the scores sum to 1. The readout is treated as a mean over atoms,
     whichever it is. A bond's score is :math:`R_{ij} + R_{ji}`.
     """
-    applied = instance.attention.applied
+    applied = _attention(instance).applied
     mean = np.mean([rollout_matrix(member.mean(axis=1)) for member in applied], axis=0)
     return Scores(mean.mean(axis=0), bond_entries(mean, instance.bonds))
 
@@ -49,6 +50,7 @@ def gradient_attention(instance: Instance, _: MethodOptions) -> Scores:
     The mean over members, each with the gradient of its own prediction. A bond's score is
     :math:`R_{ij} + R_{ji}`.
     """
+    _attention(instance)
     with instance.evaluating():
         both = attention_gradients(instance.model, *instance.batch(), instance.target)
     members = zip(*both, strict=True)
@@ -99,6 +101,18 @@ def relevance(layers: NDArray[np.float64], gradients: NDArray[np.float64]) -> ND
     for layer, gradient in zip(layers, gradients, strict=True):
         total = total + np.abs(layer * gradient).mean(axis=0) @ total
     return total
+
+
+def _attention(instance: Instance) -> Attention:
+    attention = instance.attention
+    if not attention.weights.size:
+        raise InputError(
+            "method: got a method that reads attention weights, but the model's custom encoder "
+            "does not apply attention layers of molattn.nn, with the same number of heads in each, "
+            "to the edges it is given; expected another method, such as integrated_gradients or "
+            "occlusion"
+        )
+    return attention
 
 
 METHODS.register("attention")(

@@ -28,8 +28,8 @@ from molattn.inference.streaming import (
     RowCounts,
     molecule_batches,
     open_with_model,
-    say_refused,
-    say_remarks,
+    print_refused,
+    print_remarks,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.utils.console import print_line
@@ -77,7 +77,7 @@ def explain_table(
     table, model = open_with_model(Path(source), model_folder, config)
     target = describe_target(model, config.target)  # refuses a name before anything is written
     console = console or Console(quiet=True)
-    say_remarks(table, console)
+    print_remarks(table, console)
     if other := other_inputs(model.config):
         print_line(console, f"the model also reads {other}, which atom scores do not include")
     facts: dict[str, Any] = {
@@ -113,7 +113,7 @@ def explain_table(
                 files.add(molecule.number, explanations)
                 page.add(molecule.number, explanations)
                 sample.add(instance)
-        say_refused(Counter(row.code for row in refused), console)
+        print_refused(Counter(row.code for row in refused), console)
         check = _check(sample.kept, config, console) if config.check else None
         summary = None if check is None else summarize(check)
         if summary is not None:

@@ -1,1 +1,1 @@
-"""What a model knows of its errors."""
+"""Uncertainty of predictions: conformal intervals, calibrated probabilities, similarity."""

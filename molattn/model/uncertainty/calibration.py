@@ -1,6 +1,6 @@
-"""Predictions that say how sure they are: conformal intervals of numbers, calibrated probabilities.
+"""Calibration of a model: conformal intervals of regressions, calibrated class probabilities.
 
-Both are learned from labelled rows that did not train the weights.
+Both are fitted to labelled rows that were not used to train the weights.
 """
 
 import math
@@ -20,18 +20,17 @@ __all__ = ["Calibration"]
 
 Array = NDArray[np.float64]
 
-
 _FEWEST_LABELS = 30
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What each task's labelled rows told, for all tasks of a model.
+    """The calibration of each task of a model.
 
     Args:
         tasks: The tasks.
-        parts: For each the scores of a regression, the scaling of a classification, or why there is
-            none.
+        parts: For each task, the conformal scores of a regression, the scaling of a
+            classification's probabilities, or the reason why they are not calibrated.
 
     Raises:
         InputError: Parts that do not fit the tasks.
@@ -50,45 +49,46 @@ class Calibration:
                 )
             if not fits:
                 raise InputError(
-                    f"calibration: got another kind of task than {quoted(task.name)} is"
+                    f"calibration: does not fit the {task.kind} task {quoted(task.name)}"
                 )
 
     @classmethod
     def fit(
         cls, tasks: Sequence[Task], prediction: Array, targets: Array, similarity: Array
     ) -> "Calibration":
-        """Learn from labelled rows, each task from those that have its label.
+        """Fit to labelled rows, each task to those that have its label.
 
         Args:
             tasks: T tasks.
-            prediction: What a model gives for n molecules, ``[n, outputs]``, uncalibrated.
+            prediction: Predictions of n molecules, ``[n, outputs]``, uncalibrated.
             targets: Their labels ``[n, T]``, NaN where missing.
             similarity: To the nearest training molecule, ``[n]``.
         """
         parts = []
         for place, (task, outputs) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
             known = ~np.isnan(targets[:, place])
-            labels, guess = targets[known, place], prediction[known, outputs]
+            labels, predicted = targets[known, place], prediction[known, outputs]
             if task.kind == "regression":
-                errors = np.abs(labels - guess[:, 0]) / difficulty(similarity[known])
-                parts.append(ConformalScores.of(errors))
+                errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[known])
+                parts.append(ConformalScores.from_scores(errors))
             elif len(labels) < _FEWEST_LABELS:
                 parts.append(f"{len(labels)} labels, expected {_FEWEST_LABELS} or more")
             elif len(set(labels.tolist())) == 1:
                 parts.append("all labels are of one class")
             else:
-                parts.append(ProbabilityScaling.fit(_of_classes(task, guess), labels.astype(int)))
+                probabilities = _class_probabilities(task, predicted)
+                parts.append(ProbabilityScaling.fit(probabilities, labels.astype(int)))
         return cls(tuple(tasks), tuple(parts))
 
     def calibrated(self, prediction: Array) -> Array:
-        """Calibrate the probabilities of a prediction ``[n, outputs]``; numbers stay."""
+        """Calibrate the probabilities of a prediction ``[n, outputs]``; regressions stay."""
         result = prediction.copy()
         for task, part, outputs in zip(
             self.tasks, self.parts, output_slices(self.tasks), strict=True
         ):
             if isinstance(part, ProbabilityScaling):
-                chances = part(_of_classes(task, prediction[:, outputs]))
-                result[:, outputs] = chances[:, 1:] if task.kind == "binary" else chances
+                scaled = part(_class_probabilities(task, prediction[:, outputs]))
+                result[:, outputs] = scaled[:, 1:] if task.kind == "binary" else scaled
         return result
 
     def half_widths(self, similarity: Array, level: float) -> Array:
@@ -101,7 +101,7 @@ class Calibration:
             level: Between 0 and 1.
 
         Raises:
-            InputError: Another level.
+            InputError: A level outside the range.
         """
         if not 0.0 < level < 1.0:
             raise InputError(f"interval: got the level {level}, expected one between 0 and 1")
@@ -117,11 +117,11 @@ class Calibration:
         return part.coverage_sd(level, rows) if isinstance(part, ConformalScores) else math.nan
 
     def without_interval(self, level: float, place: Optional[int] = None) -> list[str]:
-        """Return a sentence for each regression that has too few labels for a level.
+        """Return a sentence for each regression with too few labels for a level.
 
         Args:
             level: Between 0 and 1.
-            place: Of the one task that is looked at; by default all are.
+            place: Index of the one task to check; None = all.
         """
         chosen = slice(None) if place is None else slice(place, place + 1)
         fewest = math.ceil(round(level / (1.0 - level), 9))
@@ -133,12 +133,12 @@ class Calibration:
         ]
 
     def lines(self) -> list[str]:
-        """Return what a person should know, a sentence for each task."""
-        told = zip(self.tasks, map(_told, self.parts), strict=True)
-        return [f"{quoted(task.name)}: {text}" for task, text in told]
+        """Return a sentence on the calibration of each task."""
+        summaries = zip(self.tasks, map(_summary, self.parts), strict=True)
+        return [f"{quoted(task.name)}: {text}" for task, text in summaries]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
+        """Return the calibration by task name, in JSON types."""
         parts = {}
         for task, part in zip(self.tasks, self.parts, strict=True):
             if isinstance(part, ConformalScores):
@@ -151,18 +151,21 @@ class Calibration:
 
     @classmethod
     def from_dict(cls, tasks: Sequence[Task], parts: Mapping[str, Any]) -> "Calibration":
-        """Read what :meth:`to_dict` gave.
+        """Read the output of :meth:`to_dict`.
 
         Args:
             tasks: The model's tasks.
-            parts: What was given.
+            parts: The calibration by task name.
 
         Raises:
-            InputError: Parts that do not fit the tasks, or are none.
+            InputError: Content that cannot be read, or does not fit the tasks.
         """
         try:
             if set(parts) != {task.name for task in tasks}:
-                raise InputError("calibration: got other tasks than the model's")
+                raise InputError(
+                    f"calibration: got the tasks {quoted(sorted(parts))}, expected those of the "
+                    f"model, {quoted(sorted(task.name for task in tasks))}"
+                )
             return cls(tuple(tasks), tuple(_part(parts[task.name]) for task in tasks))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"calibration: not readable: {error}") from error
@@ -176,7 +179,7 @@ def _part(values: Mapping[str, Any]) -> Union[ConformalScores, ProbabilityScalin
     return str(values["uncalibrated"])
 
 
-def _told(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
+def _summary(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
     if isinstance(part, ConformalScores):
         return f"intervals from {part.count} errors, finite to the level {part.highest_level:.3g}"
     if isinstance(part, ProbabilityScaling):
@@ -184,6 +187,6 @@ def _told(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
     return f"probabilities not calibrated: {part}"
 
 
-def _of_classes(task: Task, outputs: Array) -> Array:
+def _class_probabilities(task: Task, outputs: Array) -> Array:
     """Return the probability of each class, ``[n, K]``."""
     return outputs if task.kind == "multiclass" else np.hstack([1.0 - outputs, outputs])

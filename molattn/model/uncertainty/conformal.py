@@ -10,18 +10,16 @@ from molattn.errors import InputError
 
 __all__ = ["ConformalScores", "difficulty"]
 
-
 Array = NDArray[np.float64]
-
 
 _MOST_SCORES = 1000
 
 
 def difficulty(similarity: Array) -> Array:
-    """Return how far a prediction may be off, relative to that of a training molecule: exp(1 - s).
+    """Return the expected error relative to that of a training molecule, exp(1 - s).
 
-    Errors grow as molecules get less like those of the training, by about this much on measured
-    data. It has nothing to fit, so that it takes nothing from the validity of an interval.
+    Errors grow as molecules get less similar to the training molecules, by about this factor on
+    measured data. It has no fitted parameter, so intervals stay valid.
 
     Args:
         similarity: Tanimoto similarity s to the nearest training molecule, any shape.
@@ -31,7 +29,7 @@ def difficulty(similarity: Array) -> Array:
 
 @dataclass(frozen=True)
 class ConformalScores:
-    """Sizes of errors, from which follows how wide an interval has to be at any level.
+    """Absolute errors of labelled molecules, which determine the half-width at any level.
 
     Split conformal prediction with normalised scores |y - prediction| / difficulty: of n + 1
     exchangeable scores, a new one is at most the one of rank ceil((n + 1) level) among n known ones
@@ -41,12 +39,12 @@ class ConformalScores:
     ECML 2002, 345 (normalised).
 
     Args:
-        count: How many scores there were.
-        kept: All of them, ascending; of more than 1,000 those at 1,000 evenly spaced ranks, the
-            largest among them.
+        count: Number of scores.
+        kept: All scores, ascending; of more than 1,000, those at 1,000 evenly spaced ranks, with
+            the largest.
 
     Raises:
-        InputError: Scores that are no such list.
+        InputError: Scores that are not such a list.
     """
 
     count: int
@@ -62,8 +60,8 @@ class ConformalScores:
             )
 
     @classmethod
-    def of(cls, scores: Array) -> "ConformalScores":
-        """Keep the scores of some rows, ``[n]`` in any order.
+    def from_scores(cls, scores: Array) -> "ConformalScores":
+        """Select the scores to keep, ``[n]`` in any order.
 
         Raises:
             ValueError: A score that is not finite.
@@ -75,20 +73,20 @@ class ConformalScores:
 
     @staticmethod
     def _ranks(count: int) -> NDArray[np.int64]:
-        """Ranks of what is kept, from 1."""
+        """Ranks of the scores that are kept, from 1."""
         if count <= _MOST_SCORES:
             return np.arange(1, count + 1)
         return -(-np.arange(1, _MOST_SCORES + 1) * count // _MOST_SCORES)
 
     def rank(self, level: float) -> int:
-        """Return the rank of the score that bounds a new one at a level, above count if none."""
-        # Rounded, as (n + 1) * level is a hair above some whole numbers.
+        """Return the rank of the score that bounds a new one; above ``count`` if none does."""
+        # Rounded, as floating point puts (n + 1) * level slightly above some whole numbers.
         return max(1, math.ceil(round((self.count + 1) * level, 9)))
 
     def bound(self, level: float) -> float:
-        """Return what a new score does not exceed at a level; infinite with too few scores.
+        """Return the bound of a new score at a level; infinite with too few scores.
 
-        Where the score of that rank was not kept it is the next larger one that was, at most a
+        If the score of that rank was not kept, the next larger one that was is returned, at most a
         thousandth of the ranks away.
 
         Args:
@@ -100,9 +98,10 @@ class ConformalScores:
         return self.kept[int(np.searchsorted(self._ranks(self.count), rank))]
 
     def coverage_sd(self, level: float, rows: int) -> float:
-        """Return the standard deviation of the part of some new scores within the bound.
+        """Return the standard deviation of the fraction of new scores within the bound.
 
-        It has a beta-binomial distribution: the bound is of random scores, and so are the new ones.
+        The fraction has a beta-binomial distribution, as both the scores that determine the bound
+        and the new ones are random.
 
         Source: Angelopoulos and Bates, arXiv:2107.07511, section 3.2 and appendix C.
 

@@ -1,4 +1,4 @@
-"""What a model knows of its own errors: calibration, and the molecules it was trained on."""
+"""The uncertainty of a model: its calibration, and the molecules it was trained on."""
 
 import json
 from collections.abc import Sequence
@@ -17,17 +17,16 @@ from molattn.utils.files import read_json, write_file
 
 __all__ = ["Uncertainty", "save_uncertainty"]
 
-
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """What a model knows of its own errors.
+    """The uncertainty of a model.
 
     Args:
-        calibration: What labelled rows told that did not train the weights.
-        molecules: The molecules that did.
+        calibration: Fitted to labelled rows that the weights were not trained on.
+        molecules: Fingerprints of the molecules that they were trained on.
     """
 
     calibration: Calibration
@@ -42,13 +41,13 @@ class Uncertainty:
         prediction: Array,
         targets: Array,
     ) -> "Uncertainty":
-        """Learn from n labelled molecules that did not train the weights.
+        """Fit to n labelled molecules that the weights were not trained on.
 
         Args:
             tasks: The T tasks of a model.
             molecules: Its training molecules.
             held_out: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
-            prediction: What it gives for them, ``[n, outputs]``, uncalibrated.
+            prediction: Its predictions for them, ``[n, outputs]``, uncalibrated.
             targets: Their labels ``[n, T]``, NaN where missing.
         """
         similarity = molecules.similarity(held_out)
@@ -56,10 +55,10 @@ class Uncertainty:
 
     @classmethod
     def load(cls, folder: Path, tasks: Sequence[Task]) -> "Optional[Uncertainty]":
-        """Read it from the folder of a saved model; None if there is none.
+        """Read the uncertainty from the folder of a saved model; None if it was not calibrated.
 
         Raises:
-            InputError: Files that are damaged, or not this model's.
+            InputError: Files that are damaged, or belong to another model.
         """
         if not (folder / CALIBRATION_FILE).is_file():
             return None
@@ -69,7 +68,7 @@ class Uncertainty:
 
 
 def save_uncertainty(uncertainty: Optional[Uncertainty], folder: Path) -> None:
-    """Write it into the folder of a saved model, or nothing, in place of what is there."""
+    """Write the uncertainty into the folder of a saved model; None removes the files there."""
     if uncertainty is None:
         for name in (CALIBRATION_FILE, FINGERPRINTS_FILE):
             (folder / name).unlink(missing_ok=True)

@@ -14,7 +14,6 @@ __all__ = ["ProbabilityScaling"]
 
 Array = NDArray[np.float64]
 
-
 _SMALLEST_PROBABILITY = 1e-12
 
 
@@ -22,10 +21,10 @@ _SMALLEST_PROBABILITY = 1e-12
 class ProbabilityScaling:
     """Probabilities p of K classes as softmax(scale · log p + bias): Platt scaling for any K.
 
-    Scale and biases minimise the negative log-likelihood of the labels plus that of a normal
-    distribution of standard deviation 1 around the identity, of log(scale) and of each bias. That
-    keeps them where they are when labels are few or are told apart without error, and the
-    likelihood of the labels never falls.
+    Scale and biases minimise the negative log-likelihood of the labels plus a penalty: log(scale)
+    and each bias have a normal prior of mean 0 and standard deviation 1. The prior keeps them near
+    the identity when labels are few or perfectly separated. The likelihood of the labels is never
+    below that without scaling.
 
     Source: Platt, Advances in Large Margin Classifiers 1999, 61; Guo et al., Proc. ICML 2017, 1321.
 
@@ -34,7 +33,7 @@ class ProbabilityScaling:
         bias: One number for each class.
 
     Raises:
-        InputError: Numbers that are not finite, or no positive scale.
+        InputError: Numbers that are not finite, or a scale that is not positive.
     """
 
     scale: float
@@ -49,27 +48,27 @@ class ProbabilityScaling:
 
     @classmethod
     def fit(cls, probabilities: Array, labels: NDArray[np.int64]) -> "ProbabilityScaling":
-        """Learn from labelled rows.
+        """Fit to labelled rows.
 
         Args:
             probabilities: ``[n, K]``.
-            labels: Place of each row's class, ``[n]``.
+            labels: Class index of each row, ``[n]``.
         """
         logs, target = torch.from_numpy(_logs(probabilities)), torch.from_numpy(labels)
         # log(scale), then the biases
         parameters = torch.zeros(1 + logs.size(1), dtype=torch.float64, requires_grad=True)
-        optimiser = torch.optim.LBFGS([parameters], max_iter=100, line_search_fn="strong_wolfe")
+        optimizer = torch.optim.LBFGS([parameters], max_iter=100, line_search_fn="strong_wolfe")
 
         def loss() -> Tensor:
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             scaled = parameters[0].exp() * logs + parameters[1:]
-            misfit = torch.nn.functional.cross_entropy(scaled, target, reduction="sum")
-            value = misfit + 0.5 * parameters.square().sum()
+            nll = torch.nn.functional.cross_entropy(scaled, target, reduction="sum")
+            value = nll + 0.5 * parameters.square().sum()
             value.backward()
             return value
 
         with torch.enable_grad():
-            optimiser.step(loss)
+            optimizer.step(loss)
         log_scale, *bias = parameters.detach().tolist()
         return cls(math.exp(log_scale), tuple(bias))
 

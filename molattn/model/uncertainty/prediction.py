@@ -1,4 +1,4 @@
-"""A prediction with its uncertainty."""
+"""Predictions with their uncertainty."""
 
 import math
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ Array = NDArray[np.float64]
 
 
 class Prediction(NamedTuple):
-    """All that a model says of n molecules and T tasks; NaN where it says nothing.
+    """Predictions of n molecules and T tasks with their uncertainty; NaN where undefined.
 
     Args:
         prediction: ``[n, outputs]``: values in the targets' own units, calibrated probabilities.
-        half_width: Half the width of the interval around each value, ``[n, T]``; infinite where
-            there were too few labels for the level.
+        half_width: Half the width of the interval around each regression, ``[n, T]``; infinite
+            where there were too few labels for the level.
         std: Standard deviation of the members' predictions, ``[n, T]``: of values, of the
-            probability of the second of two classes, or of the likeliest of several.
+            probability of the second of two classes, or of the most probable of several.
         similarity: To the nearest training molecule, ``[n]``.
     """
 
@@ -40,17 +40,17 @@ def assemble_prediction(
     molecules: Sequence[str] | NDArray[np.uint8],
     level: float,
 ) -> Prediction:
-    """Put together what a model says of some molecules.
+    """Combine the members' predictions of n molecules with the model's uncertainty.
 
     Args:
-        tasks: Its T tasks.
-        uncertainty: What it knows of its errors, if anything.
-        members: What each member predicts, ``[members, n, outputs]``, uncalibrated.
+        tasks: The model's T tasks.
+        uncertainty: Its uncertainty; None = it has not been calibrated.
+        members: Predictions of each member, ``[members, n, outputs]``, uncalibrated.
         molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
-        level: Of the intervals, between 0 and 1.
+        level: Level of the intervals, between 0 and 1.
 
     Raises:
-        InputError: Another level.
+        InputError: A level outside the range.
     """
     prediction = members.mean(axis=0)
     half_width = np.full((len(prediction), len(tasks)), math.nan)

@@ -19,7 +19,7 @@ SEVERAL = Task("c", "multiclass", ("x", "y", "z"))
 
 
 def test_the_bound_is_the_score_of_the_rank_worked_by_hand():
-    scores = ConformalScores.of(np.array([5.0, 1.0, 4.0, 2.0, 3.0, 9.0, 7.0, 8.0, 6.0]))
+    scores = ConformalScores.from_scores(np.array([5.0, 1.0, 4.0, 2.0, 3.0, 9.0, 7.0, 8.0, 6.0]))
     # Of 9 scores: ceil(10 * 0.5) = 5, ceil(10 * 0.81) = 9, ceil(10 * 0.9) = 9, ceil(9.1) = 10.
     assert [scores.bound(level) for level in (0.01, 0.5, 0.81, 0.9)] == [1.0, 5.0, 9.0, 9.0]
     assert scores.bound(0.91) == math.inf
@@ -28,30 +28,30 @@ def test_the_bound_is_the_score_of_the_rank_worked_by_hand():
 
 @pytest.mark.parametrize("count", [19, 99, 999])
 def test_a_level_that_is_a_whole_rank_takes_that_rank(count):
-    scores = ConformalScores.of(np.arange(1.0, count + 1.0))
+    scores = ConformalScores.from_scores(np.arange(1.0, count + 1.0))
     for rank in range(1, count + 1):
         assert scores.bound(rank / (count + 1)) == rank
 
 
 def test_ties_are_covered():
-    scores = ConformalScores.of(np.array([1.0] * 8 + [2.0] * 2))
+    scores = ConformalScores.from_scores(np.array([1.0] * 8 + [2.0] * 2))
     assert scores.bound(0.7) == 1.0
     assert scores.bound(0.9) == 2.0
 
 
 def test_no_scores_bound_nothing():
-    assert ConformalScores.of(np.zeros(0)).bound(0.1) == math.inf
+    assert ConformalScores.from_scores(np.zeros(0)).bound(0.1) == math.inf
 
 
 def test_many_scores_are_kept_at_a_thousand_ranks_and_never_bound_too_little():
     many = np.random.default_rng(0).exponential(size=54_321)
-    scores = ConformalScores.of(many)
+    scores = ConformalScores.from_scores(many)
     assert len(scores.kept) == 1000
     ordered = np.sort(many)
     for level in np.linspace(0.001, 0.999, 333):
         rank = math.ceil(round((len(many) + 1) * level, 9))
         assert ordered[rank - 1] <= scores.bound(level) <= ordered[min(rank + 54, len(many) - 1)]
-    assert ConformalScores.of(many[:1000]).kept == tuple(np.sort(many[:1000]))
+    assert ConformalScores.from_scores(many[:1000]).kept == tuple(np.sort(many[:1000]))
 
 
 @pytest.mark.parametrize("count, level", [(19, 0.9), (112, 0.9), (60, 0.5)])
@@ -73,7 +73,9 @@ def test_coverage_of_exchangeable_errors_is_the_level(count, level):
     assert abs(np.mean(covered) - expected.mean() / 50) < 4.0 * sd / np.sqrt(2000)
     assert expected.mean() / 50 >= level
     assert np.std(covered) == pytest.approx(sd, rel=0.1)
-    assert ConformalScores.of(np.arange(float(count))).coverage_sd(level, 50) == pytest.approx(sd)
+    assert ConformalScores.from_scores(np.arange(float(count))).coverage_sd(
+        level, 50
+    ) == pytest.approx(sd)
 
 
 def test_intervals_are_wider_far_from_the_training():

@@ -1,0 +1,323 @@
+"""Networks of which some parts are modules of the user's own."""
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch
+from torch_geometric.nn import GATv2Conv, MeanAggregation, SumAggregation
+
+import molattn
+from molattn import MolAttn, MolAttnConfig, from_smiles
+from molattn.config import NetworkConfig, TrainConfig
+from molattn.data.table import bundled_dataset
+from molattn.errors import InputError
+from molattn.evaluation.cross_validation import cross_validate
+from molattn.explain import explain
+from molattn.inference.predict import predict_table
+from molattn.nn import EdgeAttentionConv
+from molattn.nn.encoder import Encoder
+from molattn.nn.readout import Readout
+from molattn.task import Task
+
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+CONFIG = MolAttnConfig("y", SMALL)
+SMILES = ["CCO", "c1ccccc1", "C", "CC(=O)[O-].[Na+]"]
+TINY = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4}
+OPTIONS = {**TINY, "epochs": 1, "batch_size": 8, "baselines": False}
+
+
+class Sums(nn.Module):
+    """An encoder: each atom adds what a matrix makes of its neighbours and their edges."""
+
+    out_channels = 6
+
+    def __init__(self, width=8, edge_width=4):
+        super().__init__()
+        self.atoms, self.edges = nn.Linear(width, 6), nn.Linear(edge_width, 6)
+
+    def forward(self, x, edge_index, edge_attr):
+        sender, receiver = edge_index
+        x = self.atoms(x)
+        return x.index_add(0, receiver, torch.tanh(x[sender] + self.edges(edge_attr)))
+
+
+class TwoHeads(nn.Module):
+    """An encoder of attention layers, called by keywords."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(EdgeAttentionConv(8, 8, 2, edge_dim=4) for _ in range(2))
+
+    def forward(self, x, edge_index, edge_attr):
+        for layer in self.layers:
+            x = x + layer(x, edge_index=edge_index, edge_attr=edge_attr)
+        return x
+
+
+class First(nn.Module):
+    """A readout: the first atom of each molecule, twice."""
+
+    out_channels = 12
+
+    def forward(self, x, index, num_graphs):
+        first = torch.searchsorted(index, torch.arange(num_graphs))
+        return torch.cat([x[first], x[first]], dim=-1)
+
+
+class Head(nn.Module):
+    """A head that may read extra features."""
+
+    def __init__(self, width, features=0):
+        super().__init__()
+        self.linear = nn.Linear(width + features, 1)
+
+    def forward(self, molecules, features=None):
+        parts = [molecules] if features is None else [molecules, features.to(molecules)]
+        return self.linear(torch.cat(parts, dim=-1))
+
+
+def composed(config=CONFIG):
+    molecules = 2 if config.has_partner else 1
+    head = Head(12 * molecules, config.num_numbers)
+    return MolAttn(config, encoder=Sums(), readout=First(), head=head)
+
+
+@pytest.fixture
+def table():
+    return pd.read_csv(bundled_dataset()).head(40)
+
+
+def test_a_network_of_own_parts_computes_what_they_do():
+    model = composed().eval()
+    (net,) = model.nets
+    graph = from_smiles("CCO", self_loops=True)
+    with torch.no_grad():
+        x = net.atom_embedding(graph.x)
+        edges = net.pair_embedding(graph.edge_attr)
+        atoms = net.encoder(x, graph.edge_index, edges)
+        expected = net.head(torch.cat([atoms[0], atoms[0]])[None])
+    assert model.predict(["CCO"]).item() == pytest.approx(expected.item(), abs=1e-6)
+    assert model.config.custom_parts == (
+        ("encoder", "Sums"),
+        ("readout", "First"),
+        ("head", "Head"),
+    )
+    assert model.embedding_width() == 12
+    assert model.embed(SMILES, atoms=True).shape[1] == model.embedding_width(atoms=True) == 6
+
+
+@pytest.mark.parametrize("options", [{}, {"self_loops": False}, {"pairs": "bonds"}])
+def test_batches_and_graphs_of_pyg_give_the_same(options):
+    model = composed(replace(CONFIG, network=replace(SMALL, **options))).eval()
+    loops = model.config.network.self_loops
+    graphs = Batch.from_data_list([from_smiles(text, self_loops=loops) for text in SMILES])
+    with torch.no_grad():
+        found = model.unscale(model(graphs)).numpy()
+    np.testing.assert_allclose(model.predict(SMILES), found, atol=1e-6)
+    alone = [model.predict([text])[0] for text in SMILES]
+    np.testing.assert_allclose(alone, found, atol=1e-6)
+
+
+def test_an_encoder_of_complete_graphs_reads_them_as_blocks():
+    torch.manual_seed(0)
+    usual = MolAttn(CONFIG).eval()
+    encoder = copy.deepcopy(usual.nets[0].encoder)
+    plain = MolAttn(CONFIG, encoder=encoder).eval()
+    plain.load_state_dict(usual.state_dict())
+    encoder.complete_graphs = True
+    blocks = MolAttn(CONFIG, encoder=encoder).eval()
+    blocks.load_state_dict(usual.state_dict())
+    np.testing.assert_array_equal(blocks.predict(SMILES), usual.predict(SMILES))
+    np.testing.assert_allclose(plain.predict(SMILES), usual.predict(SMILES), atol=1e-6)
+
+
+def test_layers_and_aggregations_of_pyg_are_parts():
+    encoder = Encoder(lambda: GATv2Conv(8, 8, edge_dim=4), layers=2, channels=8)
+    model = MolAttn(CONFIG, encoder=encoder, readout=MeanAggregation(), head=nn.Linear(8, 1))
+    assert model.predict(SMILES).shape == (4, 1)
+    assert dict(model.config.custom_parts)["readout"] == "MeanAggregation"
+    only = MolAttn(CONFIG, readout=SumAggregation())
+    assert only.nets[0].molecule_width == 8
+
+
+@pytest.mark.parametrize("partner", ["concat", "cross_attention"])
+def test_second_molecules_and_features_reach_the_parts(partner):
+    network = replace(SMALL, partner=partner, width=6, edge_width=4)
+    config = MolAttnConfig("y", network, features=("T",), partner_column="solvent")
+    head = Head(24, 1)
+    model = MolAttn(config, encoder=Sums(6), readout=First(), head=head).eval()
+
+    def predict(smiles="CCO", partner="O", temperature=20.0):
+        return model.predict([smiles], partners=[partner], features=[[temperature]]).item()
+
+    assert len({predict(), predict("CCN"), predict(partner="CO"), predict(temperature=30.0)}) == 4
+
+
+def test_a_saved_model_needs_its_parts_again(tmp_path):
+    model = composed().eval()
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["custom_parts"] == {"encoder": "Sums", "readout": "First", "head": "Head"}
+    parts = {"encoder": Sums(), "readout": First(), "head": Head(12)}
+    again = MolAttn.from_pretrained(tmp_path, **parts)
+    assert again.config == model.config
+    np.testing.assert_array_equal(again.predict(SMILES), model.predict(SMILES))
+    with pytest.raises(InputError) as error:
+        MolAttn.from_pretrained(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path / 'config.json'}: the model has custom parts: got none, expected "
+        "encoder=Sums(...), readout=First(...), head=Head(...) as arguments of "
+        "MolAttn.from_pretrained or MolAttn"
+    )
+    with pytest.raises(InputError, match=r"got encoder=Sums\(...\), readout=First\(...\), expe"):
+        MolAttn.from_pretrained(tmp_path, encoder=Sums(), readout=First())
+    with pytest.raises(InputError, match=r"got encoder=Sums.*readout=MeanAggregation"):
+        MolAttn.from_pretrained(tmp_path, **{**parts, "readout": MeanAggregation()})
+    with pytest.raises(InputError, match=r"has shape \[1, 12\], expected \[1, 13\]"):
+        MolAttn.from_pretrained(tmp_path, **{**parts, "head": Head(13)})
+
+
+def test_parts_for_a_model_that_was_saved_with_none_are_refused(tmp_path):
+    MolAttn(CONFIG).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"got readout=SumAggregation\(...\), expected no custom"):
+        MolAttn.from_pretrained(tmp_path, readout=SumAggregation())
+
+
+def test_an_ensemble_of_own_parts_is_saved_and_loaded(tmp_path):
+    joined = MolAttn.ensemble([composed(), composed()])
+    joined.save_pretrained(tmp_path)
+    again = MolAttn.from_pretrained(tmp_path, encoder=Sums(), readout=First(), head=Head(12))
+    assert again.config.members == 2
+    members = again.predict(SMILES, members=True)
+    np.testing.assert_array_equal(members, joined.predict(SMILES, members=True))
+    assert np.abs(members[0] - members[1]).min() > 0
+    with pytest.raises(InputError, match="differs from model 1 in custom_parts"):
+        MolAttn.ensemble([composed(), MolAttn(CONFIG)])
+
+
+def test_a_run_trains_saves_and_predicts_by_them(table, tmp_path):
+    made = []
+
+    def make_model(config):
+        made.append(composed(config))
+        return made[-1]
+
+    trained = molattn.train(table, "logS", make_model=make_model, ensemble=2, **OPTIONS)
+    assert len(made) == trained.model.config.members == 2
+    assert trained.run.config.fine_tuning.init_from == "none"
+    assert dict(trained.model.config.custom_parts)["encoder"] == "Sums"
+    trained.save(tmp_path / "run")
+    numbers = trained.model.config.num_numbers
+    parts = {"encoder": Sums(), "readout": First(), "head": Head(12, numbers)}
+    model = MolAttn.from_pretrained(tmp_path / "run", **parts)
+    expected = trained.model.predict(SMILES)
+    np.testing.assert_array_equal(model.predict(SMILES), expected)
+    (tmp_path / "in.csv").write_text("smiles\n" + "\n".join(SMILES) + "\n")
+    predict_table(model, tmp_path / "in.csv", tmp_path / "out.csv")
+    found = pd.read_csv(tmp_path / "out.csv")["logS_predicted"]
+    np.testing.assert_allclose(found, expected[:, 0], rtol=1e-5)
+
+
+def test_each_round_of_a_cross_validation_gets_new_parts(table, tmp_path):
+    made = []
+
+    def make_model(config):
+        made.append(composed(config))
+        return made[-1]
+
+    table.to_csv(tmp_path / "in.csv", index=False)
+    own = {"target_columns": ["logS"], "folds": 2, "descriptors": False, "init_from": "none"}
+    config = TrainConfig.from_options(str(tmp_path / "in.csv"), {**OPTIONS, **own})
+    (tmp_path / "out").mkdir()
+    cross_validate(config, tmp_path / "out", make_model=make_model)
+    assert len(made) == 2
+    first, second = (model.nets[0].encoder.atoms.weight for model in made)
+    assert not torch.equal(first, second)
+
+
+def test_a_model_of_another_config_is_refused(table):
+    with pytest.raises(InputError, match=r"make_model: the model differs .* in tasks"):
+        molattn.train(
+            table, "logS", make_model=lambda _: MolAttn(CONFIG), **OPTIONS, descriptors=False
+        )
+
+
+def test_pretrained_weights_fit_an_own_head_but_no_own_encoder(table, tmp_path):
+    MolAttn(MolAttnConfig(Task("logS"), SMALL)).save_pretrained(tmp_path / "first")
+    options = {**OPTIONS, "descriptors": False, "init_from": str(tmp_path / "first")}
+    with pytest.raises(InputError, match=r"no custom encoder \(Sums\); expected --init-from none"):
+        molattn.train(table, "logS", make_model=composed, **options)
+    old = MolAttn.from_pretrained(tmp_path / "first")
+
+    def with_head(config):
+        return MolAttn(config, head=nn.Linear(old.nets[0].molecule_width, 1))
+
+    frozen = molattn.train(table, "logS", make_model=with_head, freeze="encoder", **options)
+    new, former = (model.nets[0].encoder.state_dict() for model in (frozen.model, old))
+    assert all(torch.equal(value, former[name]) for name, value in new.items())
+
+
+@pytest.mark.parametrize("method", ["integrated_gradients", "occlusion"])
+def test_signed_methods_explain_any_network(method):
+    model = composed().eval()
+    explanation = explain(model, "CC(=O)O", method)
+    total = explanation.prediction - explanation.baseline
+    assert explanation.atom_scores.sum() == pytest.approx(total, abs=0.01)
+    assert np.abs(explanation.atom_scores).max() > 0
+    assert explanation.attention.shape == (0, 0, 4, 4)
+    assert explanation.head_names == ()
+    assert "svg" in explanation.draw()
+
+
+@pytest.mark.parametrize("method", ["attention", "rollout", "gradient_attention"])
+def test_methods_of_attention_need_attention_layers(method):
+    with pytest.raises(InputError, match="custom encoder does not apply attention layers"):
+        explain(composed().eval(), "CCO", method)
+    model = MolAttn.ensemble([MolAttn(CONFIG, encoder=TwoHeads()) for _ in range(2)])
+    explanation = explain(model, "CC(=O)O", method)
+    assert explanation.attention.shape == (2, 4, 4, 4)
+    np.testing.assert_allclose(explanation.attention.sum(axis=-1), 1.0, rtol=1e-5)
+    assert explanation.atom_scores.min() >= 0 < explanation.atom_scores.max()
+
+
+@pytest.mark.parametrize("method", ["attention", "rollout", "gradient_attention"])
+def test_attention_is_the_same_by_edges_as_by_blocks(method):
+    torch.manual_seed(0)
+    usual = MolAttn(CONFIG).eval()
+    plain = MolAttn(CONFIG, encoder=copy.deepcopy(usual.nets[0].encoder)).eval()
+    plain.load_state_dict(usual.state_dict())
+    one, other = (explain(model, "CC(=O)O", method) for model in (usual, plain))
+    np.testing.assert_allclose(one.attention, other.attention, atol=1e-6)
+    np.testing.assert_allclose(one.atom_scores, other.atom_scores, atol=1e-6)
+
+
+def test_parts_that_do_not_fit_are_named():
+    with pytest.raises(InputError, match="readout: Linear has no out_channels"):
+        MolAttn(CONFIG, readout=nn.Linear(8, 8))
+    with pytest.raises(InputError, match=r"encoder: got <class .*Sums'>, expected a torch.nn.Mod"):
+        MolAttn(CONFIG, encoder=Sums)
+    wide = MolAttn(CONFIG, encoder=Sums(), readout=MeanAggregation(), head=nn.Linear(6, 2))
+    with pytest.raises(ValueError, match=r"head: got outputs \[1, 2\], expected \[1, 1\]"):
+        wide.predict(["C"])
+    narrow = Sums()
+    narrow.out_channels = 8
+    with pytest.raises(ValueError, match=r"encoder: got atoms \[1, 6\], expected \[1, 8\]"):
+        MolAttn(CONFIG, encoder=narrow).predict(["C"])
+    with pytest.raises(InputError, match="--freeze: got 1, expected at most the 0 blocks"):
+        composed().freeze(1)
+    composed().freeze("encoder")
+
+
+def test_one_member_has_the_very_modules_and_others_have_copies():
+    encoder, readout = Sums(), Readout("mean", 6)
+    model = MolAttn(CONFIG, encoder=encoder, readout=readout)
+    assert model.nets[0].encoder is encoder
+    assert model.nets[0].readout is readout
+    first, second = MolAttn(replace(CONFIG, members=2), encoder=encoder).nets
+    assert first.encoder is encoder is not second.encoder
