@@ -13,7 +13,8 @@ __all__ = ["CodeEmbedding", "FixedPairEmbedding", "PairEmbedding"]
 class CodeEmbedding(nn.Module):
     r"""The sum of one learned vector for each column of codes.
 
-    .. math:: y = \sum_c E_c[\mathrm{code}_c]
+    .. math::
+        y = \sum_c E_c[\mathrm{code}_c]
 
     Args:
         sizes: Number of codes of each column.

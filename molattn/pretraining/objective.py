@@ -40,7 +40,8 @@ class Outputs(NamedTuple):
 class PretrainingObjective(Objective):
     r"""The mean of five losses.
 
-    .. math:: L = \frac{1}{5}\left(L_\mathrm{descriptors} + L_\mathrm{Morgan}
+    .. math::
+        L = \frac{1}{5}\left(L_\mathrm{descriptors} + L_\mathrm{Morgan}
         + L_\mathrm{pairs} + L_\mathrm{atoms} + L_\mathrm{bonds}\right)
 
     Descriptors: the mean squared error of their scaled values. Counts (Morgan environments and atom

@@ -12,7 +12,7 @@ import yaml
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import load_yaml
 from molattn.errors import InputError, quoted
-from molattn.nn.registry import check_network, unused_options
+from molattn.nn.registry import unused_options
 from molattn.utils.files import write_file
 
 __all__ = [
@@ -152,7 +152,7 @@ def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]
     """
     for name, of in space.items():
         for value in of.bounds:
-            check_network(chosen({name: value}).network)
+            chosen({name: value})
 
 
 def _read(where: str, name: Any, value: Any) -> Choice | Range:

@@ -28,6 +28,7 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows
 from molattn.data.table import write_table
 from molattn.errors import InputError, MolattnError
+from molattn.nn.registry import check_network
 from molattn.training.fine_tuning import (
     PretrainedWeights,
     check_same_weights,
@@ -216,10 +217,12 @@ def _chosen(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
     sections: dict[str, dict[str, Any]] = {}
     for name, value in options.items():
         sections.setdefault(TrainConfig.options()[name].section, {})[name] = value
-    return replace(
+    config = replace(
         config,
         **{name: replace(getattr(config, name), **values) for name, values in sections.items()},
     )
+    check_network(config.network)
+    return config
 
 
 def _ended(study: optuna.Study) -> list[FrozenTrial]:

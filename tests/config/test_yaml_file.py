@@ -107,7 +107,7 @@ def test_files_of_earlier_versions_are_read_under_the_present_names(tmp_path):
     assert (trained.fine_tuning.backbone_lr_scale, trained.fine_tuning.head_steps) == (0.1, 20)
     check_unchanged(golden / "train_1.yaml", trained)
     write_config_file(tmp_path / "config.yaml", trained)
-    assert read_config_file(tmp_path / "config.yaml") == content
+    assert TrainConfig.from_dict(read_config_file(tmp_path / "config.yaml")) == trained
 
     pretrained = PretrainConfig.from_dict(
         read_config_file(golden / "pretrain_1.yaml", PretrainConfig)

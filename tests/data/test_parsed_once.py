@@ -1,16 +1,15 @@
 """A whole ``molattn train``: RDKit parses each text once and calculates each descriptor once."""
 
-import shutil
 from collections import Counter
 
+import numpy as np
 import pytest
 from rdkit import Chem
 
+from molattn import MolAttn
 from molattn.chem import descriptors
-from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.cli import main
 from molattn.data.table import bundled_dataset, open_table
-from molattn.model.artefact import FINGERPRINTS_FILE, find_model
 
 OPTIONS = (
     "--target-columns y --epochs 1 --device cpu --init-from known --bootstrap 0 --batch-size 16"
@@ -68,9 +67,9 @@ def test_each_text_is_parsed_once(
     rows, tmp_path, monkeypatch, request, capsys, options, descriptors_read
 ):
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(find_model("base"), "known")
-    seen = FingerprintIndex.from_smiles([text for text, _ in rows[:40]])
-    seen.save(tmp_path / "known" / FINGERPRINTS_FILE)
+    known, seen = MolAttn.from_pretrained("base"), [text for text, _ in rows[:40]]
+    known.calibrate(["C"], np.full((1, len(known.config.tasks)), np.nan), training_smiles=seen)
+    known.save_pretrained("known")
     lines = "".join(f"{text},{label}\n" for text, label in rows)
     (tmp_path / "t.csv").write_text(f"smiles,y\n{lines}")
     parsed, calculated = map(request.getfixturevalue, ("parsed", "calculated"))

@@ -281,7 +281,7 @@ def test_a_training_begins_with_a_model_of_the_package_by_its_name(written, tmp_
     with pytest.raises(InputError, match=r"base: no such folder.*of the package: none"):
         MolAttn.from_pretrained("base")
     shutil.copytree(written / "model", tmp_path / "weights" / "base")
-    with pytest.raises(InputError, match=r"bas: no such folder.*one of the package: base"):
+    with pytest.raises(InputError, match=r"bas: no such folder.*model of the package: base"):
         MolAttn.from_pretrained("bas")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base").mkdir()  # the package comes first
@@ -317,7 +317,7 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
     "words,said",
     [
         (["--output", "o"], "INPUT: got no file"),
-        (["a.smi"], "--output: got none"),
+        (["absent.smi"], "absent.smi: no such file"),
         (["absent.smi", "--output", "o"], "absent.smi"),
         (["a.smi", "--output", "o", "--masked-atoms", "1"], "--masked-atoms"),
         (["a.smi", "--output", "o", "--partner", "cross_attention"], "no second molecule"),
