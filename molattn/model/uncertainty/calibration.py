@@ -41,13 +41,9 @@ class Calibration:
 
     def __post_init__(self) -> None:
         for task, part in zip(self.tasks, self.parts, strict=True):
-            if task.kind == "regression":
-                fits = isinstance(part, ConformalScores)
-            else:
-                fits = isinstance(part, str) or (
-                    isinstance(part, ProbabilityScaling) and len(part.bias) == len(task.classes)
-                )
-            if not fits:
+            expected = ConformalScores if task.kind == "regression" else (ProbabilityScaling, str)
+            classes = len(part.bias) if isinstance(part, ProbabilityScaling) else len(task.classes)
+            if not isinstance(part, expected) or classes != len(task.classes):
                 raise InputError(
                     f"calibration: does not fit the {task.kind} task {quoted(task.name)}"
                 )
@@ -62,7 +58,7 @@ class Calibration:
             tasks: T tasks.
             prediction: Predictions of n molecules, ``[n, outputs]``, uncalibrated.
             targets: Their labels ``[n, T]``, NaN where missing.
-            similarity: To the nearest training molecule, ``[n]``.
+            similarity: Of each to the nearest training molecule, ``[n]``.
         """
         parts = []
         for place, (task, outputs) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
