@@ -56,23 +56,14 @@ _EXCLUDED = ("seed", "checkpoint_steps", "tensorboard")
 _RENAMED = {"score": "attention_score"}  # `score` is a method
 
 
-def _options() -> dict[str, str]:
-    """Return the name of each parameter of an estimator, by the name of its option."""
-    return {
-        name: _RENAMED.get(name, name)
-        for name, option in TrainConfig.options().items()
-        if (option.section in ("network", "training", "fine_tuning") and name not in _EXCLUDED)
-        or name in _DATA_OPTIONS
-    }
-
-
-def _defaults() -> dict[str, Any]:
-    options = TrainConfig.options()
-    return {parameter: options[name].default for name, parameter in _OPTIONS.items()}
-
-
-_OPTIONS = _options()
-_DEFAULTS = _defaults()
+_OPTIONS = {
+    name: _RENAMED.get(name, name)
+    for name, option in TrainConfig.options().items()
+    if (option.section in ("network", "training", "fine_tuning") and name not in _EXCLUDED)
+    or name in _DATA_OPTIONS
+}
+"""Name of each parameter of an estimator, by the name of its option."""
+_DEFAULTS = {name: TrainConfig.options()[option].default for option, name in _OPTIONS.items()}
 
 
 class _MolAttnEstimator(BaseEstimator):
@@ -140,7 +131,7 @@ class _MolAttnEstimator(BaseEstimator):
         frame = pd.DataFrame({text: smiles, **dict(zip(names, targets.T, strict=True))})
         options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
         options |= {"smiles_column": text, "target_columns": names, "seed": self._seed()}
-        options["task"] = _kind(classes)
+        options["task"] = {0: "regression", 2: "binary"}.get(len(classes), "multiclass")
         kept = np.arange(len(frame))
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, smiles, ensure_non_negative=True)
@@ -152,7 +143,14 @@ class _MolAttnEstimator(BaseEstimator):
         config, pretrained = load_pretrained(TrainConfig.from_options("", options))
         rows = FrameTable(frame.iloc[kept], (kept + 1).tolist())
         featurizer = FEATURIZERS[config.data.featurizer]()
-        table = _complete(read_training_table(rows, config.data, featurizer))
+        table = read_training_table(rows, config.data, featurizer)
+        if table.skipped:
+            first = table.skipped[0]
+            raise InputError(
+                f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
+                f"{len(table.skipped)} of {table.rows_in} rows cannot be used; expected only "
+                "rows that can"
+            )
         if classes:
             named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
             table = replace(table, tasks=named)
@@ -323,12 +321,6 @@ def _given(y: Any) -> Any:
     return y
 
 
-def _kind(classes: Sequence[str]) -> str:
-    if not classes:
-        return "regression"
-    return "binary" if len(classes) == 2 else "multiclass"
-
-
 def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
     """Return SMILES as a list, and the name of their column if they are in a frame."""
     if isinstance(X, str):
@@ -345,18 +337,6 @@ def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
     if values.ndim != 1:
         raise InputError(f"X: got an array {list(values.shape)}, expected SMILES [n]")
     return values.tolist(), None
-
-
-def _complete(table: TrainingTable) -> TrainingTable:
-    """Return a table without skipped rows; refuse one with some."""
-    if table.skipped:
-        first = table.skipped[0]
-        raise InputError(
-            f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
-            f"{len(table.skipped)} of {table.rows_in} rows cannot be used; expected only "
-            "rows that can"
-        )
-    return table
 
 
 def _parts(table: TrainingTable, config: TrainConfig) -> Split:

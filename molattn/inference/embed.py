@@ -67,19 +67,15 @@ def _atom_spec(model: MolAttn) -> OutputSpec:
             if not np.isfinite(atoms).all():
                 yield "not_finite"
                 continue
-            symbols = _symbols(molecule.smiles)
+            elements = Chem.Mol(parse_smiles(molecule.smiles)).GetAtoms()
             yield [
-                [place, symbol, *atom]
-                for place, (symbol, atom) in enumerate(zip(symbols, atoms.tolist(), strict=True))
+                [atom.GetIdx(), atom.GetSymbol(), *embedding]
+                for atom, embedding in zip(elements, atoms.tolist(), strict=True)
             ]
 
     columns = {"atom": "int64", "symbol": "string"}
     columns |= _embedding_columns(model.embedding_width(atoms=True))
     return OutputSpec("embedding atoms", columns, compute, reads_numbers=False, keeps_columns=False)
-
-
-def _symbols(smiles: str) -> list[str]:
-    return [atom.GetSymbol() for atom in Chem.Mol(parse_smiles(smiles)).GetAtoms()]
 
 
 def _embedding_columns(width: int) -> dict[str, str]:
