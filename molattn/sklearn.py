@@ -25,9 +25,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.groups import same_molecule
-from molattn.chem.split import Split, group_split
+from molattn.chem.split import group_split
 from molattn.config import TrainConfig
-from molattn.data.dataset import TrainingTable, read_training_table
+from molattn.data.dataset import read_training_table
 from molattn.data.splitting import check_labels
 from molattn.data.table import free_name
 from molattn.data.table.frame import FrameTable
@@ -141,9 +141,9 @@ class _MolAttnEstimator(BaseEstimator):
             kept = np.flatnonzero(weights > 0.0)
             options["weight_column"] = weight
         config, pretrained = load_pretrained(TrainConfig.from_options("", options))
-        rows = FrameTable(frame.iloc[kept], (kept + 1).tolist())
+        source = FrameTable(frame.iloc[kept], (kept + 1).tolist())
         featurizer = FEATURIZERS[config.data.featurizer]()
-        table = read_training_table(rows, config.data, featurizer)
+        table = read_training_table(source, config.data, featurizer)
         if table.skipped:
             first = table.skipped[0]
             raise InputError(
@@ -154,7 +154,16 @@ class _MolAttnEstimator(BaseEstimator):
         if classes:
             named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
             table = replace(table, tasks=named)
-        parts = _parts(table, config)
+        rows = [[row] for row in range(len(table.rows))]
+        groups = rows if config.data.split_duplicates else same_molecule(table.records)
+        if len(groups) < 2:
+            raise InputError(
+                f"X: got {len(rows)} samples of {len(groups)} molecules, expected more than 1 "
+                "sample"
+            )
+        size = max(config.data.validation_size, min(map(len, groups)) / len(rows))
+        sizes = (1.0 - size, size, 0.0)  # there are no test rows
+        parts = group_split(groups, sizes=sizes, seed=config.training.seed, balanced=False)
         check_labels(table, parts, config.data)
         self.model_, self.histories_, _ = train_model(config, table, parts, pretrained)
         self.n_iter_ = max(len(history.epochs) for history in self.histories_)
@@ -337,17 +346,3 @@ def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
     if values.ndim != 1:
         raise InputError(f"X: got an array {list(values.shape)}, expected SMILES [n]")
     return values.tolist(), None
-
-
-def _parts(table: TrainingTable, config: TrainConfig) -> Split:
-    """Split rows into training and validation; there is no test set."""
-    rows = [[row] for row in range(len(table.rows))]
-    groups = rows if config.data.split_duplicates else same_molecule(table.records)
-    if len(groups) < 2:
-        raise InputError(
-            f"X: got {len(rows)} samples of {len(groups)} molecules, expected more than 1 sample"
-        )
-    size = max(config.data.validation_size, min(map(len, groups)) / len(rows))
-    return group_split(
-        groups, sizes=(1.0 - size, size, 0.0), seed=config.training.seed, balanced=False
-    )

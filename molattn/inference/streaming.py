@@ -32,8 +32,6 @@ from molattn.utils.progress import RowProgress
 from molattn.utils.reproducibility import threads, without_onednn
 
 __all__ = [
-    "ERROR_COLUMN",
-    "ROW_COLUMN",
     "OutputSpec",
     "ReadRow",
     "RowCounts",
@@ -43,8 +41,6 @@ __all__ = [
     "stream_table",
 ]
 
-ERROR_COLUMN = "error"
-ROW_COLUMN = "row"
 _ROWS_AT_ONCE = 64
 _PARTNERS_KEPT = 256
 _MOST_REASONS = 3
@@ -115,15 +111,8 @@ def stream_table(
     """Apply a model to every row of a table.
 
     Each row results in one or more output rows, in order. The last column, ``error``, holds a
-    short reason code where there is no output. The file is written whole or not at all.
-
-    Args:
-        model_folder: A run folder, the folder of a saved model, or a model.
-        source: The table, in any format that :func:`molattn.data.table.open_table` reads.
-        output: The table to write, in the format of its file name; an existing file is replaced.
-        make_spec: Returns what to compute with the model.
-        config: How to read the table.
-        console: Where to show progress; None = nowhere.
+    short reason code where there is no output. The file is written whole or not at all. Other
+    arguments than ``make_spec`` are those of :func:`molattn.inference.predict_table`.
 
     Raises:
         InputError: A model, table or output that cannot be used.
@@ -137,7 +126,7 @@ def stream_table(
     spec = make_spec(model)
     places = _find_columns(table, config, model.config, spec.reads_numbers)
     kept = table if spec.keeps_columns else None
-    columns = {**({} if kept else {ROW_COLUMN: "int64"}), **spec.columns, ERROR_COLUMN: "string"}
+    columns = {**({} if kept else {"row": "int64"}), **spec.columns, "error": "string"}
     header = [*(kept.header if kept else ()), *columns]
     for name in columns if kept else ():
         if name in table.header:
@@ -152,10 +141,9 @@ def stream_table(
     progress = RowProgress(console, spec.verb)
     # oneDNN saves 14 % of the time of the default model, and costs 20 MB (12,000 molecules). Where
     # all pairs are updated too it saves no time, and costs 270 MB (8,000 molecules, a small model).
-    updates_pairs = model.config.network.update_edges
     with (
         threads(config.threads),
-        without_onednn() if updates_pairs else nullcontext(),
+        without_onednn() if model.config.network.update_edges else nullcontext(),
         write_table(output, header, schema) as write,
         progress,
     ):

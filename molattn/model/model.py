@@ -121,10 +121,9 @@ class MolAttn(
         classes = {name: type(part).__name__ for name, part in parts.items()}
         expected = dict(config.custom_parts)
         if expected and classes != expected:
-            arguments = ", ".join(f"{name}={kind}(...)" for name, kind in expected.items())
             raise InputError(
-                f"the model has custom parts: got {_listed(classes)}, expected {arguments} as "
-                "arguments of MolAttn.from_pretrained or MolAttn"
+                f"the model has custom parts: got {_listed(classes)}, expected {_listed(expected)} "
+                "as arguments of MolAttn.from_pretrained or MolAttn"
             )
         self.config = replace(config, custom_parts=tuple(classes.items())) if parts else config
         # Each member has weights of its own; one member has the very modules that were given.

@@ -78,7 +78,7 @@ class Network(nn.Module):
                 net.width,
                 net.width,
                 net.heads,
-                edge_dim=self.pair_width,
+                edge_dim=self.pair_embedding.vectors.size(1),
                 root_weight=False,  # the residual branch carries the receiver itself
                 **layer_options(net),
             )
@@ -117,11 +117,6 @@ class Network(nn.Module):
                 net.head_dropout,
             )
         self.head = head
-
-    @property
-    def pair_width(self) -> int:
-        """Width of the edge features that the encoder reads."""
-        return self.pair_embedding.vectors.size(1)
 
     @property
     def molecule_width(self) -> int:
@@ -297,7 +292,7 @@ class Network(nn.Module):
             got, expected = int((edge_index[0] == edge_index[1]).sum()), len(index) * loops
         else:
             sizes = torch.bincount(index)
-            got, expected = edge_index.size(1), int((sizes * (sizes - (not loops))).sum())
+            got, expected = edge_index.size(1), int((sizes * (sizes if loops else sizes - 1)).sum())
         if got != expected:
             raise ValueError(
                 f"edge_index: got {got} {what}, expected {expected}{meaning}, as "

@@ -44,12 +44,8 @@ class Uncertainty:
     ) -> "Uncertainty":
         """Fit to n labelled molecules that the weights were not trained on.
 
-        Args:
-            tasks: T tasks.
-            molecules: The training molecules.
-            held_out: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
-            prediction: Their predictions ``[n, outputs]``, uncalibrated.
-            targets: Their labels ``[n, T]``, NaN where missing.
+        ``held_out`` are their SMILES, or fingerprints ``uint8 [n, 256]``; ``prediction`` is
+        ``[n, outputs]``, uncalibrated; ``targets`` are ``[n, T]``, NaN where missing.
         """
         similarity = molecules.similarity(held_out)
         return cls(Calibration.fit(tasks, prediction, targets, similarity), molecules)
@@ -100,7 +96,7 @@ def assemble_prediction(
     molecules: Sequence[str] | NDArray[np.uint8],
     level: float,
 ) -> Prediction:
-    """Combine the members' predictions of n molecules with the model's uncertainty.
+    """Combine the predictions of n molecules with the model's uncertainty, if it is calibrated.
 
     Args:
         tasks: The model's T tasks.
