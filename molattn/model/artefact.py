@@ -123,8 +123,7 @@ def write_artefact(folder: Path, config: Mapping[str, Any], weights: Mapping[str
     """Write a model's config, in JSON types, and ``state_dict``; make the folder if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    metadata = {"format": "pt"}
-    write_file(folder / WEIGHTS_FILE, safetensors.torch.save(plain, metadata))
+    write_file(folder / WEIGHTS_FILE, safetensors.torch.save(plain, {"format": "pt"}))
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_file(folder / CONFIG_FILE, text.encode())
 
