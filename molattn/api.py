@@ -92,14 +92,13 @@ def train(
         InputError: If the table or an option cannot be used.
         MolattnError: If the training diverges.
     """
-    is_file = isinstance(table, str | Path)
+    frame = None if isinstance(table, str | Path) else table
     chosen = {"target_columns": target_columns, **options}
     if make_model is not MolAttn:
         chosen.setdefault("init_from", NO_MODEL)
-    config = TrainConfig.from_options(str(table) if is_file else "", chosen)
+    config = TrainConfig.from_options(str(table) if frame is None else "", chosen)
     if config.data.folds is not None and config.data.only_fold is None:
         raise InputError("folds: expected together with only_fold; molattn train cross-validates")
     console = Console() if verbose else None
-    frame = None if isinstance(table, str | Path) else table
     run = train_run(config, console, frame=frame, make_model=make_model)
     return Trained(run, score_run(run, console))

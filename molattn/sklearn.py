@@ -25,9 +25,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.groups import same_molecule
-from molattn.chem.split import Split, group_split
+from molattn.chem.split import group_split
 from molattn.config import TrainConfig
-from molattn.data.dataset import TrainingTable, read_training_table
+from molattn.data.dataset import read_training_table
 from molattn.data.splitting import check_labels
 from molattn.data.table import free_name
 from molattn.data.table.frame import FrameTable
@@ -56,23 +56,14 @@ _EXCLUDED = ("seed", "checkpoint_steps", "tensorboard")
 _RENAMED = {"score": "attention_score"}  # `score` is a method
 
 
-def _options() -> dict[str, str]:
-    """Return the name of each parameter of an estimator, by the name of its option."""
-    return {
-        name: _RENAMED.get(name, name)
-        for name, option in TrainConfig.options().items()
-        if (option.section in ("network", "training", "fine_tuning") and name not in _EXCLUDED)
-        or name in _DATA_OPTIONS
-    }
-
-
-def _defaults() -> dict[str, Any]:
-    options = TrainConfig.options()
-    return {parameter: options[name].default for name, parameter in _OPTIONS.items()}
-
-
-_OPTIONS = _options()
-_DEFAULTS = _defaults()
+_OPTIONS = {
+    name: _RENAMED.get(name, name)
+    for name, option in TrainConfig.options().items()
+    if (option.section in ("network", "training", "fine_tuning") and name not in _EXCLUDED)
+    or name in _DATA_OPTIONS
+}
+"""Name of each parameter of an estimator, by the name of its option."""
+_DEFAULTS = {name: TrainConfig.options()[option].default for option, name in _OPTIONS.items()}
 
 
 class _MolAttnEstimator(BaseEstimator):
@@ -140,7 +131,7 @@ class _MolAttnEstimator(BaseEstimator):
         frame = pd.DataFrame({text: smiles, **dict(zip(names, targets.T, strict=True))})
         options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
         options |= {"smiles_column": text, "target_columns": names, "seed": self._seed()}
-        options["task"] = _kind(classes)
+        options["task"] = {0: "regression", 2: "binary"}.get(len(classes), "multiclass")
         kept = np.arange(len(frame))
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, smiles, ensure_non_negative=True)
@@ -150,13 +141,29 @@ class _MolAttnEstimator(BaseEstimator):
             kept = np.flatnonzero(weights > 0.0)
             options["weight_column"] = weight
         config, pretrained = load_pretrained(TrainConfig.from_options("", options))
-        rows = FrameTable(frame.iloc[kept], (kept + 1).tolist())
+        source = FrameTable(frame.iloc[kept], (kept + 1).tolist())
         featurizer = FEATURIZERS[config.data.featurizer]()
-        table = _complete(read_training_table(rows, config.data, featurizer))
+        table = read_training_table(source, config.data, featurizer)
+        if table.skipped:
+            first = table.skipped[0]
+            raise InputError(
+                f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
+                f"{len(table.skipped)} of {table.rows_in} rows cannot be used; expected only "
+                "rows that can"
+            )
         if classes:
             named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
             table = replace(table, tasks=named)
-        parts = _parts(table, config)
+        rows = [[row] for row in range(len(table.rows))]
+        groups = rows if config.data.split_duplicates else same_molecule(table.records)
+        if len(groups) < 2:
+            raise InputError(
+                f"X: got {len(rows)} samples of {len(groups)} molecules, expected more than 1 "
+                "sample"
+            )
+        size = max(config.data.validation_size, min(map(len, groups)) / len(rows))
+        sizes = (1.0 - size, size, 0.0)  # there are no test rows
+        parts = group_split(groups, sizes=sizes, seed=config.training.seed, balanced=False)
         check_labels(table, parts, config.data)
         self.model_, self.histories_, _ = train_model(config, table, parts, pretrained)
         self.n_iter_ = max(len(history.epochs) for history in self.histories_)
@@ -323,12 +330,6 @@ def _given(y: Any) -> Any:
     return y
 
 
-def _kind(classes: Sequence[str]) -> str:
-    if not classes:
-        return "regression"
-    return "binary" if len(classes) == 2 else "multiclass"
-
-
 def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
     """Return SMILES as a list, and the name of their column if they are in a frame."""
     if isinstance(X, str):
@@ -345,29 +346,3 @@ def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
     if values.ndim != 1:
         raise InputError(f"X: got an array {list(values.shape)}, expected SMILES [n]")
     return values.tolist(), None
-
-
-def _complete(table: TrainingTable) -> TrainingTable:
-    """Return a table without skipped rows; refuse one with some."""
-    if table.skipped:
-        first = table.skipped[0]
-        raise InputError(
-            f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
-            f"{len(table.skipped)} of {table.rows_in} rows cannot be used; expected only "
-            "rows that can"
-        )
-    return table
-
-
-def _parts(table: TrainingTable, config: TrainConfig) -> Split:
-    """Split rows into training and validation; there is no test set."""
-    rows = [[row] for row in range(len(table.rows))]
-    groups = rows if config.data.split_duplicates else same_molecule(table.records)
-    if len(groups) < 2:
-        raise InputError(
-            f"X: got {len(rows)} samples of {len(groups)} molecules, expected more than 1 sample"
-        )
-    size = max(config.data.validation_size, min(map(len, groups)) / len(rows))
-    return group_split(
-        groups, sizes=(1.0 - size, size, 0.0), seed=config.training.seed, balanced=False
-    )

@@ -22,7 +22,7 @@ from molattn.evaluation.plots import (
 from molattn.evaluation.report import write_run_page
 from molattn.evaluation.scoring import RunScores
 from molattn.model.prediction_columns import PredictionColumns
-from molattn.model.uncertainty.prediction import Prediction
+from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.training.history import write_history
 from molattn.training.run import TrainingRun
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders

@@ -12,7 +12,7 @@ from molattn.evaluation.baselines import constant_prediction, forest_prediction
 from molattn.evaluation.metrics import Scores, TaskScores, mean_scores, score_tasks
 from molattn.evaluation.uncertainty_metrics import score_uncertainty
 from molattn.model.prediction_columns import PredictionColumns
-from molattn.model.uncertainty.prediction import Prediction
+from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.training.run import TrainingRun
 from molattn.utils.console import print_line
 from molattn.utils.reproducibility import threads

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from molattn.evaluation.metrics import score_tasks
 from molattn.model.model import MolAttn
 from molattn.model.uncertainty.calibration import Calibration
-from molattn.model.uncertainty.prediction import Prediction
+from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.task import output_slices
 
 __all__ = ["CALIBRATION_METRICS", "LEVELS", "score_uncertainty"]

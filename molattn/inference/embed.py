@@ -1,6 +1,7 @@
 """A saved model and a table of molecules to a table of learned embeddings."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,44 +44,27 @@ def fingerprint_table(
         InputError: A model, table or output that cannot be used.
     """
     config = config or EmbedConfig()
-    spec = _atom_spec if config.atoms else _molecule_spec
+    spec = partial(_embedding_spec, atoms=config.atoms)
     return stream_table(model_folder, source, output, spec, config, console)
 
 
-def _molecule_spec(model: MolAttn) -> OutputSpec:
+def _embedding_spec(model: MolAttn, atoms: bool) -> OutputSpec:
     def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         records = [molecule.record for molecule in molecules if molecule.record is not None]
-        for embedding in model.embed_records(records, len(records)):
-            yield [embedding.tolist()] if np.isfinite(embedding).all() else "not_finite"
-
-    columns = _embedding_columns(model.embedding_width())
-    return OutputSpec("embedding", columns, compute, reads_numbers=False)
-
-
-def _atom_spec(model: MolAttn) -> OutputSpec:
-    def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
-        records = [molecule.record for molecule in molecules if molecule.record is not None]
-        embeddings = model.embed_records(records, len(records), atoms=True)
-        ends = np.cumsum([record.num_atoms for record in records])
-        parts = np.split(embeddings, ends[:-1])
-        for molecule, atoms in zip(molecules, parts, strict=True):
-            if not np.isfinite(atoms).all():
+        embeddings = model.embed_records(records, len(records), atoms=atoms)
+        ends = np.cumsum([record.num_atoms if atoms else 1 for record in records])
+        for molecule, rows in zip(molecules, np.split(embeddings, ends[:-1]), strict=True):
+            if not np.isfinite(rows).all():
                 yield "not_finite"
-                continue
-            symbols = _symbols(molecule.smiles)
-            yield [
-                [place, symbol, *atom]
-                for place, (symbol, atom) in enumerate(zip(symbols, atoms.tolist(), strict=True))
-            ]
+            elif atoms:
+                elements = Chem.Mol(parse_smiles(molecule.smiles)).GetAtoms()
+                cells = zip(elements, rows.tolist(), strict=True)
+                yield [[atom.GetIdx(), atom.GetSymbol(), *row] for atom, row in cells]
+            else:
+                yield rows.tolist()
 
-    columns = {"atom": "int64", "symbol": "string"}
-    columns |= _embedding_columns(model.embedding_width(atoms=True))
-    return OutputSpec("embedding atoms", columns, compute, reads_numbers=False, keeps_columns=False)
-
-
-def _symbols(smiles: str) -> list[str]:
-    return [atom.GetSymbol() for atom in Chem.Mol(parse_smiles(smiles)).GetAtoms()]
-
-
-def _embedding_columns(width: int) -> dict[str, str]:
-    return {f"embedding_{place}": "float32" for place in range(width)}
+    columns = {"atom": "int64", "symbol": "string"} if atoms else {}
+    width = model.embedding_width(atoms=atoms)
+    columns |= {f"embedding_{place}": "float32" for place in range(width)}
+    verb = "embedding atoms" if atoms else "embedding"
+    return OutputSpec(verb, columns, compute, reads_numbers=False, keeps_columns=not atoms)

@@ -65,9 +65,7 @@ def _prediction_spec(model: MolAttn, level: float) -> OutputSpec:
 
     return OutputSpec(
         verb="predicting",
-        columns={
-            name: "float64" if name in columns.numbers else "string" for name in columns.columns
-        },
+        columns=columns.columns,
         compute=compute,
         reads_similarity=model.uncertainty is not None,
         remarks=columns.lines(),

@@ -32,20 +32,15 @@ from molattn.utils.progress import RowProgress
 from molattn.utils.reproducibility import threads, without_onednn
 
 __all__ = [
-    "ERROR_COLUMN",
-    "ROW_COLUMN",
     "OutputSpec",
     "ReadRow",
     "RowCounts",
     "molecule_batches",
     "open_with_model",
     "print_refused",
-    "print_remarks",
     "stream_table",
 ]
 
-ERROR_COLUMN = "error"
-ROW_COLUMN = "row"
 _ROWS_AT_ONCE = 64
 _PARTNERS_KEPT = 256
 _MOST_REASONS = 3
@@ -116,15 +111,8 @@ def stream_table(
     """Apply a model to every row of a table.
 
     Each row results in one or more output rows, in order. The last column, ``error``, holds a
-    short reason code where there is no output. The file is written whole or not at all.
-
-    Args:
-        model_folder: A run folder, the folder of a saved model, or a model.
-        source: The table, in any format that :func:`molattn.data.table.open_table` reads.
-        output: The table to write, in the format of its file name; an existing file is replaced.
-        make_spec: Returns what to compute with the model.
-        config: How to read the table.
-        console: Where to show progress; None = nowhere.
+    short reason code where there is no output. The file is written whole or not at all. Other
+    arguments than ``make_spec`` are those of :func:`molattn.inference.predict_table`.
 
     Raises:
         InputError: A model, table or output that cannot be used.
@@ -133,11 +121,12 @@ def stream_table(
     check_output(output)
     if output.exists() and source.exists() and output.samefile(source):
         raise InputError(f"{output}: --output is the input itself, expected another file")
-    table, model = open_with_model(source, model_folder, config)
+    console = console or Console(quiet=True)
+    table, model = open_with_model(source, model_folder, config, console)
     spec = make_spec(model)
     places = _find_columns(table, config, model.config, spec.reads_numbers)
     kept = table if spec.keeps_columns else None
-    columns = {**({} if kept else {ROW_COLUMN: "int64"}), **spec.columns, ERROR_COLUMN: "string"}
+    columns = {**({} if kept else {"row": "int64"}), **spec.columns, "error": "string"}
     header = [*(kept.header if kept else ()), *columns]
     for name in columns if kept else ():
         if name in table.header:
@@ -147,30 +136,19 @@ def stream_table(
             )
     schema = output_schema(output, kept, columns)
     done, refused = 0, Counter[str]()
-    console = console or Console(quiet=True)
-    print_remarks(table, console)
     for remark in spec.remarks:
         print_line(console, remark)
     progress = RowProgress(console, spec.verb)
-    # oneDNN costs little memory where only atoms are mapped: 12,000 molecules through the default
-    # model took 503 MB with it and 483 MB without, and 14 % less time. Where all pairs are mapped
-    # too it does: 8,000 molecules through a small model that updates pairs took 803 MB with it and
-    # 535 MB without, in the same time.
-    updates_pairs = model.config.network.update_edges
+    # oneDNN saves 14 % of the time of the default model, and costs 20 MB (12,000 molecules). Where
+    # all pairs are updated too it saves no time, and costs 270 MB (8,000 molecules, a small model).
     with (
         threads(config.threads),
-        without_onednn() if updates_pairs else nullcontext(),
+        without_onednn() if model.config.network.update_edges else nullcontext(),
         write_table(output, header, schema) as write,
         progress,
     ):
-        groups = molecule_batches(
-            table,
-            model,
-            config,
-            reads_numbers=spec.reads_numbers,
-            reads_similarity=spec.reads_similarity,
-        )
-        for batch in groups:
+        reads = {"reads_numbers": spec.reads_numbers, "reads_similarity": spec.reads_similarity}
+        for batch in molecule_batches(table, model, config, **reads):
             for molecule, rows, code in _computed(spec, batch):
                 own: Sequence[object] = [molecule.number]
                 if kept:
@@ -186,21 +164,19 @@ def stream_table(
 
 
 def open_with_model(
-    source: Path, model_folder: str | Path | MolAttn, config: TableConfig
+    source: Path, model_folder: str | Path | MolAttn, config: TableConfig, console: Console
 ) -> tuple[Table, MolAttn]:
     """Open a table, and load the model to apply to it.
 
-    Args:
-        source: The table.
-        model_folder: A run folder, the folder of a saved model, the name of a model of the package
-            where there is no such folder, or a model.
-        config: How to read the table.
+    Print the remarks of the table's reader, such as its guess of the separator.
 
     Raises:
         InputError: A table without that column of SMILES, or no model.
     """
     table = open_table(source)
     table.column(config.smiles_column, "--smiles-column")  # before a model is loaded
+    for remark in table.remarks:
+        print_line(console, f"{table.path}: {remark}")
     if isinstance(model_folder, MolAttn):
         return table, model_folder
     if not Path(model_folder).exists():
@@ -211,25 +187,13 @@ def open_with_model(
 
 
 def print_refused(refused: Counter[str], console: Console) -> None:
-    """Print the commonest reasons why rows were refused, if any were.
-
-    Args:
-        refused: Number of rows by reason code.
-        console: Where to print.
-    """
+    """Print the commonest of the reason codes of refused rows, if there are any."""
     if refused:
         commonest = refused.most_common(_MOST_REASONS)
-        others = refused.total() - sum(count for _, count in commonest)
         some = [f"{count} {code}" for code, count in commonest]
-        print_line(
-            console, "refused: " + ", ".join(some + [f"{others} for other reasons"] * (others > 0))
-        )
-
-
-def print_remarks(table: Table, console: Console) -> None:
-    """Print the remarks of a table's reader, such as its guess of the separator."""
-    for remark in table.remarks:
-        print_line(console, f"{table.path}: {remark}")
+        if others := refused.total() - sum(count for _, count in commonest):
+            some.append(f"{others} for other reasons")
+        print_line(console, "refused: " + ", ".join(some))
 
 
 def molecule_batches(
@@ -240,27 +204,21 @@ def molecule_batches(
     reads_numbers: bool = True,
     reads_similarity: bool = False,
 ) -> Iterator[list[ReadRow]]:
-    """Read the rows of a table as molecules, in batches that fit into memory.
+    """Read the rows of a table for a model, in batches that fit into memory.
 
-    Args:
-        table: The table.
-        model: The model they are read for.
-        config: How to read the table.
-        reads_numbers: See :class:`OutputSpec`.
-        reads_similarity: See :class:`OutputSpec`.
+    ``reads_numbers`` and ``reads_similarity`` are those of :class:`OutputSpec`.
 
     Raises:
         InputError: A column that the model reads is missing.
     """
     places = _find_columns(table, config, model.config, reads_numbers)
-    calculator = model.config.calculator if reads_numbers else None
     reader = MoleculeReader(
         model.config.featurizer,
-        calculator,
+        model.config.calculator if reads_numbers else None,
         fingerprints=reads_similarity,
         remember=_PARTNERS_KEPT,
     )
-    rows = _molecules(table, places, reader)
+    rows = _read_rows(table, places, reader)
     return batches(rows, config.batch_size, lambda row: row.record)
 
 
@@ -289,7 +247,7 @@ def _find_columns(
     )
 
 
-def _molecules(table: Table, places: _Places, reader: MoleculeReader) -> Iterator[ReadRow]:
+def _read_rows(table: Table, places: _Places, reader: MoleculeReader) -> Iterator[ReadRow]:
     rows = enumerate(table, start=1)
     while block := list(islice(rows, _ROWS_AT_ONCE)):
         whole = [row for _, row in block if row.fault is None]
@@ -305,11 +263,8 @@ def _molecules(table: Table, places: _Places, reader: MoleculeReader) -> Iterato
             smiles, record = row.cells[places.smiles], next(records)
             features, code = _features(row, places.features)
             if isinstance(record, SmilesError):
-                yield ReadRow(place, row, smiles, None, [], record.code)
-            elif code:
-                yield ReadRow(place, row, smiles, None, [], code)
-            else:
-                yield ReadRow(place, row, smiles, record, features, "")
+                record, code = None, record.code
+            yield ReadRow(place, row, smiles, None if code else record, features, code)
 
 
 def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], ReasonCode | Literal[""]]:

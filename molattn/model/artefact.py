@@ -120,17 +120,10 @@ def _download(name: str, options: dict[str, Any]) -> Path:
 
 
 def write_artefact(folder: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Write a model; each file is written whole or not at all.
-
-    Args:
-        folder: Made if it does not exist.
-        config: JSON types only.
-        weights: The model's ``state_dict``.
-    """
+    """Write a model's config, in JSON types, and ``state_dict``; make the folder if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    metadata = {"format": "pt"}
-    write_file(folder / WEIGHTS_FILE, safetensors.torch.save(plain, metadata))
+    write_file(folder / WEIGHTS_FILE, safetensors.torch.save(plain, {"format": "pt"}))
     text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_file(folder / CONFIG_FILE, text.encode())
 
@@ -147,13 +140,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_weights(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Read a model's weights.
 
-    Args:
-        folder: The model's folder.
-        expected: The ``state_dict`` of the model that is to load them.
-
     Raises:
         InputError: A file that is missing or damaged, or weights that are not finite or have other
-            names, shapes or number types.
+            names, shapes or number types than the ``state_dict`` that they are expected to fit.
     """
     path = _existing(folder, WEIGHTS_FILE)
     try:
@@ -185,12 +174,8 @@ def model_digest(folder: Path) -> str:
     Raises:
         InputError: No such file.
     """
-    digest = hashlib.sha256()
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        with open(_existing(folder, name), "rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
-    return digest.hexdigest()
+    files = (_existing(folder, name) for name in (CONFIG_FILE, WEIGHTS_FILE))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _existing(folder: Path, name: str) -> Path:

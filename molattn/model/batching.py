@@ -19,20 +19,15 @@ def batches(
     """Group molecules, in order, by number and by atom pairs.
 
     A batch ends after ``size`` items, or earlier where one more molecule would bring it above
-    ``MOST_PAIRS``. A molecule that exceeds this by itself is a batch of its own.
-
-    Args:
-        items: Molecules, or anything that holds one.
-        size: The largest number of items in a batch.
-        record: Returns the molecule of an item; None = it has none.
+    ``MOST_PAIRS``. A molecule that exceeds this by itself is a batch of its own. ``record`` returns
+    the molecule of an item, if it has one.
     """
     batch: list[T] = []
     pairs = first = second = 0
     for item in items:
         molecule = record(item)
-        atoms = 0 if molecule is None else molecule.num_atoms
-        partner = None if molecule is None else molecule.partner
-        others = 0 if partner is None else partner.num_atoms
+        atoms = molecule.num_atoms if molecule else 0
+        others = molecule.partner.num_atoms if molecule and molecule.partner else 0
         more = atoms**2 + others**2
         # Two molecules that attend to each other are padded to the largest of the batch.
         across = (len(batch) + 1) * max(first, atoms) * max(second, others)

@@ -18,11 +18,7 @@ Config = dict[str, Any]
 
 
 def update_config(config: Mapping[str, Any]) -> Config:
-    """Return a model's configuration in the present format.
-
-    Args:
-        config: As :func:`molattn.model.artefact.read_config` read it; it is left as it is. One of
-            an unknown format is returned unchanged.
+    """Return a copy of a model's configuration in the present format, or as it is if unknown.
 
     Raises:
         InputError: A key that every configuration of its format has is missing.

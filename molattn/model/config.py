@@ -127,14 +127,12 @@ class MolAttnConfig:
         return {
             "format": FORMAT,
             "molattn_version": __version__,
+            **{option.name: getattr(self, option.name) for option in fields(self)},
             "tasks": [task.to_dict() for task in self.tasks],
             "network": asdict(self.network),
             "featurizer": self.featurizer.to_dict(),
             "features": list(self.features),
             "descriptors": list(self.descriptors),
-            "morgan_counts": self.morgan_counts,
-            "partner_column": self.partner_column,
-            "members": self.members,
             "custom_parts": dict(self.custom_parts),
         }
 
@@ -151,21 +149,18 @@ class MolAttnConfig:
                 f"model config: got format {config.get('format')!r} of molattn "
                 f"{config.get('molattn_version')!r}, expected {OLDEST_FORMAT} to {FORMAT}"
             )
-        expected = {"format", "molattn_version"} | {f.name for f in fields(cls)}
+        expected = {"format", "molattn_version"} | {option.name for option in fields(cls)}
         _check_keys("model config", config, expected)
-        options = config["network"]
-        _check_keys("model config, network", options, {f.name for f in fields(NetworkConfig)})
-        return cls(
-            tasks=tuple(Task.from_dict(task) for task in config["tasks"]),
-            network=NetworkConfig(**options),
-            featurizer=Featurizer.from_dict(config["featurizer"]),
-            features=tuple(config["features"]),
-            descriptors=tuple(config["descriptors"]),
-            morgan_counts=config["morgan_counts"],
-            partner_column=config["partner_column"],
-            members=config["members"],
-            custom_parts=tuple(config["custom_parts"].items()),
-        )
+        own = {option.name: config[option.name] for option in fields(cls)}
+        options = {option.name for option in fields(NetworkConfig)}
+        _check_keys("model config, network", own["network"], options)
+        own |= {
+            "tasks": tuple(Task.from_dict(task) for task in own["tasks"]),
+            "network": NetworkConfig(**own["network"]),
+            "featurizer": Featurizer.from_dict(own["featurizer"]),
+            "custom_parts": tuple(own["custom_parts"].items()),
+        }
+        return cls(**own)
 
 
 def _check_keys(where: str, got: Mapping[str, Any], expected: set[str]) -> None:

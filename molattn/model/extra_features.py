@@ -1,6 +1,5 @@
 """Extra molecule features that join the readout: table columns, descriptors, Morgan counts."""
 
-from collections.abc import Iterator
 from typing import Optional, Union
 
 import numpy as np
@@ -30,12 +29,7 @@ def number_type() -> torch.dtype:
 def given_numbers(
     features: Optional[ArrayLike], rows: int, config: MolAttnConfig
 ) -> Optional[Tensor]:
-    """Check the extra features given for molecules, and return them as a tensor.
-
-    Args:
-        features: ``[rows, len(config.features)]``, finite; None = none.
-        rows: Number of molecules.
-        config: The model's configuration.
+    """Return extra features ``[rows, len(config.features)]`` as a tensor; None = none.
 
     Raises:
         ValueError: Features of another shape, or that are not finite.
@@ -72,14 +66,7 @@ def joined_numbers(
     expected = (count, len(config.features))
     if features is not None and features.shape != expected:
         raise ValueError(f"features: got {tuple(features.shape)}, expected {expected}")
-    parts = [features, *_calculated(batch, config)]
-    present = [part for part in parts if part is not None]
-    return torch.cat(present, dim=-1) if present else None
-
-
-def _calculated(
-    batch: Union[MoleculeBatch, Data], config: MolAttnConfig
-) -> Iterator[Optional[Tensor]]:
+    parts = [] if features is None else [features]
     partners, index = getattr(batch, "partners", None), getattr(batch, "partner_index", None)
     if (partners is None) == config.has_partner:
         got, expected = ("none", "one") if partners is None else ("one", "none")
@@ -95,21 +82,17 @@ def _calculated(
                 f"numbers of {name}: got {got}, expected {len(config.calculator)}, as collate "
                 "makes of the model's own featurize"
             )
-        yield numbers if molecules is batch or numbers is None else numbers[index]
+        if numbers is not None:
+            parts.append(numbers if molecules is batch else numbers[index])
+    return torch.cat(parts, dim=-1) if parts else None
 
 
 def scaled_numbers(numbers: Tensor, mean: Tensor, scale: Tensor, given: int) -> Tensor:
-    """Scale extra features ``[n, F]``; undefined ones become the mean, 0.
+    """Scale the output ``[n, F]`` of :func:`joined_numbers` by training means and deviations.
 
-    The difference from the mean is taken in the wider type of the two, so that values which are
-    large compared with their differences keep their digits.
-
-    Args:
-        numbers: Output of :func:`joined_numbers`.
-        mean: Their training means ``[F]``.
-        scale: Their training standard deviations ``[F]``.
-        given: Number of features given in the table, which come first. The others are calculated,
-            and clipped to plus and minus ``CLIP``.
+    All but the ``given`` first, those of the table, are calculated: they are clipped to plus and
+    minus ``CLIP``, and undefined ones become the mean, 0. The difference from the mean is taken in
+    the wider type of the two, so that values much larger than their differences keep their digits.
     """
     scaled = (numbers - mean) / scale
     calculated = scaled[:, given:].nan_to_num(nan=0.0).clamp(-CLIP, CLIP)

@@ -1,14 +1,15 @@
 """MolAttn: a molecular property predictor, built from one frozen config."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional, Union
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from huggingface_hub import ModelHubMixin
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
@@ -25,13 +26,11 @@ from molattn.model.batching import batches
 from molattn.model.config import MolAttnConfig
 from molattn.model.extra_features import given_numbers, joined_numbers, number_type, scaled_numbers
 from molattn.model.network import Network
-from molattn.model.outputs import in_units, mean_of_members, set_scaling
-from molattn.model.uncertainty.model_uncertainty import Uncertainty, save_uncertainty
-from molattn.model.uncertainty.prediction import assemble_prediction
+from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
 from molattn.record import MoleculeRecord
-from molattn.task import output_slices
+from molattn.task import Task, output_slices
 
-__all__ = ["MolAttn", "MolAttnConfig"]
+__all__ = ["MolAttn", "MolAttnConfig", "mean_of_members"]
 
 
 class MolAttn(
@@ -122,10 +121,9 @@ class MolAttn(
         classes = {name: type(part).__name__ for name, part in parts.items()}
         expected = dict(config.custom_parts)
         if expected and classes != expected:
-            arguments = ", ".join(f"{name}={kind}(...)" for name, kind in expected.items())
             raise InputError(
-                f"the model has custom parts: got {_listed(classes)}, expected {arguments} as "
-                "arguments of MolAttn.from_pretrained or MolAttn"
+                f"the model has custom parts: got {_listed(classes)}, expected {_listed(expected)} "
+                "as arguments of MolAttn.from_pretrained or MolAttn"
             )
         self.config = replace(config, custom_parts=tuple(classes.items())) if parts else config
         # Each member has weights of its own; one member has the very modules that were given.
@@ -201,12 +199,7 @@ class MolAttn(
     def member_outputs(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
     ) -> Tensor:
-        """Predict with each member, in scaled units and logits, ``[members, num_graphs, outputs]``.
-
-        Args:
-            batch: As for :meth:`forward`.
-            features: As for :meth:`forward`.
-        """
+        """Predict as :meth:`forward` does, with each member: ``[members, num_graphs, outputs]``."""
         numbers = joined_numbers(batch, features, self.config)
         if numbers is not None:
             scales, given = (self.feature_mean, self.feature_scale), len(self.config.features)
@@ -233,11 +226,8 @@ class MolAttn(
             ValueError: Wrong number of values, a value that is not finite, a scale that is not
                 positive, or anything but mean 0 and scale 1 for a classification.
         """
+        self._set_scaling("target", mean, scale)
         self.uncertainty = None
-        mean, scale = set_scaling("target", self.target_mean, mean, self.target_scale, scale)
-        for task, m, s in zip(self.config.tasks, mean, scale, strict=True):
-            if task.kind != "regression" and (m, s) != (0.0, 1.0):
-                raise ValueError(f"target scaling of {task.name!r}: got {m}, {s}, expected 0, 1")
 
     def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
         """Set the training mean and standard deviation of all extra molecule features.
@@ -247,15 +237,49 @@ class MolAttn(
         Raises:
             ValueError: As :meth:`set_target_scaling`.
         """
-        set_scaling("feature", self.feature_mean, mean, self.feature_scale, scale)
+        self._set_scaling("feature", mean, scale)
+
+    def _set_scaling(self, what: str, mean: ArrayLike, scale: ArrayLike) -> None:
+        values = []
+        for name, given in (("mean", mean), ("scale", scale)):
+            buffer = self.get_buffer(f"{what}_{name}")
+            new = torch.as_tensor(np.asarray(given), dtype=buffer.dtype)
+            if new.shape != buffer.shape or not bool(new.isfinite().all()):
+                raise ValueError(
+                    f"{what} scaling: got {new.tolist()}, expected {buffer.numel()} finite values"
+                )
+            values.append(new)
+        if not bool((values[1] > 0).all()):
+            raise ValueError(f"{what} scale: got {values[1].tolist()}, expected values > 0")
+        tasks = self.config.tasks if what == "target" else ()
+        for task, m, s in zip(tasks, *(new.tolist() for new in values), strict=bool(tasks)):
+            if task.kind != "regression" and (m, s) != (0.0, 1.0):
+                raise ValueError(f"target scaling of {task.name!r}: got {m}, {s}, expected 0, 1")
+        for name, new in zip(("mean", "scale"), values, strict=True):
+            self.get_buffer(f"{what}_{name}").copy_(new)
 
     def scale(self, targets: Tensor) -> Tensor:
         """Scale labels ``[n, num_tasks]``; class indices and NaN stay as they are."""
         return ((targets - self.target_mean) / self.target_scale).to(self._weight.dtype)
 
     def unscale(self, prediction: Tensor) -> Tensor:
-        """Convert outputs of :meth:`forward` to the targets' own units and to probabilities."""
-        return in_units(prediction, self.config.tasks, self.target_mean, self.target_scale)
+        """Convert outputs of :meth:`forward` to the targets' own units and to probabilities.
+
+        Outputs should be in double precision: in single precision, probabilities round to 1 from
+        logits of 17.
+        """
+        tasks, parts = self.config.tasks, []
+        mean, scale = self.target_mean.to(prediction), self.target_scale.to(prediction)
+        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+            some = prediction[..., part]
+            if task.kind == "regression":
+                some = some * scale[place] + mean[place]
+            elif task.kind == "binary":
+                some = some.sigmoid()
+            else:
+                some = some.softmax(dim=-1)
+            parts.append(some)
+        return torch.cat(parts, dim=-1)
 
     # Molecules.
 
@@ -271,26 +295,25 @@ class MolAttn(
             ValueError: A second molecule where the model reads none, or none where it does.
         """
         partners = None if partner is None else [partner]
-        self._check_partners(partners)
-        record = next(self._reader(self.config.calculator)([smiles], partners))
+        record = next(self._reader(partners, self.config.calculator)([smiles], partners))
         if isinstance(record, SmilesError):
             raise record
         return record
 
-    def _reader(self, calculator: Optional[DescriptorCalculator] = None) -> MoleculeReader:
-        return MoleculeReader(self.config.featurizer, calculator)
-
-    def _check_partners(self, partners: Optional[Sequence[str]]) -> None:
+    def _reader(
+        self, partners: Optional[Sequence[str]], calculator: Optional[DescriptorCalculator] = None
+    ) -> MoleculeReader:
+        """Return a reader, or refuse second molecules that do not fit the model."""
         if (partners is not None) != self.config.has_partner:
             got, expected = ("none", "one for each molecule")[:: 1 if partners is None else -1]
             raise ValueError(f"partners: got {got}, expected {expected}")
+        return MoleculeReader(self.config.featurizer, calculator)
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
         """Lay molecules out as one batch."""
         loops, edge_codes = self.config.network.self_loops, self.config.edge_codes
         return collate(records, self_loops=loops, edge_codes=edge_codes)
 
-    @torch.inference_mode()
     def predict_records(
         self,
         records: Sequence[MoleculeRecord],
@@ -316,12 +339,13 @@ class MolAttn(
             ValueError: Features of another shape, or that are not finite.
         """
         given = given_numbers(features, len(records), self.config)
-        parts = []
-        with self._evaluating():
-            for some, batch in self._batches(records, batch_size):
-                extra = None if given is None else given[some].to(self._weight.device)
-                parts.append(self.unscale(self.member_outputs(batch, extra).cpu().double()))
+
+        def compute(batch: MoleculeBatch, rows: slice) -> Tensor:
+            extra = None if given is None else given[rows].to(self._weight.device)
+            return self.unscale(self.member_outputs(batch, extra).cpu().double())
+
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
+        parts = self._in_batches(records, batch_size, compute)
         found = torch.cat([nothing, *parts], dim=1).numpy()
         if members:
             return found
@@ -354,28 +378,26 @@ class MolAttn(
             ValueError: Partners where the model reads none, none where it does, or another number
                 of them.
         """
-        self._check_partners(partners)
-        records = self._reader(self.config.calculator).all(smiles, partners)
+        records = self._reader(partners, self.config.calculator).all(smiles, partners)
         return self.predict_records(records, batch_size, features=features, members=members)
 
     def embedding_width(self, *, atoms: bool = False) -> int:
         """Return the width of the vectors that :meth:`embed` returns."""
         return sum(net.atom_width if atoms else net.molecule_width for net in self._networks)
 
-    @torch.inference_mode()
     def embed_records(
         self, records: Sequence[MoleculeRecord], batch_size: int = 64, *, atoms: bool = False
     ) -> NDArray[np.float32]:
         """Embed compact molecules; see :meth:`embed`."""
-        parts = [torch.zeros(0, self.embedding_width(atoms=atoms))]
-        with self._evaluating():
-            for _, batch in self._batches(records, batch_size):
-                of_nets = [
-                    net.encode_atoms(batch)[0] if atoms else net.encode(batch)
-                    for net in self._networks
-                ]
-                parts.append(torch.cat(of_nets, dim=-1).float().cpu())
-        return torch.cat(parts).numpy()
+
+        def compute(batch: MoleculeBatch, rows: slice) -> Tensor:
+            of_nets = [
+                net.encode_atoms(batch)[0] if atoms else net.encode(batch) for net in self._networks
+            ]
+            return torch.cat(of_nets, dim=-1).float().cpu()
+
+        nothing = torch.zeros(0, self.embedding_width(atoms=atoms))
+        return torch.cat([nothing, *self._in_batches(records, batch_size, compute)]).numpy()
 
     def embed(
         self,
@@ -406,27 +428,27 @@ class MolAttn(
             >>> model.embed(["CCO", "C"]).shape, model.embed(["CCO", "C"], atoms=True).shape
             ((2, 256), (4, 128))
         """
-        self._check_partners(partners)
-        records = self._reader().all(smiles, partners)
+        records = self._reader(partners).all(smiles, partners)
         return self.embed_records(records, batch_size, atoms=atoms)
 
-    def _batches(
-        self, records: Sequence[MoleculeRecord], size: int
-    ) -> Iterator[tuple[slice, MoleculeBatch]]:
-        start = 0
-        for group in batches(records, size, lambda record: record):
-            some = slice(start, start + len(group))
-            yield some, self.collate(group).to(self._weight.device)
-            start = some.stop
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        training = self.training
+    @torch.inference_mode()
+    def _in_batches(
+        self,
+        records: Sequence[MoleculeRecord],
+        size: int,
+        compute: Callable[[MoleculeBatch, slice], Tensor],
+    ) -> list[Tensor]:
+        """Compute something for each batch, and the slice of its records, in evaluation mode."""
+        training, parts, start = self.training, [], 0
         self.eval()
         try:
-            yield
+            for group in batches(records, size, lambda record: record):
+                rows = slice(start, start + len(group))
+                parts.append(compute(self.collate(group).to(self._weight.device), rows))
+                start = rows.stop
         finally:
             self.train(training)
+        return parts
 
     @property
     def _networks(self) -> list[Network]:
@@ -515,9 +537,11 @@ class MolAttn(
 
     def _save_pretrained(self, save_directory: Path) -> None:
         # Removed first: an interruption must not leave the calibration of other weights.
-        save_uncertainty(None, save_directory)
+        for name in (artefact.CALIBRATION_FILE, artefact.FINGERPRINTS_FILE):
+            (save_directory / name).unlink(missing_ok=True)
         artefact.write_artefact(save_directory, self.config.to_dict(), self.state_dict())
-        save_uncertainty(self.uncertainty, save_directory)
+        if self.uncertainty is not None:
+            self.uncertainty.save(save_directory)
 
     @classmethod
     def from_pretrained(
@@ -548,13 +572,12 @@ class MolAttn(
         folder = artefact.find_model(pretrained_model_name_or_path, **hub_options)
         file = folder / artefact.CONFIG_FILE
         content = artefact.read_config(folder)
-        parts = {"encoder": encoder, "readout": readout, "head": head}
         try:
             config = MolAttnConfig.from_dict(content)
-            model = cls(config, **parts)
+            model = cls(config, encoder=encoder, readout=readout, head=head)
+        except InputError as error:
+            raise InputError(f"{file}: {error}") from error
         except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
-            if isinstance(error, InputError):
-                raise InputError(f"{file}: {error}") from error
             raise InputError(f"{file}: no model can be built from it: {error}") from error
         if model.config != config:
             got = _listed(dict(model.config.custom_parts))
@@ -566,3 +589,24 @@ class MolAttn(
 
 def _listed(classes: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={kind}(...)" for name, kind in classes.items()) or "none"
+
+
+def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
+    """Return the mean of regressions, and the logits of the mean class probabilities.
+
+    Args:
+        outputs: Of each member, in scaled units and logits ``[members, ..., num_outputs]``.
+        tasks: The tasks.
+    """
+    parts = []
+    for task, part in zip(tasks, output_slices(tasks), strict=True):
+        some = outputs[..., part]
+        if task.kind == "regression":
+            parts.append(some.mean(dim=0))
+        elif task.kind == "binary":
+            # Sums in place of means, as the common factor cancels in their ratio.
+            yes, no = (F.logsigmoid(x).logsumexp(dim=0) for x in (some, -some))
+            parts.append(yes - no)
+        else:
+            parts.append(some.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(outputs)))
+    return torch.cat(parts, dim=-1)

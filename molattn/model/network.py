@@ -78,7 +78,7 @@ class Network(nn.Module):
                 net.width,
                 net.width,
                 net.heads,
-                edge_dim=self.pair_width,
+                edge_dim=self.pair_embedding.vectors.size(1),
                 root_weight=False,  # the residual branch carries the receiver itself
                 **layer_options(net),
             )
@@ -117,11 +117,6 @@ class Network(nn.Module):
                 net.head_dropout,
             )
         self.head = head
-
-    @property
-    def pair_width(self) -> int:
-        """Width of the edge features that the encoder reads."""
-        return self.pair_embedding.vectors.size(1)
 
     @property
     def molecule_width(self) -> int:
@@ -189,10 +184,7 @@ class Network(nn.Module):
         return torch.cat([self.readout(z[m], m.nonzero()[:, 0], count) for z, m in both], dim=-1)
 
     def encode_atoms(self, batch: Union[MoleculeBatch, Data]) -> tuple[Tensor, Tensor]:
-        """Represent each atom of the first molecules.
-
-        Args:
-            batch: As for :meth:`encode`.
+        """Represent each atom of the first molecules of a batch as for :meth:`encode`.
 
         Returns:
             Vectors ``[N, atom_width]``, and the molecule of each atom, ``int64 [N]``.
@@ -212,9 +204,8 @@ class Network(nn.Module):
                 codes = graph.pairs_to_edges(batch.edge_attr)
                 if not codes.is_floating_point():
                     codes = batch.pair_codes[codes.long()]
-                return self._encode_edges(
-                    graph.rows_to_nodes(x), graph.edge_index, codes
-                ), graph.batch
+                x = self._encode_edges(graph.rows_to_nodes(x), graph.edge_index, codes)
+                return x, graph.batch
             if batch.edge_attr.is_floating_point():
                 edges = self.pair_embedding(batch.edge_attr)
             else:
@@ -223,8 +214,9 @@ class Network(nn.Module):
             return graph.rows_to_nodes(self.encoder(x, graph, edges)), graph.batch
         edge_index, codes = self.edges(batch.edge_index, batch.edge_attr)
         x = self._encode_edges(x, edge_index, codes)
-        index = x.new_zeros(x.size(0), dtype=torch.long)
-        index = index if batch.batch is None else batch.batch
+        index = batch.batch
+        if index is None:
+            index = x.new_zeros(x.size(0), dtype=torch.long)
         self._check_pairs(edge_index, index)
         return x, index
 
@@ -246,9 +238,6 @@ class Network(nn.Module):
             edge_index: Atom pairs, ``int64 [2, E]``.
             codes: Their joint codes ``[E]`` or component codes ``[E, P]``. Amounts of codes, which
                 may lie between a bond and none, keep all edges.
-
-        Returns:
-            Both, without the edges that are left out.
         """
         if not self.bonds_only or edge_index is None or codes is None or codes.is_floating_point():
             return edge_index, codes
@@ -297,32 +286,25 @@ class Network(nn.Module):
             raise ValueError("edge_index: got None, expected all ordered pairs of each molecule")
         if torch.compiler.is_compiling():
             return
-        loops = self.self_loops
-        sizes = torch.bincount(index)
+        what, meaning, loops = "edges", ": all ordered pairs of each molecule", self.self_loops
         if self.bonds_only:
+            what, meaning = "self loops", ""
             got, expected = int((edge_index[0] == edge_index[1]).sum()), len(index) * loops
-            if got != expected:
-                raise ValueError(
-                    f"edge_index: got {got} self loops, expected {expected}, as "
-                    f"molattn.from_smiles(..., self_loops={loops}) makes"
-                )
-            return
-        expected = int((sizes * (sizes if loops else sizes - 1)).sum())
-        if edge_index.size(1) != expected:
+        else:
+            sizes = torch.bincount(index)
+            got, expected = edge_index.size(1), int((sizes * (sizes if loops else sizes - 1)).sum())
+        if got != expected:
             raise ValueError(
-                f"edge_index: got {edge_index.size(1)} edges, expected {expected}: all ordered "
-                f"pairs of each molecule, as molattn.from_smiles(..., self_loops={loops}) makes"
+                f"edge_index: got {got} {what}, expected {expected}{meaning}, as "
+                f"molattn.from_smiles(..., self_loops={loops}) makes"
             )
 
 
 def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:
-    """Return what each component code of a pair adds to its distance and bond, and their base.
+    """Return the terms of each component code in a pair's distance and bond, and their base.
 
     The distance is in bonds, and one more than the largest for atoms of different fragments. The
-    bond is 1 for bonded pairs and for an atom with itself.
-
-    Returns:
-        ``[sum(pair_sizes), 2]`` and ``[2]``.
+    bond is 1 for bonded pairs and for an atom with itself. ``[sum(pair_sizes), 2]`` and ``[2]``.
     """
     bonds, distances = featurizer.pair_sizes[0], featurizer.pair_sizes[-1]
     values = torch.zeros(sum(featurizer.pair_sizes), 2)

@@ -6,16 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.errors import InputError
 from molattn.model.model import MolAttn
-from molattn.model.uncertainty.prediction import Prediction, assemble_prediction
-from molattn.task import Task, output_slices
+from molattn.model.uncertainty.model_uncertainty import Prediction, assemble_prediction
+from molattn.task import output_slices
 
-__all__ = ["SIMILARITY_COLUMN", "PredictionColumns"]
-
-SIMILARITY_COLUMN = "training_similarity"
-
-Cell = float | str | None
+__all__ = ["PredictionColumns"]
 
 
 class PredictionColumns:
@@ -29,50 +24,39 @@ class PredictionColumns:
     Args:
         model: The model.
         level: Level of the intervals, between 0 and 1.
-
-    Raises:
-        InputError: A level outside the range.
     """
 
     def __init__(self, model: MolAttn, level: float) -> None:
-        if not 0.0 < level < 1.0:
-            raise InputError(f"interval: got the level {level}, expected one between 0 and 1")
         self._model = model
         self._level = level
         self._is_calibrated = model.uncertainty is not None
         self._slices = output_slices(model.config.tasks)
-        names = [name for task in model.config.tasks for name in self._columns(task)]
-        self.columns = [*names, *([SIMILARITY_COLUMN] if self._is_calibrated else [])]
-        """Names of all columns."""
-        classes = {t.columns[0] for t in model.config.tasks if t.kind != "regression"}
-        self.numbers = set(self.columns) - classes
-        """Names of the columns that hold numbers."""
-
-    def _columns(self, task: Task) -> list[str]:
-        names = list(task.columns)
-        if task.kind == "regression" and self._is_calibrated:
-            names += [f"{task.name}_low", f"{task.name}_high"]
-        if self._model.config.members > 1:
-            names.append(f"{task.name}_std")
-        return names
+        self.columns: dict[str, str] = {}
+        """The Arrow type of each column, by name."""
+        for task in model.config.tasks:
+            numbers = list(task.output_names)
+            if task.kind != "regression":
+                self.columns[task.columns[0]] = "string"
+            elif self._is_calibrated:
+                numbers += [f"{task.name}_low", f"{task.name}_high"]
+            if model.config.members > 1:
+                numbers.append(f"{task.name}_std")
+            self.columns |= dict.fromkeys(numbers, "float64")
+        if self._is_calibrated:
+            self.columns["training_similarity"] = "float64"
 
     def predict_with_uncertainty(
         self, members: NDArray[np.float64], molecules: Sequence[str] | NDArray[np.uint8]
     ) -> Prediction:
-        """Return predictions with intervals, standard deviations and similarities.
-
-        Args:
-            members: Predictions of each member, ``[members, n, outputs]``, uncalibrated.
-            molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
-        """
+        """Combine predictions of each member; see :func:`assemble_prediction`."""
         model = self._model
         return assemble_prediction(
             model.config.tasks, model.uncertainty, members, molecules, self._level
         )
 
-    def cells(self, prediction: Prediction, row: int) -> list[Cell]:
+    def cells(self, prediction: Prediction, row: int) -> list[float | str | None]:
         """Return the cells of one molecule; None for the ends of an infinite interval."""
-        cells: list[Cell] = []
+        cells: list[float | str | None] = []
         for place, (task, part) in enumerate(
             zip(self._model.config.tasks, self._slices, strict=True)
         ):

@@ -13,8 +13,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.explain import METHODS, MethodOptions, explain
 from molattn.explain.attention_hooks import attention_weights
 from molattn.explain.explainer import explain_instance, read_instances
-from molattn.model.uncertainty.model_uncertainty import Uncertainty
-from molattn.model.uncertainty.prediction import assemble_prediction
+from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
 
 from .conftest import SMALL, make
 

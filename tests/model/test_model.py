@@ -158,8 +158,10 @@ def test_a_saved_model_predicts_the_same(model, tmp_path):
     "mean, scale", [([0.0], [1.0]), ([0.0, 0.0, 0.0], [1.0, 2.0, 1.0]), ([0, 0, 0], [0, 1, 1])]
 )
 def test_scaling_that_makes_no_sense_is_refused(model, mean, scale):
+    former = model.target_mean.tolist(), model.target_scale.tolist()
     with pytest.raises(ValueError, match="target scal"):
         model.set_target_scaling(mean, scale)
+    assert (model.target_mean.tolist(), model.target_scale.tolist()) == former
 
 
 def test_a_bad_smiles_is_named_by_position(model):

@@ -29,7 +29,6 @@ from molattn.inference.streaming import (
     molecule_batches,
     open_with_model,
     print_refused,
-    print_remarks,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.utils.console import print_line
@@ -74,10 +73,9 @@ def explain_table(
     config = config or ExplainConfig()
     meanings = {name: METHODS[name].meaning for name in config.method}
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
-    table, model = open_with_model(Path(source), model_folder, config)
-    target = describe_target(model, config.target)  # refuses a name before anything is written
     console = console or Console(quiet=True)
-    print_remarks(table, console)
+    table, model = open_with_model(Path(source), model_folder, config, console)
+    target = describe_target(model, config.target)  # refuses a name before anything is written
     if other := other_inputs(model.config):
         print_line(console, f"the model also reads {other}, which atom scores do not include")
     facts: dict[str, Any] = {

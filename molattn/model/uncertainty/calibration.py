@@ -9,18 +9,181 @@ from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
+from torch import Tensor
 
 from molattn.errors import InputError, quoted
-from molattn.model.uncertainty.conformal import ConformalScores, difficulty
-from molattn.model.uncertainty.platt import ProbabilityScaling
 from molattn.task import Task, output_slices
 
-__all__ = ["Calibration"]
+__all__ = ["Calibration", "ConformalScores", "ProbabilityScaling", "difficulty"]
 
 Array = NDArray[np.float64]
 
 _FEWEST_LABELS = 30
+_MOST_SCORES = 1000
+_SMALLEST_PROBABILITY = 1e-12
+
+
+def difficulty(similarity: Array) -> Array:
+    """Return the expected error relative to that of a training molecule, exp(1 - s).
+
+    Errors grow as molecules get less similar to the training molecules, by about this factor on
+    measured data. It has no fitted parameter, so intervals stay valid.
+
+    Args:
+        similarity: Tanimoto similarity s to the nearest training molecule, any shape.
+    """
+    return np.exp(1.0 - similarity)
+
+
+@dataclass(frozen=True)
+class ConformalScores:
+    """Absolute errors of labelled molecules, which determine the half-width at any level.
+
+    Split conformal prediction with normalised scores |y - prediction| / difficulty: of n + 1
+    exchangeable scores, a new one is at most the one of rank ceil((n + 1) level) among n known ones
+    with a probability of at least the level.
+
+    Source: Lei et al., J. Am. Stat. Assoc. 2018, 113, 1094, section 2.2; Papadopoulos et al., Proc.
+    ECML 2002, 345 (normalised).
+
+    Args:
+        count: Number of scores.
+        kept: All scores, ascending; of more than 1,000, those at 1,000 evenly spaced ranks, with
+            the largest.
+
+    Raises:
+        InputError: Scores that are not such a list.
+    """
+
+    count: int
+    kept: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        kept = np.asarray(self.kept, dtype=np.float64)
+        fits = kept.shape == (min(self.count, _MOST_SCORES),) and bool(np.isfinite(kept).all())
+        if not fits or (kept < 0.0).any() or (np.diff(kept) < 0.0).any():
+            raise InputError(
+                f"calibration: got {len(self.kept)} scores of {self.count}, expected ascending "
+                f"numbers from 0, all or {_MOST_SCORES}"
+            )
+
+    @classmethod
+    def from_scores(cls, scores: Array) -> "ConformalScores":
+        """Select the scores to keep, ``[n]`` in any order.
+
+        Raises:
+            ValueError: A score that is not finite.
+        """
+        if not np.isfinite(scores).all():
+            raise ValueError("scores: got some that are not finite, expected finite numbers")
+        ranks = cls._ranks(len(scores))
+        return cls(len(scores), tuple(np.sort(scores)[ranks - 1].tolist()))
+
+    @staticmethod
+    def _ranks(count: int) -> NDArray[np.int64]:
+        """Ranks of the scores that are kept, from 1."""
+        if count <= _MOST_SCORES:
+            return np.arange(1, count + 1)
+        return -(-np.arange(1, _MOST_SCORES + 1) * count // _MOST_SCORES)
+
+    def rank(self, level: float) -> int:
+        """Return the rank of the score that bounds a new one; above ``count`` if none does."""
+        # Rounded, as floating point puts (n + 1) * level slightly above some whole numbers.
+        return max(1, math.ceil(round((self.count + 1) * level, 9)))
+
+    def bound(self, level: float) -> float:
+        """Return the bound of a new score at a level; infinite with too few scores.
+
+        If the score of that rank was not kept, the next larger one that was is returned, at most a
+        thousandth of the ranks away.
+        """
+        rank = self.rank(level)
+        if rank > self.count:
+            return math.inf
+        return self.kept[int(np.searchsorted(self._ranks(self.count), rank))]
+
+    def coverage_sd(self, level: float, rows: int) -> float:
+        """Return the standard deviation of the fraction of new scores within the bound.
+
+        The fraction has a beta-binomial distribution, as both the scores that determine the bound
+        and the new ones are random.
+
+        Source: Angelopoulos and Bates, arXiv:2107.07511, section 3.2 and appendix C.
+
+        Args:
+            level: Between 0 and 1, with a finite bound.
+            rows: Number of new scores.
+        """
+        total, mean = self.count + 1, self.rank(level) / (self.count + 1)
+        return math.sqrt(mean * (1.0 - mean) * (total + rows) / (rows * (total + 1)))
+
+    @property
+    def highest_level(self) -> float:
+        """The highest level with a finite bound, n / (n + 1)."""
+        return self.count / (self.count + 1)
+
+
+@dataclass(frozen=True)
+class ProbabilityScaling:
+    """Probabilities p of K classes as softmax(scale · log p + bias): Platt scaling for any K.
+
+    Scale and biases minimise the negative log-likelihood of the labels plus a penalty: log(scale)
+    and each bias have a normal prior of mean 0 and standard deviation 1. The prior keeps them near
+    the identity when labels are few or perfectly separated. The likelihood of the labels is never
+    below that without scaling.
+
+    Source: Platt, Advances in Large Margin Classifiers 1999, 61; Guo et al., Proc. ICML 2017, 1321.
+
+    Args:
+        scale: Inverse temperature, positive.
+        bias: One number for each class.
+
+    Raises:
+        InputError: Numbers that are not finite, or a scale that is not positive.
+    """
+
+    scale: float
+    bias: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.scale, *self.bias))) or self.scale <= 0.0:
+            raise InputError(
+                f"calibration: got scale {self.scale}, bias {list(self.bias)}, expected finite "
+                "numbers and a positive scale"
+            )
+
+    @classmethod
+    def fit(cls, probabilities: Array, labels: NDArray[np.int64]) -> "ProbabilityScaling":
+        """Fit to probabilities ``[n, K]`` and the class index of each row, ``[n]``."""
+        logs, target = torch.from_numpy(_logs(probabilities)), torch.from_numpy(labels)
+        # log(scale), then the biases
+        parameters = torch.zeros(1 + logs.size(1), dtype=torch.float64, requires_grad=True)
+        optimizer = torch.optim.LBFGS([parameters], max_iter=100, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            scaled = parameters[0].exp() * logs + parameters[1:]
+            nll = torch.nn.functional.cross_entropy(scaled, target, reduction="sum")
+            value = nll + 0.5 * parameters.square().sum()
+            value.backward()
+            return value
+
+        with torch.enable_grad():
+            optimizer.step(loss)
+        log_scale, *bias = parameters.detach().tolist()
+        return cls(math.exp(log_scale), tuple(bias))
+
+    def __call__(self, probabilities: Array) -> Array:
+        """Calibrate probabilities ``[n, K]``."""
+        scaled = self.scale * _logs(probabilities) + np.asarray(self.bias)
+        return softmax(scaled, axis=1)
+
+
+def _logs(probabilities: Array) -> Array:
+    return np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))
 
 
 @dataclass(frozen=True)
@@ -41,13 +204,9 @@ class Calibration:
 
     def __post_init__(self) -> None:
         for task, part in zip(self.tasks, self.parts, strict=True):
-            if task.kind == "regression":
-                fits = isinstance(part, ConformalScores)
-            else:
-                fits = isinstance(part, str) or (
-                    isinstance(part, ProbabilityScaling) and len(part.bias) == len(task.classes)
-                )
-            if not fits:
+            expected = ConformalScores if task.kind == "regression" else (ProbabilityScaling, str)
+            classes = len(part.bias) if isinstance(part, ProbabilityScaling) else len(task.classes)
+            if not isinstance(part, expected) or classes != len(task.classes):
                 raise InputError(
                     f"calibration: does not fit the {task.kind} task {quoted(task.name)}"
                 )
@@ -62,7 +221,7 @@ class Calibration:
             tasks: T tasks.
             prediction: Predictions of n molecules, ``[n, outputs]``, uncalibrated.
             targets: Their labels ``[n, T]``, NaN where missing.
-            similarity: To the nearest training molecule, ``[n]``.
+            similarity: Of each to the nearest training molecule, ``[n]``.
         """
         parts = []
         for place, (task, outputs) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
@@ -134,8 +293,8 @@ class Calibration:
 
     def lines(self) -> list[str]:
         """Return a sentence on the calibration of each task."""
-        summaries = zip(self.tasks, map(_summary, self.parts), strict=True)
-        return [f"{quoted(task.name)}: {text}" for task, text in summaries]
+        parts = zip(self.tasks, self.parts, strict=True)
+        return [f"{quoted(task.name)}: {_summary(part)}" for task, part in parts]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the calibration by task name, in JSON types."""

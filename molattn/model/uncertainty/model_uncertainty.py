@@ -1,10 +1,11 @@
-"""The uncertainty of a model: its calibration, and the molecules it was trained on."""
+"""The uncertainty of a model and of its predictions."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE
 from molattn.model.uncertainty.calibration import Calibration
-from molattn.task import Task
+from molattn.task import Task, output_slices
 from molattn.utils.files import read_json, write_file
 
-__all__ = ["Uncertainty", "save_uncertainty"]
+__all__ = ["Prediction", "Uncertainty", "assemble_prediction"]
 
 Array = NDArray[np.float64]
 
@@ -43,12 +44,8 @@ class Uncertainty:
     ) -> "Uncertainty":
         """Fit to n labelled molecules that the weights were not trained on.
 
-        Args:
-            tasks: The T tasks of a model.
-            molecules: Its training molecules.
-            held_out: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
-            prediction: Its predictions for them, ``[n, outputs]``, uncalibrated.
-            targets: Their labels ``[n, T]``, NaN where missing.
+        ``held_out`` are their SMILES, or fingerprints ``uint8 [n, 256]``; ``prediction`` is
+        ``[n, outputs]``, uncalibrated; ``targets`` are ``[n, T]``, NaN where missing.
         """
         similarity = molecules.similarity(held_out)
         return cls(Calibration.fit(tasks, prediction, targets, similarity), molecules)
@@ -66,14 +63,66 @@ class Uncertainty:
         molecules = FingerprintIndex.load(folder / FINGERPRINTS_FILE)
         return cls(Calibration.from_dict(tasks, parts), molecules)
 
+    def save(self, folder: Path) -> None:
+        """Write the uncertainty into the folder of a saved model."""
+        self.molecules.save(folder / FINGERPRINTS_FILE)
+        parts = self.calibration.to_dict()
+        text = json.dumps(parts, ensure_ascii=False, allow_nan=False) + "\n"
+        write_file(folder / CALIBRATION_FILE, text.encode())
 
-def save_uncertainty(uncertainty: Optional[Uncertainty], folder: Path) -> None:
-    """Write the uncertainty into the folder of a saved model; None removes the files there."""
-    if uncertainty is None:
-        for name in (CALIBRATION_FILE, FINGERPRINTS_FILE):
-            (folder / name).unlink(missing_ok=True)
-        return
-    uncertainty.molecules.save(folder / FINGERPRINTS_FILE)
-    parts = uncertainty.calibration.to_dict()
-    text = json.dumps(parts, ensure_ascii=False, allow_nan=False) + "\n"
-    write_file(folder / CALIBRATION_FILE, text.encode())
+
+class Prediction(NamedTuple):
+    """Predictions of n molecules and T tasks with their uncertainty; NaN where undefined.
+
+    Args:
+        prediction: ``[n, outputs]``: values in the targets' own units, calibrated probabilities.
+        half_width: Half the width of the interval around each regression, ``[n, T]``; infinite
+            where there were too few labels for the level.
+        std: Standard deviation of the members' predictions, ``[n, T]``: of values, of the
+            probability of the second of two classes, or of the most probable of several.
+        similarity: To the nearest training molecule, ``[n]``.
+    """
+
+    prediction: Array
+    half_width: Array
+    std: Array
+    similarity: Array
+
+
+def assemble_prediction(
+    tasks: Sequence[Task],
+    uncertainty: Optional[Uncertainty],
+    members: Array,
+    molecules: Sequence[str] | NDArray[np.uint8],
+    level: float,
+) -> Prediction:
+    """Combine the predictions of n molecules with the model's uncertainty, if it is calibrated.
+
+    Args:
+        tasks: The model's T tasks.
+        uncertainty: Its uncertainty; None = it has not been calibrated.
+        members: Predictions of each member, ``[members, n, outputs]``, uncalibrated.
+        molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
+        level: Level of the intervals, between 0 and 1.
+
+    Raises:
+        InputError: A level outside the range.
+    """
+    prediction = members.mean(axis=0)
+    half_width = np.full((len(prediction), len(tasks)), math.nan)
+    similarity = np.full(len(prediction), math.nan)
+    if uncertainty is not None:
+        prediction = uncertainty.calibration.calibrated(prediction)
+        similarity = uncertainty.molecules.similarity(molecules)
+        half_width = uncertainty.calibration.half_widths(similarity, level)
+    return Prediction(prediction, half_width, _spread(tasks, members, prediction), similarity)
+
+
+def _spread(tasks: Sequence[Task], members: Array, prediction: Array) -> Array:
+    rows = np.arange(len(prediction))
+    spread = np.full((len(rows), len(tasks)), math.nan)
+    if len(members) > 1:
+        for place, part in enumerate(output_slices(tasks)):
+            likeliest = prediction[:, part].argmax(axis=1)
+            spread[:, place] = members[:, rows, part.start + likeliest].std(axis=0, ddof=1)
+    return spread

@@ -8,9 +8,12 @@ from scipy.stats import betabinom
 from sklearn.metrics import log_loss
 
 from molattn.errors import InputError
-from molattn.model.uncertainty.calibration import Calibration
-from molattn.model.uncertainty.conformal import ConformalScores, difficulty
-from molattn.model.uncertainty.platt import ProbabilityScaling
+from molattn.model.uncertainty.calibration import (
+    Calibration,
+    ConformalScores,
+    ProbabilityScaling,
+    difficulty,
+)
 from molattn.task import Task
 
 Y = Task("y")
