@@ -28,7 +28,7 @@ from molattn.model.batching import batches
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_line
-from molattn.utils.progress import RowProgress
+from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads, without_onednn
 
 __all__ = [
@@ -151,7 +151,6 @@ def stream_table(
     print_remarks(table, console)
     for remark in spec.remarks:
         print_line(console, remark)
-    progress = RowProgress(console, spec.verb)
     # oneDNN costs little memory where only atoms are mapped: 12,000 molecules through the default
     # model took 503 MB with it and 483 MB without, and 14 % less time. Where all pairs are mapped
     # too it does: 8,000 molecules through a small model that updates pairs took 803 MB with it and
@@ -161,7 +160,7 @@ def stream_table(
         threads(config.threads),
         without_onednn() if updates_pairs else nullcontext(),
         write_table(output, header, schema) as write,
-        progress,
+        row_progress(console, spec.verb) as advance,
     ):
         groups = molecule_batches(
             table,
@@ -180,7 +179,7 @@ def stream_table(
                     write([*own, *new, code])
                 done += not code
                 refused.update([code] if code else [])
-            progress.advance(len(batch))
+            advance(len(batch))
     print_refused(refused, console)
     return RowCounts(done, refused.total())
 

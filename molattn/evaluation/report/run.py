@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from molattn.errors import REASONS
+from molattn.errors import reason_meaning
 from molattn.evaluation.metrics import format_score, main_metric
 from molattn.evaluation.plots import TaskResults, learning_curve, task_plots
 from molattn.evaluation.report.render import write_page
@@ -23,7 +23,6 @@ __all__ = ["write_run_page"]
 _MOST_TASKS = 12
 _WORST = 8
 _MOST_SKIPPED = 5
-_MEANINGS: dict[str, str] = {code: text.replace("`", "") for code, text in REASONS.items()}
 _PARTS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
 
 
@@ -182,7 +181,7 @@ def _skipped(run: TrainingRun) -> list[tuple[str, str, int, str]]:
     return [
         (
             code,
-            _MEANINGS.get(code, ""),
+            reason_meaning(code),
             count,
             ", ".join([str(row.line) for row in rows if row.code == code][:_MOST_SKIPPED])
             + (", …" if count > _MOST_SKIPPED else ""),
