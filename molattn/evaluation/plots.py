@@ -10,7 +10,13 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from molattn.evaluation.metrics import METRICS, Scores, format_score
+from molattn.evaluation.metrics import (
+    BINS,
+    METRICS,
+    Scores,
+    confidence_bins,
+    format_score,
+)
 from molattn.evaluation.score_tables import target_label
 from molattn.task import Task, output_slices
 from molattn.training.history import History
@@ -33,7 +39,6 @@ Array = NDArray[np.float64]
 _MOST_REGRESSIONS = 12
 _MOST_CLASSIFICATIONS = 6
 _MOST_CURVES = 8
-_BINS = 10
 _QUANTILES = 5
 _MOST_VECTOR_POINTS = 2000  # more are drawn as a bitmap
 
@@ -277,35 +282,28 @@ def _finish_curves(axes: Axes, result: TaskResults, metric: str) -> None:
 
 def _calibration(axes: Axes, result: TaskResults) -> None:
     task, predicted, target, *_ = result
-    if task.kind == "binary":
-        confidence, right = predicted[:, 0], target == 1
-        what = f"probability of class {task.classes[1]}"
-    else:
-        confidence, right = predicted.max(axis=1), predicted.argmax(axis=1) == target
-        what = "probability of the most probable class"
+    is_binary = task.kind == "binary"
+    what = f"probability of class {task.classes[1]}"
+    confidence, right, bins = confidence_bins(target, predicted[:, 0] if is_binary else predicted)
     spec = axes.get_subplotspec()
-    assert spec is not None  # an axes of a grid
+    assert spec is not None  # the axes are in a grid
     grid = spec.subgridspec(2, 1, height_ratios=[4, 1])
     axes.set_subplotspec(grid[0])
     below = axes.figure.add_subplot(grid[1], sharex=axes)
-    edges = np.linspace(0.0, 1.0, _BINS + 1)
-    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
-    counts = np.bincount(bins, minlength=_BINS)
+    counts = np.bincount(bins, minlength=BINS)
     some = counts > 0
     mean_probability, frequency = (
-        np.bincount(bins, weights=values, minlength=_BINS)[some] / counts[some]
-        for values in (confidence, right.astype(float))
+        np.bincount(bins, values, BINS)[some] / counts[some] for values in (confidence, right)
     )
     axes.plot([0, 1], [0, 1], **_REFERENCE)
     axes.plot(mean_probability, frequency, color=COLOURS["blue"], marker="o", markersize=4)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="observed frequency")
     axes.tick_params(labelbottom=False)
-    below.bar(
-        edges[:-1], counts / max(1, counts.sum()), 0.9 / _BINS, align="edge", color=COLOURS["grey"]
-    )
+    middles = (np.arange(BINS) + 0.5) / BINS
+    below.bar(middles, counts / max(1, counts.sum()), 0.9 / BINS, color=COLOURS["grey"])
     below.set_ylabel("fraction")
     axes.set_title(plain(f"{target_label(task)}   {_title(result, 'ece')}"), fontsize=10)
-    below.set_xlabel(plain(what))
+    below.set_xlabel(plain(what if is_binary else "probability of the most probable class"))
 
 
 def _title(result: TaskResults, *metrics: str) -> str:
