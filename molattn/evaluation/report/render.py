@@ -30,7 +30,7 @@ def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -
 
 def _config_rows(config: TrainConfig) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
     """Yield each section with its options: name, value, whether it differs from the default."""
-    given, usual = config.to_dict(), TrainConfig(config.file).to_dict()
+    given, usual = config.to_dict(), TrainConfig.from_dict({}).to_dict()
     for section in config.sections():
         options, defaults = given[section], usual[section]
         yield (
