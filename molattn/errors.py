@@ -1,7 +1,7 @@
 """Every error a user can meet: what was got, what was expected, and where."""
 
 from collections.abc import Iterable
-from typing import Literal, cast, get_args
+from difflib import get_close_matches
 
 __all__ = [
     "InputError",
@@ -10,47 +10,13 @@ __all__ = [
     "ReasonCode",
     "SmilesError",
     "check_one_of",
-    "of_partner",
     "quoted",
+    "reason_meaning",
     "reason_table",
 ]
 
-
-ReasonCode = Literal[
-    "empty",
-    "missing_value",
-    "not_text",
-    "non_ascii",
-    "control_character",
-    "number",
-    "inchi",
-    "registry_number",
-    "formula",
-    "sequence",
-    "name",
-    "reaction",
-    "smarts",
-    "whitespace",
-    "cxsmiles",
-    "bracket_atom",
-    "parenthesis",
-    "ring_closure",
-    "syntax",
-    "valence",
-    "kekulize",
-    "aromaticity",
-    "sanitize",
-    "too_long",
-    "too_large",
-    "too_nested",
-    "mol_block",
-    "ragged",
-    "no_label",
-    "missing_feature",
-    "bad_feature",
-    "not_finite",
-]
-
+ReasonCode = str
+"""A key of :data:`REASONS`, after ``partner_`` if the reason is the second molecule."""
 
 REASONS: dict[ReasonCode, str] = {
     "empty": "The cell is empty or white space.",
@@ -89,14 +55,14 @@ REASONS: dict[ReasonCode, str] = {
 """What each code means, in a sentence."""
 
 
-def of_partner(code: ReasonCode) -> ReasonCode:
-    """Return the code of a second molecule for which this one is the reason."""
-    return cast(ReasonCode, f"partner_{code}")
+def reason_meaning(code: ReasonCode) -> str:
+    """Return what a code means as plain text, "" for a code of another package."""
+    return REASONS.get(code.removeprefix("partner_"), "").replace("`", "")
 
 
 def reason_table() -> str:
     """Return all codes and their meanings as a Markdown table."""
-    rows = (f"| `{code}` | {REASONS[code]} |" for code in get_args(ReasonCode))
+    rows = (f"| `{code}` | {meaning} |" for code, meaning in REASONS.items())
     return "\n".join(["| `error` | Meaning |", "| --- | --- |", *rows])
 
 
@@ -116,14 +82,14 @@ class SmilesError(InputError):
 
     Args:
         smiles: The text as it was given.
-        code: Short machine-readable reason, for example ``valence``: see :mod:`molattn.errors`.
+        code: Short machine-readable reason, for example ``valence``: see :data:`REASONS`.
         reason: The same as a sentence.
     """
 
     def __init__(self, smiles: object, code: ReasonCode, reason: str) -> None:
         super().__init__(f"{quoted(smiles)} is not a molecule: {reason} [{code}]")
         self.smiles = smiles
-        self.code: ReasonCode = code
+        self.code = code
         self.reason = reason
 
     def __reduce__(self) -> tuple[type["SmilesError"], tuple[object, ReasonCode, str]]:
@@ -131,14 +97,12 @@ class SmilesError(InputError):
 
 
 def check_one_of(name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuse a value that is none of the choices.
-
-    Raises:
-        InputError: Says what was got under that name, and the choices.
-    """
+    """Raise an :class:`InputError` with the choices, and the closest one, for any other value."""
     choices = tuple(choices)
     if value not in choices:
-        raise InputError(f"{name}: got {quoted(value)}, expected one of {', '.join(choices)}")
+        close = get_close_matches(str(value), choices, n=1)
+        hint = f"; did you mean {quoted(close[0])}?" if close else ""
+        raise InputError(f"{name}: got {quoted(value)}, expected one of {', '.join(choices)}{hint}")
 
 
 def quoted(text: object) -> str:

@@ -24,7 +24,7 @@ from rich.console import Console
 from molattn.chem import parse_smiles
 from molattn.data.table import open_table
 from molattn.errors import InputError, SmilesError
-from molattn.utils.progress import RowProgress
+from molattn.utils.progress import row_progress
 from molattn.utils.workers import parallel_map
 
 _END = "[#6,#7,#8,#9,#17,#35,#53,#14,$([#16v2]);+0]"
@@ -91,7 +91,7 @@ def write(given: argparse.Namespace, output: Path) -> tuple[int, int, int]:
     seen: set[str] = set()
     count = refused = 0
     with (
-        RowProgress(Console(stderr=True), "cutting molecules") as progress,
+        row_progress(Console(stderr=True), "cutting molecules") as advance,
         output.open("wb") as raw,
         # without the time, so that the same molecules are the same file
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out,
@@ -101,7 +101,7 @@ def write(given: argparse.Namespace, output: Path) -> tuple[int, int, int]:
             new = [text for text in found if text not in seen]
             seen.update(new)
             out.write("".join(f"{text}\n" for text in new).encode())
-            progress.advance(read)
+            advance(read)
     return len(seen), count, refused
 
 

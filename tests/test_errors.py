@@ -1,15 +1,15 @@
 import re
-from typing import get_args
 
 import pytest
 
 from molattn.chem import parse, parse_smiles
 from molattn.data.table import sdf
-from molattn.errors import REASONS, ReasonCode, SmilesError, reason_table
+from molattn.errors import REASONS, SmilesError, reason_meaning, reason_table
 
 
 def test_every_code_has_its_meaning_and_its_line():
-    assert [*REASONS] == [*get_args(ReasonCode)]
+    assert reason_meaning("missing_value").startswith("A word for a missing value, such as NA, ")
+    assert reason_meaning("partner_valence") == REASONS["valence"]
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", reason_table(), re.MULTILINE)
     assert rows == [("error", "Meaning"), *REASONS.items()]
 

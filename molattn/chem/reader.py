@@ -13,7 +13,7 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import packed_fingerprints
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.parse import parse_smiles
-from molattn.errors import SmilesError, of_partner, quoted
+from molattn.errors import SmilesError, quoted
 from molattn.record import MoleculeRecord
 
 __all__ = ["MoleculeReader", "featurize_smiles"]
@@ -104,7 +104,7 @@ class MoleculeReader:
                 yield record
             elif isinstance(partner, SmilesError):
                 reason = f"{self._name}, {quoted(text)}: {partner.reason}"
-                yield SmilesError(text, of_partner(partner.code), reason)
+                yield SmilesError(text, f"partner_{partner.code}", reason)
             else:
                 yield replace(record, partner=partner)
 

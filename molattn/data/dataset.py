@@ -20,7 +20,7 @@ from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Task
-from molattn.utils.progress import RowProgress
+from molattn.utils.progress import row_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,10 +192,10 @@ def read_training_table(
         for place in (columns.smiles, columns.partner)
     )
     records = []
-    with RowProgress(console or Console(quiet=True), "reading molecules", len(rows)) as progress:
+    with row_progress(console, "reading molecules", len(rows)) as advance:
         for record in read(texts or (), partners):
             records.append(record)
-            progress.advance(1)
+            advance(1)
     for row, record in zip(rows, records, strict=True):
         if isinstance(record, SmilesError):
             text = row.cells[columns.smiles]

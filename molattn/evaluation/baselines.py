@@ -1,6 +1,5 @@
 """Baselines: a constant, and a random forest on fingerprints and descriptors."""
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,15 +17,9 @@ _MAX_FEATURES = 0.3  # fraction at each split; as accurate as all, in a third of
 def constant_prediction(
     tasks: Sequence[Task], targets: NDArray[np.float64], rows: int
 ) -> NDArray[np.float64]:
-    """Predict the mean of the training labels, or the frequency of each class.
+    """Predict the mean of the training labels, or the frequency of each class, for some rows.
 
-    Args:
-        tasks: T tasks.
-        targets: Training labels ``[n, T]``, NaN where missing; each task has some.
-        rows: Number of rows to predict.
-
-    Returns:
-        ``[rows, outputs]``.
+    Labels are ``[n, T]``, NaN where missing; each task has some. The result is ``[rows, outputs]``.
     """
     outputs = []
     for index, task in enumerate(tasks):
@@ -47,15 +40,9 @@ def forest_prediction(
 ) -> NDArray[np.float64]:
     """Train a random forest of 200 trees on each task and predict other molecules.
 
-    Args:
-        tasks: T tasks.
-        features: Features of the training molecules ``[n, F]``.
-        targets: Their labels ``[n, T]``, NaN where missing; each task has some.
-        others: Features of the molecules to predict ``[m, F]``.
-        seed: Seed of the forests.
-
-    Returns:
-        ``[m, outputs]``: values in the units of the targets, probabilities of classes.
+    Features are ``[n, F]`` and those of the others ``[m, F]``; labels ``[n, T]``, NaN where
+    missing; each task has some. The result is ``[m, outputs]``: values in the units of the targets,
+    probabilities of classes.
     """
     prediction = np.zeros((len(others), sum(task.num_outputs for task in tasks)))
     for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
@@ -63,18 +50,14 @@ def forest_prediction(
         labels = targets[known, index]
         if task.kind == "regression":
             forest = RandomForestRegressor(
-                _TREES, max_features=_MAX_FEATURES, n_jobs=_cores(), random_state=seed
+                _TREES, max_features=_MAX_FEATURES, n_jobs=-1, random_state=seed
             ).fit(features[known], labels)
             # One thread, as several would sum the trees in varying order.
             prediction[:, part.start] = forest.set_params(n_jobs=1).predict(others)
             continue
-        forest = RandomForestClassifier(_TREES, n_jobs=_cores(), random_state=seed)
+        forest = RandomForestClassifier(_TREES, n_jobs=-1, random_state=seed)
         probabilities = np.zeros((len(others), len(task.classes)))
         seen = forest.fit(features[known], labels.astype(int)).classes_
         probabilities[:, seen] = forest.set_params(n_jobs=1).predict_proba(others)
         prediction[:, part] = probabilities[:, 1:] if task.kind == "binary" else probabilities
     return prediction
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

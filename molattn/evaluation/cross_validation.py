@@ -1,7 +1,6 @@
 """Cross-validation: a run for each round, and the mean of their scores."""
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +18,7 @@ from molattn.evaluation.run_files import write_run
 from molattn.evaluation.score_tables import MODELS
 from molattn.evaluation.scoring import score_run
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.training.fine_tuning import (
-    PretrainedWeights,
-    check_same_weights,
-    load_pretrained,
-)
+from molattn.training.fine_tuning import PretrainedWeights, check_same_weights, load_pretrained
 from molattn.training.resume import changed_data
 from molattn.training.run import read_rows, train_split
 from molattn.training.run_folder import (
@@ -34,20 +29,13 @@ from molattn.training.run_folder import (
     run_folder,
 )
 from molattn.utils.console import print_line
-from molattn.utils.files import write_json
+from molattn.utils.files import read_json, write_json
 
 __all__ = ["Round", "cross_validate", "rounds"]
 
 
 class Round(NamedTuple):
-    """One round of a cross-validation.
-
-    Args:
-        name: Name of its folder.
-        repeat: Number of the repetition, from 1.
-        fold: Number of the fold that is the test set, from 1.
-        config: Options of its run.
-    """
+    """One round of a cross-validation: its folder, repetition and test fold (from 1), options."""
 
     name: str
     repeat: int
@@ -56,11 +44,7 @@ class Round(NamedTuple):
 
 
 def rounds(config: TrainConfig) -> list[Round]:
-    """Return the rounds of a cross-validation; each repetition increments the seed.
-
-    Args:
-        config: Options with ``folds``.
-    """
+    """Return the rounds of a cross-validation; each repetition increments the seed."""
     found = []
     for repeat in range(1, config.data.repeats + 1):
         seed = config.training.seed + repeat - 1
@@ -117,15 +101,8 @@ def cross_validate(
                     run_folder(path, resume=has_checkpoint(path)) as partial,
                     writing_config(partial / CONFIG_FILE, one.config),
                 ):
-                    run = train_split(
-                        one.config,
-                        rows,
-                        parted,
-                        pretrained,
-                        console,
-                        partial,
-                        make_model=make_model,
-                    )
+                    given = one.config, rows, parted, pretrained, console, partial
+                    run = train_split(*given, make_model=make_model)
                     write_run(run, score_run(run, console), partial)
             done.append(_scores(path, one.config, rows, pretrained))
     summary = _summary(todo, done)
@@ -138,7 +115,7 @@ def cross_validate(
 def _scores(
     path: Path, config: TrainConfig, rows: TrainingTable, pretrained: PretrainedWeights | None
 ) -> dict[str, Any]:
-    metrics = json.loads((path / RESULT_FILE).read_text(encoding="utf-8"))
+    metrics = read_json(path / RESULT_FILE)
     check_unchanged(path / CONFIG_FILE, config)
     if metrics["data_sha256"] != rows.digest:
         raise changed_data(f"{rows.path}: the file has", path, rows.digest, metrics["data_sha256"])
@@ -149,17 +126,13 @@ def _scores(
 
 def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
-    for key in (*MODELS, "validation"):
-        if key not in done[0]:
-            continue
-        summary[key] = {
-            task: dict(_means([metrics[key][task] for metrics in done])) for task in done[0][key]
-        }
-        summary[f"{key}_mean"] = dict(_means([metrics[f"{key}_mean"] for metrics in done]))
-    summary["uncertainty"] = {
-        task: dict(_means([metrics["uncertainty"][task] for metrics in done]))
-        for task in done[0]["uncertainty"]
-    }
+    for key in (*MODELS, "validation", "uncertainty"):
+        if key in done[0]:
+            summary[key] = {
+                task: _means([metrics[key][task] for metrics in done]) for task in done[0][key]
+            }
+        if f"{key}_mean" in done[0]:
+            summary[f"{key}_mean"] = _means([metrics[f"{key}_mean"] for metrics in done])
     return {
         **summary,
         "folds": [
@@ -170,19 +143,14 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
     }
 
 
-def _means(scores: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, float | int]]]:
-    """Yield each score with its mean and standard deviation over the rounds where it is defined."""
+def _means(scores: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | int]]:
+    """Return mean and standard deviation of each score over the rounds where it is defined."""
+    means = {}
     for name in scores[0]:
-        values = [given[name] for given in scores if isinstance(given.get(name), float)]
-        if values:
-            yield (
-                name,
-                {
-                    "mean": float(np.mean(values)),
-                    "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
-                    "rounds": len(values),
-                },
-            )
+        if values := [given[name] for given in scores if isinstance(given.get(name), float)]:
+            sd = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+            means[name] = {"mean": float(np.mean(values)), "sd": sd, "rounds": len(values)}
+    return means
 
 
 def _write_predictions(todo: Sequence[Round], folder: Path) -> None:

@@ -7,6 +7,7 @@ sorted once rather than once for each sample, and all tasks share the samples of
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +17,12 @@ from molattn.task import Task, TaskKind, output_slices
 from molattn.utils.registry import Registry
 
 __all__ = [
+    "BINS",
     "METRICS",
     "Metric",
     "Scores",
     "TaskScores",
+    "confidence_bins",
     "format_score",
     "main_metric",
     "mean_scores",
@@ -28,6 +31,8 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+
+_Values = dict[str, dict[str, list[float]]]  # by task and metric: of the rows and of each sample
 
 Scores = dict[str, Any]
 """``count`` (labels scored); each metric by name, None where undefined; ``intervals``, the 95%
@@ -58,7 +63,7 @@ METRICS: Registry[Metric] = Registry("metric")
 """All metrics by name, in the order of tables. The first of a kind of task is its main metric."""
 
 _CLASSES: tuple[TaskKind, ...] = ("binary", "multiclass")
-_BINS = 10
+BINS = 10  # of probabilities
 _SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)  # as in scikit-learn
 _LEVEL = 95.0
 _CELLS_AT_ONCE = 2**22
@@ -67,12 +72,7 @@ _FEWEST_RESAMPLES = 100
 
 
 def metrics_of(*kinds: str, with_heading: bool = False) -> dict[str, Metric]:
-    """Return the metrics of any of the kinds of task by name.
-
-    Args:
-        kinds: Kinds of task.
-        with_heading: Leave out those that tables do not show.
-    """
+    """Return the metrics of any of the kinds of task by name, or only those that tables show."""
     return {
         name: metric
         for name, metric in METRICS.items()
@@ -118,42 +118,36 @@ def score_tasks(
             0 = no intervals.
         seed: Seed of the bootstrap.
     """
-    rows = len(target)
-    points: dict[str, dict[str, float]] = {}
-    draws: dict[str, dict[str, list[Array]]] = {}
     cases = {
         task.name: _case(task, prediction[:, part], target[:, index])
         for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
     }
-    for name, case in cases.items():
-        ones = np.ones((1, len(case.target)))
-        points[name] = {key: float(value[0]) for key, value in case.scores(ones).items()}
-        draws[name] = {key: [] for key in points[name]}
-    for weights in _resamplings(rows, resamples, seed):
+    drawn: _Values = {
+        name: {key: [] for key in metrics_of(case.task.kind)} for name, case in cases.items()
+    }
+    ones = np.ones((1, len(target)))
+    for weights in chain([ones], _resamplings(len(target), resamples, seed)):
         for name, case in cases.items():
             for key, values in case.scores(weights[:, case.known]).items():
-                draws[name][key].append(values)
-    drawn = {
-        name: {key: np.concatenate(parts) for key, parts in scores.items() if parts}
-        for name, scores in draws.items()
-    }
-    by_task = {
-        name: {
+                drawn[name][key] += values.tolist()
+    by_task = {}
+    for name, case in cases.items():
+        points = {key: values[0] for key, values in drawn[name].items()}
+        by_task[name] = {
             "count": len(case.target),
-            **{key: _or_none(value) for key, value in points[name].items()},
-            "intervals": {key: _interval(values) for key, values in drawn[name].items()},
-            "undefined": case.reasons(points[name]),
+            **{key: None if np.isnan(value) else value for key, value in points.items()},
+            "intervals": {
+                key: _interval(values[1:]) for key, values in drawn[name].items() if values[1:]
+            },
+            "undefined": {key: case.reason() for key, value in points.items() if np.isnan(value)},
         }
-        for name, case in cases.items()
-    }
     return TaskScores(by_task, _mean(by_task, drawn))
 
 
 def mean_scores(several: Sequence[TaskScores]) -> TaskScores:
     """Return the mean of each metric over several predictions of the same rows, without intervals.
 
-    Args:
-        several: One or more; a metric that is undefined for one is undefined for the mean.
+    A metric that is undefined for one is undefined for the mean.
     """
 
     def mean(scores: Sequence[Scores]) -> Scores:
@@ -171,20 +165,17 @@ def mean_scores(several: Sequence[TaskScores]) -> TaskScores:
     )
 
 
-def _mean(by_task: Mapping[str, Scores], drawn: Mapping[str, Mapping[str, Array]]) -> Scores:
-    keys = dict.fromkeys(key for scores in drawn.values() for key in scores) or dict.fromkeys(
-        key for scores in by_task.values() for key in scores if key in METRICS
-    )
+def _mean(by_task: Mapping[str, Scores], drawn: _Values) -> Scores:
     mean: Scores = {"count": sum(scores["count"] for scores in by_task.values())}
     intervals, undefined = {}, {}
-    for key in keys:
+    for key in dict.fromkeys(key for scores in drawn.values() for key in scores):
         having = [name for name, scores in by_task.items() if scores.get(key) is not None]
         mean[key] = sum(by_task[name][key] for name in having) / len(having) if having else None
         if not having:
             undefined[key] = "undefined for every task"
-        if drawn and any(key in scores for scores in drawn.values()):
-            values = [drawn[name][key] for name in having]
-            intervals[key] = _interval(_nanmean(np.stack(values))) if having else None
+        if any(scores["intervals"] for scores in by_task.values()):
+            values = np.array([drawn[name][key][1:] for name in having])
+            intervals[key] = _interval(_nanmean(values)) if having else None
     return {**mean, "intervals": intervals, "undefined": undefined}
 
 
@@ -201,7 +192,8 @@ def _resamplings(rows: int, count: int, seed: int) -> Iterator[Array]:
         left -= some
 
 
-def _interval(values: Array) -> list[float] | None:
+def _interval(draws: Array | list[float]) -> list[float] | None:
+    values = np.asarray(draws)
     known = values[~np.isnan(values)]
     if len(known) < max(2, len(values) / 2):
         return None
@@ -213,38 +205,37 @@ def _interval(values: Array) -> list[float] | None:
 class _Case(NamedTuple):
     """The labelled rows of one task."""
 
+    task: Task
     known: NDArray[np.bool_]
     target: Array
     prediction: Array
-    metrics: Mapping[str, Metric]
-    classes: int
 
     def scores(self, weights: Array) -> dict[str, Array]:
+        metrics = metrics_of(self.task.kind).items()
         if not len(self.target):
-            return {key: np.full(len(weights), np.nan) for key in self.metrics}
+            return {key: np.full(len(weights), np.nan) for key, _ in metrics}
         with np.errstate(invalid="ignore", divide="ignore"):
             return {
                 key: metric.function(self.target, self.prediction, weights)
-                for key, metric in self.metrics.items()
+                for key, metric in metrics
             }
 
-    def reasons(self, points: Mapping[str, float]) -> dict[str, str]:
-        return {key: self._reason() for key, value in points.items() if np.isnan(value)}
-
-    def _reason(self) -> str:
+    def reason(self) -> str:
         if not len(self.target):
             return "no label"
         if (self.target == self.target[0]).all():
             if len(self.target) == 1:
                 return "a single label"
-            return "all labels are of one class" if self.classes else "the labels do not vary"
-        return "all predictions are of one class" if self.classes else "the predictions do not vary"
+            return "all labels are of one class" if self.task.classes else "the labels do not vary"
+        if self.task.classes:
+            return "all predictions are of one class"
+        return "the predictions do not vary"
 
 
 def _case(task: Task, prediction: Array, target: Array) -> _Case:
     known = ~np.isnan(target)
     predicted = prediction[known] if task.kind == "multiclass" else prediction[known, 0]
-    return _Case(known, target[known], predicted, metrics_of(task.kind), len(task.classes))
+    return _Case(task, known, target[known], predicted)
 
 
 # Regression.
@@ -301,7 +292,7 @@ def _one_against_rest(
 
 @_one_against_rest
 def _roc_auc(target: Array, prediction: Array, weights: Array) -> Array:
-    positive, negative = _by_value(target, prediction, weights)
+    _, (positive, negative) = _group_sums(prediction, weights * target, weights * (1.0 - target))
     below = np.cumsum(negative, axis=1) - negative
     pairs = positive.sum(axis=1) * negative.sum(axis=1)
     return (positive * (below + 0.5 * negative)).sum(axis=1) / _nan_at_zero(pairs)
@@ -310,7 +301,7 @@ def _roc_auc(target: Array, prediction: Array, weights: Array) -> Array:
 @_one_against_rest
 def _pr_auc(target: Array, prediction: Array, weights: Array) -> Array:
     """Average precision."""
-    positive, negative = (part[:, ::-1] for part in _by_value(target, prediction, weights))
+    _, (positive, negative) = _group_sums(-prediction, weights * target, weights * (1.0 - target))
     found, wrong = np.cumsum(positive, axis=1), np.cumsum(negative, axis=1)
     precision = found / np.maximum(found + wrong, np.finfo(float).tiny)
     total = np.where(wrong[:, -1] > 0, found[:, -1], 0.0)  # undefined for a single class
@@ -349,16 +340,22 @@ def _brier(target: Array, prediction: Array, weights: Array) -> Array:
     return _average(((prediction - labels) ** 2).sum(axis=1), weights)
 
 
-def _ece(target: Array, prediction: Array, weights: Array) -> Array:
-    """Mean distance of frequency and probability over 10 equal bins, weighted by their rows.
+def confidence_bins(target: Array, prediction: Array) -> tuple[Array, Array, NDArray[np.intp]]:
+    """Return the probability of a class, whether it is the label, and its bin, of each row.
 
-    Of the second of two classes, or of the most probable of several.
+    The class is the second of two, or the most probable of several.
     """
     if prediction.ndim > 1:
         target = (_labels(prediction) == target).astype(float)
         prediction = prediction.max(axis=1)
-    bins = np.minimum((prediction * _BINS).astype(int), _BINS - 1)
-    gaps = weights @ (np.eye(_BINS)[bins] * (target - prediction)[:, None])
+    bins = (prediction * BINS).astype(np.intp)
+    return prediction, target, np.minimum(bins, BINS - 1)
+
+
+def _ece(target: Array, prediction: Array, weights: Array) -> Array:
+    """Mean distance of frequency and probability over the bins, weighted by their rows."""
+    confidence, right, bins = confidence_bins(target, prediction)
+    gaps = weights @ (np.eye(BINS)[bins] * (right - confidence)[:, None])
     return np.abs(gaps).sum(axis=1) / _nan_at_zero(weights.sum(axis=1))
 
 
@@ -392,37 +389,19 @@ def _nanmean(values: Array) -> Array:
     return np.where(known, values, 0.0).sum(axis=0) / _nan_at_zero(known.sum(axis=0).astype(float))
 
 
-def _groups(values: Array) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Return the sorting order, the start of each distinct value in it, and the index of each."""
-    order = np.argsort(values, kind="stable")
-    changes = np.diff(values[order]) != 0
-    starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
-    which = np.empty(len(values), dtype=np.intp)
-    which[order] = np.concatenate([[0], np.cumsum(changes)])
-    return order, starts, which
+def _group_sums(values: Array, *weights: Array) -> tuple[NDArray[np.intp], list[Array]]:
+    """Return the place of each value among the distinct ones, and the sums of weights of these."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    order, starts = np.argsort(which, kind="stable"), np.cumsum(counts) - counts
+    return which, [np.add.reduceat(part[:, order], starts, axis=1) for part in weights]
 
 
 def _ranks(values: Array, weights: Array) -> Array:
-    order, starts, which = _groups(values)
-    ties = np.add.reduceat(weights[:, order], starts, axis=1)
+    which, (ties,) = _group_sums(values, weights)
     return (np.cumsum(ties, axis=1) - 0.5 * (ties - 1.0))[:, which]
-
-
-def _by_value(target: Array, prediction: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the weights of positives and negatives at each distinct prediction, ascending."""
-    order, starts, _ = _groups(prediction)
-    sorted_weights, positive = weights[:, order], target[order]
-    return (
-        np.add.reduceat(sorted_weights * positive, starts, axis=1),
-        np.add.reduceat(sorted_weights * (1.0 - positive), starts, axis=1),
-    )
 
 
 def _labels(prediction: Array) -> NDArray[np.intp]:
     if prediction.ndim == 1:
         return (prediction > 0.5).astype(np.intp)
     return prediction.argmax(axis=1)
-
-
-def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else value

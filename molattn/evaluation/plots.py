@@ -1,6 +1,6 @@
 """Plots of a run: its learning curve, and its predictions and uncertainty against the labels."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,13 +10,20 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from molattn.evaluation.metrics import METRICS, Scores, format_score
+from molattn.evaluation.metrics import (
+    BINS,
+    METRICS,
+    Scores,
+    confidence_bins,
+    format_score,
+)
 from molattn.evaluation.score_tables import target_label
 from molattn.task import Task, output_slices
 from molattn.training.history import History
 
 __all__ = [
     "COLOURS",
+    "TaskResults",
     "calibration_plot",
     "coverage_plot",
     "learning_curve",
@@ -24,6 +31,7 @@ __all__ = [
     "roc_pr_plot",
     "similarity_plot",
     "task_plots",
+    "task_results",
 ]
 
 Array = NDArray[np.float64]
@@ -31,7 +39,6 @@ Array = NDArray[np.float64]
 _MOST_REGRESSIONS = 12
 _MOST_CLASSIFICATIONS = 6
 _MOST_CURVES = 8
-_BINS = 10
 _QUANTILES = 5
 _MOST_VECTOR_POINTS = 2000  # more are drawn as a bitmap
 
@@ -52,21 +59,40 @@ _LINES = ["-", "--"]
 _REFERENCE = {"color": COLOURS["grey"], "linewidth": 1, "zorder": 0}
 
 
-class _TaskRows(NamedTuple):
-    """The labelled rows of a task: outputs, labels, and which of all rows they are."""
+class TaskResults(NamedTuple):
+    """The ``n`` labelled rows of a task and their scores.
+
+    Args:
+        task: The task.
+        prediction: ``[n, outputs]``.
+        target: ``[n]``.
+        rows: Indices of the rows among all that were predicted.
+        scores: For the titles.
+    """
 
     task: Task
-    predicted: Array
-    truth: Array
-    known: NDArray[np.bool_]
+    prediction: Array
+    target: Array
+    rows: NDArray[np.intp]
+    scores: Scores
+
+
+def task_results(
+    prediction: Array, target: Array, tasks: Sequence[Task], scores: Mapping[str, Scores]
+) -> list[TaskResults]:
+    """Return the labelled rows of each task; labels are ``[rows, T]``, NaN where missing."""
+    results = []
+    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        rows = np.flatnonzero(~np.isnan(target[:, index]))
+        one = TaskResults(
+            task, prediction[rows, part], target[rows, index], rows, scores[task.name]
+        )
+        results.append(one)
+    return results
 
 
 def learning_curve(histories: Sequence[History]) -> Figure:
-    """Plot training and validation loss against the epoch, with the kept epoch marked.
-
-    Args:
-        histories: One, or one for each member of an ensemble.
-    """
+    """Plot the losses of each model against the epoch, with the kept epoch marked."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     best = ", ".join(str(history.best) for history in histories)
@@ -86,69 +112,38 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("epoch")
-    axes.set_ylabel("loss (scaled targets)")
-    axes.set_title("Learning curve")
+    axes.set(xlabel="epoch", ylabel="loss (scaled targets)", title="Learning curve")
     axes.legend(frameon=False)
     return figure
 
 
-def parity_plot(
-    prediction: Array, target: Array, tasks: Sequence[Task], scores: Mapping[str, Scores]
-) -> Figure:
-    """Plot predicted against measured values, a panel for each of the first 12 regressions.
+def parity_plot(results: Sequence[TaskResults]) -> Figure:
+    """Plot predicted against measured values, a panel for each of the first 12 regressions."""
+    return _figure([(_parity, one) for one in _regressions(results)])
 
-    Args:
-        prediction: ``[n, outputs]``.
-        target: ``[n, T]``, NaN where missing.
-        tasks: The T tasks.
-        scores: Their scores, for the titles.
+
+def similarity_plot(results: Sequence[TaskResults], similarity: Array) -> Figure:
+    """Plot absolute errors against the Tanimoto similarity to the nearest training molecule.
+
+    A panel for each of the first 12 regressions, with the mean of each quintile of the similarity.
     """
-    shown = _regressions(prediction, target, tasks)
-    figure, rows, columns = _panels(len(shown), 4.5)
-    for panel, one in enumerate(shown, start=1):
-        _parity(figure.add_subplot(rows, columns, panel), one, scores[one.task.name])
-    return figure
 
-
-def similarity_plot(
-    prediction: Array, target: Array, tasks: Sequence[Task], similarity: Array
-) -> Figure:
-    """Plot absolute errors against the similarity to the training set, for 12 regressions.
-
-    With the mean absolute error of each quintile of the similarity.
-
-    Args:
-        prediction: ``[n, outputs]``.
-        target: ``[n, T]``, NaN where missing.
-        tasks: The T tasks.
-        similarity: Tanimoto similarity to the nearest training molecule, ``[n]``.
-    """
-    shown = _regressions(prediction, target, tasks)
-    figure, rows, columns = _panels(len(shown), 4.0)
-    for panel, (task, predicted, truth, known) in enumerate(shown, start=1):
-        axes = figure.add_subplot(rows, columns, panel)
-        similar, errors = similarity[known], np.abs(predicted[:, 0] - truth)
+    def draw(axes: Axes, one: TaskResults) -> None:
+        similar, errors = similarity[one.rows], np.abs(one.prediction[:, 0] - one.target)
         axes.scatter(similar, errors, s=10, alpha=0.4, color=COLOURS["blue"], linewidths=0)
         quintiles = np.array_split(np.argsort(similar, kind="stable"), _QUANTILES)
         means = [(similar[part].mean(), errors[part].mean()) for part in quintiles if len(part)]
         if means:
             axes.plot(*zip(*means, strict=True), color=COLOURS["vermillion"], marker="o")
         axes.set(xlim=(-0.02, 1.02), xlabel="Tanimoto similarity to the training set")
-        axes.set_ylabel(f"absolute error of {plain(target_label(task))}")
+        axes.set_ylabel(f"absolute error of {plain(target_label(one.task))}")
         axes.set_title(f"line: mean of each quintile   n = {len(errors)}", fontsize=10)
-    return figure
+
+    return _figure([(draw, one) for one in _regressions(results)], height=4.0)
 
 
 def coverage_plot(tasks: Sequence[Task], uncertainty: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Plot the observed coverage of prediction intervals against the nominal one.
-
-    For the first 7 regressions.
-
-    Args:
-        tasks: All tasks.
-        uncertainty: From :func:`molattn.evaluation.uncertainty_metrics.score_uncertainty`.
-    """
+    """Plot observed against nominal coverage of the intervals of the first 7 regressions."""
     figure = Figure(figsize=(4.5, 4.5), layout="constrained")
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], **_REFERENCE)
@@ -164,79 +159,39 @@ def coverage_plot(tasks: Sequence[Task], uncertainty: Mapping[str, Mapping[str, 
     return figure
 
 
-def roc_pr_plot(
-    prediction: Array, target: Array, tasks: Sequence[Task], scores: Mapping[str, Scores]
-) -> Figure:
+def roc_pr_plot(results: Sequence[TaskResults]) -> Figure:
     """Plot ROC and precision-recall curves, a row for each of the first 6 classifications.
 
     Each of several classes is plotted against the rest.
-
-    Args:
-        prediction: Probabilities ``[n, outputs]``.
-        target: Indices of classes ``[n, T]``, NaN where missing.
-        tasks: The T tasks.
-        scores: Their scores, for the titles.
     """
-    shown = _classifications(prediction, target, tasks)
-    figure = Figure(figsize=(9, 4.5 * len(shown)), layout="constrained")
-    for row, one in enumerate(shown):
-        roc, pr = (figure.add_subplot(len(shown), 2, 2 * row + panel) for panel in (1, 2))
-        _roc(roc, one, scores[one.task.name])
-        _precision_recall(pr, one, scores[one.task.name])
-    return figure
+    shown = _classifications(results)
+    return _figure([(draw, one) for one in shown for draw in (_roc, _precision_recall)], columns=2)
 
 
-def calibration_plot(
-    prediction: Array, target: Array, tasks: Sequence[Task], scores: Mapping[str, Scores]
-) -> Figure:
+def calibration_plot(results: Sequence[TaskResults]) -> Figure:
     """Plot observed frequencies against predicted probabilities (reliability diagram).
 
     In 10 equal bins, above the fraction of predictions in each bin. Of the second of two classes,
     or of the most probable of several; a panel for each of the first 6 classifications.
-
-    Args:
-        prediction: Probabilities ``[n, outputs]``.
-        target: Indices of classes ``[n, T]``, NaN where missing.
-        tasks: The T tasks.
-        scores: Their scores, for the titles.
     """
-    shown = _classifications(prediction, target, tasks)
-    figure, rows, columns = _panels(len(shown), 5.2)
-    grid = figure.add_gridspec(2 * rows, columns, height_ratios=[4, 1] * rows)
-    for index, one in enumerate(shown):
-        row, column = divmod(index, columns)
-        axes = figure.add_subplot(grid[2 * row, column])
-        below = figure.add_subplot(grid[2 * row + 1, column], sharex=axes)
-        _calibration(axes, below, one, scores[one.task.name])
-    return figure
+    return _figure([(_calibration, one) for one in _classifications(results)], height=5.2)
 
 
 def task_plots(
-    prediction: Array, target: Array, tasks: Sequence[Task], scores: Mapping[str, Scores]
-) -> Iterator[tuple[Task, dict[str, Figure]]]:
-    """Yield each task with its plots by title, a figure each.
-
-    Args:
-        prediction: ``[n, outputs]``.
-        target: ``[n, T]``, NaN where missing.
-        tasks: The T tasks.
-        scores: Their scores, for the titles.
-    """
-    for one in _labelled(prediction, target, tasks):
-        task, given = one.task, scores[one.task.name]
-        if task.kind == "regression":
-            figure = Figure(figsize=(4.5, 4.5), layout="constrained")
-            _parity(figure.add_subplot(), one, given)
-            yield task, {"Predicted against measured": figure}
-            continue
-        roc, pr, calibration = (Figure(figsize=(4.5, 4.5), layout="constrained") for _ in range(3))
-        _roc(roc.add_subplot(), one, given)
-        _precision_recall(pr.add_subplot(), one, given)
-        grid = calibration.add_gridspec(2, 1, height_ratios=[4, 1])
-        axes = calibration.add_subplot(grid[0])
-        below = calibration.add_subplot(grid[1], sharex=axes)
-        _calibration(axes, below, one, given)
-        yield task, {"ROC curve": roc, "Precision and recall": pr, "Calibration": calibration}
+    result: TaskResults, uncertainty: Mapping[str, Mapping[str, Any]], similarity: Array
+) -> dict[str, Figure]:
+    """Return the plots of one task by title, as the functions above draw them."""
+    if result.task.kind != "regression":
+        return {
+            "ROC curve": _figure([(_roc, result)]),
+            "Precision and recall": _figure([(_precision_recall, result)]),
+            "Calibration": calibration_plot([result]),
+        }
+    figures = {"Predicted against measured": parity_plot([result])}
+    if result.task.name in uncertainty:
+        figures["Coverage of intervals"] = coverage_plot([result.task], uncertainty)
+        figures["Error against similarity"] = similarity_plot([result], similarity)
+    return figures
 
 
 def plain(text: str) -> str:
@@ -244,32 +199,31 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _labelled(prediction: Array, target: Array, tasks: Sequence[Task]) -> Iterator[_TaskRows]:
-    for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        known = ~np.isnan(target[:, index])
-        yield _TaskRows(task, prediction[known, part], target[known, index], known)
+def _regressions(results: Sequence[TaskResults]) -> list[TaskResults]:
+    return [one for one in results if one.task.kind == "regression"][:_MOST_REGRESSIONS]
 
 
-def _regressions(prediction: Array, target: Array, tasks: Sequence[Task]) -> list[_TaskRows]:
-    rows = _labelled(prediction, target, tasks)
-    return [one for one in rows if one.task.kind == "regression"][:_MOST_REGRESSIONS]
+def _classifications(results: Sequence[TaskResults]) -> list[TaskResults]:
+    return [one for one in results if one.task.kind != "regression"][:_MOST_CLASSIFICATIONS]
 
 
-def _classifications(prediction: Array, target: Array, tasks: Sequence[Task]) -> list[_TaskRows]:
-    rows = _labelled(prediction, target, tasks)
-    return [one for one in rows if one.task.kind != "regression"][:_MOST_CLASSIFICATIONS]
-
-
-def _panels(count: int, height: float) -> tuple[Figure, int, int]:
-    """Return a figure for so many panels, with the numbers of their rows and columns."""
-    columns = min(count, 3)
-    rows = -(-count // columns)
+def _figure(
+    panels: Sequence[tuple[Callable[[Axes, TaskResults], None], TaskResults]],
+    columns: int = 3,
+    height: float = 4.5,
+) -> Figure:
+    """Draw each panel, in rows of at most so many columns."""
+    columns = min(len(panels), columns)
+    rows = -(-len(panels) // columns)
     figure = Figure(figsize=(4.5 * columns, height * rows), layout="constrained")
-    return figure, rows, columns
+    for place, (draw, result) in enumerate(panels, start=1):
+        draw(figure.add_subplot(rows, columns, place), result)
+    return figure
 
 
-def _parity(axes: Axes, rows: _TaskRows, scores: Scores) -> None:
-    prediction, target, label = rows.predicted[:, 0], rows.truth, plain(target_label(rows.task))
+def _parity(axes: Axes, result: TaskResults) -> None:
+    prediction, target = result.prediction[:, 0], result.target
+    label = plain(target_label(result.task))
     many = len(target) > _MOST_VECTOR_POINTS
     colour = COLOURS["blue"]
     axes.scatter(target, prediction, 14, colour, alpha=0.6, linewidths=0, rasterized=many)
@@ -278,92 +232,81 @@ def _parity(axes: Axes, rows: _TaskRows, scores: Scores) -> None:
     margin = 0.05 * (values.max() - values.min()) or 1.0
     limits = (values.min() - margin, values.max() + margin)
     axes.set(xlim=limits, ylim=limits, aspect="equal")
-    axes.set_xlabel(f"measured {label}")
-    axes.set_ylabel(f"predicted {label}")
-    axes.set_title(_title(scores, "rmse", "mae", "r2"), fontsize=10)
+    axes.set(xlabel=f"measured {label}", ylabel=f"predicted {label}")
+    axes.set_title(_title(result, "rmse", "mae", "r2"), fontsize=10)
 
 
-def _roc(axes: Axes, rows: _TaskRows, scores: Scores) -> None:
+def _roc(axes: Axes, result: TaskResults) -> None:
     axes.plot([0, 1], [0, 1], **_REFERENCE)
-    curves = _curves(rows)
-    for (label, probabilities, is_class), style in zip(curves, _styles(), strict=False):
+    for probabilities, is_class, style in _curves(result):
         wrong, found, _ = roc_curve(is_class, probabilities)
-        axes.plot(wrong, found, label=label, **style)
-    title = f"{target_label(rows.task)}   {_title(scores, 'roc_auc')}"
-    axes.set_title(plain(title), fontsize=10)
+        axes.plot(wrong, found, **style)
+    _finish_curves(axes, result, "roc_auc")
     _unit_square(axes, "false positive rate", "true positive rate")
-    _legend_or_reason(axes, bool(curves))
 
 
-def _precision_recall(axes: Axes, rows: _TaskRows, scores: Scores) -> None:
-    curves = _curves(rows)
-    for (label, probabilities, is_class), style in zip(curves, _styles(), strict=False):
+def _precision_recall(axes: Axes, result: TaskResults) -> None:
+    for probabilities, is_class, style in _curves(result):
         precision, recall, _ = precision_recall_curve(is_class, probabilities)
-        axes.plot(recall, precision, label=label, drawstyle="steps-post", **style)
+        axes.plot(recall, precision, drawstyle="steps-post", **style)
         axes.axhline(is_class.mean(), color=style["color"], linewidth=0.8, linestyle=":")
-    title = f"{target_label(rows.task)}   {_title(scores, 'pr_auc')}"
-    axes.set_title(plain(title), fontsize=10)
+    _finish_curves(axes, result, "pr_auc")
     _unit_square(axes, "recall", "precision (dotted: random)")
-    _legend_or_reason(axes, bool(curves))
 
 
 def _unit_square(axes: Axes, x: str, y: str) -> None:
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal", xlabel=x, ylabel=y)
 
 
-def _styles() -> list[dict[str, Any]]:
-    """Return the styles of curves: all colours with solid lines, then with dashed ones."""
-    return [{"color": colour, "linestyle": line} for line in _LINES for colour in _CURVES]
+def _curves(result: TaskResults) -> Iterator[tuple[Array, NDArray[np.bool_], dict[str, Any]]]:
+    """Yield probabilities, labels and style of each class that has a curve: solid lines first."""
+    styles = ({"color": colour, "linestyle": line} for line in _LINES for colour in _CURVES)
+    is_binary = result.task.kind == "binary"
+    curves = 0
+    for label in [1] if is_binary else range(len(result.task.classes)):
+        is_class = result.target == label
+        if curves < _MOST_CURVES and is_class.any() and not is_class.all():
+            curves += 1
+            style = {**next(styles), "label": plain(result.task.classes[label])}
+            yield result.prediction[:, 0 if is_binary else label], is_class, style
 
 
-def _curves(rows: _TaskRows) -> list[tuple[str, Array, NDArray[np.bool_]]]:
-    """Return name, probabilities and labels of each class that has a curve."""
-    task, predicted, truth, _ = rows
-    labels = [1] if task.kind == "binary" else range(len(task.classes))
-    curves = []
-    for label in labels:
-        is_class = truth == label
-        if is_class.any() and not is_class.all():
-            probabilities = predicted[:, 0 if task.kind == "binary" else label]
-            curves.append((plain(task.classes[label]), probabilities, is_class))
-    return curves[:_MOST_CURVES]
-
-
-def _calibration(axes: Axes, below: Axes, rows: _TaskRows, scores: Scores) -> None:
-    task, predicted, truth, _ = rows
-    if task.kind == "binary":
-        confidence, right = predicted[:, 0], truth == 1
-        what = f"probability of class {task.classes[1]}"
-    else:
-        confidence, right = predicted.max(axis=1), predicted.argmax(axis=1) == truth
-        what = "probability of the most probable class"
-    edges = np.linspace(0.0, 1.0, _BINS + 1)
-    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
-    counts = np.bincount(bins, minlength=_BINS)
-    some = counts > 0
-    mean_probability, frequency = (
-        np.bincount(bins, weights=values, minlength=_BINS)[some] / counts[some]
-        for values in (confidence, right.astype(float))
-    )
-    axes.plot([0, 1], [0, 1], **_REFERENCE)
-    axes.plot(mean_probability, frequency, color=COLOURS["blue"], marker="o", markersize=4)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="observed frequency")
-    axes.tick_params(labelbottom=False)
-    below.bar(
-        edges[:-1], counts / max(1, counts.sum()), 0.9 / _BINS, align="edge", color=COLOURS["grey"]
-    )
-    below.set_ylabel("fraction")
-    axes.set_title(plain(f"{target_label(task)}   {_title(scores, 'ece')}"), fontsize=10)
-    below.set_xlabel(plain(what))
-
-
-def _legend_or_reason(axes: Axes, has_curves: bool) -> None:
-    if has_curves:
+def _finish_curves(axes: Axes, result: TaskResults, metric: str) -> None:
+    """Add the title, and a legend or the reason why there are no curves."""
+    axes.set_title(plain(f"{target_label(result.task)}   {_title(result, metric)}"), fontsize=10)
+    if axes.get_legend_handles_labels()[0]:
         axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8)
     else:
         axes.text(0.5, 0.5, "one class only", ha="center", va="center", color=COLOURS["grey"])
 
 
-def _title(scores: Scores, *metrics: str) -> str:
+def _calibration(axes: Axes, result: TaskResults) -> None:
+    task, predicted, target, *_ = result
+    is_binary = task.kind == "binary"
+    what = f"probability of class {task.classes[1]}"
+    confidence, right, bins = confidence_bins(target, predicted[:, 0] if is_binary else predicted)
+    spec = axes.get_subplotspec()
+    assert spec is not None  # the axes are in a grid
+    grid = spec.subgridspec(2, 1, height_ratios=[4, 1])
+    axes.set_subplotspec(grid[0])
+    below = axes.figure.add_subplot(grid[1], sharex=axes)
+    counts = np.bincount(bins, minlength=BINS)
+    some = counts > 0
+    mean_probability, frequency = (
+        np.bincount(bins, values, BINS)[some] / counts[some] for values in (confidence, right)
+    )
+    axes.plot([0, 1], [0, 1], **_REFERENCE)
+    axes.plot(mean_probability, frequency, color=COLOURS["blue"], marker="o", markersize=4)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="observed frequency")
+    axes.tick_params(labelbottom=False)
+    middles = (np.arange(BINS) + 0.5) / BINS
+    below.bar(middles, counts / max(1, counts.sum()), 0.9 / BINS, color=COLOURS["grey"])
+    below.set_ylabel("fraction")
+    axes.set_title(plain(f"{target_label(task)}   {_title(result, 'ece')}"), fontsize=10)
+    below.set_xlabel(plain(what if is_binary else "probability of the most probable class"))
+
+
+def _title(result: TaskResults, *metrics: str) -> str:
+    scores = result.scores
     values = [f"{METRICS[name].heading} {format_score(scores.get(name))}" for name in metrics]
     return "   ".join([*values, f"n = {scores['count']}"])

@@ -2,7 +2,7 @@
 
 import platform
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ from matplotlib.figure import Figure
 from molattn.config.yaml_file import write_config_file
 from molattn.data.table import free_name, no_formula, write_table
 from molattn.evaluation.plots import (
+    TaskResults,
     calibration_plot,
     coverage_plot,
     learning_curve,
     parity_plot,
     roc_pr_plot,
     similarity_plot,
+    task_results,
 )
 from molattn.evaluation.report import write_run_page
 from molattn.evaluation.scoring import RunScores
@@ -40,11 +42,6 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     ensemble in ``member_1/`` and so on), ``predictions.csv`` (test rows), ``skipped.csv``,
     ``report.html`` and plots: ``learning_curve.png``; ``parity.png``, ``coverage.png`` and
     ``similarity.png`` of regressions; ``roc_pr.png`` and ``calibration.png`` of classifications.
-
-    Args:
-        run: The run.
-        scores: Its scores.
-        folder: A folder.
     """
     run.model.save_pretrained(folder / "model")
     write_config_file(folder / CONFIG_FILE, run.config)
@@ -56,34 +53,33 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
         for row in run.table.skipped:
             write(row._replace(smiles=no_formula(row.smiles)))
     _write_predictions(run, scores.prediction, folder / "predictions.csv")
+    labels = run.table.targets[run.parts.test]
+    predicted, tasks = scores.prediction.prediction, run.table.tasks
+    results = task_results(predicted, labels, tasks, scores.test.tasks)
     with warnings.catch_warnings():
         # The font of the plots may lack characters of a column's name.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        for name, figure in _figures(run, scores):
+        for name, figure in _figures(run, scores, results):
             # The titles of square panels lie outside the figure.
             figure.savefig(folder / name, dpi=150, bbox_inches="tight", pad_inches=0.1)
         metrics = _metrics(run, scores)
-        write_run_page(run, scores, metrics, folder / PAGE_FILE)
+        write_run_page(run, scores, results, metrics, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, metrics)
 
 
-def _figures(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, Figure]]:
+def _figures(
+    run: TrainingRun, scores: RunScores, results: Sequence[TaskResults]
+) -> Iterator[tuple[str, Figure]]:
     tasks = run.table.tasks
-    shown = (
-        scores.prediction.prediction,
-        run.table.targets[run.parts.test],
-        tasks,
-        scores.test.tasks,
-    )
     yield "learning_curve.png", learning_curve(run.histories)
     if any(task.kind == "regression" for task in tasks):
-        yield "parity.png", parity_plot(*shown)
+        yield "parity.png", parity_plot(results)
         if any("coverage" in given for given in scores.uncertainty.values()):
             yield "coverage.png", coverage_plot(tasks, scores.uncertainty)
-            yield "similarity.png", similarity_plot(*shown[:3], scores.prediction.similarity)
+            yield "similarity.png", similarity_plot(results, scores.prediction.similarity)
     if any(task.kind != "regression" for task in tasks):
-        yield "roc_pr.png", roc_pr_plot(*shown)
-        yield "calibration.png", calibration_plot(*shown)
+        yield "roc_pr.png", roc_pr_plot(results)
+        yield "calibration.png", calibration_plot(results)
 
 
 def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:

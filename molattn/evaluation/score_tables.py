@@ -20,10 +20,7 @@ MODELS = {
 class ScoreTable(NamedTuple):
     """A table of scores.
 
-    Args:
-        metrics: The metrics of the columns.
-        rows: Task and, for each model, its name and cells: a value and its interval or spread, both
-            as text.
+    A row is a task and, for each model, its name and cells: a value and its interval or spread.
     """
 
     metrics: list[Metric]
@@ -46,9 +43,7 @@ class ScoreTable(NamedTuple):
 def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[ScoreTable]:
     """Return the test scores of all models, one table of regressions and one of classifications.
 
-    Args:
-        tasks: The tasks.
-        metrics: The content of ``metrics.json`` of a run or of a cross-validation.
+    From the content of ``metrics.json`` of a run or of a cross-validation.
     """
     models = [key for key in MODELS if key in metrics]
     tables = []

@@ -55,12 +55,7 @@ class RunScores(NamedTuple):
 
 
 def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
-    """Score a run on its validation and test rows, and the baselines on the test rows.
-
-    Args:
-        run: The run.
-        console: Reports slow steps; None = silent.
-    """
+    """Score a run on its validation and test rows, and the baselines on the test rows."""
     tasks, config, seed = run.table.tasks, run.config.report, run.config.training.seed
     target = run.table.targets[run.parts.test]
 
@@ -112,13 +107,8 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
         features = run.table.baseline_numbers[rows]
         if run.table.features is not None:
             features = np.hstack([features, run.table.features[rows].astype(np.float32)])
-        return forest_prediction(
-            tasks,
-            features[: len(train)],
-            targets,
-            features[len(train) :],
-            run.config.training.seed,
-        )
+        known, others = features[: len(train)], features[len(train) :]
+        return forest_prediction(tasks, known, targets, others, run.config.training.seed)
 
     print_line(console, "training the random forest baseline (--no-baselines skips it) ...")
     yield "random_forest", forest

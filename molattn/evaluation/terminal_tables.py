@@ -16,12 +16,7 @@ __all__ = ["score_table", "summary_table", "uncertainty_tables"]
 
 
 def score_table(scores: RunScores, run: TrainingRun) -> Group:
-    """Return the test scores of the model and of the baselines.
-
-    Args:
-        scores: The scores.
-        run: The run.
-    """
+    """Return the test scores of the model and of the baselines."""
     tables = score_tables(run.table.tasks, scores.to_dict())
     return Group(
         *map(_score_table, tables),
@@ -30,12 +25,7 @@ def score_table(scores: RunScores, run: TrainingRun) -> Group:
 
 
 def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) -> list[Table]:
-    """Return the scores of prediction intervals and those of calibrated probabilities.
-
-    Args:
-        scores: From :func:`molattn.evaluation.uncertainty_metrics.score_uncertainty`.
-        level: Nominal coverage of the intervals.
-    """
+    """Return the scores of intervals of a nominal coverage and of calibrated probabilities."""
     intervals = _table(
         "prediction intervals", "labels", f"{level:.0%} interval coverage", "expected", "mean width"
     )
@@ -56,11 +46,7 @@ def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) ->
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """Return the mean and standard deviation of the test scores over the rounds.
-
-    Args:
-        summary: From :func:`molattn.evaluation.cross_validation.cross_validate`.
-    """
+    """Return the mean and standard deviation of the test scores over the rounds."""
     table = _table("test scores", "model", "metric", "mean", "sd", texts=3)
     models = {**MODELS, "uncertainty": MODELS["test"]}
     for task in summary["test"]:

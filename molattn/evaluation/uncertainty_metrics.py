@@ -12,10 +12,9 @@ from molattn.model.uncertainty.calibration import Calibration
 from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.task import output_slices
 
-__all__ = ["CALIBRATION_METRICS", "LEVELS", "score_uncertainty"]
+__all__ = ["CALIBRATION_METRICS", "score_uncertainty"]
 
-LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Nominal coverages at which the observed coverage is calculated."""
+_LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 CALIBRATION_METRICS = ("nll", "brier", "ece")
 """Metrics that calibration of the probabilities changes."""
@@ -28,14 +27,10 @@ def score_uncertainty(
     targets: NDArray[np.float64],
     level: float,
 ) -> dict[str, dict[str, Any]]:
-    """Score the prediction intervals or probabilities of each task.
+    """Score the prediction intervals of a nominal coverage, or the probabilities, of each task.
 
-    Args:
-        model: The model, with T tasks.
-        prediction: Its calibrated predictions of n molecules.
-        uncalibrated: Its predictions without calibration, ``[n, outputs]``.
-        targets: Labels ``[n, T]``, NaN where missing.
-        level: Nominal coverage of the intervals.
+    Of the calibrated predictions of n molecules, and of the uncalibrated ones ``[n, outputs]``;
+    labels are ``[n, T]``, NaN where missing.
 
     Returns:
         By task. For a regression: ``coverage``, the fraction of labels within their intervals;
@@ -72,7 +67,7 @@ def _score_intervals(
     known = ~np.isnan(target)
     errors = np.abs(target - prediction.prediction[:, output])[known]
     similarity = prediction.similarity[known]
-    widths = {at: calibration.half_widths(similarity, at)[:, index] for at in (*LEVELS, level)}
+    widths = {at: calibration.half_widths(similarity, at)[:, index] for at in (*_LEVELS, level)}
     is_finite = bool(np.isfinite(widths[level]).all())
     inside = {at: float(np.mean(errors <= width)) for at, width in widths.items() if known.any()}
     reasons = [] if known.any() else ["no label"]
@@ -87,7 +82,7 @@ def _score_intervals(
         "count": int(known.sum()),
         **(dict.fromkeys(scores) if reasons else scores),
         "coverage_at": {
-            f"{at:g}": inside[at] for at in LEVELS if inside and np.isfinite(widths[at]).all()
+            f"{at:g}": inside[at] for at in _LEVELS if inside and np.isfinite(widths[at]).all()
         },
         "undefined": "; ".join(reasons),
     }

@@ -28,7 +28,7 @@ from molattn.model.batching import batches
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_line
-from molattn.utils.progress import RowProgress
+from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads, without_onednn
 
 __all__ = [
@@ -138,14 +138,13 @@ def stream_table(
     done, refused = 0, Counter[str]()
     for remark in spec.remarks:
         print_line(console, remark)
-    progress = RowProgress(console, spec.verb)
     # oneDNN saves 14 % of the time of the default model, and costs 20 MB (12,000 molecules). Where
     # all pairs are updated too it saves no time, and costs 270 MB (8,000 molecules, a small model).
     with (
         threads(config.threads),
         without_onednn() if model.config.network.update_edges else nullcontext(),
         write_table(output, header, schema) as write,
-        progress,
+        row_progress(console, spec.verb) as advance,
     ):
         reads = {"reads_numbers": spec.reads_numbers, "reads_similarity": spec.reads_similarity}
         for batch in molecule_batches(table, model, config, **reads):
@@ -158,7 +157,7 @@ def stream_table(
                     write([*own, *new, code])
                 done += not code
                 refused.update([code] if code else [])
-            progress.advance(len(batch))
+            advance(len(batch))
     print_refused(refused, console)
     return RowCounts(done, refused.total())
 

@@ -23,7 +23,7 @@ from molattn.data.table import Table, open_table
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.pretraining.store import MoleculeStore, open_store, writing_store
 from molattn.training.run_folder import locked_folder
-from molattn.utils.progress import RowProgress
+from molattn.utils.progress import row_progress
 from molattn.utils.workers import parallel_map
 
 __all__ = ["prepare_molecules", "refusals"]
@@ -110,8 +110,10 @@ def _write_store(
     console: Console | None,
 ) -> None:
     about: dict[str, Any] = dict(asked)
-    progress = RowProgress(console or Console(quiet=True), "preparing molecules")
-    with progress, writing_store(folder, featurizer, PRETRAINING_DESCRIPTORS, about) as store:
+    with (
+        row_progress(console, "preparing molecules") as advance,
+        writing_store(folder, featurizer, PRETRAINING_DESCRIPTORS, about) as store,
+    ):
         chosen = _Chosen()
         for table in excluded:
             chosen.exclude(table, columns[id(table)])
@@ -126,7 +128,7 @@ def _write_store(
                     read.descriptors[new],
                     [read.counts[place] for place in new],
                 )
-            progress.advance(read.num_texts)
+            advance(read.num_texts)
         if store.count == 0:
             files = ", ".join(str(table.path) for table in tables)
             raise InputError(

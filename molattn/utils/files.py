@@ -23,11 +23,7 @@ __all__ = [
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        InputError: A file that cannot be read or is not a JSON object.
-    """
+    """Read a JSON object, or raise an :class:`InputError`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -45,15 +41,6 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     Readers therefore see the previous file or the new one. After an exception the temporary file is
     removed and the previous file is unchanged; only a killed process leaves it behind, under a name
     that ends in ``.part``.
-
-    Args:
-        path: The file, in an existing folder; a previous one is replaced.
-
-    Yields:
-        The temporary file, open in binary mode.
-
-    Raises:
-        OSError: If the file cannot be written.
     """
     part = _temporary(path)
     try:
@@ -83,15 +70,6 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """Fill a temporary folder that replaces ``path`` when the block ends.
 
     After an exception the temporary folder is removed and the previous one is unchanged.
-
-    Args:
-        path: The folder; a previous one is replaced.
-
-    Yields:
-        The temporary folder.
-
-    Raises:
-        InputError: If the folder cannot be written.
     """
     path = Path(os.path.abspath(path))
     part = _temporary(path)

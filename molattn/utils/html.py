@@ -18,9 +18,6 @@ def page_environment(templates: Path) -> Environment:
 
     It finds the templates of the package and those that all pages share: ``base.html``, which pages
     extend, and ``style.css``. Text is escaped, ``Markup`` is not; an undefined name is an error.
-
-    Args:
-        templates: The folder of the package's own templates, from its ``__file__``.
     """
     environment = Environment(
         loader=FileSystemLoader([templates, _SHARED]),

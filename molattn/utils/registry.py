@@ -1,10 +1,9 @@
 """Things by name, to which other packages may add their own."""
 
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import TypeVar, cast
 
-from molattn.errors import InputError, quoted
+from molattn.errors import check_one_of
 
 __all__ = ["Registry"]
 
@@ -50,14 +49,8 @@ class Registry(Mapping[str, T]):
         return add
 
     def __getitem__(self, name: str) -> T:
-        if name in self._items:
-            return self._items[name]
-        close = get_close_matches(str(name), self._items, n=1)
-        hint = f"did you mean {quoted(close[0])}?" if close else ""
-        raise InputError(
-            f"{self.kind}: got {quoted(name)}, expected one of {', '.join(self._items)}"
-            + (f"; {hint}" if hint else "")
-        )
+        check_one_of(self.kind, name, self._items)
+        return self._items[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._items

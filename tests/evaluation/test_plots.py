@@ -7,6 +7,7 @@ from molattn.evaluation.plots import (
     learning_curve,
     parity_plot,
     roc_pr_plot,
+    task_results,
 )
 from molattn.evaluation.score_tables import target_label
 from molattn.task import Task
@@ -19,7 +20,8 @@ C = Task("c$_1", "multiclass", ("red", "green", "blue"))
 
 
 def scored(plot, prediction, target, tasks):
-    return plot(prediction, target, tasks, score_tasks(prediction, target, tasks).tasks)
+    scores = score_tasks(prediction, target, tasks).tasks
+    return plot(task_results(prediction, target, tasks, scores))
 
 
 def test_the_parity_plot_shows_labelled_rows_with_names_units_and_scores():

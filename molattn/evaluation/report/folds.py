@@ -17,13 +17,7 @@ _ROUND = ("folder", "rows_train", "rows_validation", "rows_test", "seconds")
 
 
 def write_fold_page(config: TrainConfig, summary: Mapping[str, Any], path: Path) -> None:
-    """Write the report of a cross-validation, which links to the reports of its rounds.
-
-    Args:
-        config: Its options.
-        summary: The content of its ``metrics.json``.
-        path: The file, in the folder that holds the rounds' folders.
-    """
+    """Write the report of a cross-validation, beside its rounds, to whose reports it links."""
     folds = summary["folds"]
     tasks = [Task.from_dict(task) for task in folds[0]["tasks"]]
     shown = [(task, *main_metric(task.kind)) for task in tasks[:_MOST_TASKS]]

@@ -1,7 +1,7 @@
 """Reports from templates."""
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,50 +10,33 @@ from molattn.config import TrainConfig
 from molattn.utils.files import write_file
 from molattn.utils.html import page_environment
 
-__all__ = ["config_rows", "write_page"]
+__all__ = ["write_page"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_page(path: Path, template: str, config: TrainConfig, **content: Any) -> None:
-    """Write a report.
-
-    Args:
-        path: The file.
-        template: Name of its template.
-        config: The options of the run.
-        content: Variables of the template. Text is escaped, ``Markup`` is not.
-    """
-    text = (
-        page_environment(_TEMPLATES)
-        .get_template(template)
-        .render(
-            name=Path(config.file).name,
-            config_sections=config_rows(config),
-            made=datetime.now(UTC),
-            system=platform.platform(terse=True),
-            **content,
-        )
+    """Write a report from a template and its variables. Text is escaped, ``Markup`` is not."""
+    page = page_environment(_TEMPLATES).get_template(template)
+    text = page.render(
+        name=Path(config.file).name,
+        config_sections=_config_rows(config),
+        made=datetime.now(UTC),
+        system=platform.platform(terse=True),
+        **content,
     )
     write_file(path, text.encode(errors="replace"))
 
 
-def config_rows(config: TrainConfig) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
+def _config_rows(config: TrainConfig) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
     """Yield each section with its options: name, value, whether it differs from the default."""
-    given = config.to_dict()
-    for section, kind in config.sections().items():
-        usual: Mapping[str, Any] = vars(kind())
+    given, usual = config.to_dict(), TrainConfig.from_dict({}).to_dict()
+    for section in config.sections():
+        options, defaults = given[section], usual[section]
         yield (
             section,
-            [
-                (name, _text(value), value != _plain(usual[name]))
-                for name, value in given[section].items()
-            ],
+            [(name, _text(options[name]), options[name] != defaults[name]) for name in options],
         )
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _text(value: Any) -> str:

@@ -8,19 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from molattn.errors import REASONS
+from molattn.errors import reason_meaning
 from molattn.evaluation.metrics import format_score, main_metric
-from molattn.evaluation.plots import (
-    coverage_plot,
-    learning_curve,
-    similarity_plot,
-    task_plots,
-)
+from molattn.evaluation.plots import TaskResults, learning_curve, task_plots
 from molattn.evaluation.report.render import write_page
 from molattn.evaluation.report.svg import figure_svg, molecule_svg
 from molattn.evaluation.score_tables import MODELS, score_tables, target_label
 from molattn.evaluation.scoring import RunScores
-from molattn.task import Task, output_slices
+from molattn.task import Task
 from molattn.training.run import TrainingRun
 
 __all__ = ["write_run_page"]
@@ -28,7 +23,6 @@ __all__ = ["write_run_page"]
 _MOST_TASKS = 12
 _WORST = 8
 _MOST_SKIPPED = 5
-_MEANINGS: dict[str, str] = {code: text.replace("`", "") for code, text in REASONS.items()}
 _PARTS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
 
 
@@ -42,7 +36,6 @@ class _Molecule(NamedTuple):
 
 
 class _TaskPart(NamedTuple):
-    name: str
     label: str
     is_regression: bool
     figures: list[tuple[str, Markup]]
@@ -50,17 +43,15 @@ class _TaskPart(NamedTuple):
 
 
 def write_run_page(
-    run: TrainingRun, scores: RunScores, metrics: Mapping[str, Any], path: Path
+    run: TrainingRun,
+    scores: RunScores,
+    results: Sequence[TaskResults],
+    metrics: Mapping[str, Any],
+    path: Path,
 ) -> None:
     """Write the report of a run.
 
     It contains the scores of all tasks, and plots and the 8 worst test predictions of the first 12.
-
-    Args:
-        run: The run.
-        scores: Its scores.
-        metrics: The content of its ``metrics.json``.
-        path: The file.
     """
     table = run.table
     curve = learning_curve(run.histories)
@@ -78,7 +69,7 @@ def write_run_page(
         has_intervals=bool(scores.test.mean["intervals"]),
         kept=kept,
         curve=figure_svg(curve, label),
-        tasks=[*_task_parts(run, scores)],
+        tasks=[_task_part(run, scores, one) for one in results[:_MOST_TASKS]],
         task_count=len(table.tasks),
         parts=[(part, metrics[key]) for part, key in _PARTS.items()],
         split=_split_words(run),
@@ -112,46 +103,30 @@ def _headlines(
         yield target_label(task), metric.heading, format_score(given.get(key)), others
 
 
-def _task_parts(run: TrainingRun, scores: RunScores) -> Iterator[_TaskPart]:
-    tasks = run.table.tasks[:_MOST_TASKS]
-    outputs = output_slices(tasks)
-    prediction = scores.prediction.prediction[:, : outputs[-1].stop]
-    target = run.table.targets[run.parts.test][:, : len(tasks)]
-    plots = task_plots(prediction, target, tasks, scores.test.tasks)
-    for place, (task, figures) in enumerate(plots):
-        label = target_label(task)
-        if task.kind == "regression" and task.name in scores.uncertainty:
-            figures["Coverage of intervals"] = coverage_plot([task], scores.uncertainty)
-            figures["Error against similarity"] = similarity_plot(
-                prediction[:, outputs[place]],
-                target[:, place : place + 1],
-                [task],
-                scores.prediction.similarity,
-            )
-        yield _TaskPart(
-            task.name,
-            label,
-            task.kind == "regression",
-            [(name, figure_svg(figure, f"{name} of {label}")) for name, figure in figures.items()],
-            [*_worst(run, task, prediction[:, outputs[place]], target[:, place])],
-        )
+def _task_part(run: TrainingRun, scores: RunScores, result: TaskResults) -> _TaskPart:
+    label = target_label(result.task)
+    figures = task_plots(result, scores.uncertainty, scores.prediction.similarity)
+    return _TaskPart(
+        label,
+        result.task.kind == "regression",
+        [(name, figure_svg(figure, f"{name} of {label}")) for name, figure in figures.items()],
+        [*_worst(run, result)],
+    )
 
 
-def _worst(
-    run: TrainingRun, task: Task, prediction: np.ndarray, target: np.ndarray
-) -> Iterator[_Molecule]:
+def _worst(run: TrainingRun, result: TaskResults) -> Iterator[_Molecule]:
     """Yield the test molecules with the largest errors, or the least probable measured class."""
-    known = np.flatnonzero(~np.isnan(target))
+    task, prediction, target, *_ = result
     if task.kind == "regression":
-        errors = prediction[known, 0] - target[known]
+        errors = prediction[:, 0] - target
     else:
         probabilities = (
             prediction if task.kind == "multiclass" else np.hstack([1 - prediction, prediction])
         )
-        errors = 1.0 - probabilities[known, target[known].astype(int)]
+        errors = 1.0 - probabilities[np.arange(len(target)), target.astype(int)]
     for place in np.argsort(-np.abs(errors), kind="stable")[:_WORST]:
-        row = int(run.parts.test[known[place]])
-        outputs, truth = prediction[known[place]].tolist(), float(target[known[place]])
+        row = int(run.parts.test[result.rows[place]])
+        outputs, truth = prediction[place].tolist(), float(target[place])
         if task.kind == "regression":
             measured, predicted = format_score(truth), format_score(outputs[0])
             off = float(errors[place])
@@ -206,7 +181,7 @@ def _skipped(run: TrainingRun) -> list[tuple[str, str, int, str]]:
     return [
         (
             code,
-            _MEANINGS.get(code, ""),
+            reason_meaning(code),
             count,
             ", ".join([str(row.line) for row in rows if row.code == code][:_MOST_SKIPPED])
             + (", …" if count > _MOST_SKIPPED else ""),

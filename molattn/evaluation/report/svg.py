@@ -30,12 +30,7 @@ _NUMBERS = count(1)
 
 
 def figure_svg(figure: Figure, label: str) -> Markup:
-    """Return a figure as an SVG element of a page.
-
-    Args:
-        figure: Drawn in the colours of :data:`molattn.evaluation.plots.COLOURS`.
-        label: Description for screen readers.
-    """
+    """Return a figure as an SVG element of a page, described for screen readers by the label."""
     file = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "molattn"}):
         figure.savefig(
@@ -50,12 +45,7 @@ def figure_svg(figure: Figure, label: str) -> Markup:
 
 
 def molecule_svg(smiles: str, label: str) -> Markup | None:
-    """Return a molecule as an SVG element of a page, None if it is too large to draw.
-
-    Args:
-        smiles: The molecule.
-        label: Description for screen readers.
-    """
+    """Return a molecule as an SVG element of a page, None if it is too large to draw."""
     if len(smiles) > _MOST_SMILES:
         return None
     return _element(draw_molecule(smiles), label, "molecule")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from molattn.config import ExplainConfig
 from molattn.data.table import Table
-from molattn.errors import REASONS, ReasonCode
+from molattn.errors import ReasonCode, reason_meaning
 from molattn.explain.baseline import baseline_atom
 from molattn.explain.explainer import explain_instance
 from molattn.explain.faithfulness.deletion_insertion import Faithfulness, instances_faithfulness
@@ -33,14 +33,13 @@ from molattn.inference.streaming import (
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.utils.console import print_line
 from molattn.utils.files import atomic_folder, check_output_folder
-from molattn.utils.progress import RowProgress
+from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads
 from molattn.version import __version__
 
 __all__ = ["explain_table"]
 
 _MOST_CHECKED = 200
-_MEANINGS: dict[str, str] = {code: text.replace("`", "") for code, text in REASONS.items()}
 
 
 def explain_table(
@@ -96,12 +95,12 @@ def explain_table(
         page = ExplanationPage(blobs, f"{100 * config.interval:g} % interval")
         refused: list[Refused] = []
         sample = _Sample(_MOST_CHECKED if config.check else 0)
-        with RowProgress(console, "explain") as progress:
+        with row_progress(console, "explain") as advance:
             for molecule, instance in instances:
-                progress.advance(1)
+                advance(1)
                 if isinstance(instance, str):
                     files.refuse(molecule.number, molecule.smiles, instance)
-                    meaning = _MEANINGS.get(instance.removeprefix("partner_"), "")
+                    meaning = reason_meaning(instance)
                     refused.append(Refused(molecule.number, molecule.smiles, instance, meaning))
                     continue
                 explanations = [
@@ -189,7 +188,7 @@ def _check(sample: list[Instance], config: ExplainConfig, console: Console) -> F
         line = "--check: no molecule has two atoms or more, so faithfulness was not measured"
         print_line(console, line)
         return None
-    with RowProgress(console, "check", len(sample)) as progress:
+    with row_progress(console, "check", len(sample)) as advance:
         return instances_faithfulness(
-            sample, config.method, MethodOptions(), progress=lambda: progress.advance(1)
+            sample, config.method, MethodOptions(), progress=lambda: advance(1)
         )

@@ -6,13 +6,17 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from molattn.training.history import write_history
 from molattn.training.lightning.module import TrainingModule, is_time_over
-from molattn.utils.progress import TrainingProgress
+from molattn.utils.console import print_line
 
 __all__ = ["CheckpointCallback", "KeepWeights", "ProgressCallback", "TimeLimit", "as_training"]
+
+_LINES_IN_LOG = 10
 
 
 def as_training(module: pl.LightningModule) -> TrainingModule:
@@ -71,24 +75,42 @@ class TimeLimit(Callback):
 
 
 class ProgressCallback(Callback):
-    """Updates the progress display."""
+    """One bar over all epochs; without a terminal, a line every few epochs."""
 
-    def __init__(self, progress: TrainingProgress) -> None:
-        self.progress = progress
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bar = Progress(
+            BarColumn(bar_width=16),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task("training")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        module = as_training(pl_module)
-        self.progress.start(module.config.epochs, module.steps, trainer.global_step)
+        steps = as_training(pl_module).steps
+        self.bar.update(self.task, total=steps, completed=trainer.global_step)
+        self.bar.start()
 
     def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self.progress.step()
+        self.bar.advance(self.task)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         latest = as_training(pl_module).epochs[-1]
-        self.progress.epoch(latest.epoch, latest.train_loss, latest.validation_loss)
+        epochs = as_training(pl_module).config.epochs
+        line = (
+            f"epoch {latest.epoch}/{epochs}  train loss {latest.train_loss:.4f}  "
+            f"val loss {latest.validation_loss:.4f}"
+        )
+        if self.console.is_terminal:
+            self.bar.update(self.task, description=line)
+        elif latest.epoch % max(1, epochs // _LINES_IN_LOG) == 0:
+            print_line(self.console, line)
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
-        self.progress.stop()
+        self.bar.stop()
 
     on_exception = on_train_end
 

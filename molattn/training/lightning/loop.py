@@ -34,7 +34,6 @@ from molattn.training.lightning.module import STATE_KEY, TrainingModule, epochs_
 from molattn.training.losses import Objective
 from molattn.training.optimizer import FineTuningPlan
 from molattn.utils.console import print_line
-from molattn.utils.progress import TrainingProgress
 from molattn.utils.reproducibility import seeded, threads
 
 __all__ = ["fit"]
@@ -84,7 +83,7 @@ def fit(
     kept = KeepWeights(config.checkpoint, config.patience, module.head_steps // len(loader))
     callbacks: list[Callback] = [kept, TimeLimit()]
     if console is not None:
-        callbacks.append(ProgressCallback(TrainingProgress(console)))
+        callbacks.append(ProgressCallback(console))
     if on_epoch is not None:
         callbacks.append(
             LambdaCallback(on_validation_end=lambda _, m: on_epoch(as_training(m).epochs[-1]))
