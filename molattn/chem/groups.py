@@ -20,7 +20,7 @@ from molattn.record import MoleculeRecord
 __all__ = ["MOST_CLUSTERED", "same_cluster", "same_molecule", "same_scaffold", "scaffold_smiles"]
 
 Molecule = str | Chem.Mol | MoleculeRecord
-Fingerprint = DataStructs.ExplicitBitVect
+Fingerprint = Any  # RDKit's ExplicitBitVect
 MOST_CLUSTERED = 50_000
 """Most distinct molecules in a clustering, which compares every two of them."""
 
