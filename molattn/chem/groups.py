@@ -1,7 +1,7 @@
 """Groups of rows that belong together: by molecule, by scaffold, by cluster.
 
 Each function takes SMILES, RDKit molecules, or the records of a
-:class:`molattn.chem.reader.MoleculeReader` that was asked for the key, which are not parsed again.
+:class:`molattn.chem.reader.MoleculeReader` that adds the key; records are not parsed again.
 """
 
 from collections.abc import Callable, Iterable, Sequence

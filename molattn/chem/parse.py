@@ -42,7 +42,7 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
         max_atoms: Largest number of atoms of a molecule, without implicit hydrogens.
 
     Raises:
-        SmilesError: The text is not a molecule; ``code`` and ``reason`` say why.
+        SmilesError: The text is not a molecule; ``code`` and ``reason`` give the cause.
 
     Example:
         >>> parse_smiles("OCC").GetNumAtoms()

@@ -123,7 +123,7 @@ class TrainingTable:
         """Inputs of the random forest for each row, ``[n, G]``, 0 where undefined.
 
         RDKit's descriptors and Morgan counts of the molecule, then those of a second one. They are
-        calculated here, from the SMILES, if reading was not asked for them.
+        calculated here, from the SMILES, if they were not calculated on reading.
         """
         numbers = [_baseline_numbers(self.smiles, self.records)]
         if self.partners is not None:

@@ -136,8 +136,8 @@ class TableWriter(ABC):
     def write(self, cells: Sequence[object]) -> None:
         """Write a row, a value for each column; None is an empty cell."""
 
-    def close(self) -> None:  # noqa: B027 (most formats hold nothing back)
-        """Write what is still held back; the file itself stays open."""
+    def close(self) -> None:  # noqa: B027 (most formats do not buffer)
+        """Write the buffered rows; the file itself stays open."""
 
 
 def cell_text(value: Any) -> str:

@@ -101,13 +101,13 @@ class DelimitedTable(Table):
         with open_lines(self.path) as text:
             return next(text, "").endswith("\r") and next(text, "") == "\r\n"
 
-    def _found_delimiter(self, promised: str) -> str:
-        """Return the delimiter: the promised one wherever possible."""
-        others = [delimiter for delimiter in _DELIMITERS if delimiter != promised]
-        fitting = [one for one in (promised, *others) if next(self._widths(one), 0) > 1]
+    def _found_delimiter(self, expected: str) -> str:
+        """Return the delimiter, if possible the expected one."""
+        others = [delimiter for delimiter in _DELIMITERS if delimiter != expected]
+        fitting = [one for one in (expected, *others) if next(self._widths(one), 0) > 1]
         if len(fitting) > 1:
             fitting.sort(key=lambda one: len(set(self._widths(one))) > 1)  # stable
-        return fitting[0] if fitting else promised
+        return fitting[0] if fitting else expected
 
     def _widths(self, delimiter: str) -> Iterator[int]:
         """Yield how many cells the header and the first rows would have."""
