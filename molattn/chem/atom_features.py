@@ -9,14 +9,7 @@ from rdkit import Chem
 from molattn.errors import InputError
 from molattn.utils.registry import Registry
 
-__all__ = [
-    "ATOM_COLUMNS",
-    "ATOM_FEATURES",
-    "BOND_COLUMNS",
-    "BOND_FEATURES",
-    "Column",
-    "Value",
-]
+__all__ = ["ATOM_COLUMNS", "ATOM_FEATURES", "BOND_COLUMNS", "BOND_FEATURES", "Column", "Value"]
 
 Value = bool | int | str
 

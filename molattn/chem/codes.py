@@ -12,13 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
 
-from molattn.chem.atom_features import (
-    ATOM_FEATURES,
-    BOND_COLUMNS,
-    BOND_FEATURES,
-    Column,
-    Value,
-)
+from molattn.chem.atom_features import ATOM_FEATURES, BOND_COLUMNS, BOND_FEATURES, Column, Value
 from molattn.chem.distance import blocks, pair_codes, row_starts, split_rows
 from molattn.chem.mol_binary import Pieces, cut
 from molattn.record import MoleculeRecord
@@ -73,8 +67,11 @@ class CodeEncoder:
         self._first_bonded = max_distance + 2 - self._strides[bond_columns[0].name]
         turn = self._code("ring", True) - self._code("ring", False)
         self._ring_step = np.uint8(turn * self._strides["ring"] % 256)
-        self._degree_codes = self._table("degree")
-        self._ring_codes = self._table("ring_size")
+        self._tables = {
+            name: np.array([self._code(name, value) for value in range(256)], dtype=np.uint8)
+            for name in ("degree", "ring_size")
+            if name in self._place
+        }
         self._atoms: dict[bytes, bytes] = {}
         self._bonds: dict[bytes, int] = {}
         self._is_fast = self._reads_as_plain()
@@ -126,13 +123,13 @@ class CodeEncoder:
 
         atoms = self._atom_codes(mols, pieces)
         place = self._place
-        if "degree" in place:
+        if "degree" in self._tables:
             degree = np.bincount(ends, minlength=len(atoms))
-            atoms[:, place["degree"]] = self._degree_codes[degree]
+            atoms[:, place["degree"]] = self._tables["degree"][degree]
         if "ring_size" in place:
             smallest = np.full(len(atoms), _NO_RING)
             np.minimum.at(smallest, ring_atoms, np.repeat(ring_sizes, ring_sizes))
-            atoms[:, place["ring_size"]] = self._ring_codes[smallest % _NO_RING]
+            atoms[:, place["ring_size"]] = self._tables["ring_size"][smallest % _NO_RING]
         if "chirality" in place:
             labels = atoms[:, place["chirality"]]
             for row in np.flatnonzero(labels != self._code("chirality", "none")).tolist():
@@ -194,11 +191,6 @@ class CodeEncoder:
         return self._first_bonded + sum(
             self._code(name, values[name]) * stride for name, stride in self._strides.items()
         )
-
-    def _table(self, name: str) -> NDArray[np.uint8]:
-        if name not in self._place:
-            return np.zeros(0, dtype=np.uint8)
-        return np.array([self._code(name, value) for value in range(256)], dtype=np.uint8)
 
     def _reads_as_plain(self) -> bool:
         """Whether the fast way agrees with the plain one under the installed RDKit."""

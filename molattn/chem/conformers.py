@@ -19,7 +19,6 @@ from molattn.utils.files import write_file
 
 __all__ = ["Conformer", "ConformerGenerator", "ConformerWarning", "conformer"]
 
-
 Method = Literal["given", "etkdg", "etkdg_random", "distance_geometry", "depiction"]
 ForceField = Literal["MMFF94", "UFF"]
 
@@ -34,11 +33,7 @@ _FORCE_FIELDS: tuple[tuple[ForceField, Callable[..., bool], Callable[..., int]],
         rdForceFieldHelpers.MMFFHasAllMoleculeParams,
         rdForceFieldHelpers.MMFFOptimizeMolecule,
     ),
-    (
-        "UFF",
-        rdForceFieldHelpers.UFFHasAllMoleculeParams,
-        rdForceFieldHelpers.UFFOptimizeMolecule,
-    ),
+    ("UFF", rdForceFieldHelpers.UFFHasAllMoleculeParams, rdForceFieldHelpers.UFFOptimizeMolecule),
 )
 
 
@@ -302,13 +297,8 @@ def _read_cache(folder: Path, key: Mapping[str, Any]) -> Conformer | None:
         if entry["key"] != key:
             return None
         value = entry["value"]
-        return Conformer(
-            np.array(value["coordinates"], dtype=np.float64),
-            value["method"],
-            value["force_field"],
-            value["converged"],
-            tuple(value["problems"]),
-        )
+        points = np.array(value["coordinates"], dtype=np.float64)
+        return Conformer(**{**value, "coordinates": points, "problems": tuple(value["problems"])})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -18,12 +18,7 @@ NUM_COUNTS = 2 * _SIZE
 
 
 class HashedCounts(NamedTuple):
-    """Non-zero counts of one molecule.
-
-    Args:
-        places: Their positions, ascending, ``uint16 [k]``.
-        counts: The counts, at most 255, ``uint8 [k]``.
-    """
+    """Non-zero counts of a molecule, at most 255 each, and their positions, ascending ``[k]``."""
 
     places: NDArray[np.uint16]
     counts: NDArray[np.uint8]
@@ -42,22 +37,17 @@ class SubstructureCounter:
     """
 
     def __call__(self, mol: Chem.Mol) -> HashedCounts:
-        """Return the counts of a molecule.
-
-        Args:
-            mol: A sanitised molecule.
-        """
+        """Return the counts of a sanitised molecule."""
         counts = np.concatenate(
             [generator.GetCountFingerprintAsNumPy(mol) for generator in self._generators]
         )
         places = np.flatnonzero(counts)
-        most = np.iinfo(np.uint8).max
         return HashedCounts(
-            places.astype(np.uint16), np.minimum(counts[places], most).astype(np.uint8)
+            places.astype(np.uint16), np.minimum(counts[places], 255).astype(np.uint8)
         )
 
     @cached_property
-    def _generators(self) -> tuple[Any, ...]:
+    def _generators(self) -> tuple[Any, ...]:  # made on first use, as RDKit's cannot be pickled
         return (
             rdFingerprintGenerator.GetMorganGenerator(radius=_RADIUS, fpSize=_SIZE),
             rdFingerprintGenerator.GetAtomPairGenerator(fpSize=_SIZE),

@@ -92,15 +92,7 @@ class DescriptorCalculator:
 def calculate(
     mol: Chem.Mol, calculators: Iterable[DescriptorCalculator]
 ) -> list[NDArray[np.float32]]:
-    """Return the numbers of several calculators; a descriptor that they share is calculated once.
-
-    Args:
-        mol: A sanitised molecule.
-        calculators: What to calculate.
-
-    Returns:
-        An array ``[len(calculator)]`` for each, the same as it returns by itself.
-    """
+    """Return the numbers of each calculator; a descriptor that they share is calculated once."""
     calculators = list(calculators)
     names = dict.fromkeys(name for one in calculators for name in one.descriptors)
     # RDKit logs what it cannot calculate, and NumPy warns of it.
@@ -118,24 +110,14 @@ def calculate(
 def descriptor_matrix(
     smiles: Iterable[str], calculator: DescriptorCalculator
 ) -> NDArray[np.float32]:
-    """Return the numbers of many molecules; each distinct text is read once.
-
-    Args:
-        smiles: n molecules.
-        calculator: What to calculate.
-
-    Returns:
-        ``[n, len(calculator)]``, NaN where one is undefined.
+    """Return the numbers of n molecules ``[n, len(calculator)]``; each distinct text is read once.
 
     Raises:
         SmilesError: A text that is not a molecule.
     """
     texts = list(smiles)
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    rows = np.empty((len(places), len(calculator)), dtype=np.float32)
-    for text, place in places.items():
-        rows[place] = calculator(parse_smiles(text))
-    return rows[[places[text] for text in texts]]
+    rows = {text: calculator(parse_smiles(text)) for text in dict.fromkeys(texts)}
+    return np.array([rows[text] for text in texts], dtype=np.float32).reshape(-1, len(calculator))
 
 
 def _value(function: Callable[[Chem.Mol], Any], mol: Chem.Mol) -> float:

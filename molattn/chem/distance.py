@@ -16,14 +16,7 @@ _STEPS_AT_ONCE = 16
 
 
 def blocks(num_atoms: Sequence[int]) -> Iterator[slice]:
-    """Split a list of molecules into blocks that share NumPy calls and fit into the CPU cache.
-
-    Args:
-        num_atoms: Atoms of each molecule.
-
-    Yields:
-        Slices of at most 64 consecutive molecules, fewer if one of them is large.
-    """
+    """Yield slices of at most 64 molecules, fewer if one is large, that fit into the CPU cache."""
     start = rows = width = 0
     for molecule, atoms in enumerate(num_atoms):
         rows, width = rows + atoms, max(width, atoms)
@@ -43,13 +36,7 @@ def row_starts(num_atoms: NDArray[np.intp]) -> NDArray[np.intp]:
 def split_rows(
     num_atoms: NDArray[np.intp], atoms: NDArray[np.uint8], pairs: NDArray[np.uint8]
 ) -> list[MoleculeRecord]:
-    """Return a record for each molecule, with arrays of its own.
-
-    Args:
-        num_atoms: Atoms of each molecule ``[M]``.
-        atoms: Codes of all atoms ``[rows, A]``.
-        pairs: Codes of all pairs ``[rows, width]``, from :func:`pair_codes`.
-    """
+    """Return a record for each molecule, with its own copy of the codes."""
     return [
         MoleculeRecord(atoms[start : start + n].copy(), pairs[start : start + n, :n].copy())
         for start, n in zip(row_starts(num_atoms).tolist(), num_atoms.tolist(), strict=True)
@@ -59,17 +46,7 @@ def split_rows(
 def pair_codes(
     num_atoms: NDArray[np.intp], bonds: NDArray[np.intp], codes: NDArray[np.uint8], limit: int
 ) -> NDArray[np.uint8]:
-    """Return the joint codes of all pairs: bond codes, and distances of unbonded pairs.
-
-    Args:
-        num_atoms: Atoms of each molecule ``[M]``.
-        bonds: Rows of the two atoms of each bond ``[2, B]``.
-        codes: Joint code of each bond ``[B]``.
-        limit: Longest distance with a code of its own.
-
-    Returns:
-        Codes ``uint8 [rows, width]``, in the layout of :func:`pair_distances`.
-    """
+    """Return :func:`pair_distances`, with the joint code of each bond ``[B]`` for its two pairs."""
     pairs = pair_distances(num_atoms, bonds, limit)
     columns = bonds - np.repeat(row_starts(num_atoms), num_atoms)[bonds]
     pairs[bonds[0], columns[1]] = codes

@@ -14,29 +14,13 @@ ATOM_COLOURS = {
     "halogen": "#1A7F37",
 }
 """Colours of the elements that are not drawn in black."""
-_KINDS = {
-    7: "nitrogen",
-    8: "oxygen",
-    9: "halogen",
-    15: "phosphorus",
-    16: "sulfur",
-    17: "halogen",
-    35: "halogen",
-    53: "halogen",
-}
+_KINDS = {7: "nitrogen", 8: "oxygen", 15: "phosphorus", 16: "sulfur"} | dict.fromkeys(
+    (9, 17, 35, 53), "halogen"
+)
 
 
 def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str:
-    """Draw a molecule as SVG with a transparent background.
-
-    Args:
-        smiles: The molecule.
-        width: Width in pixels.
-        height: Height in pixels.
-
-    Raises:
-        SmilesError: The text is not a valid SMILES.
-    """
+    """Draw a molecule as SVG, in pixels, with a transparent background."""
     drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
     options = drawer.drawOptions()
     options.clearBackground = False

@@ -263,13 +263,11 @@ def _codes(
     """Return the code of a feature for each atom or each bond."""
     codes = column.codes()
     values = [read(part) for part in parts]
-    if not column.is_open:
-        for value in values:
-            if value not in codes:
-                raise InputError(
-                    f"feature {quoted(column.name)}: got {quoted(value)}, expected one of "
-                    f"{column.values}; list it, or leave the column open"
-                )
+    if not column.is_open and (unlisted := [value for value in values if value not in codes]):
+        raise InputError(
+            f"feature {quoted(column.name)}: got {quoted(unlisted[0])}, expected one of "
+            f"{column.values}; list it, or leave the column open"
+        )
     return np.array([codes.get(value, len(codes)) for value in values], dtype=np.uint8)
 
 

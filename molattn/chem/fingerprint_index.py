@@ -9,7 +9,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from molattn.chem.fingerprints import FINGERPRINT_BYTES, SimilaritySearch, packed_fingerprints
+from molattn.chem.fingerprints import FINGERPRINT_BYTES, packed_fingerprints
 from molattn.chem.parse import parse_smiles
 from molattn.errors import InputError
 from molattn.utils.files import write_file
@@ -19,6 +19,7 @@ __all__ = ["MOST_KEPT", "FingerprintIndex"]
 MOST_KEPT = 100_000
 """Most fingerprints kept with a model: 25.6 MB."""
 _TENSOR = "fingerprints"
+_SET_BITS = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
 
 
 class FingerprintIndex:
@@ -37,27 +38,14 @@ class FingerprintIndex:
 
     @classmethod
     def from_smiles(cls, smiles: Sequence[str], seed: int = 0) -> "FingerprintIndex":
-        """Keep the fingerprints of some molecules, as :meth:`from_fingerprints`.
-
-        Args:
-            smiles: One or more.
-            seed: Seed of the sample where there are too many.
-
-        Raises:
-            SmilesError: A text that is not a molecule.
-            InputError: No molecule.
-        """
+        """Keep the fingerprints of some molecules, as :meth:`from_fingerprints`."""
         return cls.from_fingerprints(packed_fingerprints(map(parse_smiles, smiles)), seed)
 
     @classmethod
     def from_fingerprints(
         cls, fingerprints: NDArray[np.uint8], seed: int = 0
     ) -> "FingerprintIndex":
-        """Keep the distinct ones of some fingerprints, or a sample of ``MOST_KEPT`` of them.
-
-        Args:
-            fingerprints: Of :func:`molattn.chem.fingerprints.packed_fingerprints`, ``[n, 256]``.
-            seed: Seed of the sample.
+        """Keep the distinct fingerprints of ``[n, 256]``, at most ``MOST_KEPT`` drawn at random.
 
         Raises:
             InputError: No fingerprint.
@@ -81,12 +69,8 @@ class FingerprintIndex:
             found = safetensors.numpy.load_file(path).get(_TENSOR, np.zeros(0))
         except (SafetensorError, OSError) as error:
             raise InputError(f"{path}: not a readable file of fingerprints: {error}") from error
-        if (
-            found.ndim != 2
-            or not len(found)
-            or found.shape[1] != FINGERPRINT_BYTES
-            or found.dtype != np.uint8
-        ):
+        is_packed = found.dtype == np.uint8 and found.shape[1:] == (FINGERPRINT_BYTES,)
+        if not is_packed or not len(found):
             raise InputError(
                 f"{path}: got {found.dtype} {list(found.shape)}, expected uint8 "
                 f"[molecules, {FINGERPRINT_BYTES}]"
@@ -100,31 +84,46 @@ class FingerprintIndex:
     def similarity(self, molecules: Sequence[str] | NDArray[np.uint8]) -> NDArray[np.float64]:
         """Return each molecule's Tanimoto similarity to the nearest of these, ``[n]``.
 
+        That is the number of common bits over the number of bits set in either; 0 without any.
+
         Args:
             molecules: n SMILES, or their fingerprints ``uint8 [n, 256]``.
 
         Raises:
             SmilesError: A text that is not a molecule.
         """
-        return self._search.nearest(_fingerprints(molecules))
+        packed = _fingerprints(molecules)
+        found = np.zeros(len(packed))
+        masked = np.empty(len(self.fingerprints), dtype=np.uint8)
+        has_bit = np.empty(len(masked), dtype=bool)
+        for row, fingerprint in enumerate(packed):
+            bits = np.flatnonzero(np.unpackbits(fingerprint, bitorder="little"))
+            # A byte for each count where it suffices, so that the counts stay in the cache.
+            common = np.zeros(len(masked), dtype=np.uint8 if len(bits) < 256 else np.uint16)
+            for bit in bits.tolist():
+                np.bitwise_and(self._by_byte[bit // 8], np.uint8(1 << bit % 8), out=masked)
+                np.not_equal(masked, 0, out=has_bit)
+                np.add(common, has_bit, out=common)
+            if len(bits):
+                found[row] = (common / (self._sizes + len(bits) - common)).max()
+        return found
 
     def contains(self, molecules: Sequence[str] | NDArray[np.uint8]) -> list[bool]:
         """Return for each molecule whether its fingerprint is among these.
 
         Different molecules can share a fingerprint: chains of different length, mirror images.
-
-        Args:
-            molecules: SMILES, or their fingerprints ``uint8 [n, 256]``.
-
-        Raises:
-            SmilesError: A text that is not a molecule.
         """
         known = {row.tobytes() for row in self.fingerprints}
         return [row.tobytes() in known for row in _fingerprints(molecules)]
 
     @cached_property
-    def _search(self) -> SimilaritySearch:
-        return SimilaritySearch(self.fingerprints)
+    def _by_byte(self) -> NDArray[np.uint8]:
+        """A row for each byte of a fingerprint, as a query reads only those of its set bits."""
+        return np.ascontiguousarray(self.fingerprints.T)
+
+    @cached_property
+    def _sizes(self) -> NDArray[np.int32]:
+        return _SET_BITS[self.fingerprints].sum(axis=1, dtype=np.int32)
 
 
 def _fingerprints(molecules: Sequence[str] | NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -6,27 +6,13 @@ That branches and ring closures are closed is left to RDKit.
 
 import re
 
-from rdkit import Chem
-
 __all__ = ["ATOM", "BRACKET_ATOM", "EXTENSION", "SMILES"]
 
-
-def _element_symbols() -> str:
-    table = Chem.GetPeriodicTable()
-    second: dict[str, list[str]] = {}
-    for number in range(1, 119):
-        symbol = table.GetElementSymbol(number)
-        second.setdefault(symbol[0], []).append(symbol[1:])
-    branches = []
-    for first, letters in second.items():
-        long = "".join(letter for letter in letters if letter)
-        if not long:
-            branches.append(first)
-        else:
-            branches.append(f"{first}[{long}]" + ("?" if "" in letters else ""))
-    return "|".join(branches)
-
-
+_ELEMENT = (
+    "A[cglmrstu]|B[aehikr]?|C[adeflmnorsu]?|D[bsy]|E[rsu]|F[elmr]?|G[ade]|H[efgos]?|I[nr]?|Kr?"
+    "|L[airuv]|M[cdgnot]|N[abdehiop]?|O[gs]?|P[abdmortu]?|R[abefghnu]|S[bcegimnr]?|T[abcehilms]"
+    "|U|V|W|Xe|Yb?|Z[nr]"
+)
 _BOND = r"(?:->|<-|[-=#$:/\\])"
 _RING_CLOSURE = r"(?:\d|%\d\d|%\(\d{1,5}\))"
 _CHIRALITY = r"@(?:@|TH[12]|AL[12]|SP[1-3]|TB(?:1\d|20|[1-9])|OH(?:[12]\d|30|[1-9]))?"
@@ -34,7 +20,7 @@ _CHIRALITY = r"@(?:@|TH[12]|AL[12]|SP[1-3]|TB(?:1\d|20|[1-9])|OH(?:[12]\d|30|[1-
 _ISOTOPE = r"(?:[1-5]\d{4}|\d{1,4})"
 _CHARGE = r"(?:[+-]\d{1,2}|\+{1,15}|-{1,15})"
 BRACKET_ATOM = (
-    rf"\[{_ISOTOPE}?(?:se|as|te|si|[bcnops]|\*|{_element_symbols()})"
+    rf"\[{_ISOTOPE}?(?:se|as|te|si|[bcnops]|\*|{_ELEMENT})"
     rf"(?:{_CHIRALITY})?(?:H\d{{0,2}})?{_CHARGE}?(?::\d{{1,9}})?\]"
 )
 _ATOM = rf"(?:Cl|Br|[BCNOPSFIbcnops*]|{BRACKET_ATOM})"

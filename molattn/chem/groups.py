@@ -1,10 +1,10 @@
 """Groups of rows that belong together: by molecule, by scaffold, by cluster.
 
 Each function takes SMILES, RDKit molecules, or the records of a
-:class:`molattn.chem.reader.MoleculeReader` that was asked for the key, which are not parsed again.
+:class:`molattn.chem.reader.MoleculeReader` that adds the key; records are not parsed again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,15 @@ from numpy.typing import NDArray
 from rdkit import Chem, DataStructs
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from molattn.chem.fingerprints import Fingerprint, fingerprints, similarities
+from molattn.chem.fingerprints import packed_fingerprints
 from molattn.chem.parse import parse_smiles
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 
-__all__ = [
-    "MOST_CLUSTERED",
-    "Molecule",
-    "same_cluster",
-    "same_molecule",
-    "same_scaffold",
-    "scaffold_smiles",
-]
+__all__ = ["MOST_CLUSTERED", "same_cluster", "same_molecule", "same_scaffold", "scaffold_smiles"]
 
 Molecule = str | Chem.Mol | MoleculeRecord
+Fingerprint = Any  # RDKit's ExplicitBitVect
 MOST_CLUSTERED = 50_000
 """Most distinct molecules in a clustering, which compares every two of them."""
 
@@ -40,7 +34,7 @@ def same_molecule(molecules: Iterable[Molecule]) -> list[list[int]]:
     Raises:
         SmilesError: A SMILES is not a molecule.
     """
-    return _grouped(_smiles(_parsed(molecule)) for molecule in molecules)
+    return _grouped(map(_smiles, molecules))
 
 
 def same_scaffold(molecules: Iterable[Molecule]) -> list[list[int]]:
@@ -56,7 +50,7 @@ def same_scaffold(molecules: Iterable[Molecule]) -> list[list[int]]:
 
     Source: Bemis and Murcko, J. Med. Chem. 1996, 39, 2887.
     """
-    return _grouped(_scaffold(_parsed(molecule)) for molecule in molecules)
+    return _grouped(_key(molecule, "scaffold", scaffold_smiles) for molecule in molecules)
 
 
 def same_cluster(molecules: Iterable[Molecule], cutoff: float = 0.65) -> list[list[int]]:
@@ -77,7 +71,8 @@ def same_cluster(molecules: Iterable[Molecule], cutoff: float = 0.65) -> list[li
     """
     groups: dict[str, list[int]] = {}
     prints: list[Fingerprint] = []
-    for row, molecule in enumerate(map(_parsed, molecules)):
+    for row, molecule in enumerate(molecules):
+        molecule = parse_smiles(molecule) if isinstance(molecule, str) else molecule
         group = groups.setdefault(_smiles(molecule), [])
         if not group:
             prints.append(_fingerprint(molecule))
@@ -120,33 +115,23 @@ def _butina(prints: Sequence[Fingerprint], cutoff: float) -> list[list[int]]:
 
 
 def _near(centre: Fingerprint, others: Sequence[Fingerprint], cutoff: float) -> NDArray[np.bool_]:
-    return 1.0 - similarities(centre, others) <= cutoff
+    similarity = DataStructs.BulkTanimotoSimilarity(centre, list(others))
+    return 1.0 - np.array(similarity, dtype=np.float64) <= cutoff
 
 
-def _parsed(molecule: Molecule) -> Chem.Mol | MoleculeRecord:
-    return parse_smiles(molecule) if isinstance(molecule, str) else molecule
+def _smiles(molecule: Molecule) -> str:
+    return _key(molecule, "smiles", Chem.MolToSmiles)
 
 
-def _smiles(molecule: Chem.Mol | MoleculeRecord) -> str:
-    if isinstance(molecule, MoleculeRecord):
-        return _known(molecule, "smiles")
-    return Chem.MolToSmiles(molecule)
+def _fingerprint(molecule: Molecule) -> Fingerprint:
+    packed = _key(molecule, "fingerprint", lambda mol: packed_fingerprints([mol])[0])
+    return DataStructs.CreateFromBinaryText(packed.tobytes())
 
 
-def _scaffold(molecule: Chem.Mol | MoleculeRecord) -> str:
-    if isinstance(molecule, MoleculeRecord):
-        return _known(molecule, "scaffold")
-    return scaffold_smiles(molecule)
-
-
-def _fingerprint(molecule: Chem.Mol | MoleculeRecord) -> Fingerprint:
-    if isinstance(molecule, MoleculeRecord):
-        return DataStructs.CreateFromBinaryText(_known(molecule, "fingerprint").tobytes())
-    return fingerprints([molecule])[0]
-
-
-def _known(record: MoleculeRecord, name: str) -> Any:
-    if (value := getattr(record, name)) is None:
+def _key(molecule: Molecule, name: str, calculate: Callable[[Chem.Mol], Any]) -> Any:
+    if not isinstance(molecule, MoleculeRecord):
+        return calculate(parse_smiles(molecule) if isinstance(molecule, str) else molecule)
+    if (value := getattr(molecule, name)) is None:
         raise ValueError(f"records: got one without {name}, expected records read with it")
     return value
 

@@ -19,9 +19,6 @@ def connectivity(mol: Chem.Mol) -> str:
     The block encodes the formula, the connectivity and the hydrogen atoms, with mobile hydrogens
     shared.
 
-    Args:
-        mol: A sanitised molecule.
-
     Source: Heller et al., J. Cheminform. 2015, 7, 23.
     """
     with quiet:
@@ -33,9 +30,6 @@ def connectivity_keys(mol: Chem.Mol) -> tuple[str, ...]:
     """Return :func:`connectivity` of a molecule and, if it has several fragments, of the largest.
 
     Several largest fragments give a key each, in an order independent of the SMILES.
-
-    Args:
-        mol: A sanitised molecule.
 
     Example:
         >>> acid, salt = map(Chem.MolFromSmiles, ("CC(=O)O", "CC(=O)[O-].[Na+]"))

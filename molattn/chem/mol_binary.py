@@ -21,37 +21,25 @@ _HEADS = tuple(
 _ATOMS, _BONDS, _RINGS = 0x01, 0x0B, 0x42
 _ATOMS_AT = 29
 _MAX_ATOMS = 254  # in larger molecules, atom indices take more than one byte
-_TYPE, _DIRECTION, _STEREO = 0x08, 0x04, 0x02
+_STEREO = 0x02
 
 
-def _atom_lengths() -> dict[bytes, int]:
-    """Return the length of an atom's bytes by its bytes 1 to 3: flags, and a word of properties.
-
-    The flags are aromatic and "no implicit hydrogens"; atoms with other flags are not supported, as
-    these have a payload. Each set bit of the word's low byte is a property of one byte (bit 0 is
-    unused); bit 8 is an isotope of four bytes.
-    """
-    return {
-        bytes((flags, low, high)): 6 + low.bit_count() + 4 * high
-        for flags in (0x00, 0x20, 0x40, 0x60)
-        for low in range(0, 256, 2)
-        for high in (0, 1)
-    }
-
-
-def _bond_lengths() -> dict[int, int]:
-    """Return the length of a bond's bytes by its flags: conjugated, aromatic, optional fields."""
-    return {
-        rest | kind | direction | stereo: 1 + sum(map(bool, (kind, direction, stereo)))
-        for rest in (0x00, 0x20, 0x40, 0x60)
-        for kind in (0, _TYPE)
-        for direction in (0, _DIRECTION)
-        for stereo in (0, _STEREO)
-    }
-
-
-_ATOM_LENGTHS = _atom_lengths()
-_BOND_LENGTHS = _bond_lengths()
+# The length of an atom's bytes by its bytes 1 to 3: flags (aromatic, no implicit hydrogens; others
+# have a payload and are not supported), and a word of properties. Each set bit of the word's low
+# byte is a property of one byte (bit 0 is unused); bit 8 is an isotope of four bytes.
+_ATOM_LENGTHS = {
+    bytes((flags, low, high)): 6 + low.bit_count() + 4 * high
+    for flags in (0x00, 0x20, 0x40, 0x60)
+    for low in range(0, 256, 2)
+    for high in (0, 1)
+}
+# The length of a bond's bytes by its flags: conjugated, aromatic; type, direction, stereo, which
+# add a byte each.
+_BOND_LENGTHS = {
+    flags | fields: 1 + fields.bit_count()
+    for flags in (0x00, 0x20, 0x40, 0x60)
+    for fields in range(0, 16, 2)
+}
 
 
 class Pieces(NamedTuple):

@@ -16,26 +16,17 @@ _CHARACTERS_PER_ATOM = 20
 _MAX_NESTING = 200
 
 
-def _extended_parameters() -> Chem.SmilesParserParams:
+def _parser(**options: bool) -> Chem.SmilesParserParams:
     parameters = Chem.SmilesParserParams()
-    parameters.strictCXSMILES = True
-    parameters.parseName = False
+    for name, value in options.items():
+        setattr(parameters, name, value)
     return parameters
 
 
-def _raw_parameters() -> Chem.SmilesParserParams:
-    parameters = Chem.SmilesParserParams()
-    parameters.sanitize = False
-    parameters.removeHs = False
-    parameters.allowCXSMILES = False
-    parameters.parseName = False
-    return parameters
-
-
-_EXTENDED = _extended_parameters()
+_EXTENDED = _parser(strictCXSMILES=True, parseName=False)
 # RDKit's default also marks possible stereocentres, a fifth of its time, which nothing here uses.
 # Without explicit hydrogen atoms to remove, its other steps are those of _read.
-_RAW = _raw_parameters()
+_RAW = _parser(sanitize=False, removeHs=False, allowCXSMILES=False, parseName=False)
 _STEREO = re.compile(r"[@/\\]")
 _EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
 
@@ -51,7 +42,7 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
         max_atoms: Largest number of atoms of a molecule, without implicit hydrogens.
 
     Raises:
-        SmilesError: The text is not a molecule; ``code`` and ``reason`` say why.
+        SmilesError: The text is not a molecule; ``code`` and ``reason`` give the cause.
 
     Example:
         >>> parse_smiles("OCC").GetNumAtoms()

@@ -41,9 +41,7 @@ class PretrainingBlock:
         left_out: Number of excluded molecules.
         duplicates: Number of molecules that the same reader has read before.
         keys: :func:`molattn.chem.inchi_keys.connectivity` of each remaining molecule.
-        records: Their graphs.
         descriptors: Their ``PRETRAINING_DESCRIPTORS``, ``[len(keys), D]``; NaN where undefined.
-        counts: Their hashed substructure counts.
     """
 
     num_texts: int
@@ -81,11 +79,7 @@ class PretrainingReader:
         self._counts = SubstructureCounter()
 
     def __call__(self, texts: Sequence[str]) -> PretrainingBlock:
-        """Read a block.
-
-        Args:
-            texts: SMILES; invalid ones are counted by reason.
-        """
+        """Read a block of SMILES; invalid ones are counted by reason."""
         refused: Counter[str] = Counter()
         left_out = duplicates = 0
         chosen: list[tuple[str, Chem.Mol]] = []
@@ -103,9 +97,7 @@ class PretrainingReader:
             else:
                 chosen.append((keys[0], mol))
         mols = [mol for _, mol in chosen]
-        descriptors = np.empty((len(mols), len(self._descriptors)), dtype=np.float32)
-        for row, mol in enumerate(mols):
-            descriptors[row] = self._descriptors(mol)
+        numbers = [self._descriptors(mol) for mol in mols]
         return PretrainingBlock(
             len(texts),
             refused,
@@ -113,6 +105,6 @@ class PretrainingReader:
             duplicates,
             [key for key, _ in chosen],
             self._featurizer.many(mols),
-            descriptors,
+            np.array(numbers, dtype=np.float32).reshape(-1, len(self._descriptors)),
             [self._counts(mol) for mol in mols],
         )

@@ -2,7 +2,6 @@
 
 import os
 import threading
-from types import TracebackType
 
 from rdkit import rdBase
 
@@ -29,12 +28,7 @@ class _Quiet:
                 self._block = rdBase.BlockLogs()
             self._inside += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:

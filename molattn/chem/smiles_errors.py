@@ -35,11 +35,7 @@ _PROBLEMS: dict[str, ReasonCode] = {
 
 
 def grammar_error(text: object) -> tuple[ReasonCode, str]:
-    """Return the code and the reason for a text that does not match the grammar of SMILES.
-
-    Args:
-        text: The input, without white space at its ends.
-    """
+    """Return the code and the reason for a stripped text that is not in the grammar of SMILES."""
     if text is None or (isinstance(text, float) and math.isnan(text)):
         return "missing_value", "the value is missing"
     if not isinstance(text, str):
@@ -134,12 +130,7 @@ def _parenthesis_error(smiles: str) -> tuple[ReasonCode, str] | None:
 
 
 def rdkit_error(smiles: str, *, extended: bool = False) -> tuple[ReasonCode, str]:
-    """Return the code and the reason for a text that matches the grammar and that RDKit refuses.
-
-    Args:
-        smiles: The text.
-        extended: Whether a CXSMILES extension follows the SMILES.
-    """
+    """Return the code and the reason for a text that matches the grammar and that RDKit refuses."""
     if extended:
         smiles = smiles.split()[0]
         if Chem.MolFromSmiles(smiles) is not None:

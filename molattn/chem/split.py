@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 
 from molattn.errors import InputError
 
-__all__ = [
-    "Split",
-    "fold_rows",
-    "fold_split",
-    "group_split",
-    "order_split",
-]
+__all__ = ["Split", "fold_rows", "fold_split", "group_split", "order_split"]
 
 _NAMES = ("train", "val", "test")
 

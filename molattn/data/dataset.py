@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 _BASELINE = DescriptorCalculator(DESCRIPTORS, morgan_counts=2048)
-# The random forest is trained on at most 20,000 rows for training and test together: of a larger
-# table than this, calculating its numbers for every row would be in vain.
+# There is no random forest for more than 20,000 training and test rows together, so its inputs are
+# not calculated in advance for tables with more rows than this.
 _MOST_BASELINE_ROWS = 25_000
 
 
@@ -123,7 +123,7 @@ class TrainingTable:
         """Inputs of the random forest for each row, ``[n, G]``, 0 where undefined.
 
         RDKit's descriptors and Morgan counts of the molecule, then those of a second one. They are
-        calculated here, from the SMILES, if reading was not asked for them.
+        calculated here, from the SMILES, if they were not calculated on reading.
         """
         numbers = [_baseline_numbers(self.smiles, self.records)]
         if self.partners is not None:
@@ -187,21 +187,18 @@ def read_training_table(
         baseline=_BASELINE if baseline and len(rows) <= _MOST_BASELINE_ROWS else None,
         distinct=True,
     )
-    texts, partners = (
-        None if place is None else [row.cells[place] for row in rows]
-        for place in (columns.smiles, columns.partner)
-    )
-    records = []
-    with row_progress(console, "reading molecules", len(rows)) as advance:
-        for record in read(texts or (), partners):
-            records.append(record)
+    complete, rows = rows, []
+    records: list[MoleculeRecord] = []
+    texts, partners = _cells(complete, columns.smiles), _cells(complete, columns.partner)
+    with row_progress(console, "reading molecules", len(complete)) as advance:
+        for row, record in zip(complete, read(texts or (), partners), strict=True):
             advance(1)
-    for row, record in zip(rows, records, strict=True):
-        if isinstance(record, SmilesError):
-            text = row.cells[columns.smiles]
-            skipped.append(SkippedRow(row.line, text, record.code, record.reason))
-    pairs = zip(rows, records, strict=True)
-    rows = [row for row, record in pairs if isinstance(record, MoleculeRecord)]
+            if isinstance(record, SmilesError):
+                text = row.cells[columns.smiles]
+                skipped.append(SkippedRow(row.line, text, record.code, record.reason))
+            else:
+                rows.append(row)
+                records.append(record)
     skipped.sort()
     if not rows:
         raise _no_usable_row(table, config, skipped)
@@ -211,16 +208,14 @@ def read_training_table(
         header=table.header,
         rows=rows,
         smiles=[row.cells[columns.smiles] for row in rows],
-        partners=(
-            None if columns.partner is None else [row.cells[columns.partner] for row in rows]
-        ),
-        records=[record for record in records if isinstance(record, MoleculeRecord)],
+        partners=_cells(rows, columns.partner),
+        records=records,
         tasks=tuple(tasks),
         targets=targets,
         weights=None if columns.weight is None else _weights(table, rows, columns.weight),
         features=_features(table, rows, columns.features) if columns.features else None,
-        parts=None if columns.split is None else [row.cells[columns.split] for row in rows],
-        order=None if columns.order is None else [row.cells[columns.order] for row in rows],
+        parts=_cells(rows, columns.split),
+        order=_cells(rows, columns.order),
         skipped=skipped,
         digest=table.digest(),
         unit=table.unit,
@@ -287,30 +282,26 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
         )
     targets = [table.column(name, "--target-columns") for name in config.target_columns]
     features = [table.column(name, "--feature-columns") for name in config.feature_columns]
-    partner = config.partner_column
-    read = [smiles, *features]
-    if partner is not None:
-        read.append(table.column(partner, "--partner-column"))
-    if config.weight_column is not None:
-        read.append(table.column(config.weight_column, "--weight-column"))
-    if leaked := set(targets) & set(read):
+    partner, weight, split, order = (
+        None if name is None else table.column(name, option)
+        for name, option in (
+            (config.partner_column, "--partner-column"),
+            (config.weight_column, "--weight-column"),
+            (config.split_column, "--split-column"),
+            (config.order_column, "--order-column"),
+        )
+    )
+    if leaked := set(targets) & {smiles, partner, weight, *features}:
         raise InputError(
             f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "
             "(--target-columns) and an input (--smiles-column, --partner-column, "
             "--weight-column or --feature-columns), expected one of the two"
         )
-    others = (
-        (partner, "--partner-column"),
-        (config.weight_column, "--weight-column"),
-        (config.split_column, "--split-column"),
-        (config.order_column, "--order-column"),
-    )
-    return _Columns(
-        smiles,
-        targets,
-        features,
-        *(None if name is None else table.column(name, option) for name, option in others),
-    )
+    return _Columns(smiles, targets, features, partner, weight, split, order)
+
+
+def _cells(rows: Sequence[Row], column: int | None) -> list[str] | None:
+    return None if column is None else [row.cells[column] for row in rows]
 
 
 def _complete_rows(table: Table, columns: _Columns) -> tuple[list[Row], list[SkippedRow]]:

@@ -1,13 +1,12 @@
 """Leakage between training and test: shared and similar molecules, and conflicting labels."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from molattn.chem.fingerprint_index import FingerprintIndex
-from molattn.chem.fingerprints import SimilaritySearch
 from molattn.chem.groups import same_molecule
 from molattn.chem.split import Split
 from molattn.data.dataset import TrainingTable
@@ -86,15 +85,7 @@ def find_leakage(
     seed: int = 0,
     pretrained: FingerprintIndex | None = None,
 ) -> Leakage:
-    """Compare the parts of a table.
-
-    Args:
-        table: The rows.
-        parts: Their parts, with a test part.
-        seed: Seed of the samples that are compared.
-        pretrained: Fingerprints of the molecules that the pretrained model was trained on, if
-            known.
-    """
+    """Compare the test rows with the others, and with the molecules of a pretrained model."""
     groups = same_molecule(table.records)
     repeated = [group for group in groups if len(group) > 1]
     pairs = (_conflict(table.targets, group) for group in _same_input(table, repeated))
@@ -108,7 +99,8 @@ def find_leakage(
     is_training[parts.train] = True
     training = [group[0] for group in groups if is_training[group].any()]
     training = _some(training, _MOST_TRAINING, rng)
-    nearest = SimilaritySearch(table.fingerprints[training]).nearest(table.fingerprints[test])
+    known = FingerprintIndex(table.fingerprints[training])
+    nearest = known.similarity(table.fingerprints[test])
     return Leakage(
         duplicates=len(repeated),
         conflicts=len(conflicts),
@@ -136,7 +128,7 @@ def _same_input(table: TrainingTable, groups: list[list[int]]) -> list[list[int]
     ]
 
 
-def _conflict(targets: NDArray[np.float64], group: list[int]) -> Optional[tuple[int, int]]:
+def _conflict(targets: NDArray[np.float64], group: list[int]) -> tuple[int, int] | None:
     """Return the first two rows of a molecule whose labels of one target differ."""
     for labels in targets[group].T:
         known = np.flatnonzero(~np.isnan(labels))

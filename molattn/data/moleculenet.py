@@ -18,20 +18,8 @@ from molattn.errors import InputError, MolattnError, quoted
 
 __all__ = ["DATASETS", "NamedDataset", "default_folder", "named_dataset"]
 
-DATASETS = {
-    "esol": "ESOL",
-    "freesolv": "FreeSolv",
-    "lipo": "Lipo",
-    "pcba": "PCBA",
-    "muv": "MUV",
-    "hiv": "HIV",
-    "bace": "BACE",
-    "bbbp": "BBBP",
-    "tox21": "Tox21",
-    "toxcast": "ToxCast",
-    "sider": "SIDER",
-    "clintox": "ClinTox",
-}
+_NAMES = "ESOL FreeSolv Lipo PCBA MUV HIV BACE BBBP Tox21 ToxCast SIDER ClinTox".split()
+DATASETS = {name.lower(): name for name in _NAMES}
 """Names of the sets in PyG's ``MoleculeNet``, each with its usual spelling."""
 _UNITS = {"esol": "log mol/L", "freesolv": "kcal/mol"}
 _SECONDS = 30

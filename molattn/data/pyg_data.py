@@ -39,7 +39,7 @@ def from_smiles(
         generated it (``Conformer.method``; ``depiction`` = flat).
 
     Raises:
-        SmilesError: The text is not a molecule; ``code`` and ``reason`` say why.
+        SmilesError: The text is not a molecule; ``code`` and ``reason`` give the cause.
 
     Example:
         >>> data = from_smiles("CCO", conformer=True)

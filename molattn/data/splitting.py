@@ -53,11 +53,6 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
 def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None:
     """Check that each part has a label of nonzero weight, and each target a training label.
 
-    Args:
-        table: The rows.
-        parts: The training and validation rows.
-        config: The weights of the targets.
-
     Raises:
         InputError: Names the part or target.
     """
@@ -158,11 +153,9 @@ def _places(table: TrainingTable, rows: "list[int] | range", column: str | None)
     read, expected = _number, "a number"
     if cells and _number(cells[0]) is None:
         read = _seconds
-        expected = (
-            "a number, or a date such as 2024-03-31"
-            if _seconds(cells[0]) is None
-            else ("a date as in the first row")
-        )
+        expected = "a date as in the first row"
+        if _seconds(cells[0]) is None:
+            expected = "a number, or a date such as 2024-03-31"
     places = []
     for row, cell in zip(rows, cells, strict=True):
         place = read(cell)

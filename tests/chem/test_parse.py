@@ -1,6 +1,8 @@
 """Only what is plainly a SMILES reaches RDKit; everything else gets a code and a reason."""
 
+import itertools
 import json
+import string
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from rdkit import Chem
 
 from molattn.chem import parse_smiles
+from molattn.chem.grammar import SMILES
 from molattn.errors import REASONS, SmilesError
 
 CORPUS = Path(__file__).parents[3] / "shared/bad_input/bad_smiles.jsonl"
@@ -94,6 +97,14 @@ def test_refused_with_code(code: str, text: object) -> None:
 @pytest.mark.parametrize("text, atoms", ACCEPTED.items())
 def test_accepted(text: str, atoms: int) -> None:
     assert parse_smiles(text).GetNumAtoms() == atoms
+
+
+def test_elements_are_those_of_rdkit() -> None:
+    table = Chem.GetPeriodicTable()
+    symbols = {table.GetElementSymbol(number) for number in range(1, 119)}
+    pairs = itertools.product(string.ascii_uppercase, ("", *string.ascii_lowercase))
+    texts = {first + second for first, second in pairs}
+    assert {text for text in texts if SMILES.fullmatch(f"[{text}]")} == symbols
 
 
 def test_atom_limit_is_an_argument() -> None:

@@ -106,6 +106,17 @@ class Table(ABC):
             f"the columns are {listed(self.header)}"
         )
 
+    def check_width(self) -> None:
+        """Check the number of columns.
+
+        Raises:
+            InputError: There is none, or more than ``MOST_COLUMNS``.
+        """
+        if not 0 < len(self.header) <= MOST_COLUMNS:
+            raise InputError(
+                f"{self.path}: got {len(self.header)} columns, expected 1 to {MOST_COLUMNS}"
+            )
+
     def smiles_column(self, name: str) -> int:
         """Return the index of the SMILES column; case is ignored if that leaves one candidate.
 
@@ -125,8 +136,8 @@ class TableWriter(ABC):
     def write(self, cells: Sequence[object]) -> None:
         """Write a row, a value for each column; None is an empty cell."""
 
-    def close(self) -> None:  # noqa: B027 (most formats hold nothing back)
-        """Write what is still held back; the file itself stays open."""
+    def close(self) -> None:  # noqa: B027 (most formats do not buffer)
+        """Write the buffered rows; the file itself stays open."""
 
 
 def cell_text(value: Any) -> str:
@@ -153,7 +164,6 @@ def free_name(name: str, taken: Sequence[str]) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return the names in quotes, only the first ten if there are more."""
+    more = len(names) - _COLUMNS_SHOWN
     shown = ", ".join(quoted(name) for name in names[:_COLUMNS_SHOWN])
-    return (
-        f"{shown} and {len(names) - _COLUMNS_SHOWN} more" if len(names) > _COLUMNS_SHOWN else shown
-    )
+    return f"{shown} and {more} more" if more > 0 else shown

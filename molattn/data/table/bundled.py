@@ -19,13 +19,9 @@ def bundled_dataset() -> Path:
         InputError: The installation lacks it.
     """
     package = Path(__file__).parents[2]
-    places = (
-        package.parent / "datasets",
-        package,  # where the build puts it in a wheel
-    )
-    for place in places:
-        if (place / "solubility.csv").is_file():
-            return place / "solubility.csv"
+    for folder in (package.parent / "datasets", package):  # in a checkout, in a wheel
+        if (path := folder / "solubility.csv").is_file():
+            return path
     raise InputError(
         "solubility.csv, the bundled data set, was not installed; give a table of your own"
     )

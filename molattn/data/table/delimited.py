@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table, TableWriter
+from molattn.data.table.base import MOST_CHARACTERS, Row, Table, TableWriter
 from molattn.data.table.text import ENCODING_ERRORS, is_utf_16, open_lines
 from molattn.errors import InputError
 
@@ -39,23 +39,16 @@ class DelimitedTable(Table):
     def __init__(self, path: Path, delimiter: str = ",") -> None:
         self.path = path
         self.delimiter = self._found_delimiter(delimiter)
-        self.remarks = (
-            *(["read as UTF-16"] if is_utf_16(path) else []),
-            *(
-                [f"cells between {_DELIMITERS[self.delimiter]}"]
-                if self.delimiter != delimiter
-                else []
-            ),
-        )
+        if is_utf_16(path):
+            self.remarks += ("read as UTF-16",)
+        if self.delimiter != delimiter:
+            self.remarks += (f"cells between {_DELIMITERS[self.delimiter]}",)
         self.header = next(self._filled_lines(self.delimiter), (0, []))[1]
         if not self.header or self.header == [""]:
             raise InputError(f"{path}: the file is empty, expected a header and rows")
         if any("\0" in name for name in self.header):  # in a row it makes only that row unusable
             raise InputError(f"{path}: got binary data, expected a table (text in UTF-8)")
-        if len(self.header) > MOST_COLUMNS:
-            raise InputError(
-                f"{path}: got {len(self.header)} columns, expected at most {MOST_COLUMNS}"
-            )
+        self.check_width()
         self._blank_are_cells = len(self.header) == 1 and not self._has_doubled_returns()
 
     def __iter__(self) -> Iterator[Row]:
@@ -108,13 +101,13 @@ class DelimitedTable(Table):
         with open_lines(self.path) as text:
             return next(text, "").endswith("\r") and next(text, "") == "\r\n"
 
-    def _found_delimiter(self, promised: str) -> str:
-        """Return the delimiter: the promised one wherever possible."""
-        others = [delimiter for delimiter in _DELIMITERS if delimiter != promised]
-        fitting = [one for one in (promised, *others) if next(self._widths(one), 0) > 1]
+    def _found_delimiter(self, expected: str) -> str:
+        """Return the delimiter, if possible the expected one."""
+        others = [delimiter for delimiter in _DELIMITERS if delimiter != expected]
+        fitting = [one for one in (expected, *others) if next(self._widths(one), 0) > 1]
         if len(fitting) > 1:
             fitting.sort(key=lambda one: len(set(self._widths(one))) > 1)  # stable
-        return fitting[0] if fitting else promised
+        return fitting[0] if fitting else expected
 
     def _widths(self, delimiter: str) -> Iterator[int]:
         """Yield how many cells the header and the first rows would have."""
@@ -127,12 +120,6 @@ class DelimitedWriter(TableWriter):
     """Writes cells between commas or tabs.
 
     Not by ``csv.writer``, which with this line end leaves a carriage return in a cell unquoted.
-
-    Args:
-        file: The file.
-        header: The columns.
-        types: Unused: all cells are texts.
-        delimiter: What separates cells.
     """
 
     def __init__(
@@ -145,9 +132,8 @@ class DelimitedWriter(TableWriter):
 
     def write(self, cells: Sequence[object]) -> None:
         """Write a row."""
-        texts = ["" if cell is None else str(cell) for cell in cells]
         line = self._delimiter.join(
             '"' + text.replace('"', '""') + '"' if self._special.search(text) else text
-            for text in texts
+            for text in ("" if cell is None else str(cell) for cell in cells)
         )
         self._file.write(((line or '""') + "\n").encode(errors=ENCODING_ERRORS))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from molattn.data.table.base import MOST_COLUMNS, Row, Table, cell_text
+from molattn.data.table.base import Row, Table, cell_text
 from molattn.errors import InputError, quoted
 
 __all__ = ["FrameTable"]
@@ -35,10 +35,7 @@ class FrameTable(Table):
         self.frame = frame
         self._numbers = range(1, len(frame) + 1) if numbers is None else numbers
         self.header = [str(name) for name in frame.columns]
-        if not 0 < len(self.header) <= MOST_COLUMNS:
-            raise InputError(
-                f"DataFrame: got {len(self.header)} columns, expected 1 to {MOST_COLUMNS}"
-            )
+        self.check_width()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from molattn.data.table.base import MOST_COLUMNS, Row, Table, TableWriter, cell_text
+from molattn.data.table.base import Row, Table, TableWriter, cell_text
 from molattn.data.table.text import ENCODING_ERRORS
 from molattn.errors import InputError, quoted
 
@@ -21,9 +21,6 @@ _CELLS_AT_ONCE = 2**20
 
 class ParquetTable(Table):
     """The rows of a Parquet file: ``cells`` as texts, ``values`` with the file's types.
-
-    Args:
-        path: The file.
 
     Raises:
         InputError: It is not a Parquet file, or damaged.
@@ -39,12 +36,7 @@ class ParquetTable(Table):
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: not a readable Parquet file: {_line(error)}") from error
         self.header = list(self.schema.names)
-        if not self.header:
-            raise InputError(f"{path}: the file has no columns")
-        if len(self.header) > MOST_COLUMNS:
-            raise InputError(
-                f"{path}: got {len(self.header)} columns, expected at most {MOST_COLUMNS}"
-            )
+        self.check_width()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows.
@@ -72,12 +64,7 @@ class ParquetTable(Table):
 
 
 class ParquetWriter(TableWriter):
-    """Writes a Parquet file, a row group at a time.
-
-    Args:
-        file: The file.
-        header: The columns.
-        schema: Their types; None = all are texts.
+    """Writes a Parquet file, a row group at a time; without a schema, all columns are texts.
 
     Raises:
         InputError: Two columns have the same name.
@@ -116,12 +103,7 @@ class ParquetWriter(TableWriter):
 
 
 def arrow_schema(table: Table | None, columns: Mapping[str, str]) -> pa.Schema:
-    """Return the types of a table's columns, texts unless it has types, and of further columns.
-
-    Args:
-        table: The table, if any.
-        columns: The further columns, each with its Arrow type, such as ``float64``.
-    """
+    """Return the types of a table's columns, texts unless it has types, and of further columns."""
     own = (table and table.schema) or _texts(table.header if table else ())
     new = [pa.field(_plain(name), pa.type_for_alias(kind)) for name, kind in columns.items()]
     return pa.schema([*own, *new])

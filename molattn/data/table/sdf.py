@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from molattn.chem.parse import smiles_of_mol_block
-from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table
+from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table, free_name
 from molattn.data.table.text import open_lines, refuse_binary
 from molattn.errors import InputError
 
@@ -25,9 +25,6 @@ class SDFTable(Table):
     file; a property with the name of an earlier column gets an underscore. The row of a molecule
     that cannot be read has a ``fault``.
 
-    Args:
-        path: The file.
-
     Raises:
         InputError: The file cannot be read, or a molecule does not end.
     """
@@ -35,24 +32,20 @@ class SDFTable(Table):
     def __init__(self, path: Path) -> None:
         self.path = path
         refuse_binary(path)
-        properties: dict[str, str] = {}
+        properties: dict[str, None] = {}
         found = False
         for _, lines in self._records():
             for line in lines:
                 found = found or line.startswith(_END_OF_STRUCTURE)
                 if line.startswith(">") and (match := _PROPERTY.match(line)):
-                    properties.setdefault(match[1], "")
+                    properties[match[1]] = None
             if len(properties) > MOST_COLUMNS:
                 raise InputError(f"{path}: got more than {MOST_COLUMNS} properties")
         if not found:
             raise InputError(f"{path}: got no molecule, expected one with a line 'M  END'")
         self.header = [*_NAMES]
         for name in properties:
-            column = name
-            while column in self.header:
-                column += "_"
-            properties[name] = column
-            self.header.append(column)
+            self.header.append(free_name(name, self.header))
         self._places = {name: place for place, name in enumerate(properties, start=len(_NAMES))}
 
     def __iter__(self) -> Iterator[Row]:

@@ -21,9 +21,6 @@ class SMITable(Table):
     that begins with the word ``smiles`` is a header: the columns are its words, separated like the
     cells by tabs or by any white space. Blank lines are skipped.
 
-    Args:
-        path: The file.
-
     Raises:
         InputError: The file cannot be read, or is empty.
     """

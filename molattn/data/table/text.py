@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from molattn.data.table.base import MOST_CHARACTERS
 from molattn.errors import InputError
@@ -103,24 +103,10 @@ def _damaged(path: Path, error: Exception) -> InputError:
 
 def _open_bytes(path: Path) -> IO[bytes]:
     _check_is_file(path)
-    file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
-    is_gzip = file.read(2) == _GZIP
-    file.seek(0)
-    if not is_gzip:
-        return file
-    return _Gunzip(file)  # pyright: ignore[reportReturnType]
-
-
-class _Gunzip(gzip.GzipFile):
-    """Gzip data of a file that is closed with it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__(fileobj=file, mode="rb")
-        self._file = file
-
-    def close(self) -> None:
-        super().close()
-        self._file.close()
+    with open(path, "rb") as file:
+        is_gzip = file.read(2) == _GZIP
+    opener: Any = gzip.open if is_gzip else open
+    return opener(path, "rb")
 
 
 def _check_is_file(path: Path) -> None:

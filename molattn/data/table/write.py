@@ -37,15 +37,12 @@ def no_formula(text: str) -> str:
 
 
 def output_schema(path: Path, table: Table | None, columns: Mapping[str, str]) -> Any:
-    """Return the types of an output's columns, None if its format has none.
+    """Return the ``pyarrow.Schema`` of an output, None if its format has no types.
 
     Args:
         path: The output.
         table: The input, if its columns come first.
         columns: The other columns, each with its Arrow type, such as ``float64``.
-
-    Returns:
-        A ``pyarrow.Schema``.
     """
     found = format_by_suffix(path)
     if found is None or not found.has_types:
