@@ -14,10 +14,11 @@ import argparse
 from itertools import product
 
 import torch
+from ground_truth import ground_truth_auroc, synthetic_dataset
 
 from molattn import MolAttn
 from molattn.data.table import bundled_dataset, open_table
-from molattn.explain import ground_truth_auroc, measure_faithfulness, synthetic_dataset
+from molattn.explain import measure_faithfulness
 
 
 def print_faithfulness(model: str, most: int | None) -> None:

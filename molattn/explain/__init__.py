@@ -7,10 +7,6 @@ from molattn.explain.faithfulness.deletion_insertion import MethodFaithfulness a
 from molattn.explain.faithfulness.deletion_insertion import (
     measure_faithfulness as measure_faithfulness,
 )
-from molattn.explain.faithfulness.synthetic import GroundTruthScore as GroundTruthScore
-from molattn.explain.faithfulness.synthetic import SyntheticDataset as SyntheticDataset
-from molattn.explain.faithfulness.synthetic import ground_truth_auroc as ground_truth_auroc
-from molattn.explain.faithfulness.synthetic import synthetic_dataset as synthetic_dataset
 from molattn.explain.instance import Instance as Instance
 from molattn.explain.methods import METHODS as METHODS
 from molattn.explain.methods import Method as Method

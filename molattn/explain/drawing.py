@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
@@ -21,13 +22,11 @@ from molattn.utils.files import write_file
 __all__ = [
     "LOWER",
     "NEUTRAL",
-    "Outline",
     "RAISE",
     "SHARE",
-    "draw_png",
-    "draw_svg",
+    "Drawing",
+    "Outline",
     "molecule_outline",
-    "save_drawing",
     "score_colour",
 ]
 
@@ -71,15 +70,10 @@ class Outline(NamedTuple):
 
 
 def score_colour(score: float, limit: float, *, signed: bool) -> Colour:
-    """Return the colour of a score.
+    """Return the colour of a score, saturated at ``limit``.
 
     White is 0; a signed score is blue below 0 and orange above, on a symmetric scale; an unsigned
     one is violet.
-
-    Args:
-        score: The score.
-        limit: The score at which the colour saturates.
-        signed: Whether scores are signed.
 
     Example:
         >>> score_colour(0.0, 2.0, signed=True)
@@ -93,20 +87,9 @@ def score_colour(score: float, limit: float, *, signed: bool) -> Colour:
     return red, green, blue
 
 
-def draw_svg(
-    smiles: str,
-    atom_scores: NDArray[np.float64],
-    bonds: Sequence[tuple[int, int]],
-    bond_scores: NDArray[np.float64],
-    *,
-    signed: bool,
-    limit: float,
-    caption: str,
-    ends: Sequence[str],
-    width: int = 420,
-    height: int = 340,
-) -> str:
-    """Draw a molecule coloured by score as SVG, on white.
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """A molecule coloured by score, on white, with a colour scale.
 
     Args:
         smiles: The molecule.
@@ -117,115 +100,140 @@ def draw_svg(
         limit: The score at which colours saturate.
         caption: Text below the colour scale.
         ends: Labels of the colour scale, spread evenly along it: two or three.
-        width: In pixels.
+        width: In pixels; a PNG has twice as many.
         height: Likewise, legend included.
-
-    Raises:
-        SmilesError: The text is not a molecule.
     """
-    drawer = rdMolDraw2D.MolDraw2DSVG(width, height, width, height - _LEGEND)
-    text = str(_drawn(drawer, 1, smiles, atom_scores, bonds, bond_scores, signed, limit))
-    box = _legend_box(width, height)
-    kind = "signed" if signed else "share"
-    stops = "".join(
-        f'<stop offset="{place:.3f}" stop-color="rgb({r},{g},{b})"/>'
-        for place, (r, g, b) in _ramp(signed, 11)
-    )
-    line = 'font-family="sans-serif" font-size="12" fill="#18202a" text-anchor='
-    anchors = ("start", "middle", "end") if len(ends) == 3 else ("start", "end")
-    labels = "".join(
-        f'<text {line}"{anchor}" x="{x:.1f}" y="{box[3] + 15}">{escape(end)}</text>'
-        for anchor, x, end in zip(anchors, _spread(box, len(ends)), ends, strict=True)
-    )
-    legend = (
-        f'<defs><linearGradient id="molattn-{kind}">{stops}</linearGradient></defs>'
-        f'<rect x="{box[0]}" y="{box[1]}" width="{box[2] - box[0]}" height="{_BAR}" '
-        f'fill="url(#molattn-{kind})" stroke="#767676" stroke-width="0.5"/>{labels}'
-        f'<text {line}"middle" x="{width / 2}" y="{box[3] + 33}" textLength='
-        f'"{min(6.2 * len(caption), width - 16):.0f}" lengthAdjust="spacingAndGlyphs">'
-        f"{escape(caption)}</text>"
-    )
-    text = text.replace("encoding='iso-8859-1'", "encoding='utf-8'", 1)
-    name = escape(f"{smiles}: {caption}", {"'": "&apos;", '"': "&quot;"})
-    text = text.replace("<!-- END OF HEADER -->", f"<title>{name}</title>", 1)
-    return text.replace("</svg>", f"{legend}</svg>")
 
+    smiles: str
+    atom_scores: NDArray[np.float64]
+    bonds: Sequence[tuple[int, int]]
+    bond_scores: NDArray[np.float64]
+    signed: bool
+    limit: float
+    caption: str
+    ends: Sequence[str]
+    width: int = 420
+    height: int = 340
 
-def draw_png(
-    smiles: str,
-    atom_scores: NDArray[np.float64],
-    bonds: Sequence[tuple[int, int]],
-    bond_scores: NDArray[np.float64],
-    *,
-    signed: bool,
-    limit: float,
-    caption: str,
-    ends: Sequence[str],
-    width: int = 420,
-    height: int = 340,
-) -> bytes:
-    """Draw a molecule coloured by score as PNG, on white, at twice the size of :func:`draw_svg`.
+    def svg(self) -> str:
+        """Return the drawing as SVG text."""
+        drawer = rdMolDraw2D.MolDraw2DSVG(
+            self.width, self.height, self.width, self.height - _LEGEND
+        )
+        text = str(self._draw_molecule(drawer, 1))
+        left, top, right, bottom = self._scale_box
+        kind = "signed" if self.signed else "share"
+        stops = "".join(
+            f'<stop offset="{place:.3f}" stop-color="rgb({r},{g},{b})"/>'
+            for place, (r, g, b) in self._ramp(11)
+        )
+        line = 'font-family="sans-serif" font-size="12" fill="#18202a" text-anchor='
+        anchors = ("start", "middle", "end") if len(self.ends) == 3 else ("start", "end")
+        places = np.linspace(left, right, len(self.ends))
+        labels = "".join(
+            f'<text {line}"{anchor}" x="{x:.1f}" y="{bottom + 15}">{escape(end)}</text>'
+            for anchor, x, end in zip(anchors, places, self.ends, strict=True)
+        )
+        legend = (
+            f'<defs><linearGradient id="molattn-{kind}">{stops}</linearGradient></defs>'
+            f'<rect x="{left}" y="{top}" width="{right - left}" height="{_BAR}" '
+            f'fill="url(#molattn-{kind})" stroke="#767676" stroke-width="0.5"/>{labels}'
+            f'<text {line}"middle" x="{self.width / 2}" y="{bottom + 33}" textLength='
+            f'"{min(6.2 * len(self.caption), self.width - 16):.0f}" '
+            f'lengthAdjust="spacingAndGlyphs">{escape(self.caption)}</text>'
+        )
+        text = text.replace("encoding='iso-8859-1'", "encoding='utf-8'", 1)
+        name = escape(f"{self.smiles}: {self.caption}", {"'": "&apos;", '"': "&quot;"})
+        text = text.replace("<!-- END OF HEADER -->", f"<title>{name}</title>", 1)
+        return text.replace("</svg>", f"{legend}</svg>")
 
-    The arguments are those of :func:`draw_svg`.
-    """
-    twice = 2
-    size = twice * width, twice * height
-    drawer = rdMolDraw2D.MolDraw2DCairo(*size, size[0], size[1] - twice * _LEGEND)
-    data = bytes(_drawn(drawer, twice, smiles, atom_scores, bonds, bond_scores, signed, limit))
-    image = Image.open(io.BytesIO(data)).convert("RGB")
-    draw = ImageDraw.Draw(image)
-    left, top, right, bottom = (twice * edge for edge in _legend_box(width, height))
-    for place, colour in _ramp(signed, right - left + 1):
-        x = left + place * (right - left)
-        draw.line([(x, top), (x, bottom)], fill=colour)
-    draw.rectangle((left, top, right, bottom), outline=(118, 118, 118))
-    font = ImageFont.truetype(findfont("DejaVu Sans"), 22)
-    anchors = ("lt", "mt", "rt") if len(ends) == 3 else ("lt", "rt")
-    for anchor, x, end in zip(anchors, _spread((left, 0, right, 0), len(ends)), ends, strict=True):
-        draw.text((x, bottom + 10), end, _INK, font, anchor)
-    points = 22
-    while points > 10 and draw.textlength(caption, font) > size[0] - 24:
-        points -= 1
-        font = font.font_variant(size=points)
-    draw.text((size[0] / 2, bottom + 46), caption, _INK, font, "mt")
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
+    def png(self) -> bytes:
+        """Return the drawing as PNG, at twice the size in pixels."""
+        width, height = 2 * self.width, 2 * self.height
+        drawer = rdMolDraw2D.MolDraw2DCairo(width, height, width, height - 2 * _LEGEND)
+        data = bytes(self._draw_molecule(drawer, 2))
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        draw = ImageDraw.Draw(image)
+        left, top, right, bottom = (2 * edge for edge in self._scale_box)
+        for place, colour in self._ramp(right - left + 1):
+            x = left + place * (right - left)
+            draw.line([(x, top), (x, bottom)], fill=colour)
+        draw.rectangle((left, top, right, bottom), outline=(118, 118, 118))
+        font = ImageFont.truetype(findfont("DejaVu Sans"), 22)
+        anchors = ("lt", "mt", "rt") if len(self.ends) == 3 else ("lt", "rt")
+        places = np.linspace(left, right, len(self.ends)).tolist()
+        for anchor, x, end in zip(anchors, places, self.ends, strict=True):
+            draw.text((x, bottom + 10), end, _INK, font, anchor)
+        points = 22
+        while points > 10 and draw.textlength(self.caption, font) > width - 24:
+            points -= 1
+            font = font.font_variant(size=points)
+        draw.text((width / 2, bottom + 46), self.caption, _INK, font, "mt")
+        file = io.BytesIO()
+        image.save(file, "PNG")
+        return file.getvalue()
 
+    def save(self, path: str | Path) -> None:
+        """Write the drawing to a file, ``.svg`` or ``.png``; an existing one is replaced.
 
-def save_drawing(path: str | Path, **drawn: Any) -> None:
-    """Write the drawing of a molecule to a file.
+        Raises:
+            InputError: Another file extension, or a path that cannot be written.
+        """
+        path = Path(path)
+        ending = path.suffix.lower()
+        if ending not in (".svg", ".png"):
+            raise InputError(f"{path}: got the ending {path.suffix!r}, expected .svg or .png")
+        try:
+            write_file(path, self.svg().encode() if ending == ".svg" else self.png())
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
-    Args:
-        path: The file, ``.svg`` or ``.png``; an existing one is replaced.
-        drawn: The arguments of :func:`draw_svg`.
+    @property
+    def _scale_box(self) -> tuple[int, int, int, int]:
+        """Left, top, right and bottom of the colour scale."""
+        middle, half = self.width // 2, min(130, self.width // 2 - 10)
+        top = self.height - _LEGEND + 6
+        return middle - half, top, middle + half, top + _BAR
 
-    Raises:
-        InputError: Another file extension, or a path that cannot be written.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in _KINDS:
-        raise InputError(f"{path}: got the ending {path.suffix!r}, expected .svg or .png")
-    drawing = _KINDS[path.suffix.lower()](**drawn)
-    try:
-        write_file(path, drawing if isinstance(drawing, bytes) else drawing.encode())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    def _ramp(self, steps: int) -> list[tuple[float, tuple[int, int, int]]]:
+        """Return positions from 0 to 1 along the scale, each with its colour."""
+        ramp = []
+        for place in np.linspace(0.0, 1.0, steps).tolist():
+            colour = score_colour(2 * place - 1 if self.signed else place, 1.0, signed=self.signed)
+            red, green, blue = (round(255 * part) for part in colour)
+            ramp.append((place, (red, green, blue)))
+        return ramp
+
+    def _colours(self, scores: Iterable[tuple[int, float]]) -> dict[int, Colour]:
+        return {
+            place: score_colour(score, self.limit, signed=self.signed)
+            for place, score in scores
+            if abs(score) > _FAINT * self.limit
+        }
+
+    def _draw_molecule(self, drawer: rdMolDraw2D.MolDraw2D, scale: int) -> Any:
+        mol = _laid_out(self.smiles)
+        _set_options(drawer, scale, padding=0.1)
+        indices = [mol.GetBondBetweenAtoms(*pair).GetIdx() for pair in self.bonds]
+        of_atoms = self._colours(enumerate(self.atom_scores.tolist()))
+        of_bonds = self._colours(zip(indices, self.bond_scores.tolist(), strict=True))
+        drawer.DrawMolecule(
+            mol,
+            highlightAtoms=list(of_atoms),
+            highlightAtomColors=of_atoms,
+            highlightBonds=list(of_bonds),
+            highlightBondColors=of_bonds,
+            highlightAtomRadii=dict.fromkeys(of_atoms, _RADIUS),
+        )
+        drawer.FinishDrawing()
+        return drawer.GetDrawingText()
 
 
 def molecule_outline(smiles: str) -> Outline:
-    """Return a structure as lines, to be coloured elsewhere.
-
-    Args:
-        smiles: The molecule.
-
-    Raises:
-        SmilesError: The text is not a molecule.
-    """
+    """Return a structure as lines, for the page to colour."""
     drawer = rdMolDraw2D.MolDraw2DSVG(-1, -1)
     mol = _laid_out(smiles)
-    options = _options(drawer, 1)
-    options.padding = 0.0
+    _set_options(drawer, 1, padding=0.0)
     drawer.DrawMolecule(mol)
     atoms = [drawer.GetDrawCoords(atom) for atom in range(mol.GetNumAtoms())]
     drawer.FinishDrawing()
@@ -241,47 +249,13 @@ def molecule_outline(smiles: str) -> Outline:
     )
 
 
-_KINDS = {".svg": draw_svg, ".png": draw_png}
+def _laid_out(smiles: str) -> Chem.Mol:
+    return rdMolDraw2D.PrepareMolForDrawing(parse_smiles(smiles), addChiralHs=False)
 
 
-def _drawn(
-    drawer: rdMolDraw2D.MolDraw2D,
-    scale: int,
-    smiles: str,
-    atom_scores: NDArray[np.float64],
-    bonds: Sequence[tuple[int, int]],
-    bond_scores: NDArray[np.float64],
-    signed: bool,
-    limit: float,
-) -> Any:
-    mol = _laid_out(smiles)
-    options = _options(drawer, scale)
-    options.padding = 0.1
-    indices = [mol.GetBondBetweenAtoms(*pair).GetIdx() for pair in bonds]
-    of_atoms = _coloured(enumerate(atom_scores.tolist()), limit, signed)
-    of_bonds = _coloured(zip(indices, bond_scores.tolist(), strict=True), limit, signed)
-    drawer.DrawMolecule(
-        mol,
-        highlightAtoms=list(of_atoms),
-        highlightAtomColors=of_atoms,
-        highlightBonds=list(of_bonds),
-        highlightBondColors=of_bonds,
-        highlightAtomRadii=dict.fromkeys(of_atoms, _RADIUS),
-    )
-    drawer.FinishDrawing()
-    return drawer.GetDrawingText()
-
-
-def _coloured(scores: Iterable[tuple[int, float]], limit: float, signed: bool) -> dict[int, Colour]:
-    return {
-        place: score_colour(score, limit, signed=signed)
-        for place, score in scores
-        if abs(score) > _FAINT * limit
-    }
-
-
-def _options(drawer: rdMolDraw2D.MolDraw2D, scale: int) -> rdMolDraw2D.MolDrawOptions:
+def _set_options(drawer: rdMolDraw2D.MolDraw2D, scale: int, padding: float) -> None:
     options = drawer.drawOptions()
+    options.padding = padding
     options.prepareMolsBeforeDrawing = False
     options.useBWAtomPalette()
     options.fixedBondLength = _BOND * scale
@@ -289,27 +263,3 @@ def _options(drawer: rdMolDraw2D.MolDraw2D, scale: int) -> rdMolDraw2D.MolDrawOp
     options.minFontSize, options.maxFontSize = 7 * scale, 17 * scale
     options.highlightBondWidthMultiplier = 10
     options.fillHighlights = options.continuousHighlight = options.atomHighlightsAreCircles = True
-    return options
-
-
-def _laid_out(smiles: str) -> Chem.Mol:
-    return rdMolDraw2D.PrepareMolForDrawing(parse_smiles(smiles), addChiralHs=False)
-
-
-def _legend_box(width: int, height: int) -> tuple[int, int, int, int]:
-    half = min(130, width // 2 - 10)
-    return width // 2 - half, height - _LEGEND + 6, width // 2 + half, height - _LEGEND + 6 + _BAR
-
-
-def _spread(box: Sequence[float], count: int) -> list[float]:
-    return [box[0] + (box[2] - box[0]) * place / (count - 1) for place in range(count)]
-
-
-def _ramp(signed: bool, steps: int) -> list[tuple[float, tuple[int, int, int]]]:
-    """Return positions from 0 to 1 along the scale, each with its colour."""
-    ramp = []
-    for place in (step / (steps - 1) for step in range(steps)):
-        colour = score_colour(2 * place - 1 if signed else place, 1.0, signed=signed)
-        red, green, blue = (round(255 * part) for part in colour)
-        ramp.append((place, (red, green, blue)))
-    return ramp

@@ -70,14 +70,7 @@ def explain(
     METHODS[method]  # refuses an unknown name before any molecule is read
     chosen = MethodOptions(**options)
     texts, seconds = ([given] if isinstance(given, str) else given for given in (smiles, partners))
-    instances = read_instances(
-        model,
-        texts or [],
-        target=target,
-        partners=seconds,
-        features=features,
-        background=background,
-    )
+    instances = read_instances(model, texts or [], target, seconds, features, background)
     found = [explain_instance(instance, method, chosen, level=interval) for instance in instances]
     return found[0] if isinstance(smiles, str) else found
 
@@ -85,7 +78,6 @@ def explain(
 def read_instances(
     model: MolAttn,
     smiles: Sequence[str],
-    *,
     target: Optional[str] = None,
     partners: Optional[Sequence[str]] = None,
     features: Optional[ArrayLike] = None,
@@ -115,17 +107,7 @@ def explain_instance(
     *,
     level: float = LEVEL,
 ) -> Explanation:
-    """Explain one molecule.
-
-    Args:
-        instance: The molecule.
-        method: A name in :data:`molattn.explain.METHODS`.
-        options: Options of the method.
-        level: Probability that the true value lies in the prediction interval.
-
-    Raises:
-        InputError: There is no such method.
-    """
+    """Explain one molecule, with a prediction interval of that level."""
     chosen = METHODS[method]
     scores = chosen.compute(instance, options)
     attention, target, prediction = instance.attention, instance.target, instance.prediction

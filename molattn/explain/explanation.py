@@ -7,7 +7,7 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.explain.drawing import draw_svg, save_drawing
+from molattn.explain.drawing import Drawing
 
 __all__ = ["Explanation"]
 
@@ -133,7 +133,7 @@ class Explanation:
             width: In pixels.
             height: Likewise, legend included.
         """
-        return draw_svg(**self._drawn, width=width, height=height)
+        return self._drawing(width, height).svg()
 
     def save(self, path: str | Path, width: int = 420, height: int = 340) -> None:
         """Write the drawing to a file, ``.svg`` or ``.png``.
@@ -146,21 +146,20 @@ class Explanation:
         Raises:
             InputError: Another file extension, or a path that cannot be written.
         """
-        save_drawing(path, **self._drawn, width=width, height=height)
+        self._drawing(width, height).save(path)
 
-    @property
-    def _drawn(self) -> dict[str, Any]:
-        caption, ends = self.legend_lines
-        return {
-            "smiles": self.smiles,
-            "atom_scores": self.atom_scores,
-            "bonds": self.bonds,
-            "bond_scores": self.bond_scores,
-            "signed": self.signed,
-            "limit": self.score_limit,
-            "caption": caption,
-            "ends": ends,
-        }
+    def _drawing(self, width: int, height: int) -> Drawing:
+        return Drawing(
+            self.smiles,
+            self.atom_scores,
+            self.bonds,
+            self.bond_scores,
+            self.signed,
+            self.score_limit,
+            *self.legend_lines,
+            width,
+            height,
+        )
 
     def _repr_html_(self) -> str:
         """Show the drawing in a notebook."""

@@ -16,7 +16,7 @@ from molattn.explain.drawing import (
     NEUTRAL,
     RAISE,
     SHARE,
-    draw_png,
+    Drawing,
     molecule_outline,
     score_colour,
 )
@@ -38,7 +38,7 @@ def explanation(small_model):
 
 def png_of(explanation, **size):
     caption, ends = explanation.legend_lines
-    return draw_png(
+    drawing = Drawing(
         explanation.smiles,
         explanation.atom_scores,
         explanation.bonds,
@@ -49,6 +49,7 @@ def png_of(explanation, **size):
         ends=ends,
         **size,
     )
+    return drawing.png()
 
 
 def linear(colour):

@@ -8,17 +8,10 @@ import pytest
 
 from molattn import InputError
 from molattn.chem import parse_smiles
-from molattn.explain import (
-    METHODS,
-    MethodOptions,
-    ground_truth_auroc,
-    measure_faithfulness,
-    synthetic_dataset,
-)
+from molattn.explain import METHODS, MethodOptions, measure_faithfulness
 from molattn.explain.baseline import average_atom, one_hot
 from molattn.explain.explainer import read_instances
 from molattn.explain.faithfulness.deletion_insertion import FRACTIONS
-from molattn.explain.faithfulness.synthetic import atom_auroc
 from molattn.explain.methods.occlusion import atom_groups
 
 SMILES = "CC(=O)N"
@@ -142,55 +135,6 @@ def test_of_several_classes_each_molecule_is_tested_on_its_likeliest(of_phases):
     smiles, name = next(iter(likeliest.items()))
     alone = tested([smiles, smiles], "phase")
     assert (alone.target, alone.outputs) == (name, {name: 2})
-
-
-def test_ground_truth_atoms_are_found_where_the_model_is_the_rule(linear):
-    # A model in which an atom counts by its hydrogens, if it is an oxygen: of alcohols, the group.
-    dataset = synthetic_dataset("hydroxyls", ["CCO", "OCCO", "CC", "C=O", "O"])
-    assert dataset.targets.tolist() == [1, 2, 0, 0, 0]
-    net = linear.nets[0]
-    featurizer = linear.config.featurizer
-    net.pair_embedding.weight.data.zero_()
-    net.atom_embedding.weight.data.zero_()
-    code = featurizer.atom_columns[0].codes()[8]
-    net.atom_embedding.weight.data[code, 0] = 1.0
-    net.head.weight.data.fill_(1.0)
-    linear.config = type(linear.config)(("hydroxyls",), linear.config.network)
-    for row in ground_truth_auroc(linear, dataset, SIGNED):
-        assert row.molecules == 2
-        assert row.auroc.mean == (0.5 if row.method == "uniform" else 1.0)
-    net.head.weight.data.zero_()
-    assert {row.auroc.mean for row in ground_truth_auroc(linear, dataset, SIGNED)} == {0.5}
-
-
-SIGNED = ("integrated_gradients", "occlusion")
-
-
-def test_synthetic_data_is_a_table_to_train_on(tmp_path):
-    dataset = synthetic_dataset("amides")
-    assert dataset.smarts == "[NX3][CX3]=[OX1]"
-    test = dataset.subset("test")
-    assert 200 < len(test.smiles) < 300
-    dataset.to_csv(tmp_path / "amides.csv")
-    lines = (tmp_path / "amides.csv").read_text().splitlines()
-    assert lines[0] == "smiles,amides,split,ground_truth_atoms"
-    assert len(lines) == len(dataset.smiles) + 1
-    for smiles, count, mask in zip(
-        dataset.smiles, dataset.targets, dataset.ground_truth, strict=True
-    ):
-        assert (count > 0) == mask.any()
-        assert len(mask) == parse_smiles(smiles).GetNumAtoms()
-    assert synthetic_dataset("[Cl]", ["CCl", "C"]).targets.tolist() == [1, 0]
-    with pytest.raises(InputError, match="group: got 'widgets'"):
-        synthetic_dataset("widgets")
-    with pytest.raises(InputError, match="equally often in every molecule"):
-        synthetic_dataset("[Cl]", ["C", "CC"])
-
-
-def test_auroc_is_the_share_of_pairs_in_the_right_order():
-    scores, known = np.array([-3.0, 1.0, 2.0, 0.5]), np.array([True, False, False, True])
-    assert atom_auroc(scores, known) == 0.5
-    assert atom_auroc(np.array([1.0, 1.0 + 1e-12]), known[:2]) == 0.5
 
 
 def test_groups_are_named_or_listed():

@@ -10,15 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from molattn.errors import InputError, check_one_of
 from molattn.explain.explainer import read_instances
-from molattn.explain.faithfulness.bootstrap import Estimate, bootstrap_mean
 from molattn.explain.instance import Instance, Masking
 from molattn.explain.methods import METHODS, Method, MethodOptions
 from molattn.model.model import MolAttn
 
 __all__ = [
     "FRACTIONS",
+    "Estimate",
     "Faithfulness",
     "MethodFaithfulness",
+    "bootstrap_mean",
     "instances_faithfulness",
     "measure_faithfulness",
 ]
@@ -35,6 +36,7 @@ prediction moves towards that without any atom. A signed method ranks atoms by i
 absolute value of their scores.
 """
 
+_RESAMPLES = 2000
 _VERDICTS = {
     (1, 1): "beats random",
     (1, 0): "beats random by deletion alone",
@@ -46,6 +48,39 @@ _VERDICTS = {
     (0, -1): "worse than random by insertion",
     (-1, -1): "worse than random",
 }
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over molecules and its 95 % confidence interval.
+
+    Args:
+        mean: The mean.
+        low: Lower end, by the percentile bootstrap over molecules.
+        high: Upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    def __format__(self, spec: str) -> str:
+        return f"{self.mean:{spec}} ({self.low:{spec}} to {self.high:{spec}})"
+
+
+def bootstrap_mean(values: NDArray[np.float64], seed: int = 0) -> Estimate:
+    """Estimate the mean of one value per molecule, ``[molecules]``.
+
+    Values of the same molecules with the same seed are resampled alike.
+
+    Example:
+        >>> f"{bootstrap_mean(np.array([1.0, 1.0])):.1f}"
+        '1.0 (1.0 to 1.0)'
+    """
+    rng = np.random.default_rng(seed)
+    picked = rng.integers(len(values), size=(_RESAMPLES, len(values)))
+    low, high = np.quantile(values[picked].mean(axis=1), [0.025, 0.975])
+    return Estimate(float(values.mean()), float(low), float(high))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +112,14 @@ class MethodFaithfulness:
         gains = (self.deletion_gain, self.insertion_gain)
         deletion, insertion = (int(gain.low > 0) - int(gain.high < 0) for gain in gains)
         return _VERDICTS[deletion, insertion]
+
+    @property
+    def cells(self) -> tuple[list[Optional[Estimate]], str]:
+        """Areas and gains in the order of a table's columns, and the verdict."""
+        if self.method == "random":  # not compared with itself
+            return [self.deletion_area, None, self.insertion_area, None], "-"
+        deletion, insertion = self.deletion_gain, self.insertion_gain
+        return [self.deletion_area, deletion, self.insertion_area, insertion], self.verdict
 
     @property
     def beats_random(self) -> bool:
@@ -120,22 +163,25 @@ class Faithfulness:
             rows.append(cells | curves)
         return {**vars(self), "fractions": FRACTIONS.tolist(), "rows": rows}
 
+    @property
+    def headings(self) -> tuple[str, str, str, str]:
+        """Headings of the four columns of estimates."""
+        unit = f", {self.unit}" if self.unit else ""
+        return (
+            f"Deletion area{unit}",
+            "more than random",
+            f"Insertion area{unit}",
+            "less than random",
+        )
+
     def table(self) -> str:
         """As a Markdown table."""
-        unit = f", {self.unit}" if self.unit else ""
-        lines = [
-            f"| Order | Deletion area{unit} | more than random | Insertion area{unit} "
-            "| less than random | Verdict |",
-            "| --- | --- | --- | --- | --- | --- |",
-        ]
+        lines = [["Order", *self.headings, "Verdict"], ["---"] * 6]
         for row in self.rows:
-            cells = [row.method, f"{row.deletion_area:.3f}", "-"]
-            cells += [f"{row.insertion_area:.3f}", "-", "-"]
-            if row.method != "random":
-                cells[2], cells[4] = f"{row.deletion_gain:.3f}", f"{row.insertion_gain:.3f}"
-                cells[5] = row.verdict
-            lines.append(f"| {' | '.join(cells)} |")
-        return "\n".join(lines)
+            estimates, verdict = row.cells
+            cells = ("-" if one is None else f"{one:.3f}" for one in estimates)
+            lines.append([row.method, *cells, verdict])
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def measure_faithfulness(
@@ -178,16 +224,9 @@ def measure_faithfulness(
         InputError: A method that does not exist, no molecule of two atoms or more, or
             ``random_orders`` below 1.
     """
-    instances = read_instances(
-        model,
-        smiles,
-        target=target,
-        partners=partners,
-        features=features,
-        background=background,
-    )
+    instances = [*read_instances(model, smiles, target, partners, features, background)]
     return instances_faithfulness(
-        [*instances], methods, MethodOptions(**options), measure, random_orders
+        instances, methods, MethodOptions(**options), measure, random_orders
     )
 
 
@@ -199,16 +238,7 @@ def instances_faithfulness(
     random_orders: int = 5,
     progress: Callable[[], object] = lambda: None,
 ) -> Faithfulness:
-    """Run the tests on featurized molecules; see :func:`measure_faithfulness`.
-
-    Args:
-        instances: The molecules.
-        methods: Names in :data:`molattn.explain.METHODS`; None = all of them.
-        options: Options of the methods.
-        measure: The loss.
-        random_orders: Number of random orders of each molecule.
-        progress: Called after each molecule.
-    """
+    """Run the tests on featurized molecules; ``progress`` is called after each of them."""
     methods = tuple(METHODS) if methods is None else methods
     chosen = [METHODS[name] for name in methods]
     check_one_of("measure", measure, get_args(Measure))
@@ -285,15 +315,9 @@ def _order(
 
 
 def _losses(instance: Instance, orders: NDArray[np.int64], masking: Masking) -> NDArray[np.float64]:
-    """Return ``f(all) - f(kept)`` with the first k atoms masked, and with all others masked.
+    """Return ``f(all) - f(kept)`` with the first k atoms of each order masked, and all others.
 
-    Args:
-        instance: The molecule, n atoms.
-        orders: ``[orders, n]``.
-        masking: See :meth:`Instance.predict_kept`.
-
-    Returns:
-        ``[orders, 2, n + 1]``.
+    From ``[orders, n]`` to ``[orders, 2, n + 1]``.
     """
     n = instance.num_atoms
     position = np.argsort(orders, axis=1)

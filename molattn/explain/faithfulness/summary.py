@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from molattn.explain.faithfulness.bootstrap import Estimate
-from molattn.explain.faithfulness.deletion_insertion import Faithfulness
+from molattn.explain.faithfulness.deletion_insertion import Estimate, Faithfulness
 
 __all__ = ["FaithfulnessSummary", "summarize"]
 
@@ -38,32 +37,13 @@ class FaithfulnessSummary(NamedTuple):
 
 
 def summarize(result: Faithfulness) -> FaithfulnessSummary:
-    """Summarize the result of a faithfulness test in words.
-
-    Args:
-        result: The result.
-    """
-    unit = f", {result.unit}" if result.unit else ""
-    headings = [
-        f"Deletion area{unit}",
-        "more than random",
-        f"Insertion area{unit}",
-        "less than random",
-    ]
+    """Summarize the result of a faithfulness test in words."""
     rows = []
     for row in result.rows:
-        gains = [row.deletion_gain, row.insertion_gain]
-        areas = [row.deletion_area, row.insertion_area]
-        is_random = row.method == "random"
-        cells = [
-            cell
-            for area, gain in zip(areas, gains, strict=True)
-            for cell in (_cell(area), ("-", "") if is_random else _cell(gain))
-        ]
-        verdict = "-" if is_random else row.verdict
+        estimates, verdict = row.cells
         good = None if row.method in _CONTROLS else row.beats_random
-        rows.append((_title(row.method), cells, verdict, good))
-    return FaithfulnessSummary(_sentence(result), headings, rows, _note(result))
+        rows.append((_title(row.method), [*map(_cell, estimates)], verdict, good))
+    return FaithfulnessSummary(_sentence(result), result.headings, rows, _note(result))
 
 
 def _sentence(result: Faithfulness) -> str:
@@ -102,7 +82,9 @@ def _note(result: Faithfulness) -> str:
     )
 
 
-def _cell(estimate: Estimate) -> tuple[str, str]:
+def _cell(estimate: Estimate | None) -> tuple[str, str]:
+    if estimate is None:
+        return "-", ""
     mean, low, high = (
         f"{number:.3f}".replace("-", "\N{MINUS SIGN}")
         for number in (estimate.mean, estimate.low, estimate.high)

@@ -6,8 +6,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from molattn.explain.faithfulness.bootstrap import Estimate
 from molattn.explain.faithfulness.deletion_insertion import (
+    Estimate,
     Faithfulness,
     Measure,
     MethodFaithfulness,

@@ -1,4 +1,4 @@
-"""A synthetic benchmark: targets that count a functional group, so that its atoms are known."""
+"""Synthetic data whose target counts a functional group, so that the relevant atoms are known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from molattn.chem import parse_smiles
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError, quoted
 from molattn.explain.explainer import read_instances
-from molattn.explain.faithfulness.bootstrap import Estimate, bootstrap_mean
+from molattn.explain.faithfulness.deletion_insertion import Estimate, bootstrap_mean
 from molattn.explain.methods import METHODS, MethodOptions
 from molattn.model.model import MolAttn
 
@@ -97,11 +97,6 @@ def synthetic_dataset(
     Raises:
         InputError: A group that is neither, or that occurs equally often in every molecule.
         SmilesError: A text that is not a molecule.
-
-    Example:
-        >>> dataset = synthetic_dataset("hydroxyls", ["CCO", "CC", "OCCO"])
-        >>> dataset.targets.tolist(), dataset.ground_truth[0].tolist()
-        ([1.0, 0.0, 2.0], [False, False, True])
     """
     smarts = FUNCTIONAL_GROUPS.get(group, group)
     pattern = Chem.MolFromSmarts(smarts)
