@@ -1,7 +1,7 @@
 """One molecule to explain, and the predictions for variants of it with masked atoms."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from molattn.chem import parse_smiles
 from molattn.explain.attention_hooks import Attention, attention_weights
 from molattn.explain.baseline import one_hot
 from molattn.explain.target import Target
-from molattn.graph import CompleteGraphs, MoleculeBatch
+from molattn.graph import MoleculeBatch
 from molattn.model.extra_features import number_type
 from molattn.model.model import MolAttn
 from molattn.record import MoleculeRecord
@@ -154,22 +154,8 @@ class Instance:
             pairs: Pair features ``[B, n, n, T]``, likewise.
         """
         count = len(atoms)
-        whole = self.model.collate([self.record]).to(self.device)
-        one = whole.edge_index
-        graphs = CompleteGraphs([self.num_atoms] * count, self_loops=one.self_loops)
-        graphs = graphs.to(self.device)
-        if one.kept is not None:
-            graphs = graphs.with_edges(one.kept.repeat(count))
-        batch = replace(
-            whole,
-            x=atoms.flatten(0, 1),
-            edge_index=graphs,
-            edge_attr=pairs.flatten(0, 2),
-            numbers=None if whole.numbers is None else whole.numbers.expand(count, -1),
-            partner_index=None
-            if whole.partner_index is None
-            else whole.partner_index.repeat(count),
-        )
+        batch = self._batch([self.record] * count)
+        batch = replace(batch, x=atoms.flatten(0, 1), edge_attr=pairs.flatten(0, 2))
         return self.target.value(self.model(batch, self._features(count)))
 
     def _features(self, count: int) -> Optional[Tensor]:
@@ -180,7 +166,10 @@ class Instance:
 
     def batch(self) -> tuple[MoleculeBatch, Optional[Tensor]]:
         """The arguments of the model: the unmasked molecule as a batch, and its table features."""
-        return self.model.collate([self.record]).to(self.device), self._features(1)
+        return self._batch([self.record]), self._features(1)
+
+    def _batch(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
+        return self.model.collate(records).to(self.device)
 
     def predict_kept(
         self, kept: NDArray[np.bool_], masking: Masking = "remove"
@@ -200,9 +189,7 @@ class Instance:
         predict = {"remove": self._removed, "blank": self._blanked}[masking]
         # Orders of one molecule have masks in common, at least the empty and the full one.
         distinct, place = np.unique(kept, axis=0, return_inverse=True)
-        size = self.batch_size
-        parts = [predict(distinct[i : i + size]) for i in range(0, len(distinct), size)]
-        return np.concatenate(parts)[place.reshape(-1)]
+        return self._in_batches(predict, distinct)[place.reshape(-1)]
 
     def predict_masked_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Predict with the features of some pairs set to zero, and no atom masked.
@@ -210,13 +197,19 @@ class Instance:
         Args:
             masked: Which ordered pairs, ``bool [B, n, n]``.
         """
-        size = self.batch_size
-        parts = [np.zeros(0)]
-        for start in range(0, len(masked), size):
-            some = torch.from_numpy(masked[start : start + size]).to(self.device)
-            pairs = torch.where(some.unsqueeze(-1), self.blank_pairs, self.pairs)
-            parts.append(self._predict(self.atoms.expand(len(some), -1, -1), pairs))
-        return np.concatenate(parts)
+        return self._in_batches(self._without_pairs, masked)
+
+    def _in_batches(
+        self, predict: Callable[[NDArray[np.bool_]], NDArray[np.float64]], masks: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        starts = range(0, len(masks), self.batch_size)
+        parts = (predict(masks[start : start + self.batch_size]) for start in starts)
+        return np.concatenate([np.zeros(0), *parts])
+
+    def _without_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
+        some = torch.from_numpy(masked).to(self.device).unsqueeze(-1)
+        atoms = self.atoms.expand(len(masked), -1, -1)
+        return self._predict(atoms, torch.where(some, self.blank_pairs, self.pairs))
 
     def _blanked(self, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
         atoms = torch.from_numpy(kept).to(self.device).unsqueeze(-1)
@@ -240,9 +233,7 @@ class Instance:
             for some in kept
         ]
         with self.evaluating():
-            outputs = self.model(
-                self.model.collate(records).to(self.device), self._features(len(records))
-            )
+            outputs = self.model(self._batch(records), self._features(len(records)))
         return self.target.value(outputs).double().cpu().numpy()
 
     @contextmanager
