@@ -22,12 +22,7 @@ __all__ = ["Attention", "attention_gradients", "attention_weights", "record_atte
 
 @dataclass
 class Recorded:
-    """Attention of one network, layer by layer.
-
-    Args:
-        weights: Weights returned by each layer, ``[E, heads]``.
-        gates: Gates of each layer that has any, ``[rows, heads]``.
-    """
+    """Weights ``[E, heads]`` of each layer of a network, and gates ``[rows, heads]``, if any."""
 
     weights: list[Tensor] = field(default_factory=list)
     gates: list[Tensor] = field(default_factory=list)
@@ -57,15 +52,8 @@ class Attention:
 def record_attention(model: MolAttn, graph: Any) -> Iterator[list[Recorded]]:
     """Record the attention of each network in the forward passes inside the block.
 
-    Forward hooks make each layer return its weights in the very call that uses them.
-
-    Args:
-        model: The model.
-        graph: The batch's ``edge_index``; calls on other graphs, those of second molecules, are
-            ignored.
-
-    Yields:
-        One entry for each member, filled by the forward pass.
+    Forward hooks make each layer return its weights in the very call that uses them. Calls on other
+    graphs than ``graph``, the batch's ``edge_index``, are those of second molecules, and ignored.
     """
     found = [Recorded() for _ in model.nets]
     with ExitStack() as hooks:
@@ -101,16 +89,10 @@ def _hook(conv: nn.Module, graph: Any, recorded: Recorded) -> Iterator[Any]:
 def attention_weights(
     model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor] = None
 ) -> Attention:
-    """Return the weights and gates that a model applies to a molecule.
+    """Return the weights and gates that a model in evaluation mode applies to a batch of one.
 
-    Args:
-        model: The model, in evaluation mode.
-        molecule: A batch of one.
-        features: Its table features ``[1, num_features]``.
-
-    Returns:
-        The weights and gates; of no layer if a custom encoder does not apply attention layers of
-        ``molattn.nn``, all with the same number of heads, to the edges of the molecule.
+    They are those of no layer if a custom encoder does not apply attention layers of
+    ``molattn.nn``, all with the same number of heads, to the edges of the molecule.
     """
     n, reads_blocks = len(molecule.x), cast(Network, model.nets[0]).reads_blocks
     batch = molecule if reads_blocks else _edge_list(model, molecule)
@@ -139,16 +121,9 @@ def attention_weights(
 def attention_gradients(
     model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor], target: Target
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the weights, and the gradient of each member's target with respect to them.
+    """Return the weights of a batch of one, and the gradients of each member's target in them.
 
-    Args:
-        model: The model, in evaluation mode.
-        molecule: A batch of one.
-        features: Its table features ``[1, num_features]``.
-        target: The target.
-
-    Returns:
-        Two ``[members, layers, heads, n receivers, n senders]``; 0 where a pair is no edge.
+    Both are ``[members, layers, heads, n receivers, n senders]``, 0 where a pair is no edge.
     """
     # As a list of edges: on this path the weights that a layer returns are those in its sums, so
     # that gradients with respect to them exist.

@@ -17,14 +17,7 @@ __all__ = ["average_atom", "baseline_atom", "one_hot"]
 
 
 def one_hot(codes: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.float32]:
-    """Encode integer codes as one-hot vectors, those of the columns concatenated.
-
-    Args:
-        codes: ``[..., len(sizes)]``.
-        sizes: Number of codes of each column.
-
-    Returns:
-        ``[..., sum(sizes)]``.
+    """Encode codes ``[..., columns]`` as one-hot vectors, concatenated: ``[..., sum(sizes)]``.
 
     Example:
         >>> one_hot(np.array([[1, 0]], dtype=np.uint8), [3, 2]).tolist()
@@ -41,37 +34,23 @@ def average_atom(records: Iterable[MoleculeRecord], featurizer: Featurizer) -> N
 
     It is the relative frequency of each atom code, so that every column sums to 1.
 
-    Args:
-        records: Molecules.
-        featurizer: The featurizer that made them.
-
     Raises:
         InputError: There is no molecule.
     """
-    atom_columns = len(featurizer.atom_sizes)
-    counts = np.zeros((atom_columns, 256))
+    sizes = featurizer.atom_sizes
+    counts = [np.zeros(size) for size in sizes]
     for record in records:
-        for column in range(atom_columns):
-            counts[column] += np.bincount(record.atoms[:, column], minlength=256)
-    if not counts.any():
+        for count, size, codes in zip(counts, sizes, record.atoms.T, strict=True):
+            count += np.bincount(codes, minlength=size)
+    if not counts[0].any():
         raise InputError("background: got no molecule, expected some")
-    atoms = [row[:size] for row, size in zip(counts, featurizer.atom_sizes, strict=True)]
-    return np.concatenate(atoms) / counts[0].sum()
+    return np.concatenate(counts) / counts[0].sum()
 
 
 def baseline_atom(
     featurizer: Featurizer, background: Optional[Sequence[str]] = None
 ) -> NDArray[np.float64]:
-    """Return the average atom of a background set ``[sum(atom_sizes)]``.
-
-    Args:
-        featurizer: The featurizer of the model.
-        background: SMILES; None = those of the bundled solubility set.
-
-    Raises:
-        InputError: There is no molecule.
-        SmilesError: A text that is not a molecule.
-    """
+    """Return the average atom of a background set; None = the bundled solubility set."""
     if background is None:
         return _bundled_average(featurizer)
     return average_atom(MoleculeReader(featurizer).all(background), featurizer)

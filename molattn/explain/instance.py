@@ -96,8 +96,8 @@ class Instance:
     @property
     def probability(self) -> Optional[float]:
         """Probability of the class, calibrated if the model is; None for a regression."""
-        is_number = self.target.task.kind == "regression"
-        return None if is_number else float(self.predicted[self.target.column])
+        is_regression = self.target.task.kind == "regression"
+        return None if is_regression else float(self.predicted[self.target.column])
 
     @cached_property
     def attention(self) -> Attention:
@@ -108,11 +108,11 @@ class Instance:
     @cached_property
     def similarity(self) -> float:
         """Similarity to the nearest training molecule; NaN if the model has no index of them."""
-        known, fingerprint = self.model.uncertainty, self.record.fingerprint
-        if known is None:
+        uncertainty, fingerprint = self.model.uncertainty, self.record.fingerprint
+        if uncertainty is None:
             return math.nan
-        asked = [self.smiles] if fingerprint is None else fingerprint[np.newaxis]
-        return known.molecules.similarity(asked).item()
+        molecules = [self.smiles] if fingerprint is None else fingerprint[np.newaxis]
+        return uncertainty.molecules.similarity(molecules).item()
 
     # One-hot features of atoms and pairs.
 
@@ -252,10 +252,11 @@ class Instance:
         Args:
             level: Probability that the true value lies in the interval.
         """
-        known, task = self.model.uncertainty, self.target.task
-        if known is None or task.kind != "regression":
+        uncertainty, task = self.model.uncertainty, self.target.task
+        if uncertainty is None or task.kind != "regression":
             return None, None
-        widths = known.calibration.half_widths(np.array([self.similarity]), level)
+        widths = uncertainty.calibration.half_widths(np.array([self.similarity]), level)
         half = float(widths[0, self.model.config.tasks.index(task)])
-        middle = self.prediction
-        return (middle - half, middle + half) if math.isfinite(half) else (None, None)
+        if not math.isfinite(half):
+            return None, None
+        return self.prediction - half, self.prediction + half

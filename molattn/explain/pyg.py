@@ -50,7 +50,8 @@ class GraphModel(nn.Module):
         super().__init__()
         if model.config.has_partner or model.config.num_numbers:
             raise ValueError(
-                "model: got one that reads more than a molecule, expected one that reads its graph"
+                "model: got one that reads a second molecule or features of the whole molecule, "
+                "expected one that reads the molecular graph alone"
             )
         self.model = model
         self.target = find_target(model, target, [0.0] * len(model.config.output_names))

@@ -89,5 +89,5 @@ def test_gnn_explainer_learns_masks(graph_model):
 
 
 def test_a_model_that_reads_more_than_a_molecule_is_refused():
-    with pytest.raises(ValueError, match="more than a molecule"):
+    with pytest.raises(ValueError, match="second molecule or features of the whole molecule"):
         GraphModel(make(descriptors=("MolWt",)))

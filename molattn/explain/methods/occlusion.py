@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from rdkit import Chem
 from rdkit.Chem import BRICS
 
@@ -11,7 +10,7 @@ from molattn.errors import InputError, quoted
 from molattn.explain.instance import Instance
 from molattn.explain.methods.base import METHODS, Method, MethodOptions, Scores
 
-__all__ = ["GROUPINGS", "atom_groups", "atom_orders", "occlusion"]
+__all__ = ["GROUPINGS", "atom_groups", "occlusion"]
 
 
 def occlusion(instance: Instance, options: MethodOptions) -> Scores:
@@ -45,20 +44,19 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     # Sorted by canonical rank too, so that scores do not depend on the order of the groups.
     for place, group in enumerate(sorted(groups, key=lambda group: min(ranks[[*group]]))):
         group_of[[*group]] = place
-    drawn = atom_orders(m, -(-options.orders // 2), options.seed)
-    drawn = np.concatenate([drawn, drawn[:, ::-1]])
+    half = np.tile(np.arange(m), (-(-options.orders // 2), 1))
+    half = np.random.default_rng(options.seed).permuted(half, axis=1)
+    drawn = np.concatenate([half, half[:, ::-1]])
     # Position of each group in each order; after k steps the groups at positions < k are masked.
     position = np.argsort(drawn, axis=1)
     kept = position[:, np.newaxis, :] >= np.arange(m + 1)[:, np.newaxis]
-    values = instance.predict_kept(kept.reshape(-1, m)[:, group_of], options.masking).reshape(
-        -1, m + 1
-    )
+    kept = kept.reshape(-1, m)[:, group_of]
+    values = instance.predict_kept(kept, options.masking).reshape(-1, m + 1)
     changes = np.take_along_axis(values[:, :-1] - values[:, 1:], position, axis=1)
     atoms = (changes.mean(axis=0) / np.bincount(group_of))[group_of]
     if m == n:
-        _, same = np.unique(
-            Chem.CanonicalRankAtoms(instance.mol, breakTies=False), return_inverse=True
-        )
+        tied = Chem.CanonicalRankAtoms(instance.mol, breakTies=False)
+        _, same = np.unique(tied, return_inverse=True)
         atoms = (np.bincount(same, atoms) / np.bincount(same))[same]
     masked = np.zeros((len(instance.bonds), n, n), dtype=bool)
     for place, (i, j) in enumerate(instance.bonds):
@@ -66,17 +64,7 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     return Scores(atoms, values[0, 0] - instance.predict_masked_pairs(masked), float(values[0, -1]))
 
 
-def atom_orders(n: int, count: int, seed: int) -> NDArray[np.int64]:
-    """Draw random permutations of ``n`` indices, ``[count, n]``."""
-    rng = np.random.default_rng(seed)
-    return rng.permuted(np.tile(np.arange(n), (count, 1)), axis=1)
-
-
 Groups = list[tuple[int, ...]]
-
-
-def _atoms(mol: Chem.Mol) -> Groups:
-    return [(place,) for place in range(mol.GetNumAtoms())]
 
 
 def _rings(mol: Chem.Mol) -> Groups:
@@ -94,7 +82,7 @@ def _brics(mol: Chem.Mol) -> Groups:
 
 
 GROUPINGS: dict[str, Callable[[Chem.Mol], Groups]] = {
-    "atoms": _atoms,
+    "atoms": lambda mol: _filled(mol, []),
     "rings": _rings,
     "brics": _brics,
 }

@@ -39,12 +39,7 @@ class ExplanationFiles:
     _weights: zipfile.ZipFile
 
     def add(self, row: int, explanations: Sequence[Explanation]) -> None:
-        """Write the explanations of a molecule.
-
-        Args:
-            row: Its row in the table, counted from 1.
-            explanations: One of each method, in the order of the columns.
-        """
+        """Write the molecule of a row, counted from 1: explanations in the order of the methods."""
         first = explanations[0]
         scores = np.stack([one.atom_scores for one in explanations], axis=1)
         for atom, (symbol, cells) in enumerate(zip(first.symbols, scores.tolist(), strict=True)):
@@ -68,13 +63,7 @@ class ExplanationFiles:
                 one.save(self._pictures / f"{row}_{one.method}.{ending}")
 
     def refuse(self, row: int, smiles: str, code: str) -> None:
-        """Write a row that has no explanation.
-
-        Args:
-            row: Its row in the table, counted from 1.
-            smiles: Its text.
-            code: The reason code.
-        """
+        """Write a row that has no explanation, with its reason code."""
         empty = [""] * (2 + len(self._methods))
         self._atoms([row, *empty, code])
         self._bonds([row, *empty, code])
@@ -90,17 +79,11 @@ def explanation_files(
     ``atoms.csv`` and ``bonds.csv`` have a column for each method; ``explanations.json`` holds all
     numbers except attention and gates, which are in ``attention.npz`` as ``attention_ROW``
     ``[layers, heads, n receivers, n senders]`` and ``gates_ROW`` ``[layers, heads, n]``;
-    ``molecules`` holds the drawings.
-
-    Args:
-        folder: The folder.
-        methods: Names of the methods.
-        facts: Further entries of ``explanations.json``, written when the block ends.
-
-    Yields:
-        The writer of rows.
+    ``molecules`` holds the drawings. ``facts`` are further entries of ``explanations.json``, read
+    when the block ends.
     """
-    (folder / _PICTURES).mkdir()
+    pictures = folder / _PICTURES
+    pictures.mkdir()
     atoms = ("row", "atom", "symbol", *methods, "error")
     bonds = ("row", "atom_1", "atom_2", *methods, "error")
     with (
@@ -109,7 +92,6 @@ def explanation_files(
         _json_rows(folder / _JSON, facts) as write_row,
         zipfile.ZipFile(folder / _WEIGHTS, "w", zipfile.ZIP_DEFLATED) as weights,
     ):
-        pictures = folder / _PICTURES
         yield ExplanationFiles(methods, pictures, write_atom, write_bond, write_row, weights)
 
 
@@ -129,9 +111,7 @@ def _without_arrays(explanation: Explanation) -> dict[str, Any]:
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[np.float32]) -> None:
-    entry = zipfile.ZipInfo(
-        f"{name}.npy"
-    )  # with a fixed date, so that the same numbers give the same bytes
+    entry = zipfile.ZipInfo(f"{name}.npy")  # a fixed date: equal numbers give equal bytes
     entry.compress_type = zipfile.ZIP_DEFLATED
     with archive.open(entry, "w") as file:
         np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)

@@ -4,9 +4,8 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -57,12 +56,7 @@ class ExplanationPage:
     _coarsest: float = 0.0
 
     def add(self, row: int, explanations: Sequence[Explanation]) -> None:
-        """Add a molecule.
-
-        Args:
-            row: Its row in the table, counted from 1.
-            explanations: One of each method; the same methods for every molecule.
-        """
+        """Add the molecule of a row, counted from 1: one explanation by each method."""
         self._total += 1
         if self._total > MOST_SHOWN:
             return
@@ -128,7 +122,7 @@ class ExplanationPage:
                 check=check,
                 precision=f"{50 * self._coarsest / _LEVELS:.2g} %",
                 index=self._index(),
-                blobs=self._blobs(),
+                blobs=(line.rstrip("\n") for line in self.blobs),
                 script=Markup(script),
                 script_hash=f"sha256-{digest}",
             )
@@ -150,13 +144,8 @@ class ExplanationPage:
             "molecules": self._molecules,
         }
         text = json.dumps(index, separators=(",", ":"), allow_nan=False)
-        return Markup(
-            text.replace("<", "\\u003c")
-        )  # so that no text of the table can close the element
-
-    def _blobs(self) -> Iterator[str]:
-        for line in self.blobs:
-            yield line.rstrip("\n")
+        # So that no text of the table can close the element.
+        return Markup(text.replace("<", "\\u003c"))
 
 
 def pack(explanations: Sequence[Explanation]) -> str:
@@ -165,14 +154,11 @@ def pack(explanations: Sequence[Explanation]) -> str:
     The content is the length of the JSON in 4 bytes, the JSON, attention ``[layers, heads, n, n]``
     and, if any, gates ``[layers, heads, n]``: a byte each, in 255ths of the largest of their layer
     and head, so with an error of at most half of a 255th of it.
-
-    Args:
-        explanations: Explanations of one molecule, one for each method.
     """
     first = explanations[0]
     weights, weight_scales = _quantized(first.attention)
     gates, gate_scales = (b"", None) if first.gates is None else _quantized(first.gates)
-    head: dict[str, Any] = {
+    head = {
         "symbols": first.symbols,
         "bonds": first.bonds,
         "outline": molecule_outline(first.smiles)._asdict(),
@@ -212,7 +198,6 @@ def _rounded(scores: NDArray[np.float64]) -> list[float]:
     return [float(f"{score:.6g}") for score in scores.tolist()]
 
 
-@cache
 def _script() -> str:
     """Return the page's script: its files in one block, so that it adds no global names."""
     sources = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in _SCRIPTS)
