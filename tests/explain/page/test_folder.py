@@ -133,7 +133,7 @@ def test_a_failure_leaves_the_former_folder_as_it_was(explained, table, tmp_path
     def fail(*arguments, **options):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("molattn.explain.explanation.save_drawing", fail)
+    monkeypatch.setattr("molattn.explain.drawing.Drawing.save", fail)
     with pytest.raises(RuntimeError, match="broken"):
         explain_table(model, table, out, quick)
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
