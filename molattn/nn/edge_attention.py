@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptTensor
 
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_conv import AttentionConv, EdgeProjection, optional_linear
+from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
 from molattn.nn.dense_attention import Attended
 from molattn.nn.graph_inputs import (
@@ -224,7 +224,6 @@ class EdgeAttentionConv(AttentionConv):
             key,
             value,
             edges,
-            EdgeProjection(self.lin_edge_key, self.lin_edge_value),
             return_alpha=return_alpha,
             return_messages=return_messages,
         )

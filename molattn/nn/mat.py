@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_conv import AttentionConv, EdgeProjection
-from molattn.nn.dense_attention import PairRows, Prior
-from molattn.nn.functional import Receivers, ScatteredEdges, normalise
+from molattn.nn.attention_conv import AttentionConv
+from molattn.nn.dense_attention import Prior
+from molattn.nn.functional import DenseRows, Receivers, ScatteredEdges, normalise
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, as_pair
 from molattn.nn.linear import Linear
 
@@ -105,6 +105,7 @@ class MATConv(AttentionConv):
         self.lin_query = Linear(self.target_channels, out_channels, bias=bias)
         self.lin_key = Linear(self.source_channels, out_channels, bias=bias)
         self.lin_value = Linear(self.source_channels, out_channels, bias=bias)
+        self.lin_edge_key = self.lin_edge_value = None  # edges enter the prior alone
         self.lin_out = Linear(out_channels, out_channels, bias=bias)
         self.log_lambdas = nn.Parameter(torch.empty(3)) if learn_lambdas else None
         self.reset_parameters()
@@ -154,7 +155,6 @@ class MATConv(AttentionConv):
             key,
             value,
             edges,
-            EdgeProjection(None, None),
             prior=self._prior(edges, x_dst.size(0)),
             return_alpha=bool(return_attention_weights),
         )
@@ -163,17 +163,28 @@ class MATConv(AttentionConv):
 
     def _prior(self, edges: Edges, num_receivers: int) -> Prior:
         """What distances and bonds add to the weights."""
-        receivers: Receivers
-        if isinstance(edges.index, CompleteGraphs):
-            receivers = PairRows(edges.index)
-        else:
-            receivers = ScatteredEdges(edges.index[1], num_receivers)
+        graph, share = edges.index, self.lambdas
         distance, bonded = edges.features.unbind(dim=-1)
+        if isinstance(graph, CompleteGraphs):
+            parts = [
+                self._fixed(block.pairs(distance), block.pairs(bonded), DenseRows(mask))
+                for block, mask in zip(graph.blocks, graph.pair_masks, strict=True)
+            ]
+            if parts:
+                near, bonded = (torch.cat([t.flatten() for t in of]) for of in zip(*parts))
+            else:
+                near = distance
+        else:
+            receivers = ScatteredEdges(graph[1], num_receivers)
+            near, bonded = self._fixed(distance, bonded, receivers)
+        return Prior(share[0], share[1] * near + share[2] * bonded)
+
+    def _fixed(
+        self, distance: Tensor, bonded: Tensor, receivers: Receivers
+    ) -> tuple[Tensor, Tensor]:
         if self.kernel == "softmax":
             near = normalise(-distance, receivers)
         else:
             near = receivers.valid((-distance).exp())
         bonded = receivers.valid(bonded)
-        bonded = bonded / (receivers.sum(bonded) + _EPSILON)
-        share = self.lambdas
-        return Prior(share[0], share[1] * near + share[2] * bonded)
+        return near, bonded / (receivers.sum(bonded) + _EPSILON)
