@@ -86,7 +86,7 @@ def dense_attention(
     graph: CompleteGraphs = edges.index
     softmax = 0 < temperature < math.inf
     requested = return_alpha or return_messages
-    if score.bilinear and softmax and prior is None and not requested:
+    if score.rule.bilinear and softmax and prior is None and not requested:
         basis = (None,) * 3 if maps is None or edges.attr is None else maps.basis(edges.attr)
         inputs = (query, key, value, *basis)
         dtype = query.dtype
@@ -102,14 +102,14 @@ def dense_attention(
     if maps is not None:
         attr = edges.features
         _, key_basis, value_basis = maps.basis(attr)
-        if score.bilinear:
+        if score.rule.bilinear:
             edge_query = torch.einsum("rhc,dhc->rhd", query, key_basis)
         else:
             edge_key = maps.key(attr)
     outs, pooled, alphas, messages = [], [], [], []
     for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
         q, k, v = (block.rows(t).transpose(1, 2) for t in (query, key, value))  # [B, H, N, C]
-        if score.bilinear:
+        if score.rule.bilinear:
             logits = q @ k.mT
             if attr is not None and edge_query is not None:
                 logits = logits + (block.rows(edge_query) @ block.pairs(attr).mT).transpose(1, 2)

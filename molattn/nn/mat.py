@@ -163,28 +163,23 @@ class MATConv(AttentionConv):
 
     def _prior(self, edges: Edges, num_receivers: int) -> Prior:
         """What distances and bonds add to the weights."""
-        graph, share = edges.index, self.lambdas
-        distance, bonded = edges.features.unbind(dim=-1)
+        graph, features, share = edges.index, edges.features, self.lambdas
         if isinstance(graph, CompleteGraphs):
+            blocks = zip(graph.blocks, graph.pair_masks, strict=True)
             parts = [
-                self._fixed(block.pairs(distance), block.pairs(bonded), DenseRows(mask))
-                for block, mask in zip(graph.blocks, graph.pair_masks, strict=True)
+                self._fixed(b.pairs(features), DenseRows(mask)).flatten(1) for b, mask in blocks
             ]
-            if parts:
-                near, bonded = (torch.cat([t.flatten() for t in of]) for of in zip(*parts))
-            else:
-                near = distance
+            fixed = torch.cat(parts, dim=1) if parts else features.t()
         else:
-            receivers = ScatteredEdges(graph[1], num_receivers)
-            near, bonded = self._fixed(distance, bonded, receivers)
-        return Prior(share[0], share[1] * near + share[2] * bonded)
+            fixed = self._fixed(features, ScatteredEdges(graph[1], num_receivers))
+        return Prior(share[0], share[1] * fixed[0] + share[2] * fixed[1])
 
-    def _fixed(
-        self, distance: Tensor, bonded: Tensor, receivers: Receivers
-    ) -> tuple[Tensor, Tensor]:
+    def _fixed(self, features: Tensor, receivers: Receivers) -> Tensor:
+        """The terms of distances and of bonds, ``[2, ...]``."""
+        distance, bonded = features.unbind(dim=-1)
         if self.kernel == "softmax":
             near = normalise(-distance, receivers)
         else:
             near = receivers.valid((-distance).exp())
         bonded = receivers.valid(bonded)
-        return near, bonded / (receivers.sum(bonded) + _EPSILON)
+        return torch.stack([near, bonded / (receivers.sum(bonded) + _EPSILON)])
