@@ -1,7 +1,7 @@
 """Prediction tasks: regression, binary and multiclass classification."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 from molattn.errors import InputError, quoted
@@ -9,7 +9,6 @@ from molattn.errors import InputError, quoted
 __all__ = ["Task", "TaskKind", "output_slices"]
 
 TaskKind = Literal["regression", "binary", "multiclass"]
-_KEYS = {"name", "kind", "classes", "unit"}
 
 
 @dataclass(frozen=True)
@@ -88,12 +87,7 @@ class Task:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as JSON types."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "classes": list(self.classes),
-            "unit": self.unit,
-        }
+        return {**asdict(self), "classes": list(self.classes)}
 
     @classmethod
     def from_dict(cls, task: Mapping[str, Any]) -> "Task":
@@ -102,9 +96,9 @@ class Task:
         Raises:
             InputError: A key that is missing or unknown, or classes that do not fit the kind.
         """
-        for key in sorted(set(task) ^ _KEYS):
+        for key in sorted(set(task) ^ {field.name for field in fields(cls)}):
             raise InputError(f"task: {'unknown' if key in task else 'missing'} key {key!r}")
-        return cls(task["name"], task["kind"], tuple(task["classes"]), task["unit"])
+        return cls(**task)
 
 
 def output_slices(tasks: Sequence[Task]) -> list[slice]:

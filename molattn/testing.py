@@ -84,7 +84,7 @@ def assert_permutation_equivariant(
     if num_nodes == num_edges:
         raise ValueError(
             f"data: got {num_nodes} nodes and as many edges, expected different numbers: "
-            "outputs of nodes and of edges could not be told apart"
+            "outputs of nodes and of edges could not be distinguished"
         )
     expected = _outputs(module, data)
     worst = _Worst(tolerance)

@@ -1,7 +1,7 @@
 """From compact molecules to a batch for a model."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 import numpy as np
@@ -11,8 +11,6 @@ from torch import Tensor
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.record import MoleculeRecord
-
-__all__ = ["MoleculeBatch", "collate"]
 
 _NO_EDGE = 255  # not a joint code: featurizers have at most 255
 
@@ -55,8 +53,8 @@ class MoleculeBatch:
         return self._map(lambda part: part.pin_memory())
 
     def _map(self, move: Callable[[Any], Any]) -> "MoleculeBatch":
-        parts = {name: part for name, part in vars(self).items() if part is not None}
-        return MoleculeBatch(**{name: move(part) for name, part in parts.items()})
+        parts = {name: move(part) for name, part in vars(self).items() if part is not None}
+        return replace(self, **parts)
 
 
 def collate(

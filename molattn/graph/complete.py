@@ -13,8 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.utils import scatter
 
-__all__ = ["Block", "CodedEdges", "CompleteGraphs", "plan_blocks"]
-
 # Costs as a number of pairs that take the same time, measured on a CPU at width 128: a row of the
 # linear maps before and after attention, and the kernel calls of one more block.
 _ROW_COST = 40
@@ -421,18 +419,10 @@ class CodedEdges:
 def plan_blocks(
     sizes: NDArray[np.int64], block_cost: int = _BLOCK_COST, row_cost: int = _ROW_COST
 ) -> list[tuple[int, int]]:
-    """Partition ascending sizes into runs of least total cost.
+    """Partition ascending sizes into runs of least total cost, as half-open index ranges.
 
-    A run of ``B`` graphs padded to ``N`` nodes costs ``B (N^2 + row_cost N) + block_cost``; the
-    best partition follows by dynamic programming over the distinct sizes.
-
-    Args:
-        sizes: Numbers of nodes, ascending.
-        block_cost: Cost of one more block, in pairs.
-        row_cost: Cost of one more row of nodes, in pairs.
-
-    Returns:
-        Half-open index ranges that cover ``sizes`` in order.
+    A run of ``B`` graphs padded to ``N`` nodes costs ``B (N^2 + row_cost N) + block_cost`` pairs;
+    the best partition follows by dynamic programming over the distinct sizes.
     """
     if sizes.size == 0:
         return []

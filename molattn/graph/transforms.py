@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Optional
 
 import torch
+from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
-
-__all__ = ["AddDummyNode", "BondsAndDistances", "CompleteGraph", "PairDistances", "path_lengths"]
+from torch_geometric.utils import to_scipy_sparse_matrix
 
 _FAR = 1e6
 
@@ -366,34 +366,9 @@ def _set_pairs(data: Data, table: Tensor, self_loops: bool) -> None:
 
 
 def path_lengths(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Return the number of edges on the shortest path between any two nodes.
-
-    A breadth-first search from all nodes at once: step ``d`` follows the edges from the ends of the
-    pairs at distance ``d - 1``, so that each edge is followed once for each start.
-
-    Args:
-        edge_index: Edges, sender to receiver, ``[2, E]``.
-        num_nodes: Number of nodes ``n``.
-
-    Returns:
-        ``int64 [n, n]``, row = start, column = end; -1 where there is no path.
-    """
-    order = edge_index[0].argsort(stable=True)
-    receivers = edge_index[1][order]
-    degree = torch.bincount(edge_index[0], minlength=num_nodes)
-    first = degree.cumsum(0) - degree
-    start = end = torch.arange(num_nodes, device=edge_index.device)
-    length = edge_index.new_full((num_nodes * num_nodes,), -1)
-    length[start * num_nodes + end] = 0
-    step = 0
-    while start.numel():
-        step += 1
-        out = degree[end]
-        start = start.repeat_interleave(out)
-        within = torch.arange(start.numel(), device=out.device)
-        within -= (out.cumsum(0) - out).repeat_interleave(out)
-        pair = start * num_nodes + receivers[first[end].repeat_interleave(out) + within]
-        pair = pair[length[pair] < 0].unique()
-        length[pair] = step
-        start, end = pair // num_nodes, pair % num_nodes
-    return length.view(num_nodes, num_nodes)
+    """Edges on the shortest path from node to node, ``int64 [n, n]``; -1 = there is no path."""
+    if num_nodes == 0:
+        return edge_index.new_zeros(0, 0)
+    links = to_scipy_sparse_matrix(edge_index, num_nodes=num_nodes).tocsr()
+    length = torch.from_numpy(shortest_path(links, "D", unweighted=True)).to(edge_index.device)
+    return length.masked_fill(length.isinf(), -1).long()

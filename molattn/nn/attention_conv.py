@@ -1,7 +1,7 @@
 """What all attention layers share: the primitive, on edges and on complete graphs."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Optional, Union
+from typing import Optional, Union
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -10,27 +10,18 @@ from torch_geometric.typing import OptTensor
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_heads import HeadScore, check_positive
-from molattn.nn.dense_attention import Attended, EdgeTerms, Prior, dense_attention
+from molattn.nn.dense_attention import Attended, EdgeMaps, Prior, dense_attention
 from molattn.nn.functional import ScatteredEdges, check_temperature, normalise
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, read_graph
 from molattn.nn.linear import Linear, linear_together
 
 
-class EdgeProjection(NamedTuple):
-    """Weights of edge features in keys and values; None where a layer has none.
-
-    A layer with those of values has those of keys.
-    """
-
-    key: Optional[Linear]
-    value: Optional[Linear]
-
-
 class AttentionConv(MessagePassing):
     """Base class of the attention layers: checks inputs, and computes attention for any graph.
 
-    A subclass has ``lin_query``, ``lin_key`` and ``lin_value``, calls :meth:`attend` and combines
-    the heads.
+    A subclass makes the linear maps below (those of edges are None where edges enter neither keys
+    nor values; a layer with that of values has that of keys), calls :meth:`attend` and combines the
+    heads.
 
     Args:
         in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
@@ -50,6 +41,8 @@ class AttentionConv(MessagePassing):
     lin_query: Linear
     lin_key: Linear
     lin_value: Linear
+    lin_edge_key: Optional[Linear]
+    lin_edge_value: Optional[Linear]
 
     def __init__(
         self,
@@ -98,21 +91,11 @@ class AttentionConv(MessagePassing):
                 module.reset_parameters()  # pyright: ignore[reportCallIssue]
 
     def read(self, x: Union[Tensor, Pair], graph: Graph, edge_attr: EdgeAttr) -> Edges:
-        """Check nodes, graph and edge features; any PyG graph becomes a list of edges.
-
-        Raises:
-            ValueError: A wrong shape.
-            TypeError: A wrong type.
-            IndexError: An edge to a node that does not exist.
-        """
+        """Check nodes, graph and edge features; see :func:`~molattn.nn.graph_inputs.read_graph`."""
         return read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim)
 
     def project(self, x: Pair) -> tuple[Tensor, ...]:
-        """Queries ``[N_dst, ...]``, keys and values ``[N_src, ...]`` of nodes, heads side by side.
-
-        Args:
-            x: Senders and receivers.
-        """
+        """Queries of receivers, keys and values of senders, ``[N, ...]``, heads side by side."""
         if x[0] is x[1]:
             return linear_together(x[0], self.lin_query, self.lin_key, self.lin_value)
         return self.lin_query(x[1]), *linear_together(x[0], self.lin_key, self.lin_value)
@@ -123,7 +106,6 @@ class AttentionConv(MessagePassing):
         key: Tensor,
         value: Tensor,
         edges: Edges,
-        projection: EdgeProjection,
         *,
         prior: Optional[Prior] = None,
         return_alpha: bool = False,
@@ -136,69 +118,30 @@ class AttentionConv(MessagePassing):
             key: ``[N_src, H, query_channels]``.
             value: ``[N_src, H, C]``.
             edges: From :meth:`read`.
-            projection: How edge features enter keys and values.
             prior: Weights to mix in.
             return_alpha: Also return the weights of the edges, before dropout.
             return_messages: Also return the weighted value of each edge, after dropout.
-
-        Returns:
-            Sums of weighted values, and weights and messages if requested.
         """
         query, key = self.head_score.query(query), self.head_score.key(key)
-        form = self._complete if isinstance(edges.index, CompleteGraphs) else self._scattered
-        return form(query, key, value, edges, projection, prior, return_alpha, return_messages)
-
-    def _complete(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        edges: Edges,
-        projection: EdgeProjection,
-        prior: Optional[Prior],
-        return_alpha: bool,
-        return_messages: bool,
-    ) -> Attended:
-        terms = None
-        if edges.attr is not None and projection.key is not None:
-            value_of = projection.value
-            key_of = self._split(projection.key, self.query_channels)
-            terms = EdgeTerms(
-                edges.attr,
-                lambda features: self.head_score.key(key_of(features)),
-                None if value_of is None else self._split(value_of, self.head_channels),
+        maps = self._edge_maps(edges)
+        if isinstance(edges.index, CompleteGraphs):
+            return dense_attention(
+                edges,
+                query,
+                key,
+                value,
+                maps,
+                self.head_score,
+                self.temperature,
+                self.dropout if self.training else 0.0,
+                prior=prior,
+                return_alpha=return_alpha,
+                return_messages=return_messages,
             )
-        return dense_attention(
-            edges.index,
-            query,
-            key,
-            value,
-            terms,
-            self.head_score,
-            self.temperature,
-            self.dropout if self.training else 0.0,
-            prior=prior,
-            return_alpha=return_alpha,
-            return_messages=return_messages,
-        )
-
-    def _scattered(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        edges: Edges,
-        projection: EdgeProjection,
-        prior: Optional[Prior],
-        return_alpha: bool,
-        return_messages: bool,
-    ) -> Attended:
         edge_key = edge_value = None
-        if edges.attr is not None and projection.key is not None:
-            edge_key = self._split(projection.key, self.query_channels)(edges.features)
-            edge_key = self.head_score.key(edge_key)
-            if projection.value is not None:
-                edge_value = self._split(projection.value, self.head_channels)(edges.features)
+        if maps is not None:
+            edge_key = maps.key(edges.features)
+            edge_value = None if maps.value is None else maps.value(edges.features)
         query = query * self.head_score.scale
         size = (key.size(0), query.size(0))
         alpha = self.edge_updater(edges.index, query=query, key=key, edge_key=edge_key, size=size)
@@ -214,6 +157,15 @@ class AttentionConv(MessagePassing):
             if self.explain:  # as propagate does
                 messages = self.explain_message(messages, size[1])
         return Attended(nodes, alpha if return_alpha else None, messages)
+
+    def _edge_maps(self, edges: Edges) -> Optional[EdgeMaps]:
+        if edges.attr is None or self.lin_edge_key is None:
+            return None
+        key, value = self._split(self.lin_edge_key, self.query_channels), self.lin_edge_value
+        return EdgeMaps(
+            lambda features: self.head_score.key(key(features)),
+            None if value is None else self._split(value, self.head_channels),
+        )
 
     def _split(self, lin: Linear, channels: int) -> Callable[[Tensor], Tensor]:
         """A linear map whose result is split into heads."""

@@ -12,31 +12,9 @@ from molattn.nn.functional import SCORES
 from molattn.nn.linear import Linear
 from molattn.utils.registry import Registry
 
-__all__ = [
-    "COMBINES",
-    "ConcatHeads",
-    "HeadCombine",
-    "HeadGate",
-    "HeadScore",
-    "LinearHeads",
-    "MaxHeads",
-    "MeanHeads",
-    "WeightedHeads",
-    "check_positive",
-]
-
 
 class HeadScore(nn.Module):
-    """A score with parameters of its own for each head; see :func:`molattn.nn.functional.score`.
-
-    Args:
-        kind: A name of :data:`molattn.nn.functional.SCORES`.
-        heads: Number of heads ``H``.
-        channels: Width of a head ``C``.
-
-    Raises:
-        InputError: Unknown kind.
-    """
+    """A score with parameters of its own for each head; see :func:`molattn.nn.functional.score`."""
 
     def __init__(self, kind: str, heads: int, channels: int) -> None:
         super().__init__()
@@ -53,11 +31,6 @@ class HeadScore(nn.Module):
         """Reset the parameters (Glorot)."""
         glorot(self.weight)
         glorot(self.vector)
-
-    @property
-    def bilinear(self) -> bool:
-        """Whether the score is an inner product of projected query and key."""
-        return self.rule.bilinear
 
     def query(self, query: Tensor) -> Tensor:
         """Project queries ``[N, H, C]``; :attr:`scale` is left to the caller."""
@@ -78,7 +51,7 @@ class HeadScore(nn.Module):
         return self.rule.pair(query, key, self.vector)
 
     def extra_repr(self) -> str:
-        """Show the kind."""
+        """Name of the score."""
         return self.kind
 
 
@@ -234,13 +207,7 @@ class HeadGate(nn.Module):
         self.lin_gate.reset_parameters()
 
     def forward(self, x_src: Tensor, x_dst: Tensor, graph: "Tensor | CompleteGraphs") -> Tensor:
-        """Return the gates ``[N_dst, H]``.
-
-        Args:
-            x_src: Senders ``[N_src, F]``.
-            x_dst: Receivers ``[N_dst, F']``.
-            graph: ``edge_index`` ``[2, E]``, or complete graphs.
-        """
+        """Gate senders ``[N_src, F]`` and receivers ``[N_dst, F']``: ``[N_dst, H]``."""
         projected = self.lin_pool(x_src)
         if isinstance(graph, CompleteGraphs):
             most, mean = graph.neighbour_max(projected), graph.neighbour_mean(x_src)

@@ -6,8 +6,6 @@ from torch.nn import functional as F
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.functional import DenseRows, normalise, score
 
-__all__ = ["CrossAttention"]
-
 
 class CrossAttention(nn.Module):
     r"""A residual block in which each node attends to all nodes of another graph.

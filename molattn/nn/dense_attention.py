@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Optional, Union
 
 import torch
@@ -13,85 +12,29 @@ from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
 from molattn.nn.attention_heads import HeadScore
 from molattn.nn.functional import DenseRows, normalise
 from molattn.nn.fused_attention import fused_attention
-
-__all__ = ["Attended", "EdgeTerms", "PairRows", "Prior", "dense_attention"]
-
-
-@dataclass(frozen=True)
-class PairRows:
-    """Logits ``[P, ...]`` of the pair rows of complete graphs, grouped by receiver.
-
-    Args:
-        graph: The layout.
-    """
-
-    graph: CompleteGraphs
-
-    def valid(self, weights: Tensor) -> Tensor:
-        """Zero where a pair is no edge."""
-        return self._rows(weights, lambda rows, mask: rows.masked_fill(~mask, 0.0))
-
-    def max(self, logits: Tensor) -> Tensor:
-        """Maximum over the edges of the same receiver, ``[P, ...]``."""
-        least = torch.finfo(logits.dtype).min
-        return self._rows(
-            logits,
-            lambda rows, mask: (
-                rows.masked_fill(~mask, least).amax(dim=2, keepdim=True).expand_as(rows)
-            ),
-        )
-
-    def sum(self, weights: Tensor) -> Tensor:
-        """Sum over the pairs of the same receiver, ``[P, ...]``."""
-        return self._rows(weights, lambda rows, mask: rows.sum(dim=2, keepdim=True).expand_as(rows))
-
-    def _rows(self, pairs: Tensor, f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        parts = []
-        for block, mask in zip(self.graph.blocks, self.graph.pair_masks, strict=True):
-            rows = block.pairs(pairs)
-            parts.append(f(rows, mask.view(*mask.shape, *[1] * (rows.dim() - 3))).flatten(0, 2))
-        return torch.cat(parts) if parts else pairs
+from molattn.nn.graph_inputs import Edges
 
 
-class EdgeTerms(NamedTuple):
-    """What edges add to keys and values.
+class EdgeMaps(NamedTuple):
+    """Linear maps ``[M, D]`` to ``[M, H, C]`` of edge features, added to keys and values."""
 
-    Args:
-        attr: Features of each pair row, ``[P, D]``, or codes of them.
-        key: Their linear map into the projected keys, ``[M, D]`` to ``[M, H, C]``.
-        value: Their linear map into the values, ``[M, D]`` to ``[M, H, C]``; None = they do not
-            enter these.
-    """
-
-    attr: Union[Tensor, CodedEdges]
     key: Callable[[Tensor], Tensor]
-    value: Optional[Callable[[Tensor], Tensor]]
+    value: Optional[Callable[[Tensor], Tensor]]  # None = edges do not enter the values
 
-    @property
-    def features(self) -> Tensor:
-        """Features of each pair row, ``[P, D]``."""
-        return self.attr.dense() if isinstance(self.attr, CodedEdges) else self.attr
-
-    def basis(self) -> tuple[Tensor, Tensor, Optional[Tensor]]:
+    def basis(self, attr: Union[Tensor, CodedEdges]) -> tuple[Tensor, Tensor, Optional[Tensor]]:
         """Edges, and what each of their codes or features adds to keys and values."""
-        if isinstance(self.attr, CodedEdges):
-            edges, units = self.attr.codes, self.attr.padded_table
+        if isinstance(attr, CodedEdges):
+            edges, units = attr.codes, attr.padded_table
         else:
-            edges = self.attr
-            units = torch.eye(edges.size(-1), dtype=edges.dtype, device=edges.device)
+            edges, units = attr, torch.eye(attr.size(-1), dtype=attr.dtype, device=attr.device)
         return edges, self.key(units), None if self.value is None else self.value(units)
 
 
 class Prior(NamedTuple):
-    """Weights that do not come from queries and keys, mixed into those that do.
+    """Weights that do not come from queries and keys, mixed into those that do."""
 
-    Args:
-        share: Share of attention in the mixture.
-        weights: What is added, ``[E]``, already multiplied by its own share.
-    """
-
-    share: Union[float, Tensor]
-    weights: Tensor
+    share: Union[float, Tensor]  # of attention in the mixture
+    weights: Tensor  # of edges [E] or pair rows [P], already multiplied by their own share
 
     def mix(self, alpha: Tensor, weights: Tensor) -> Tensor:
         """The mixture, for weights brought into a shape that broadcasts to ``alpha``."""
@@ -99,25 +42,19 @@ class Prior(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """The result of attention, before heads are combined.
+    """The result of attention, before heads are combined."""
 
-    Args:
-        nodes: Sum of the weighted values, ``[N, H, C]``.
-        alpha: Weights before dropout, ``[E, H]``, if requested.
-        messages: Weighted value of each edge, ``[E, H, C]``, if requested.
-    """
-
-    nodes: Tensor
-    alpha: Optional[Tensor]
-    messages: Optional[Tensor]
+    nodes: Tensor  # sum of the weighted values, [N, H, C]
+    alpha: Optional[Tensor]  # weights before dropout, [E, H], if requested
+    messages: Optional[Tensor]  # weighted value of each edge, [E, H, C], if requested
 
 
 def dense_attention(
-    graph: CompleteGraphs,
+    edges: Edges,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    edges: Optional[EdgeTerms],
+    maps: Optional[EdgeMaps],
     score: HeadScore,
     temperature: float,
     dropout: float,
@@ -134,22 +71,23 @@ def dense_attention(
     tensor ``[pairs, H, C]``.
 
     Args:
-        graph: The layout.
+        edges: Complete graphs and the features of their pair rows.
         query: Projected queries ``[R, H, C]``.
         key: Projected keys ``[R, H, C]``.
         value: Values ``[R, H, C]``.
-        edges: What pairs add to keys and values.
+        maps: How features enter keys and values; None = there are none, or they do not.
         score: The score.
         temperature: See :func:`molattn.nn.functional.normalise`.
         dropout: Probability with which a weight is dropped; 0 outside training.
-        prior: Weights to mix in, ``[P]``.
+        prior: Weights to mix in.
         return_alpha: Return the weights.
         return_messages: Return the weighted value of each pair.
     """
+    graph: CompleteGraphs = edges.index
     softmax = 0 < temperature < math.inf
     requested = return_alpha or return_messages
-    if score.bilinear and softmax and prior is None and not requested:
-        basis = (None, None, None) if edges is None else edges.basis()
+    if score.rule.bilinear and softmax and prior is None and not requested:
+        basis = (None,) * 3 if maps is None or edges.attr is None else maps.basis(edges.attr)
         inputs = (query, key, value, *basis)
         dtype = query.dtype
         if dtype in (torch.float16, torch.bfloat16):  # weights are normalised in single precision
@@ -159,39 +97,19 @@ def dense_attention(
         with torch.autocast(query.device.type, enabled=False):
             out = fused_attention(graph, *inputs, scale=score.scale / temperature, dropout=dropout)  # pyright: ignore[reportArgumentType]
         return Attended(out.to(dtype), None, None)
-    return _by_autograd(
-        graph, query, key, value, edges, score, temperature, dropout, prior,
-        return_alpha, return_messages,
-    )  # fmt: skip
-
-
-def _by_autograd(
-    graph: CompleteGraphs,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    edges: Optional[EdgeTerms],
-    score: HeadScore,
-    temperature: float,
-    dropout: float,
-    prior: Optional[Prior],
-    return_alpha: bool,
-    return_messages: bool,
-) -> Attended:
-    """The same by batched products and ordinary autograd."""
     attr = edge_query = edge_key = value_basis = None
     query = query * score.scale
-    if edges is not None:
+    if maps is not None:
         attr = edges.features
-        _, key_basis, value_basis = edges._replace(attr=attr).basis()
-        if score.bilinear:
+        _, key_basis, value_basis = maps.basis(attr)
+        if score.rule.bilinear:
             edge_query = torch.einsum("rhc,dhc->rhd", query, key_basis)
         else:
-            edge_key = edges.key(attr)
+            edge_key = maps.key(attr)
     outs, pooled, alphas, messages = [], [], [], []
     for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
         q, k, v = (block.rows(t).transpose(1, 2) for t in (query, key, value))  # [B, H, N, C]
-        if score.bilinear:
+        if score.rule.bilinear:
             logits = q @ k.mT
             if attr is not None and edge_query is not None:
                 logits = logits + (block.rows(edge_query) @ block.pairs(attr).mT).transpose(1, 2)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptTensor
 
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_conv import AttentionConv, EdgeProjection, optional_linear
+from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
 from molattn.nn.dense_attention import Attended
 from molattn.nn.graph_inputs import (
@@ -206,16 +206,7 @@ class EdgeAttentionConv(AttentionConv):
         return_alpha: bool,
         return_messages: bool,
     ) -> tuple[Attended, OptTensor]:
-        """Return the gated heads, before they are combined, and :math:`W_r x` if there is one.
-
-        Args:
-            x: Node features, or a pair (senders, receivers).
-            edges: From :meth:`read`.
-            u: Graph features.
-            batch: Graph of each node.
-            return_alpha: Also return the weights of the edges.
-            return_messages: Also return :math:`e'` of each head.
-        """
+        """Return the gated heads, before they are combined, and :math:`W_r x` if there is one."""
         pair, graph = as_pair(x), edges.index
         batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
         query, key, value, root = self._project(pair, u, batch)
@@ -224,7 +215,6 @@ class EdgeAttentionConv(AttentionConv):
             key,
             value,
             edges,
-            EdgeProjection(self.lin_edge_key, self.lin_edge_value),
             return_alpha=return_alpha,
             return_messages=return_messages,
         )

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["CodeEmbedding", "FixedPairEmbedding", "PairEmbedding"]
-
 
 class CodeEmbedding(nn.Module):
     r"""The sum of one learned vector for each column of codes.

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from molattn.nn.linear import Linear
 
-__all__ = ["AttentionBlock", "Encoder"]
-
 
 class AttentionBlock(nn.Module):
     r"""Attention, then a feed-forward network, each normalised before and added to its input.

@@ -20,8 +20,6 @@ from torch.nn import functional as F
 from molattn.graph.complete import Block, CompleteGraphs
 from molattn.nn.linear import side_by_side
 
-__all__ = ["fused_attention"]
-
 # Logit of pairs that are no edges: finite, so that no gradient is NaN.
 _NO_EDGE = -1e30
 # torch's softmax on a CPU is not vectorised over narrower rows: 14 times the time per number.
@@ -47,9 +45,9 @@ def fused_attention(
 
     Args:
         graph: The layout.
-        query: Queries ``[R, H, C]``.
-        key: Keys ``[R, H, C]``.
-        value: Values ``[R, H, V]``.
+        query: ``[R, H, C]``.
+        key: ``[R, H, C]``.
+        value: ``[R, H, V]``.
         edges: :math:`f`: features of each pair row, ``[P, M]``; or codes ``int64 [P]``, for which
             :math:`f` is 1 at the code and 0 elsewhere, ``M - 1`` where the pair is no edge.
         edge_key: :math:`K`, ``[M, H, C]``; with codes, its last row is zero.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molattn.nn.attention_conv import AttentionConv, EdgeProjection, optional_linear
+from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import HeadGate
 from molattn.nn.graph_inputs import EdgeAttr, Graph, Pair, as_pair
 from molattn.nn.linear import Linear
@@ -154,7 +154,6 @@ class GaANConv(AttentionConv):
             key.view(-1, self.heads, self.query_channels),
             F.leaky_relu(value, 0.1).view(-1, self.heads, self.head_channels),
             edges,
-            EdgeProjection(self.lin_edge_key, self.lin_edge_value),
             return_alpha=bool(return_attention_weights),
         )
         if self.head_gate is not None:

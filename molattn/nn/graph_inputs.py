@@ -13,38 +13,16 @@ from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from molattn.graph.complete import CodedEdges, CompleteGraphs
 
-__all__ = [
-    "EdgeAttr",
-    "Edges",
-    "Graph",
-    "NodeGlobals",
-    "Pair",
-    "as_pair",
-    "at_receivers",
-    "check_features",
-    "edge_list",
-    "read_complete",
-    "read_edges",
-    "read_globals",
-    "read_graph",
-    "results_in_rows",
-]
-
 Pair = tuple[Tensor, Tensor]
 Graph = Union[Tensor, SparseTensor, CompleteGraphs]
 EdgeAttr = Union[Tensor, CodedEdges, None]
 
 
 class Edges(NamedTuple):
-    """Edges as a list.
+    """Edges as a list, or as complete graphs."""
 
-    Args:
-        index: Sender and receiver of each edge, ``int64 [2, E]``; or complete graphs.
-        attr: Features of each edge, ``[E, D]``, or codes of them, or None.
-    """
-
-    index: Any
-    attr: Union[Tensor, CodedEdges, None]
+    index: Any  # sender and receiver of each edge, int64 [2, E], or CompleteGraphs
+    attr: EdgeAttr  # features of each edge, [E, D], or codes of them
 
     @property
     def features(self) -> Tensor:
@@ -55,11 +33,7 @@ class Edges(NamedTuple):
 
 
 def as_pair(x: Union[Tensor, Pair], name: str = "x") -> Pair:
-    """Read ``x`` as (senders, receivers).
-
-    Raises:
-        TypeError: Not a tensor, nor a pair of tensors.
-    """
+    """Read ``x`` as (senders, receivers)."""
     if isinstance(x, Tensor):
         return x, x
     if isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(t, Tensor) for t in x):
@@ -70,12 +44,7 @@ def as_pair(x: Union[Tensor, Pair], name: str = "x") -> Pair:
 
 
 def check_features(name: str, x: object, channels: int, rows: Optional[int] = None) -> None:
-    """Check that ``x`` is a floating ``[rows, channels]``; ``channels=-1`` allows any width.
-
-    Raises:
-        ValueError: Wrong shape.
-        TypeError: Not floating point.
-    """
+    """Check that ``x`` is a floating ``[rows, channels]``; ``channels=-1`` allows any width."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: got {_kind(x)}, expected a tensor")
     if (
@@ -132,33 +101,19 @@ def read_edges(
 ) -> Edges:
     """Turn any PyG graph into a list of edges, and check it.
 
-    Args:
-        edge_index: ``[2, E]`` (tensor or ``EdgeIndex``), or an ``adj_t`` (rows are receivers) as a
-            torch sparse tensor or ``torch_sparse.SparseTensor``, whose edges count in the order in
-            which it stores them.
-        edge_attr: ``[E, D]``; taken from the values of ``adj_t`` when None and needed.
-        num_senders: Rows of the senders' features.
-        num_receivers: Rows of the receivers' features.
-        edge_dim: The ``D`` that is expected; -1: any; None: the layer reads no edge features.
-
-    Raises:
-        TypeError: Not a graph, or indices that are not int64.
-        ValueError: A wrong shape, or edge features that are missing or not expected.
-        IndexError: An index out of range (checked on the CPU only: elsewhere it would cost a
-            synchronisation at every call).
+    An ``adj_t`` (rows are receivers) may be a torch sparse tensor or a
+    ``torch_sparse.SparseTensor``; its edges count in the order in which it stores them, and its
+    values are the edge features if these are needed and not given. Indices are checked on the CPU
+    only: elsewhere this would cost a synchronisation at every call.
     """
     index, values = _read_index(edge_index, num_senders, num_receivers)
     if index.dim() != 2 or index.size(0) != 2:
         raise ValueError(f"edge_index: got shape {list(index.shape)}, expected [2, E]")
     if index.dtype != torch.int64:
         raise TypeError(f"edge_index: got {index.dtype}, expected torch.int64")
-    _check_range(
-        index,
-        (
-            ("edge_index[0]", "senders", num_senders),
-            ("edge_index[1]", "receivers", num_receivers),
-        ),
-    )
+    senders = ("edge_index[0]", "senders", num_senders)
+    receivers = ("edge_index[1]", "receivers", num_receivers)
+    _check_range(index, (senders, receivers))
     if edge_attr is None and edge_dim is not None:
         edge_attr = values
     return Edges(index, _check_attr(edge_attr, index.size(1), edge_dim))
@@ -170,18 +125,7 @@ def read_complete(
     edge_attr: EdgeAttr,
     edge_dim: Optional[int],
 ) -> Edges:
-    """Check the rows of complete graphs.
-
-    Args:
-        x: Node rows ``[num_rows, F]``.
-        graph: The layout.
-        edge_attr: Pair rows ``[num_pairs, D]``, or codes of them.
-        edge_dim: The ``D`` that is expected; -1: any; None: the layer reads no edge features.
-
-    Raises:
-        TypeError: A pair of node sets: complete graphs have one.
-        ValueError: A wrong shape, or edge features that are missing or not expected.
-    """
+    """Check node rows ``[num_rows, F]`` and pair rows ``[num_pairs, D]`` of complete graphs."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x: got {_kind(x)}, expected one tensor with CompleteGraphs")
     check_features("x", x, -1, graph.num_rows)
@@ -219,15 +163,10 @@ def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
 
 
 class NodeGlobals(NamedTuple):
-    """Graph features and the graph of each node.
+    """Graph features and the graph of each node."""
 
-    Args:
-        values: ``[B, G]``.
-        batch: ``[N]``; None = all nodes are of the one graph.
-    """
-
-    values: Tensor
-    batch: Optional[Tensor]
+    values: Tensor  # [B, G]
+    batch: Optional[Tensor]  # [N]; None = all nodes are of the one graph
 
     def at_nodes(self, values: Tensor) -> Tensor:
         """Give each node its graph's row of ``values`` ``[B, ...]``, in a shape that broadcasts."""
@@ -240,13 +179,7 @@ def read_globals(
     x: Pair,
     global_dim: Optional[int],
 ) -> tuple[Optional[NodeGlobals], Optional[NodeGlobals]]:
-    """Check graph features, for senders and for receivers.
-
-    Raises:
-        ValueError: A wrong shape, or features that are missing or not expected.
-        TypeError: Features that are not floating point, or a batch that is not int64.
-        IndexError: A node of a graph without features (checked on the CPU only).
-    """
+    """Check graph features, for senders and for receivers."""
     if global_dim is None:
         if u is not None:
             raise ValueError(
@@ -296,12 +229,8 @@ def edge_list(
 def results_in_rows(out: Any, graph: CompleteGraphs, *, edges: bool, weights: bool) -> Any:
     """Lay out in rows what a layer returned for ``graph.edge_index``.
 
-    Args:
-        out: Nodes, or a tuple that begins with them.
-        graph: The layout.
-        edges: Whether updated edges follow the nodes.
-        weights: Whether the last item is ``(edge_index, alpha)``; ``graph`` takes the place of
-            ``edge_index``.
+    With ``edges``, updated edges follow the nodes; with ``weights``, the last item is
+    ``(edge_index, alpha)``, in which ``graph`` takes the place of ``edge_index``.
     """
     if not isinstance(out, tuple):
         return graph.nodes_to_rows(out)

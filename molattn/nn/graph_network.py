@@ -364,9 +364,7 @@ def _network(widths: list[int], out_channels: int) -> nn.Module:
     return nn.Sequential(Linear(width, out_channels), nn.SiLU(), Linear(out_channels, out_channels))
 
 
-def _reset(function: Optional[nn.Module]) -> None:
-    if function is None:
-        return
+def _reset(function: nn.Module) -> None:
     if hasattr(function, "reset_parameters"):
         function.reset_parameters()  # pyright: ignore[reportCallIssue]
         return

@@ -10,8 +10,6 @@ from torch.nn import functional as F
 from torch_geometric.nn.dense.linear import Linear as PyGLinear
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
-__all__ = ["Linear", "is_transformed", "linear", "linear_together", "side_by_side", "split"]
-
 # Below this many rows the call costs more than the product.
 _LEAST_ROWS = 128
 # oneDNN compiles code for each shape, and torch caches that of the last 1,024, megabytes each: the
@@ -25,14 +23,6 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     In single precision torch multiplies with MKL, which uses only half of an AVX-512 unit on CPUs
     that are not Intel's. oneDNN, which torch ships too and its compiler uses, has no such limit:
     where it is available, it multiplies inputs of many rows.
-
-    Args:
-        x: ``[..., in]``.
-        weight: ``[out, in]``.
-        bias: ``[out]``.
-
-    Returns:
-        ``[..., out]``.
     """
     if _suits_onednn(x, weight, bias):
         return _OneDNNLinear.apply(x, weight, bias)  # pyright: ignore[reportReturnType]
@@ -52,13 +42,6 @@ def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
 
     If one of them is of another class, has hooks (as pruning adds) or is not initialised yet, each
     is called by itself.
-
-    Args:
-        x: ``[N, F]``.
-        lins: Maps of it.
-
-    Returns:
-        What each gives, ``[N, out_channels]``.
     """
     if not all(_is_plain(lin) for lin in lins):
         return tuple(lin(x) for lin in lins)
@@ -89,11 +72,7 @@ def split(x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
 
 
 def side_by_side(*parts: Tensor) -> Optional[Tensor]:
-    """Return the tensor ``[R, S]`` whose columns these are, in this order, or None.
-
-    Args:
-        parts: ``[R, ...]`` each.
-    """
+    """Return the tensor ``[R, S]`` whose columns these ``[R, ...]`` are, in this order, or None."""
     first = parts[0]
     # Under a compiler or a function transform, the memory of a tensor cannot be looked up.
     if first.numel() == 0 or torch.compiler.is_compiling() or any(map(is_transformed, parts)):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from molattn.graph.complete import CompleteGraphs
-from molattn.nn.attention_conv import AttentionConv, EdgeProjection
-from molattn.nn.dense_attention import PairRows, Prior
-from molattn.nn.functional import Receivers, ScatteredEdges, normalise
+from molattn.nn.attention_conv import AttentionConv
+from molattn.nn.dense_attention import Prior
+from molattn.nn.functional import DenseRows, Receivers, ScatteredEdges, normalise
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, as_pair
 from molattn.nn.linear import Linear
 
@@ -105,6 +105,7 @@ class MATConv(AttentionConv):
         self.lin_query = Linear(self.target_channels, out_channels, bias=bias)
         self.lin_key = Linear(self.source_channels, out_channels, bias=bias)
         self.lin_value = Linear(self.source_channels, out_channels, bias=bias)
+        self.lin_edge_key = self.lin_edge_value = None  # edges enter the prior alone
         self.lin_out = Linear(out_channels, out_channels, bias=bias)
         self.log_lambdas = nn.Parameter(torch.empty(3)) if learn_lambdas else None
         self.reset_parameters()
@@ -154,7 +155,6 @@ class MATConv(AttentionConv):
             key,
             value,
             edges,
-            EdgeProjection(None, None),
             prior=self._prior(edges, x_dst.size(0)),
             return_alpha=bool(return_attention_weights),
         )
@@ -163,17 +163,23 @@ class MATConv(AttentionConv):
 
     def _prior(self, edges: Edges, num_receivers: int) -> Prior:
         """What distances and bonds add to the weights."""
-        receivers: Receivers
-        if isinstance(edges.index, CompleteGraphs):
-            receivers = PairRows(edges.index)
+        graph, features, share = edges.index, edges.features, self.lambdas
+        if isinstance(graph, CompleteGraphs):
+            blocks = zip(graph.blocks, graph.pair_masks, strict=True)
+            parts = [
+                self._fixed(b.pairs(features), DenseRows(mask)).flatten(1) for b, mask in blocks
+            ]
+            fixed = torch.cat(parts, dim=1) if parts else features.t()
         else:
-            receivers = ScatteredEdges(edges.index[1], num_receivers)
-        distance, bonded = edges.features.unbind(dim=-1)
+            fixed = self._fixed(features, ScatteredEdges(graph[1], num_receivers))
+        return Prior(share[0], share[1] * fixed[0] + share[2] * fixed[1])
+
+    def _fixed(self, features: Tensor, receivers: Receivers) -> Tensor:
+        """The terms of distances and of bonds, ``[2, ...]``."""
+        distance, bonded = features.unbind(dim=-1)
         if self.kernel == "softmax":
             near = normalise(-distance, receivers)
         else:
             near = receivers.valid((-distance).exp())
         bonded = receivers.valid(bonded)
-        bonded = bonded / (receivers.sum(bonded) + _EPSILON)
-        share = self.lambdas
-        return Prior(share[0], share[1] * near + share[2] * bonded)
+        return torch.stack([near, bonded / (receivers.sum(bonded) + _EPSILON)])

@@ -10,8 +10,6 @@ from torch.nn import functional
 
 from molattn.utils.registry import Registry
 
-__all__ = ["HEADS", "BothHeads", "FourierHead", "MLPHead"]
-
 HEADS: Registry[Callable[[int, int, int, int, float], nn.Module]] = Registry("head")
 """Every prediction head by its name: all take ``(channels, numbers, width, out, dropout)``, as
 :class:`MLPHead` does, and are called with molecules, and with numbers where a model has them."""

@@ -11,8 +11,6 @@ from torch_geometric.nn import aggr
 from molattn.errors import InputError, quoted
 from molattn.utils.registry import Registry
 
-__all__ = ["READOUTS", "Readout", "check_readout"]
-
 READOUTS: Registry[Callable[[int], aggr.Aggregation]] = Registry("readout")
 """Every readout by its name: a function from the width of atoms to a PyG ``Aggregation``."""
 
@@ -82,11 +80,7 @@ class Readout(nn.Module):
 
 
 def check_readout(kind: str) -> None:
-    """Check a readout's name, or several joined by ``+``, without making it.
-
-    Raises:
-        ValueError: An unknown name, or a PyG class that needs arguments.
-    """
+    """Raise InputError for an unknown readout, or a PyG class that needs arguments."""
     _makers(kind)
 
 

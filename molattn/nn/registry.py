@@ -21,16 +21,6 @@ from molattn.nn.prediction_head import HEADS
 from molattn.nn.readout import check_readout
 from molattn.utils.registry import Registry
 
-__all__ = [
-    "LAYERS",
-    "Layer",
-    "check_network",
-    "is_attention_layer",
-    "layer_options",
-    "layer_table",
-    "unused_options",
-]
-
 
 @dataclass(frozen=True)
 class Layer:
