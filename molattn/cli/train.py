@@ -51,7 +51,7 @@ def train(
             _cross_validate(config, folder, console)
         else:
             _train_once(config, folder, console)
-    print_line(console, f"written to {output}")
+    print_line(console, f"Results written to {output}")
 
 
 def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
@@ -76,6 +76,6 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
     print_line(
         console,
-        f"weights of epoch {epochs}, {run.seconds:.0f} s"
-        f"{f' (random forest: {forest:.0f} s)' if forest else ''}",
+        f"Trained in {run.seconds:.0f} s; the model has the weights of epoch {epochs}"
+        f"{f'; random forest: {forest:.0f} s' if forest else ''}",
     )

@@ -41,6 +41,11 @@ class KeepWeights(Callback):
         self.loss, self.best, self.epoch = math.inf, 0, 0
         self.state: dict[str, Tensor] = {}
 
+    @property
+    def state_key(self) -> str:
+        """The key of its state in checkpoints, independent of the name of the class."""
+        return "Kept"
+
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         latest = as_training(pl_module).epochs[-1]
         if latest.validation_loss < self.loss:
