@@ -90,10 +90,6 @@ class RunOptions:
     def open_folder(self, path: Path, command: str) -> Iterator[Path]:
         """Fill the folder of a run; if it is interrupted, report how to resume it.
 
-        Args:
-            path: The folder.
-            command: The command that resumes the run.
-
         Yields:
             The folder of the unfinished run.
         """

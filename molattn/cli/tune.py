@@ -1,7 +1,8 @@
 """``molattn tune``."""
 
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -90,7 +91,7 @@ def _study_folder(folder: Path) -> Iterator[None]:
             ) from interrupt
         except InputError:
             if is_new and not (folder / "trials.csv").exists():
-                _remove(folder)
+                shutil.rmtree(folder, ignore_errors=True)
             raise
 
 
@@ -110,10 +111,3 @@ def _check_free(folder: Path, study: str, overwrite: bool) -> None:
             )
     elif folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: the folder is not empty, expected a new or empty one")
-
-
-def _remove(folder: Path) -> None:
-    for entry in folder.iterdir():
-        entry.unlink()
-    with suppress(OSError):
-        folder.rmdir()

@@ -134,14 +134,10 @@ def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> No
 
 
 def update_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's options under their present names.
+    """Return a run's options under their present names; unchanged if they have them already.
 
     This is a ladder of pure updates, one for each change of names; files of each time are kept in
     ``tests/config/golden``.
-
-    Args:
-        config: Sections of options as :meth:`RunConfig.to_dict` of any version returned them.
-            Content that is not of an earlier version is returned as it is.
     """
     updated = dict(config)
     if _FIRST_SECTIONS.keys() & updated.keys():

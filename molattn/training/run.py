@@ -152,11 +152,6 @@ def read_rows(
 ) -> TrainingTable:
     """Read the table of a run and log a summary.
 
-    Args:
-        config: The table and its columns.
-        console: Where to log; silent without one.
-        frame: The table, in place of the configuration's file.
-
     Raises:
         InputError: If the table cannot be used.
     """

@@ -117,9 +117,6 @@ def read_space(path: Path) -> Space:
     The file has for each option a list of values, or ``{low: ..., high: ...}`` for a range of
     numbers, optionally with ``log: true``.
 
-    Args:
-        path: A YAML file.
-
     Raises:
         InputError: The file cannot be read, or has an unknown option or an invalid value.
     """
@@ -142,10 +139,6 @@ def write_space(path: Path, space: Space) -> None:
 
 def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]) -> None:
     """Check that every value of a space is valid for its option.
-
-    Args:
-        space: The space.
-        chosen: Returns a run's configuration with other values of some options.
 
     Raises:
         InputError: Names the option.
