@@ -34,11 +34,7 @@ _COMMANDS: dict[Callable[..., Any], str] = {
 
 
 def make_app(*, all_options: bool = False) -> App:
-    """Return the program.
-
-    Args:
-        all_options: Whether ``--help`` shows all options, not only the common ones.
-    """
+    """Return the program; its ``--help`` shows the common options, or all."""
     app = App(
         name="molattn",
         help="Attention models of molecules: train, predict, explain, embed.",
@@ -65,11 +61,7 @@ app = make_app(all_options=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code.
-
-    Args:
-        argv: The words after the program's name; by default those of the command line.
-    """
+    """Run a command and return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         if words and not {*_HELP, "--version"} & {*words}:

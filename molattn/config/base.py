@@ -115,11 +115,6 @@ class RunConfig:
 def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
     """Check that a resumed run has the options that it was started with; its files may have moved.
 
-    Args:
-        former: The options at the start.
-        latter: The options now.
-        folder: The folder of the run.
-
     Raises:
         InputError: Names the first option that differs.
     """

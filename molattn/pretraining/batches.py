@@ -76,13 +76,7 @@ class MaskedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class PretrainingData:
-    """The data that batches are drawn from.
-
-    Args:
-        store: The molecules.
-        scaling: Scaling of their descriptors.
-        config: Fractions of molecules and atoms to mask.
-    """
+    """The data that batches are drawn from."""
 
     store: MoleculeStore
     scaling: DescriptorScaling

@@ -146,10 +146,6 @@ def load_pretrained(
     Options of the network that the run leaves at their defaults are taken from that model, except
     those declared with ``from_pretrained: False`` in :class:`molattn.config.NetworkConfig`.
 
-    Args:
-        config: The run.
-        varied: Options that a search will vary.
-
     Returns:
         The run with the network of the model; its ``init_from`` is an absolute path, a name, or
         ``none``, no longer ``auto``. And the model, or None with ``none``.

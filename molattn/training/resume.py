@@ -41,14 +41,6 @@ def resume_checkpoint(
     The step to resume from is logged, and so is a package that affects results and has changed its
     version.
 
-    Args:
-        folder: The folder of the run.
-        config: The options now.
-        init_from: Name of the model that it starts from, or ``none``.
-        fingerprint: What :func:`run_fingerprint` returns now.
-        data: Subject of the message if the data have changed, such as ``t.csv: the file has``.
-        console: Where to log; silent without one.
-
     Returns:
         The checkpoint, or None if there is none.
 

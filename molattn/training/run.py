@@ -119,16 +119,6 @@ def train_split(
 ) -> TrainingRun:
     """Train a model on a table that has been read and split; see :func:`train`.
 
-    Args:
-        config: The network and how to train it, as
-            :func:`molattn.training.fine_tuning.load_pretrained` returns it.
-        table: The rows, read with ``config.data``.
-        parts: Which of them are training, validation and test rows.
-        pretrained: The model to start from, if any.
-        console: Where to log; silent without one.
-        folder: Folder for checkpoints.
-        make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
-
     Raises:
         InputError: As :func:`train`.
         MolattnError: If the training diverges.
@@ -178,17 +168,6 @@ def train_model(
     make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
 ) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
     """Train and calibrate a model; see :func:`train_split`.
-
-    Args:
-        config: The network and how to train it.
-        table: The rows.
-        parts: Which of them are training and validation rows.
-        pretrained: The model to start from, if any.
-        console: Where to log; silent without one.
-        folder: Folder for checkpoints.
-        on_epoch: Called after each epoch of each member; an exception that it raises stops the
-            training.
-        make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
 
     Returns:
         The model, the history of each member, and the validation predictions of each member,

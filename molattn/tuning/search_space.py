@@ -87,9 +87,6 @@ def default_space(config: TrainConfig) -> Space:
     Left out are options that are set, that the layer does not take, and, of a run from a pretrained
     model, those that the model determines, or of a run from scratch, those of fine-tuning.
 
-    Args:
-        config: The run, as :func:`molattn.training.fine_tuning.load_pretrained` returns it.
-
     Raises:
         InputError: No option is left.
     """

@@ -58,13 +58,7 @@ _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 class StudyResult(NamedTuple):
-    """The result of a search.
-
-    Args:
-        config: The options of the best trial.
-        loss: Its validation loss.
-        trials: All trials that have ended, in order.
-    """
+    """The result of a search."""
 
     config: TrainConfig
     loss: float

@@ -27,13 +27,7 @@ def as_training(module: pl.LightningModule) -> TrainingModule:
 
 
 class KeepWeights(Callback):
-    """Keeps the best or the last weights, and stops early without improvement.
-
-    Args:
-        keep: ``best`` or ``last``.
-        patience: Epochs without improvement after which to stop; None = never.
-        start: Epoch from which patience counts.
-    """
+    """Keeps the best or the last weights, and stops early without improvement."""
 
     def __init__(self, keep: str, patience: int | None, start: int = 0) -> None:
         self.keeps_last, self.start = keep == "last", start
