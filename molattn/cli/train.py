@@ -40,13 +40,7 @@ def train(
     if run.is_finished(console):
         return
 
-    from molattn.training.run_folder import final_folder, free_folder
-
-    if run.resume is not None:
-        output = final_folder(run.resume)
-    else:
-        output = run.output or free_folder(Path("runs") / options.run_name(config.file))
-    with run.open_folder(output, "train") as folder:
+    with run.open_folder("train", options.run_name(config.file)) as (output, folder):
         if config.data.folds is not None and config.data.only_fold is None:
             _cross_validate(config, folder, console)
         else:

@@ -96,11 +96,7 @@ def _study_folder(folder: Path) -> Iterator[None]:
 
 
 def _check_free(folder: Path, study: str, overwrite: bool) -> None:
-    """Check that a new study may be written to a folder.
-
-    Raises:
-        InputError: The folder has a study that may not be overwritten, or other files.
-    """
+    """Check that a new study may be written to a folder."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: there is a file of that name, expected a folder")
     if (folder / study).exists():

@@ -35,11 +35,7 @@ def check(
 
 
 def check_choice(config: object, name: str, choices: tuple[str, ...]) -> None:
-    """Check that an option is one of its choices.
-
-    Raises:
-        InputError: Names the option, its value and the choices.
-    """
+    """Check that an option is one of its choices."""
     check_one_of(option(name), getattr(config, name), choices)
 
 

@@ -117,12 +117,7 @@ def train_split(
     *,
     make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
 ) -> TrainingRun:
-    """Train a model on a table that has been read and split; see :func:`train`.
-
-    Raises:
-        InputError: As :func:`train`.
-        MolattnError: If the training diverges.
-    """
+    """Train a model on a table that has been read and split; see :func:`train`."""
     molecules = None if pretrained is None else pretrained.molecules
     leakage = find_leakage(table, parts, config.training.seed, molecules)
     for line in (_part_sizes(parts, len(table.rows)), *leakage.lines()):
@@ -140,11 +135,7 @@ def train_split(
 def read_rows(
     config: TrainConfig, console: Console | None = None, frame: "pd.DataFrame | None" = None
 ) -> TrainingTable:
-    """Read the table of a run and log a summary.
-
-    Raises:
-        InputError: If the table cannot be used.
-    """
+    """Read the table of a run and log a summary."""
     source = config.file if frame is None else frame
     featurizer = FEATURIZERS[config.data.featurizer]()
     table = read_training_table(
@@ -172,10 +163,6 @@ def train_model(
     Returns:
         The model, the history of each member, and the validation predictions of each member,
         uncalibrated.
-
-    Raises:
-        InputError: As :func:`train`.
-        MolattnError: If the training diverges.
     """
     training, validation = table.molecules(parts.train), table.molecules(parts.val)
     init_from = config.fine_tuning.init_from

@@ -39,6 +39,7 @@ from molattn.tuning.search_space import (
     check_space,
     default_space,
     read_space,
+    suggest,
     write_space,
 )
 from molattn.utils.console import print_line
@@ -182,7 +183,7 @@ def _objective(
     rows: _Rows,
     pretrained: PretrainedWeights | None,
 ) -> float:
-    options = {name: of.suggest(trial, name) for name, of in space.items()}
+    options = {name: suggest(trial, name, of) for name, of in space.items()}
     losses: list[float] = []
 
     def report(epoch: Epoch) -> None:

@@ -27,7 +27,10 @@ def as_training(module: pl.LightningModule) -> TrainingModule:
 
 
 class KeepWeights(Callback):
-    """Keeps the best or the last weights, and stops early without improvement."""
+    """Keeps the best or the last weights, and stops early without improvement.
+
+    Patience, None for no limit, counts from the epoch ``start``.
+    """
 
     def __init__(self, keep: str, patience: int | None, start: int = 0) -> None:
         self.keeps_last, self.start = keep == "last", start
