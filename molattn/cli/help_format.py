@@ -36,14 +36,7 @@ def print_group(
     panel: "HelpPanel",
     hidden: frozenset[str] = frozenset(),
 ) -> None:
-    """Print a group of commands or options; a ``help_formatter`` of cyclopts.
-
-    Args:
-        console: Where to print.
-        options: Ignored.
-        panel: The group.
-        hidden: Names of options that are not printed.
-    """
+    """Print a group of commands or options; a ``help_formatter`` of cyclopts."""
     shown = [entry for entry in panel.entries if not hidden & {*entry.names}]
     if not shown:
         return

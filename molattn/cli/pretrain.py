@@ -61,16 +61,14 @@ def pretrain(
 
     from molattn.pretraining import pretrain as run_pretraining
     from molattn.pretraining import write_pretraining
-    from molattn.training.run_folder import final_folder, free_folder
 
-    output = run.resume or run.output or free_folder(Path("runs/pretrained"))
-    with run.open_folder(output, "pretrain") as folder:
+    with run.open_folder("pretrain", "pretrained") as (output, folder):
         done = run_pretraining(config, folder, console, num_workers=num_workers)
         write_pretraining(done, folder)
     print_line(console, _score_line(done.scores))
     print_line(
         console,
-        f"{done.history.steps} steps, {done.seconds:.0f} s; written to {final_folder(output)}",
+        f"{done.history.steps} steps in {done.seconds:.0f} s; results written to {output}",
     )
 
 

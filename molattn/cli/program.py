@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.metadata import entry_points
 from typing import Any
 
 from cyclopts import App, CycloptsError
@@ -11,7 +12,7 @@ from cyclopts import App, CycloptsError
 from molattn.cli import explain, fingerprint, predict, pretrain, train, tune
 from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import options_from_file
-from molattn.errors import InputError, MolattnError
+from molattn.errors import InputError, MolattnError, quoted
 from molattn.version import __version__
 
 __all__ = ["app", "main", "make_app", "run"]
@@ -20,6 +21,8 @@ _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
 
 _HELP_ALL = "--help-all"
+_HELP = ("--help", "-h", _HELP_ALL)
+_PLUGINS = "molattn.plugins"
 _COMMANDS: dict[Callable[..., Any], str] = {
     train.train: train.EXAMPLES,
     pretrain.pretrain: pretrain.EXAMPLES,
@@ -31,16 +34,12 @@ _COMMANDS: dict[Callable[..., Any], str] = {
 
 
 def make_app(*, all_options: bool = False) -> App:
-    """Return the program.
-
-    Args:
-        all_options: Whether ``--help`` shows all options, not only the common ones.
-    """
+    """Return the program; its ``--help`` shows the common options, or all."""
     app = App(
         name="molattn",
         help="Attention models of molecules: train, predict, explain, embed.",
         config=options_from_file,
-        help_flags=["--help", "-h", _HELP_ALL],
+        help_flags=_HELP,
         help_format="plaintext",
         help_formatter=print_group,
         version=__version__,
@@ -62,13 +61,11 @@ app = make_app(all_options=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code.
-
-    Args:
-        argv: The words after the program's name; by default those of the command line.
-    """
+    """Run a command and return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
+        if words and not {*_HELP, "--version"} & {*words}:
+            _load_plugins()
         make_app(all_options=_HELP_ALL in words)(
             words,
             exit_on_error=False,
@@ -93,6 +90,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run() -> None:
     """Run a command and exit: the entry point of ``molattn``."""
     sys.exit(main())
+
+
+def _load_plugins() -> None:
+    """Load the entry points of other packages, which register their extensions."""
+    for plugin in entry_points(group=_PLUGINS):
+        try:
+            plugin.load()
+        except Exception as error:
+            raise MolattnError(
+                f"{plugin.value}: the plugin {quoted(plugin.name)} of the entry points "
+                f"{_PLUGINS} cannot be loaded ({type(error).__name__}: {error}); "
+                "repair or uninstall its package"
+            ) from error
 
 
 def _fail(message: str, code: int) -> int:

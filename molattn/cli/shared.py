@@ -74,11 +74,7 @@ class RunOptions:
             )
 
     def is_finished(self, console: "Console") -> bool:
-        """Return whether the run to resume is finished, and report it.
-
-        Raises:
-            InputError: There is no such run.
-        """
+        """Return whether the run to resume is finished, and report it."""
         from molattn.training.run_folder import unfinished_run
 
         if self.resume is None or unfinished_run(self.resume) is not None:
@@ -87,24 +83,22 @@ class RunOptions:
         return True
 
     @contextmanager
-    def open_folder(self, path: Path, command: str) -> Iterator[Path]:
+    def open_folder(self, command: str, name: str) -> Iterator[tuple[Path, Path]]:
         """Fill the folder of a run; if it is interrupted, report how to resume it.
 
-        Args:
-            path: The folder.
-            command: The command that resumes the run.
-
         Yields:
-            The folder of the unfinished run.
+            The final folder, by default of that name in ``runs/``, and the one to write to.
         """
-        from molattn.training.run_folder import has_checkpoint, run_folder
+        from molattn.training import run_folder as folders
 
         is_resumed = self.resume is not None
+        path = self.resume or self.output or folders.free_folder(Path("runs") / name)
+        path = folders.final_folder(path)
         try:
-            with run_folder(path, resume=is_resumed, overwrite=self.overwrite) as folder:
-                yield folder
+            with folders.run_folder(path, resume=is_resumed, overwrite=self.overwrite) as folder:
+                yield path, folder
         except KeyboardInterrupt as interrupt:
-            if not has_checkpoint(path):
+            if not folders.has_checkpoint(path):
                 raise
             raise KeyboardInterrupt(
                 f"interrupted; to resume: molattn {command} --resume {path}"

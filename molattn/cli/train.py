@@ -40,18 +40,12 @@ def train(
     if run.is_finished(console):
         return
 
-    from molattn.training.run_folder import final_folder, free_folder
-
-    if run.resume is not None:
-        output = final_folder(run.resume)
-    else:
-        output = run.output or free_folder(Path("runs") / options.run_name(config.file))
-    with run.open_folder(output, "train") as folder:
+    with run.open_folder("train", options.run_name(config.file)) as (output, folder):
         if config.data.folds is not None and config.data.only_fold is None:
             _cross_validate(config, folder, console)
         else:
             _train_once(config, folder, console)
-    print_line(console, f"written to {output}")
+    print_line(console, f"Results written to {output}")
 
 
 def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
@@ -76,6 +70,6 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
     print_line(
         console,
-        f"weights of epoch {epochs}, {run.seconds:.0f} s"
-        f"{f' (random forest: {forest:.0f} s)' if forest else ''}",
+        f"Trained in {run.seconds:.0f} s; the model has the weights of epoch {epochs}"
+        f"{f'; random forest: {forest:.0f} s' if forest else ''}",
     )

@@ -40,12 +40,7 @@ class TrainOptions:
     report: Annotated[ReportConfig, section("Report")] = ReportConfig()
 
     def train_config(self, table: Path | None) -> TrainConfig:
-        """Return the run on a table, a named data set, or else the bundled solubility data.
-
-        Raises:
-            InputError: Both a table and a data set are given, an unknown data set, or a folder
-                without a data set.
-        """
+        """Return the run on a table, a named data set, or else the bundled solubility data."""
         sections = {name: getattr(self, name) for name in TrainConfig.sections()}
         config = TrainConfig(str(table or ""), **sections)
         if self.dataset is not None:

@@ -1,7 +1,8 @@
 """``molattn tune``."""
 
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -90,16 +91,12 @@ def _study_folder(folder: Path) -> Iterator[None]:
             ) from interrupt
         except InputError:
             if is_new and not (folder / "trials.csv").exists():
-                _remove(folder)
+                shutil.rmtree(folder, ignore_errors=True)
             raise
 
 
 def _check_free(folder: Path, study: str, overwrite: bool) -> None:
-    """Check that a new study may be written to a folder.
-
-    Raises:
-        InputError: The folder has a study that may not be overwritten, or other files.
-    """
+    """Check that a new study may be written to a folder."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: there is a file of that name, expected a folder")
     if (folder / study).exists():
@@ -110,10 +107,3 @@ def _check_free(folder: Path, study: str, overwrite: bool) -> None:
             )
     elif folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: the folder is not empty, expected a new or empty one")
-
-
-def _remove(folder: Path) -> None:
-    for entry in folder.iterdir():
-        entry.unlink()
-    with suppress(OSError):
-        folder.rmdir()

@@ -115,11 +115,6 @@ class RunConfig:
 def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
     """Check that a resumed run has the options that it was started with; its files may have moved.
 
-    Args:
-        former: The options at the start.
-        latter: The options now.
-        folder: The folder of the run.
-
     Raises:
         InputError: Names the first option that differs.
     """
@@ -134,14 +129,10 @@ def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> No
 
 
 def update_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's options under their present names.
+    """Return a run's options under their present names; unchanged if they have them already.
 
     This is a ladder of pure updates, one for each change of names; files of each time are kept in
     ``tests/config/golden``.
-
-    Args:
-        config: Sections of options as :meth:`RunConfig.to_dict` of any version returned them.
-            Content that is not of an earlier version is returned as it is.
     """
     updated = dict(config)
     if _FIRST_SECTIONS.keys() & updated.keys():

@@ -81,5 +81,4 @@ class ExplainConfig(PredictConfig):
         object.__setattr__(self, "method", tuple(dict.fromkeys(self.method)))
         if not self.method:
             raise InputError("--method: got none, expected one or more")
-        if self.limit is not None:
-            check(self, "limit", lambda n: n >= 1, "a whole number of at least 1", int)
+        check(self, "limit", lambda n: n >= 1, "a whole number of at least 1", int)

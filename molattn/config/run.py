@@ -106,7 +106,5 @@ class TuneConfig:
     prune: bool = True
 
     def __post_init__(self) -> None:
-        if self.trials is not None:
-            check(self, "trials", lambda n: n >= 1, "a whole number of at least 1", int)
-        if self.timeout is not None:
-            check(self, "timeout", lambda seconds: 0.0 < seconds < inf, "a positive number")
+        check(self, "trials", lambda n: n >= 1, "a whole number of at least 1", int)
+        check(self, "timeout", lambda seconds: 0.0 < seconds < inf, "a positive number")

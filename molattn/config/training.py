@@ -61,10 +61,8 @@ class TrainingLoopConfig:
         for name in ("epochs", "batch_size", "threads"):
             check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
         check(self, "learning_rate", lambda value: 0.0 < value < inf, "a positive number")
-        if self.patience is not None:
-            check(self, "patience", lambda n: n >= 1, "a whole number of at least 1", int)
-        if self.max_hours is not None:
-            check(self, "max_hours", lambda hours: 0.0 < hours < inf, "a positive number")
+        check(self, "patience", lambda n: n >= 1, "a whole number of at least 1", int)
+        check(self, "max_hours", lambda hours: 0.0 < hours < inf, "a positive number")
         check(self, "warmup", lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
         for name in ("weight_decay", "gradient_clip"):
             check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")

@@ -15,7 +15,7 @@ def check(
     expected: str,
     kind: type | tuple[type, ...] = (int, float),
 ) -> None:
-    """Check the type and the value of an option.
+    """Check the type and the value of an option; None is valid where it is the default.
 
     Args:
         config: The section.
@@ -28,26 +28,19 @@ def check(
         InputError: Names the option and its value.
     """
     value = getattr(config, name)
+    if value is None and getattr(type(config), name, ...) is None:
+        return
     if isinstance(value, bool) or not isinstance(value, kind) or not holds(value):
         raise InputError(f"{option(name)}: got {quoted(value)}, expected {expected}")
 
 
 def check_choice(config: object, name: str, choices: tuple[str, ...]) -> None:
-    """Check that an option is one of its choices.
-
-    Raises:
-        InputError: Names the option, its value and the choices.
-    """
+    """Check that an option is one of its choices."""
     check_one_of(option(name), getattr(config, name), choices)
 
 
 def check_idle(config: object, name: str, place: str) -> None:
-    """Check that an option without effect has its default.
-
-    Args:
-        config: The section.
-        name: The option.
-        place: When the option has an effect, for the error.
+    """Check that an option, which has an effect only at ``place``, has its default.
 
     Raises:
         InputError: Names the option and when it has an effect.

@@ -28,10 +28,6 @@ def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> di
     The file holds sections of a run's config, each with some of its options, and ``file``, the
     table (for a pretraining ``files``). Names of earlier versions are updated.
 
-    Args:
-        path: A YAML file.
-        run: The kind of run.
-
     Returns:
         Sections of options as ``run.from_dict`` takes them.
 
@@ -84,10 +80,6 @@ def write_config_file(path: Path, config: RunConfig) -> None:
 def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
     """Write the options of a new or resumed run; restore the former file after an input error.
 
-    Args:
-        path: The file; an existing one is that of the run to resume.
-        config: The options.
-
     Raises:
         InputError: The resumed run was started with other options.
     """
@@ -105,10 +97,6 @@ def writing_config(path: Path, config: RunConfig) -> Iterator[None]:
 
 def check_unchanged(path: Path, config: RunConfig) -> None:
     """Check that a resumed run has the options that it was started with.
-
-    Args:
-        path: The file of its options.
-        config: The options now.
 
     Raises:
         InputError: Names the first option that differs.

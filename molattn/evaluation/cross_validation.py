@@ -18,8 +18,8 @@ from molattn.evaluation.run_files import write_run
 from molattn.evaluation.score_tables import MODELS
 from molattn.evaluation.scoring import score_run
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.training.fine_tuning import PretrainedWeights, check_same_weights, load_pretrained
-from molattn.training.resume import changed_data
+from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
+from molattn.training.resume import check_same_digest
 from molattn.training.run import read_rows, train_split
 from molattn.training.run_folder import (
     CONFIG_FILE,
@@ -117,10 +117,9 @@ def _scores(
 ) -> dict[str, Any]:
     metrics = read_json(path / RESULT_FILE)
     check_unchanged(path / CONFIG_FILE, config)
-    if metrics["data_sha256"] != rows.digest:
-        raise changed_data(f"{rows.path}: the file has", path, rows.digest, metrics["data_sha256"])
-    name, digest = config.fine_tuning.init_from, pretrained and pretrained.digest
-    check_same_weights(name, digest, metrics["init_from_sha256"], path)
+    check_same_digest(f"{rows.path}: the file has", rows.digest, metrics["data_sha256"], path)
+    model = f"--init-from: the model {config.fine_tuning.init_from} has"
+    check_same_digest(model, pretrained and pretrained.digest, metrics["init_from_sha256"], path)
     return metrics
 
 

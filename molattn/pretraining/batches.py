@@ -38,13 +38,7 @@ class Mask(NamedTuple):
 
 
 def draw_mask(is_bonded: NDArray[np.bool_], fraction: float, random: np.random.Generator) -> Mask:
-    """Draw the masked atoms of a molecule, and the masked pairs among theirs.
-
-    Args:
-        is_bonded: Whether each pair is bonded, ``[n, n]``.
-        fraction: Fraction of the atoms to mask; at least one atom is masked.
-        random: Source of the random numbers.
-    """
+    """Draw the masked atoms of a molecule, at least one, and the masked pairs among theirs."""
     count = len(is_bonded)
     atoms = np.sort(random.choice(count, size=max(1, round(fraction * count)), replace=False))
     chance = np.where(is_bonded[atoms], _BONDED_FRACTION, _UNBONDED_FRACTION)
@@ -82,13 +76,7 @@ class MaskedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class PretrainingData:
-    """The data that batches are drawn from.
-
-    Args:
-        store: The molecules.
-        scaling: Scaling of their descriptors.
-        config: Fractions of molecules and atoms to mask.
-    """
+    """The data that batches are drawn from."""
 
     store: MoleculeStore
     scaling: DescriptorScaling

@@ -142,12 +142,7 @@ class PretrainingObjective(Objective):
 
 
 def code_entropies(batch: MaskedBatch, atom_sizes: tuple[int, ...]) -> dict[str, float]:
-    """Return the entropies of the codes of masked atoms and bonds, the scales of their losses.
-
-    Args:
-        batch: Many molecules with masked atoms.
-        atom_sizes: Number of codes of each atom feature.
-    """
+    """Return the entropies of the codes of masked atoms and bonds, the scales of their losses."""
     atoms = [_entropy(codes) for codes in batch.atom_codes.unbind(1)]
     return {
         "atoms": max(sum(atoms), _LEAST_ENTROPY * len(atom_sizes)),

@@ -45,13 +45,6 @@ def prepare_molecules(
     of ``config.exclude``. Invalid SMILES are counted by reason. The folder is locked while it is
     written; any number of processes may read it afterwards.
 
-    Args:
-        files: Tables of any format that :func:`molattn.data.table.open_table` reads.
-        config: How to read them.
-        folder: Folder of the store.
-        console: Console for the progress bar; None is silent.
-        num_workers: Processes that read molecules, with the same result; 0 uses this one.
-
     Raises:
         InputError: A table that cannot be read with these options, no molecule left, a store of
             other files or options, or a folder that another process is filling.

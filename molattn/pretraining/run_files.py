@@ -20,10 +20,6 @@ def write_pretraining(run: PretrainingRun, folder: Path) -> None:
     """Write the model (``model/``) with a card, ``metrics.json`` and ``history.csv``.
 
     Molecules that were prepared for this run only are removed.
-
-    Args:
-        run: The finished run.
-        folder: Folder of the run.
     """
     run.model.save_pretrained(folder / _MODEL_FOLDER)
     write_file(folder / _MODEL_FOLDER / "README.md", model_card(run).encode())

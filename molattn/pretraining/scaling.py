@@ -52,12 +52,7 @@ def sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def descriptor_scaling(store: MoleculeStore, rows: NDArray[np.int64]) -> DescriptorScaling:
-    """Fit the scaling of the descriptors.
-
-    Args:
-        store: The molecules.
-        rows: The molecules to fit to.
-    """
+    """Fit the scaling of the descriptors to some of the molecules."""
     fits, values = [], []
     for column, found in enumerate(store.descriptors[rows].T.astype(np.float64)):
         known = found[~np.isnan(found)]
@@ -80,10 +75,6 @@ def count_scaling(
     """Return the mean of each ``log(1 + count)``, and the mean variance of each group.
 
     The variance of a group that is constant is given as 1.
-
-    Args:
-        store: The molecules.
-        rows: The molecules to average over.
     """
     total, squares = np.zeros(NUM_COUNTS), np.zeros(NUM_COUNTS)
     for start in range(0, len(rows), _ROWS_AT_ONCE):

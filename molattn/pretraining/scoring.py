@@ -24,11 +24,6 @@ def pretraining_scores(
     pools its positions: 1 - (squared errors) / (squared deviations from each position's mean).
     Beside each accuracy stands that of always predicting the commonest code. A score that is
     undefined is None.
-
-    Args:
-        objective: The trained model and heads, in evaluation mode.
-        unmasked: Molecules without masked atoms.
-        masked: Molecules that all have masked atoms.
     """
     featurizer = objective.model.config.featurizer
     names = objective.model.config.targets

@@ -79,12 +79,7 @@ class MoleculeStore:
 
 
 class StoreWriter:
-    """Appends molecules to the files of a store.
-
-    Args:
-        files: The open file of each array.
-        featurizer: The featurizer of the records.
-    """
+    """Appends molecules to the files of a store."""
 
     def __init__(self, files: Mapping[str, IO[bytes]], featurizer: Featurizer) -> None:
         self._files = files
@@ -100,13 +95,7 @@ class StoreWriter:
         descriptors: NDArray[np.float32],
         counts: Sequence[HashedCounts],
     ) -> None:
-        """Append one or more molecules.
-
-        Args:
-            records: Their graphs.
-            descriptors: Their descriptors, ``[len(records), D]``; NaN where undefined.
-            counts: Their hashed counts.
-        """
+        """Append one or more molecules, with their descriptors ``[n, D]``, NaN where undefined."""
         packed = PackedMolecules.pack(records, self._featurizer)
         self._append_starts("atom_starts", packed.atom_starts[1:])
         self._append_starts("bond_starts", packed.bond_starts[1:])
@@ -133,11 +122,7 @@ def writing_store(
 ) -> Iterator[StoreWriter]:
     """Write a store, which can be opened once the block has ended without an exception.
 
-    Args:
-        folder: Folder of the store, created if necessary.
-        featurizer: The featurizer of the records.
-        names: Names of the descriptors.
-        about: JSON types to store with the molecules; may be extended inside the block.
+    ``about`` may be extended inside the block.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / INDEX_FILE).unlink(missing_ok=True)

@@ -46,12 +46,7 @@ class ResumableLoader(ABC):
 
     @abstractmethod
     def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> Any:
-        """Return a batch.
-
-        Args:
-            rows: Indices of its molecules.
-            place: The epoch and the index of the batch in it.
-        """
+        """Return a batch."""
 
     def __len__(self) -> int:
         return -(-self._count // self._size)
@@ -83,14 +78,7 @@ class ResumableLoader(ABC):
 
 
 class LabelledLoader(ResumableLoader):
-    """Loads molecules with labels.
-
-    Args:
-        model: Collates molecules to a batch.
-        molecules: The molecules.
-        batch_size: Molecules in a batch.
-        seed: Seed of the random order; None = in the given order.
-    """
+    """Loads molecules with labels."""
 
     def __init__(
         self, model: MolAttn, molecules: Molecules, batch_size: int, seed: int | None = None

@@ -16,7 +16,7 @@ from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.training.optimizer import FineTuningPlan
 
-__all__ = ["NO_MODEL", "PretrainedWeights", "check_same_weights", "load_pretrained"]
+__all__ = ["NO_MODEL", "PretrainedWeights", "load_pretrained"]
 
 NO_MODEL = "none"
 """Value of ``init_from`` for random initial weights."""
@@ -31,13 +31,7 @@ _Run = TypeVar("_Run", TrainConfig, PretrainConfig)
 
 @dataclass(frozen=True)
 class PretrainedWeights:
-    """A trained model whose weights initialise new models.
-
-    Args:
-        name: Its name or folder.
-        model: The model.
-        digest: SHA-256 of its files.
-    """
+    """A trained model whose weights initialise new models."""
 
     name: str
     model: MolAttn
@@ -46,10 +40,6 @@ class PretrainedWeights:
     @classmethod
     def load(cls, name: str, featurizer: Featurizer) -> "PretrainedWeights":
         """Load a model by its name or folder.
-
-        Args:
-            name: The name or folder.
-            featurizer: The featurizer of the new models.
 
         Raises:
             InputError: If there is no such model, or it has another featurizer.
@@ -156,10 +146,6 @@ def load_pretrained(
     Options of the network that the run leaves at their defaults are taken from that model, except
     those declared with ``from_pretrained: False`` in :class:`molattn.config.NetworkConfig`.
 
-    Args:
-        config: The run.
-        varied: Options that a search will vary.
-
     Returns:
         The run with the network of the model; its ``init_from`` is an absolute path, a name, or
         ``none``, no longer ``auto``. And the model, or None with ``none``.
@@ -226,25 +212,6 @@ def _differences(
             got = "several values"
         if got not in (default, expected):
             yield name, got, expected
-
-
-def check_same_weights(name: str, now: str | None, before: str | None, folder: Path) -> None:
-    """Check that a resumed run starts from the same model as before.
-
-    Args:
-        name: The model.
-        now: SHA-256 of its files now, or None for random initial weights.
-        before: Likewise when the run was started.
-        folder: The run's folder.
-
-    Raises:
-        InputError: If they differ.
-    """
-    if now != before:
-        raise InputError(
-            f"--init-from: the model {name} has changed since the run in {folder} was started "
-            f"(SHA-256 {str(now)[:12]}..., was {str(before)[:12]}...); expected the same model"
-        )
 
 
 def _same_task(one: Task, other: Task) -> bool:

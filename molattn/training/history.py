@@ -47,12 +47,7 @@ def write_history(folder: Path, epochs: Sequence[Epoch]) -> None:
 
 
 class RunningMean:
-    """A weighted mean over batches.
-
-    Args:
-        total: Sum so far.
-        weight: Weight so far.
-    """
+    """A weighted mean over batches."""
 
     def __init__(self, total: float = 0.0, weight: float = 0.0) -> None:
         self.total, self.weight = total, weight

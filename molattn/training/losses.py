@@ -141,11 +141,6 @@ def class_weights(task: Task, labels: Tensor, config: SupervisedConfig) -> Tenso
 
     Balanced classes have weight n / (number of classes × labels of the class), as ``"balanced"`` of
     scikit-learn; a class without labels has weight 1.
-
-    Args:
-        task: The task.
-        labels: Class indices ``[n]``, NaN where missing.
-        config: Whether to balance classes, and the weight of positive labels.
     """
     weights = torch.ones(len(task.classes))
     if config.balance_classes and task.classes:

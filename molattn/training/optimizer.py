@@ -33,13 +33,7 @@ class FineTuningPlan:
 def new_optimiser(
     model: nn.Module, config: TrainingLoopConfig, plan: FineTuningPlan = FineTuningPlan()
 ) -> torch.optim.AdamW:
-    """Return AdamW over all weights that are not frozen (Loshchilov and Hutter 2019).
-
-    Args:
-        model: The model.
-        config: Learning rate and weight decay.
-        plan: Multipliers of the learning rate.
-    """
+    """Return AdamW over all weights that are not frozen (Loshchilov and Hutter 2019)."""
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     factors = plan.learning_rate_factors
     groups = []
@@ -67,10 +61,6 @@ def learning_rate_factor(config: TrainingLoopConfig, steps: int) -> Callable[[in
 
     It rises linearly over the warm-up, then stays constant or falls to zero, linearly or as a
     cosine.
-
-    Args:
-        config: The schedule and its warm-up.
-        steps: Total number of steps.
     """
     warmup = config.warmup * steps
     decays = {

@@ -10,23 +10,16 @@ from rich.console import Console
 from molattn.config import RunConfig, check_same_options
 from molattn.errors import InputError
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from molattn.training.fine_tuning import check_same_weights
 from molattn.training.lightning.module import RUN_KEY, epochs_done
 from molattn.utils.console import print_line
 
-__all__ = ["changed_data", "resume_checkpoint", "run_fingerprint"]
+__all__ = ["check_same_digest", "resume_checkpoint", "run_fingerprint"]
 
 _DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
 
 
 def run_fingerprint(config: RunConfig, init_from: str | None, data: str) -> dict[str, Any]:
-    """Return what identifies a run in its checkpoints.
-
-    Args:
-        config: The options.
-        init_from: SHA-256 of the model that it starts from, if any.
-        data: SHA-256 of the training data.
-    """
+    """Return what identifies a run in its checkpoints."""
     return {
         "config": config.to_dict(),
         "init_from": init_from,
@@ -48,14 +41,6 @@ def resume_checkpoint(
     The step to resume from is logged, and so is a package that affects results and has changed its
     version.
 
-    Args:
-        folder: The folder of the run.
-        config: The options now.
-        init_from: Name of the model that it starts from, or ``none``.
-        fingerprint: What :func:`run_fingerprint` returns now.
-        data: Subject of the message if the data have changed, such as ``t.csv: the file has``.
-        console: Where to log; silent without one.
-
     Returns:
         The checkpoint, or None if there is none.
 
@@ -69,9 +54,9 @@ def resume_checkpoint(
     checkpoint = read_checkpoint(path)
     before = checkpoint[RUN_KEY]
     check_same_options(type(config).from_dict(before["config"]), config, folder)
-    if before["data"] != fingerprint["data"]:
-        raise changed_data(data, folder, fingerprint["data"], before["data"])
-    check_same_weights(init_from, fingerprint["init_from"], before.get("init_from"), folder)
+    check_same_digest(data, fingerprint["data"], before["data"], folder)
+    model = f"--init-from: the model {init_from} has"
+    check_same_digest(model, fingerprint["init_from"], before.get("init_from"), folder)
     for package, was in before["versions"].items():
         if was != (now := fingerprint["versions"][package]):
             print_line(
@@ -84,16 +69,20 @@ def resume_checkpoint(
     return checkpoint
 
 
-def changed_data(what: str, folder: Path, now: str, before: str) -> InputError:
-    """Return the error for data that have changed since a run was started.
+def check_same_digest(what: str, now: str | None, before: str | None, folder: Path) -> None:
+    """Check that the data or the initial weights of a run are those that it was started with.
 
     Args:
         what: Subject of the message, such as ``t.csv: the file has``.
+        now: SHA-256 now, or None for random initial weights.
+        before: Likewise when the run was started.
         folder: The folder of the run.
-        now: SHA-256 of the data now.
-        before: SHA-256 when the run was started.
+
+    Raises:
+        InputError: If they differ.
     """
-    return InputError(
-        f"{what} changed since the run in {folder} was started "
-        f"(SHA-256 {now[:12]}..., was {before[:12]}...); expected the same data"
-    )
+    if now != before:
+        raise InputError(
+            f"{what} changed since the run in {folder} was started "
+            f"(SHA-256 {str(now)[:12]}..., was {str(before)[:12]}...); expected the same"
+        )

@@ -117,22 +117,7 @@ def train_split(
     *,
     make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
 ) -> TrainingRun:
-    """Train a model on a table that has been read and split; see :func:`train`.
-
-    Args:
-        config: The network and how to train it, as
-            :func:`molattn.training.fine_tuning.load_pretrained` returns it.
-        table: The rows, read with ``config.data``.
-        parts: Which of them are training, validation and test rows.
-        pretrained: The model to start from, if any.
-        console: Where to log; silent without one.
-        folder: Folder for checkpoints.
-        make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
-
-    Raises:
-        InputError: As :func:`train`.
-        MolattnError: If the training diverges.
-    """
+    """Train a model on a table that has been read and split; see :func:`train`."""
     molecules = None if pretrained is None else pretrained.molecules
     leakage = find_leakage(table, parts, config.training.seed, molecules)
     for line in (_part_sizes(parts, len(table.rows)), *leakage.lines()):
@@ -150,16 +135,7 @@ def train_split(
 def read_rows(
     config: TrainConfig, console: Console | None = None, frame: "pd.DataFrame | None" = None
 ) -> TrainingTable:
-    """Read the table of a run and log a summary.
-
-    Args:
-        config: The table and its columns.
-        console: Where to log; silent without one.
-        frame: The table, in place of the configuration's file.
-
-    Raises:
-        InputError: If the table cannot be used.
-    """
+    """Read the table of a run and log a summary."""
     source = config.file if frame is None else frame
     featurizer = FEATURIZERS[config.data.featurizer]()
     table = read_training_table(
@@ -184,24 +160,9 @@ def train_model(
 ) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
     """Train and calibrate a model; see :func:`train_split`.
 
-    Args:
-        config: The network and how to train it.
-        table: The rows.
-        parts: Which of them are training and validation rows.
-        pretrained: The model to start from, if any.
-        console: Where to log; silent without one.
-        folder: Folder for checkpoints.
-        on_epoch: Called after each epoch of each member; an exception that it raises stops the
-            training.
-        make_model: Makes a new model of a config, for each member; see :func:`molattn.train`.
-
     Returns:
         The model, the history of each member, and the validation predictions of each member,
         uncalibrated.
-
-    Raises:
-        InputError: As :func:`train`.
-        MolattnError: If the training diverges.
     """
     training, validation = table.molecules(parts.train), table.molecules(parts.val)
     init_from = config.fine_tuning.init_from

@@ -120,9 +120,6 @@ def run_folder(
 def unfinished_run(path: str | Path) -> Path | None:
     """Return the folder of an unfinished run, or None if the run is finished.
 
-    Args:
-        path: The final folder of the run, or its folder with ``.unfinished``.
-
     Raises:
         InputError: If there is no such run.
     """

@@ -17,12 +17,7 @@ _ROWS_AT_ONCE = 4096
 
 
 def scale_by(model: MolAttn, rows: Molecules) -> None:
-    """Set the scaling of targets and extra features of a model.
-
-    Args:
-        model: The model.
-        rows: Its training rows.
-    """
+    """Set the scaling of targets and extra features of a model."""
     model.set_target_scaling(*target_scaling(rows.targets, model.config.tasks))
     model.set_feature_scaling(*number_scaling(rows.records, rows.features))
 
@@ -38,23 +33,15 @@ def target_scaling(
         targets: ``[n, T]``, NaN where missing, at least one label in each column.
         tasks: The T tasks.
     """
-    mean, scale = _column_scaling(targets)
+    mean, scale = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
     is_number = np.array([task.kind == "regression" for task in tasks])
-    return np.where(is_number, mean, 0.0), np.where(is_number, scale, 1.0)
+    varies = is_number & _varies(mean, scale)
+    return np.where(is_number, mean, 0.0), np.where(varies, scale, 1.0)
 
 
-def _column_scaling(
-    values: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and standard deviation of each column; 1 for a constant one.
-
-    Args:
-        values: ``[n, C]``, NaN where missing, at least one value in each column.
-    """
-    mean, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-    # The standard deviation of equal labels is rounding noise, not zero.
-    varies = scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
-    return mean, np.where(varies, scale, 1.0)
+def _varies(mean: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.bool_]:
+    # The standard deviation of equal values is rounding noise, not zero.
+    return scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
 
 
 def number_scaling(
@@ -78,9 +65,7 @@ def number_scaling(
     for rows in _rows(records, features):
         squares += np.nansum((rows - mean) ** 2, axis=0)
     scale = np.sqrt(squares / np.maximum(count, 1))
-    # The standard deviation of equal values is rounding noise, not zero.
-    varies = scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
-    return mean, np.where(varies, scale, _UNUSED)
+    return mean, np.where(_varies(mean, scale), scale, _UNUSED)
 
 
 def _rows(

@@ -1,7 +1,5 @@
 """Supervised training: learning from labels."""
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +10,7 @@ from molattn.config import SupervisedConfig
 from molattn.data.dataset import Molecules
 from molattn.model.model import MolAttn
 from molattn.training.batches import LabelledBatch, LabelledLoader
-from molattn.training.history import Epoch, History
+from molattn.training.history import History
 from molattn.training.lightning.loop import fit
 from molattn.training.losses import Objective, TaskLoss
 from molattn.training.optimizer import FineTuningPlan
@@ -29,11 +27,8 @@ def fit_model(
     console: Console | None = None,
     *,
     task_weights: tuple[float, ...] = (),
-    folder: Path | None = None,
-    checkpoint: dict[str, Any] | None = None,
-    fingerprint: Mapping[str, Any] | None = None,
     plan: FineTuningPlan = FineTuningPlan(),
-    on_epoch: Callable[[Epoch], None] | None = None,
+    **options: Any,
 ) -> History:
     """Train a model in place; see :func:`molattn.training.lightning.loop.fit`.
 
@@ -44,11 +39,8 @@ def fit_model(
         config: How to train.
         console: Where to log; silent without one.
         task_weights: Weight of each task in the loss; 1 by default.
-        folder: Folder for checkpoint and logs.
-        checkpoint: The checkpoint to resume from.
-        fingerprint: What identifies the run in its checkpoints.
         plan: How to train pretrained weights.
-        on_epoch: Called after each epoch.
+        options: Other options of ``fit``.
 
     Raises:
         ValueError: If the model has several members.
@@ -66,11 +58,8 @@ def fit_model(
         LabelledLoader(model, validation, config.batch_size),
         config,
         console,
-        folder=folder,
-        checkpoint=checkpoint,
-        fingerprint=fingerprint,
         plan=plan,
-        on_epoch=on_epoch,
+        **options,
     )
 
 

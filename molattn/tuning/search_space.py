@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
+from optuna import Trial
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import load_yaml
@@ -17,12 +18,11 @@ from molattn.utils.files import write_file
 
 __all__ = [
     "DEFAULT_SPACE",
-    "Choice",
-    "Range",
     "Space",
     "check_space",
     "default_space",
     "read_space",
+    "suggest",
     "write_space",
 ]
 
@@ -43,42 +43,8 @@ DEFAULT_SPACE: dict[str, Any] = {
 _RANGE_KEYS = ("low", "high", "log")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A choice of values."""
-
-    values: tuple[Any, ...]
-
-    @property
-    def bounds(self) -> tuple[Any, ...]:
-        """Values that, if valid, make all others valid."""
-        return self.values
-
-    def suggest(self, trial: Any, name: str) -> Any:
-        """Return the value that an Optuna trial suggests."""
-        return trial.suggest_categorical(name, self.values)
-
-
-@dataclass(frozen=True)
-class Range:
-    """A number from ``low`` to ``high``, both included; with ``log``, on a logarithmic scale."""
-
-    low: float
-    high: float
-    log: bool = False
-
-    @property
-    def bounds(self) -> tuple[Any, ...]:
-        """Values that, if valid, make all others valid."""
-        return self.low, self.high
-
-    def suggest(self, trial: Any, name: str) -> Any:
-        """Return the value that an Optuna trial suggests."""
-        suggest = trial.suggest_int if isinstance(self.low, int) else trial.suggest_float
-        return suggest(name, self.low, self.high, log=self.log)
-
-
-Space = Mapping[str, Choice | Range]
+Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
+Space = Mapping[str, Distribution]
 
 
 def default_space(config: TrainConfig) -> Space:
@@ -86,9 +52,6 @@ def default_space(config: TrainConfig) -> Space:
 
     Left out are options that are set, that the layer does not take, and, of a run from a pretrained
     model, those that the model determines, or of a run from scratch, those of fine-tuning.
-
-    Args:
-        config: The run, as :func:`molattn.training.fine_tuning.load_pretrained` returns it.
 
     Raises:
         InputError: No option is left.
@@ -117,9 +80,6 @@ def read_space(path: Path) -> Space:
     The file has for each option a list of values, or ``{low: ..., high: ...}`` for a range of
     numbers, optionally with ``log: true``.
 
-    Args:
-        path: A YAML file.
-
     Raises:
         InputError: The file cannot be read, or has an unknown option or an invalid value.
     """
@@ -132,30 +92,36 @@ def read_space(path: Path) -> Space:
 def write_space(path: Path, space: Space) -> None:
     """Write a search space as :func:`read_space` reads it."""
     content = {
-        name: list(of.values)
-        if isinstance(of, Choice)
+        name: list(of.choices)
+        if isinstance(of, CategoricalDistribution)
         else {key: getattr(of, key) for key in _RANGE_KEYS}
         for name, of in space.items()
     }
     write_file(path, yaml.safe_dump(content, sort_keys=False).encode())
 
 
+def suggest(trial: Trial, name: str, of: Distribution) -> Any:
+    """Return the value of an option that a trial suggests."""
+    if isinstance(of, CategoricalDistribution):
+        return trial.suggest_categorical(name, of.choices)
+    if isinstance(of, IntDistribution):
+        return trial.suggest_int(name, of.low, of.high, log=of.log)
+    return trial.suggest_float(name, of.low, of.high, log=of.log)
+
+
 def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]) -> None:
     """Check that every value of a space is valid for its option.
-
-    Args:
-        space: The space.
-        chosen: Returns a run's configuration with other values of some options.
 
     Raises:
         InputError: Names the option.
     """
     for name, of in space.items():
-        for value in of.bounds:
+        bounds = of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high)
+        for value in bounds:  # if these are valid, so are all others
             chosen({name: value})
 
 
-def _read(where: str, name: Any, value: Any) -> Choice | Range:
+def _read(where: str, name: Any, value: Any) -> Distribution:
     options = TrainConfig.options()
     kinds = {name: option.kind for name, option in options.items() if option.tunable}
     if name not in kinds:
@@ -172,10 +138,10 @@ def _read(where: str, name: Any, value: Any) -> Choice | Range:
     values = tuple(_number(where, kind, item) if kind in (int, float) else item for item in value)
     if len(set(values)) != len(values):
         raise InputError(f"{where}: got {quoted(value)}, expected each value once")
-    return Choice(values)
+    return CategoricalDistribution(values)
 
 
-def _range(where: str, kind: Any, value: Mapping[str, Any]) -> Range:
+def _range(where: str, kind: Any, value: Mapping[str, Any]) -> Distribution:
     if kind not in (int, float):
         raise InputError(f"{where}: got a range, expected a list, as the option is not a number")
     if unknown := sorted(map(str, value.keys() - {*_RANGE_KEYS})):
@@ -189,7 +155,7 @@ def _range(where: str, kind: Any, value: Mapping[str, Any]) -> Range:
     if not low < high or (log and low <= 0):
         least = "0 < low < high" if log else "low < high"
         raise InputError(f"{where}: got {low} to {high}, expected {least}")
-    return Range(low, high, log)
+    return (IntDistribution if kind is int else FloatDistribution)(low, high, log)
 
 
 def _number(where: str, kind: Any, value: Any) -> Any:

@@ -29,13 +29,9 @@ from molattn.data.splitting import split_rows
 from molattn.data.table import write_table
 from molattn.errors import InputError, MolattnError
 from molattn.nn.registry import check_network
-from molattn.training.fine_tuning import (
-    PretrainedWeights,
-    check_same_weights,
-    load_pretrained,
-)
+from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import Epoch
-from molattn.training.resume import changed_data
+from molattn.training.resume import check_same_digest
 from molattn.training.run import read_rows, train_model
 from molattn.training.run_folder import CONFIG_FILE
 from molattn.tuning.search_space import (
@@ -43,6 +39,7 @@ from molattn.tuning.search_space import (
     check_space,
     default_space,
     read_space,
+    suggest,
     write_space,
 )
 from molattn.utils.console import print_line
@@ -62,13 +59,7 @@ _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 class StudyResult(NamedTuple):
-    """The result of a search.
-
-    Args:
-        config: The options of the best trial.
-        loss: Its validation loss.
-        trials: All trials that have ended, in order.
-    """
+    """The result of a search."""
 
     config: TrainConfig
     loss: float
@@ -124,12 +115,11 @@ def run_study(
         write_config_file(folder / CONFIG_FILE, config)
     with _opened(folder / STUDY_FILE) as study:
         former = study.user_attrs.get(_DATA, table.digest)
-        if former != table.digest:
-            raise changed_data(f"{table.path}: the file has", folder, table.digest, former)
+        check_same_digest(f"{table.path}: the file has", table.digest, former, folder)
         wanted = tuning.trials or study.user_attrs.get(_WANTED, _TRIALS)
-        name = config.fine_tuning.init_from
+        model = f"--init-from: the model {config.fine_tuning.init_from} has"
         digest = pretrained and pretrained.digest
-        check_same_weights(name, digest, study.user_attrs.get(_INIT_FROM, digest), folder)
+        check_same_digest(model, digest, study.user_attrs.get(_INIT_FROM, digest), folder)
         study.set_user_attr(_DATA, table.digest)
         study.set_user_attr(_INIT_FROM, digest)
         study.set_user_attr(_WANTED, wanted)
@@ -193,7 +183,7 @@ def _objective(
     rows: _Rows,
     pretrained: PretrainedWeights | None,
 ) -> float:
-    options = {name: of.suggest(trial, name) for name, of in space.items()}
+    options = {name: suggest(trial, name, of) for name, of in space.items()}
     losses: list[float] = []
 
     def report(epoch: Epoch) -> None:

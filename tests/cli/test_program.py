@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 
-from molattn import cli
+from molattn import MolAttn, cli
 from molattn.cli import main
 from molattn.config import (
     DataConfig,
@@ -30,6 +31,7 @@ from molattn.config import (
 from molattn.data.table import bundled_dataset
 from molattn.errors import MolattnError
 from molattn.model.artefact import WEIGHTS_FILE
+from molattn.nn import LAYERS
 
 TINY = (
     "--width 8 --heads 2 --layers 1 --edge-width 4 --epochs 2 --batch-size 8 --device cpu"
@@ -111,7 +113,7 @@ def test_train_tells_scores_baseline_and_skipped_rows(small_table, capsys):
     for word in ("RMSE", "MAE", "R²", "logS (log mol/L)", "mean baseline", "random forest"):
         assert word in printed.out
     metrics = json.loads(Path("runs/small/metrics.json").read_text())
-    assert "written to runs/small" in printed.out
+    assert "Results written to runs/small" in printed.out
     for part in ("test", "baseline", "random_forest"):
         assert f"{metrics[part]['logS']['rmse']:.3f}" in printed.out
 
@@ -309,6 +311,41 @@ def test_help_loads_nothing_heavy():
     assert shell("-c", program).stdout.splitlines()[-1] == "set()"
 
 
+PLUGIN = """
+from molattn.nn import LAYERS
+LAYERS.register("layer_of_a_plugin")(LAYERS["edge_attention"])
+"""
+
+
+def plugged(monkeypatch, tmp_path, module, text):
+    """Make a module an entry point, as if its package were installed."""
+    (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    points = EntryPoints([EntryPoint("mine", module, "molattn.plugins")])
+    monkeypatch.setattr(
+        "molattn.cli.program.entry_points", lambda group: points.select(group=group)
+    )
+
+
+def test_an_installed_plugin_registers_its_layer(small_table, monkeypatch, tmp_path):
+    words = ["train", str(small_table), "--target-columns", "logS", "--no-baselines", *TINY]
+    words += ["--layer", "layer_of_a_plugin", "--output", "run"]
+    assert main(words) == 2
+    plugged(monkeypatch, tmp_path, "a_plugin", PLUGIN)
+    monkeypatch.setattr(LAYERS, "_items", dict(LAYERS._items))
+    assert main(words) == 0
+    assert MolAttn.from_pretrained("run").config.network.layer == "layer_of_a_plugin"
+
+
+def test_a_broken_plugin_is_named(small_table, monkeypatch, tmp_path, capsys):
+    plugged(monkeypatch, tmp_path, "broken_plugin", "import no_such_module")
+    words = ["train", str(small_table), "--target-columns", "logS"]
+    line = refused(capsys, 1, words)
+    assert "broken_plugin: the plugin 'mine'" in line
+    assert "ModuleNotFoundError: No module named 'no_such_module'" in line
+    assert main(["train", "--help"]) == main(["--version"]) == 0
+
+
 def test_scripts_are_the_commands(small_table):
     words = [small_table, "--target-columns", "logS", "--no-baselines", *TINY]
     done = shell(SCRIPTS / "train.py", *words)
@@ -359,7 +396,7 @@ def test_a_killed_run_is_found_and_resumed_by_its_name_bit_for_bit(small_table, 
     assert main(unfinished) == 0
     shown = capsys.readouterr().out
     assert "Resuming after epoch" in shown
-    assert "written to runs/small" in shown
+    assert "Results written to runs/small" in shown
     assert os.listdir("runs") == ["small"]
     assert main(["train", *map(str, words), "--output", "runs/whole"]) == 0
     resumed, whole = (Path("runs", name, "model", WEIGHTS_FILE) for name in ("small", "whole"))

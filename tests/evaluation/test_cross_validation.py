@@ -280,7 +280,7 @@ def test_finished_rounds_outlive_one_that_fails(config, tmp_path, monkeypatch, c
     assert main(["train", *words.split()]) == 2
     assert "--resume cv continues it" in capsys.readouterr().err
     assert main(["train", "--resume", "cv.unfinished"]) == 0
-    assert "written to cv\n" in capsys.readouterr().out
+    assert "Results written to cv\n" in capsys.readouterr().out
     assert (tmp_path / "cv" / "fold_1" / "metrics.json").read_bytes() == before
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from optuna.distributions import CategoricalDistribution
 from torch import nn
 from torch_geometric.nn import GATv2Conv, aggr
 
@@ -18,7 +19,7 @@ from molattn.errors import InputError
 from molattn.explain import explain
 from molattn.graph import CompleteGraphs
 from molattn.nn import dense_attention, functional
-from molattn.tuning.search_space import Choice, check_space
+from molattn.tuning.search_space import check_space
 
 REGISTRIES = (parts.LAYERS, parts.SCORES, parts.COMBINES, parts.READOUTS, parts.HEADS)
 SMALL = {"width": 8, "heads": 2, "layers": 1}
@@ -179,9 +180,15 @@ def test_a_search_takes_what_is_registered_and_refuses_other_names():
     def chosen(options):
         return TrainConfig.from_options("", options)
 
-    check_space({"layer": Choice(("mat", "pyg")), "head": Choice(("auto", "linear"))}, chosen)
+    check_space(
+        {
+            "layer": CategoricalDistribution(("mat", "pyg")),
+            "head": CategoricalDistribution(("auto", "linear")),
+        },
+        chosen,
+    )
     with pytest.raises(InputError, match=r"--layer: got 'gat', expected one of .*, pyg"):
-        check_space({"layer": Choice(("pyg", "gat"))}, chosen)
+        check_space({"layer": CategoricalDistribution(("pyg", "gat"))}, chosen)
 
 
 def test_a_model_whose_layer_is_not_registered_is_refused_by_name(tmp_path, monkeypatch):

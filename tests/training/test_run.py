@@ -144,6 +144,8 @@ def test_the_history_is_kept_up_to_date(config, tmp_path, monkeypatch):
     interrupted(monkeypatch, config, tmp_path, 16)
     state = read_checkpoint(tmp_path / CHECKPOINT_FILE)
     assert epochs_done(state) == 2
+    # Runs of earlier versions are resumed, so this name in the file must not change.
+    assert list(state["callbacks"]) == ["Kept"]
     assert len((tmp_path / "history.csv").read_text().splitlines()) == 3
     run = train(config, folder=tmp_path)
     assert len((tmp_path / "history.csv").read_text().splitlines()) == 6

@@ -1,11 +1,10 @@
 import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from molattn.config import TrainConfig
 from molattn.errors import InputError
 from molattn.tuning.search_space import (
     DEFAULT_SPACE,
-    Choice,
-    Range,
     check_space,
     default_space,
     read_space,
@@ -30,12 +29,12 @@ descriptors: [true, false]
 """
     space = read_space(saved(tmp_path, text))
     assert space == {
-        "width": Choice((64, 128)),
-        "readout": Choice(("mean", "sum")),
-        "gate": Choice((True, False)),
-        "layers": Range(1, 4),
-        "learning_rate": Range(1e-4, 0.01, True),
-        "descriptors": Choice((True, False)),
+        "width": CategoricalDistribution((64, 128)),
+        "readout": CategoricalDistribution(("mean", "sum")),
+        "gate": CategoricalDistribution((True, False)),
+        "layers": IntDistribution(1, 4),
+        "learning_rate": FloatDistribution(1e-4, 0.01, log=True),
+        "descriptors": CategoricalDistribution((True, False)),
     }
     assert isinstance(space["layers"].low, int)
     write_space(tmp_path / "again.yaml", space)
@@ -89,5 +88,6 @@ def test_the_default_leaves_out_what_is_set():
 def test_a_value_that_its_option_cannot_have_is_named():
     with pytest.raises(InputError, match="--batch-size: got 0"):
         check_space(
-            {"batch_size": Range(0, 8)}, lambda options: TrainConfig.from_options("", options)
+            {"batch_size": IntDistribution(0, 8)},
+            lambda options: TrainConfig.from_options("", options),
         )

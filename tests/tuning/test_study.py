@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from molattn.cli import main
 from molattn.config import FineTuningConfig, NetworkConfig, TrainConfig, TuneConfig
@@ -15,10 +16,13 @@ from molattn.errors import InputError, MolattnError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.run import train
 from molattn.tuning import study as module
-from molattn.tuning.search_space import Choice, Range
 from molattn.tuning.study import run_study
 
-SPACE = {"width": Choice((4, 8)), "learning_rate": Range(1e-3, 1e-1, True), "layers": Range(1, 2)}
+SPACE = {
+    "width": CategoricalDistribution((4, 8)),
+    "learning_rate": FloatDistribution(1e-3, 1e-1, log=True),
+    "layers": IntDistribution(1, 2),
+}
 SPACE_TEXT = """width: [4, 8]
 learning_rate: {low: 0.001, high: 0.1, log: true}
 layers: {low: 1, high: 2}
@@ -125,7 +129,7 @@ def test_failed_trials_are_told_and_count(config, tmp_path, monkeypatch):
 
 def test_a_study_of_failures_says_why(config, tmp_path):
     with pytest.raises(InputError, match=r"no trial of 2 .*heads=3.*--resume continues the study"):
-        searched(config, tmp_path, 2, {"heads": Choice((3,))})
+        searched(config, tmp_path, 2, {"heads": CategoricalDistribution((3,))})
 
 
 def test_values_that_do_not_go_together_fail_as_trials(config, tmp_path, monkeypatch):
@@ -133,7 +137,10 @@ def test_values_that_do_not_go_together_fail_as_trials(config, tmp_path, monkeyp
         on_epoch(module.Epoch(1, 1.0, 1.0, 0.0, 0.0))
 
     monkeypatch.setattr(module, "train_model", fit)
-    space = {"layer": Choice(("gaan", "edge_attention")), "gate": Choice((True, False))}
+    space = {
+        "layer": CategoricalDistribution(("gaan", "edge_attention")),
+        "gate": CategoricalDistribution((True, False)),
+    }
     tuned = searched(config, tmp_path, 8, space)
     assert len(tuned.trials) == 8
     for trial, row in zip(tuned.trials, table(tmp_path), strict=True):
@@ -152,7 +159,10 @@ def test_all_trials_begin_alike(config, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "train_model", fit)
     whole = replace(config, network=NetworkConfig())
     for space, begins in (("width", "none"), ("dropout", "base")):
-        values = {"width": Choice((64, 128)), "dropout": Choice((0.0, 0.1))}[space]
+        values = {
+            "width": CategoricalDistribution((64, 128)),
+            "dropout": CategoricalDistribution((0.0, 0.1)),
+        }[space]
         begun.clear()
         tuned = searched(whole, tmp_path / space, 6, {space: values})
         assert {beginning for _, beginning in begun} == {begins}
@@ -164,7 +174,7 @@ def test_trials_share_one_initial_model(config, tmp_path, monkeypatch):
     load, loaded = MolAttn.from_pretrained, []
     monkeypatch.setattr(MolAttn, "from_pretrained", lambda path: loaded.append(path) or load(path))
     begins = replace(config, fine_tuning=FineTuningConfig(str(tmp_path / "model")))
-    searched(begins, tmp_path / "study", 3, {"dropout": Choice((0.0, 0.1))})
+    searched(begins, tmp_path / "study", 3, {"dropout": CategoricalDistribution((0.0, 0.1))})
     assert loaded == [tmp_path / "model"]
 
 
@@ -232,7 +242,7 @@ def test_another_model_to_begin_with_is_refused(config, tmp_path, monkeypatch):
     begun.save_pretrained(tmp_path / "model")
     fine_tuning = FineTuningConfig(str(tmp_path / "model"))
     begins = replace(config, fine_tuning=fine_tuning)
-    space = {"dropout": Choice((0.0, 0.1))}
+    space = {"dropout": CategoricalDistribution((0.0, 0.1))}
     searched(begins, tmp_path / "study", 1, space)
     searched(begins, tmp_path / "study", 2, space)
     begun.set_target_scaling([1.0], [2.0])

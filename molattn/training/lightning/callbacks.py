@@ -29,10 +29,7 @@ def as_training(module: pl.LightningModule) -> TrainingModule:
 class KeepWeights(Callback):
     """Keeps the best or the last weights, and stops early without improvement.
 
-    Args:
-        keep: ``best`` or ``last``.
-        patience: Epochs without improvement after which to stop; None = never.
-        start: Epoch from which patience counts.
+    Patience, None for no limit, counts from the epoch ``start``.
     """
 
     def __init__(self, keep: str, patience: int | None, start: int = 0) -> None:
@@ -40,6 +37,11 @@ class KeepWeights(Callback):
         self.patience = math.inf if patience is None else patience
         self.loss, self.best, self.epoch = math.inf, 0, 0
         self.state: dict[str, Tensor] = {}
+
+    @property
+    def state_key(self) -> str:
+        """The key of its state in checkpoints, independent of the name of the class."""
+        return "Kept"
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         latest = as_training(pl_module).epochs[-1]
