@@ -48,7 +48,7 @@ def read_sdf(sdf: str, split: str) -> tuple[list[Row], list[str]]:
         or a different molecule.
 
     Raises:
-        SourceError: A record that cannot be sanitised, lacks a field, or has a SOL that is not a
+        SourceError: A record that cannot be sanitized, lacks a field, or has a SOL that is not a
             number. No record is left out.
     """
     rows: list[Row] = []

@@ -56,9 +56,9 @@ def assert_permutation_equivariant(
     tolerance: Optional[float] = None,
     seed: int = 0,
 ) -> float:
-    """Assert that relabelling nodes permutes a layer's outputs and changes nothing else.
+    """Assert that relabeling nodes permutes a layer's outputs and changes nothing else.
 
-    Nodes are relabelled and edges listed in another order. A tensor that comes out with one row
+    Nodes are relabeled and edges listed in another order. A tensor that comes out with one row
     for each node must follow the nodes, one with a row for each edge the edges; a returned
     ``edge_index`` must be the one given.
 
@@ -115,11 +115,11 @@ def assert_permutation_invariant(
     tolerance: Optional[float] = None,
     seed: int = 0,
 ) -> float:
-    """Assert that relabelling nodes does not change a model's outputs.
+    """Assert that relabeling nodes does not change a model's outputs.
 
     Args:
         module: See :func:`assert_permutation_equivariant`.
-        data: A graph, or a PyG ``Batch`` (nodes are then relabelled within each graph).
+        data: A graph, or a PyG ``Batch`` (nodes are then relabeled within each graph).
         trials: Number of random permutations.
         tolerance: See :func:`assert_permutation_equivariant`.
         seed: Seed of the permutations.
@@ -159,7 +159,7 @@ class _Worst:
     def see(self, name: str, expected: Tensor, got: Tensor) -> None:
         if expected.shape != got.shape:
             raise AssertionError(
-                f"{name}: shape {list(got.shape)} after relabelling, {list(expected.shape)} before"
+                f"{name}: shape {list(got.shape)} after relabeling, {list(expected.shape)} before"
             )
         if expected.numel() == 0:
             return
@@ -178,7 +178,7 @@ class _Worst:
         self.error, self.excess = most, most / allowed
         self.where = (
             f"worst error {most:.3g} (allowed {allowed:.3g}) in {name}{index}: "
-            f"{float(after.flatten()[place]):.9g} after relabelling, "
+            f"{float(after.flatten()[place]):.9g} after relabeling, "
             f"{float(before.flatten()[place]):.9g} expected"
         )
 

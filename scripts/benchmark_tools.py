@@ -120,7 +120,7 @@ def test_score(problem: Problem, output: Path) -> float:
     return score_tasks(guess, truth, [problem.task]).tasks["y"][_SCORES[problem.task.kind][0]]
 
 
-def unlabelled(count: int) -> list[str]:
+def unlabeled(count: int) -> list[str]:
     """Return molecules to predict: those beside the checkout, or the bundled ones, repeated."""
     source = SHARED / "unlabelled.smi.gz"
     if source.is_file():
@@ -184,7 +184,7 @@ def _training_row(problem: Problem, tool: Tool, cost: Cost, score: float) -> lis
 
 def _prediction_row(run: Runner, tool: Tool, folder: Path, place: Path, count: int) -> list[str]:
     """Predict few and many, so that the rate is free of the start-up."""
-    molecules = unlabelled(count)
+    molecules = unlabeled(count)
     costs = [
         run(
             tool.predict(

@@ -3,7 +3,7 @@
 Both models embed the same codes of atoms and pairs, stack the same layers and average atoms; one
 has molattn's layer on its own batches, the other ``TransformerConv`` on PyG batches of stored
 complete graphs. They train on the same molecules in turn, nine batches at a time: alternating at
-each batch would empty the caches of both. A plain stack has a normalisation and a residual beside
+each batch would empty the caches of both. A plain stack has a normalization and a residual beside
 each layer; molattn's blocks have a feed-forward network too,
 which costs both models the same.
 
@@ -33,7 +33,7 @@ from molattn.nn.encoder import Encoder
 
 
 class Stack(nn.Module):
-    """Attention layers as PyG models stack them: layer, normalisation, activation, residual.
+    """Attention layers as PyG models stack them: layer, normalization, activation, residual.
 
     Args:
         layer: Makes an attention layer.
@@ -97,7 +97,7 @@ class Trainer:
     def __init__(self, model: nn.Module, collate: Callable[[Sequence[int]], object]) -> None:
         self.model = model
         self.collate = collate
-        self.optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
         self.seconds = {"collation": 0.0, "training": 0.0}
 
     def step(self, indices: Sequence[int]) -> None:
@@ -105,9 +105,9 @@ class Trainer:
         start = time.perf_counter()
         batch = self.collate(indices)
         collated = time.perf_counter()
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         self.model(batch).square().mean().backward()
-        self.optimiser.step()
+        self.optimizer.step()
         self.seconds["collation"] += collated - start
         self.seconds["training"] += time.perf_counter() - collated
 

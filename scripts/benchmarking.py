@@ -9,7 +9,7 @@ from pathlib import Path
 from molattn.data.table import bundled_dataset
 
 # glibc gives large blocks back to the system at once and pays for fresh pages at every
-# allocation; these settings keep them, which favours whoever allocates most: the baselines.
+# allocation; these settings keep them, which favors whoever allocates most: the baselines.
 STEADY_ALLOCATOR = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "4000000000",

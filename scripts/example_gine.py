@@ -64,15 +64,15 @@ def molecules(smiles: Sequence[str], labels: Sequence[float]) -> list[Data]:
 
 def train(model: nn.Module, train: list[Data], test: list[Data], epochs: int) -> float:
     """Train, and return the root mean squared error of the test molecules."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     loader = DataLoader(train, batch_size=32, shuffle=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, epochs * len(loader))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, epochs * len(loader))
     for _ in range(epochs):
         for batch in loader:
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             nn.functional.mse_loss(model(batch), batch.y).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
+            optimizer.step()
             schedule.step()
     model.eval()
     with torch.no_grad():

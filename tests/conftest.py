@@ -117,8 +117,8 @@ def open_page(browser: Any) -> OpenPage:
     return opened
 
 
-# Text whose colour is too near that of its background (WCAG 2: 4.5 to 1), in the page's own light,
-# and letters of atoms too near the fullest colour behind them.
+# Text whose color is too near that of its background (WCAG 2: 4.5 to 1), in the page's own light,
+# and letters of atoms too near the fullest color behind them.
 _CONTRASTS = """() => {
   const parts = c => c.match(/[\\d.]+/g).map(Number);
   const light = c => {
@@ -142,14 +142,14 @@ _CONTRASTS = """() => {
     const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
     if (!own || ['STYLE', 'TITLE', 'SCRIPT', 'NOSCRIPT'].includes(e.tagName)) continue;
     const style = getComputedStyle(e);
-    const colour = e instanceof SVGElement ? style.fill : style.color;
-    if (e.disabled || ratio(colour, behind(e)) >= 4.5) continue;
-    found.push([e.tagName, e.textContent.trim(), colour]);
+    const color = e instanceof SVGElement ? style.fill : style.color;
+    if (e.disabled || ratio(color, behind(e)) >= 4.5) continue;
+    found.push([e.tagName, e.textContent.trim(), color]);
   }
   for (const swatch of document.querySelectorAll('.swatch')) {
     const ink = getComputedStyle(document.body).color;
-    const colour = getComputedStyle(swatch).backgroundColor;
-    if (ratio(ink, colour) < 4.5) found.push(['letters on', swatch.className, colour]);
+    const color = getComputedStyle(swatch).backgroundColor;
+    if (ratio(ink, color) < 4.5) found.push(['letters on', swatch.className, color]);
   }
   return found;
 }"""

@@ -57,7 +57,7 @@ def test_a_task_that_makes_no_sense_is_refused(arguments):
 
 
 def test_an_unknown_key_is_refused_by_name():
-    with pytest.raises(InputError, match="unknown key 'colour'"):
-        Task.from_dict({**TASKS[0].to_dict(), "colour": "red"})
+    with pytest.raises(InputError, match="unknown key 'color'"):
+        Task.from_dict({**TASKS[0].to_dict(), "color": "red"})
     with pytest.raises(InputError, match="missing key 'unit'"):
         Task.from_dict({"name": "y", "kind": "regression", "classes": []})

@@ -34,7 +34,7 @@ class Function(nn.Module):
         return self.function(x, edge_index, edge_attr)
 
 
-def neighbour_sum(x, edge_index, edge_attr):
+def neighbor_sum(x, edge_index, edge_attr):
     return torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]])
 
 
@@ -50,7 +50,7 @@ def test_a_users_own_layer_passes():
 
 def test_tuples_of_nodes_edges_and_the_graph_given_pass():
     def everything(x, edge_index, edge_attr):
-        nodes = neighbour_sum(x, edge_index, edge_attr)
+        nodes = neighbor_sum(x, edge_index, edge_attr)
         return nodes, (edge_index, edge_difference(x, edge_index, edge_attr)), None
 
     assert_permutation_equivariant(Function(everything), graph())
@@ -59,7 +59,7 @@ def test_tuples_of_nodes_edges_and_the_graph_given_pass():
 def test_a_module_that_takes_data_itself_passes():
     class Takes(nn.Module):
         def forward(self, data):
-            return neighbour_sum(data.x, data.edge_index, None)
+            return neighbor_sum(data.x, data.edge_index, None)
 
     assert_permutation_equivariant(Takes(), graph())
 
@@ -77,7 +77,7 @@ def test_the_worst_error_and_its_place_are_named():
     message = str(caught.value)
     assert message.startswith("Function is not permutation equivariant: worst error ")
     found = re.search(
-        r"worst error (\S+) \(allowed 1e-05\) in output\[(\d), 1\]: (\S+) after relabelling, "
+        r"worst error (\S+) \(allowed 1e-05\) in output\[(\d), 1\]: (\S+) after relabeling, "
         r"(\S+) expected",
         message,
     )
@@ -117,7 +117,7 @@ def test_nodes_that_attend_by_label_are_caught():
 
     def by_label(x, edge_index, edge_attr):
         keep = edge_index[0] <= edge_index[1]
-        return neighbour_sum(x, edge_index[:, keep], None)
+        return neighbor_sum(x, edge_index[:, keep], None)
 
     with pytest.raises(AssertionError, match="not permutation equivariant"):
         assert_permutation_equivariant(Function(by_label), graph())
@@ -142,7 +142,7 @@ def test_half_precision_has_room():
 
 def test_sizes_that_cannot_be_told_apart_are_refused():
     with pytest.raises(ValueError, match="got 5 nodes and as many edges, expected different"):
-        assert_permutation_equivariant(Function(neighbour_sum), graph(num_edges=5))
+        assert_permutation_equivariant(Function(neighbor_sum), graph(num_edges=5))
 
 
 def test_outputs_of_neither_nodes_nor_edges_are_refused():
@@ -157,7 +157,7 @@ def test_outputs_of_neither_nodes_nor_edges_are_refused():
 @pytest.mark.filterwarnings("ignore:Unable to accurately infer:UserWarning")
 def test_a_graph_without_nodes_features_is_refused():
     with pytest.raises(ValueError, match="without node features, expected x or num_nodes"):
-        assert_permutation_invariant(Function(neighbour_sum), Data())
+        assert_permutation_invariant(Function(neighbor_sum), Data())
 
 
 class Pooled(nn.Module):
@@ -172,7 +172,7 @@ class Pooled(nn.Module):
 
 
 def test_models_of_a_graph_and_of_a_batch_pass():
-    model = Pooled(lambda x, edge_index, edge_attr: neighbour_sum(x, edge_index, None).tanh())
+    model = Pooled(lambda x, edge_index, edge_attr: neighbor_sum(x, edge_index, None).tanh())
     assert assert_permutation_invariant(model, graph()) <= 1e-5
     batch = Batch.from_data_list([graph(4, 6), graph(5, 9), graph(1, 1)])
     assert assert_permutation_invariant(model, batch) <= 1e-5
@@ -201,7 +201,7 @@ def test_a_shape_that_changes_is_caught():
 
     data = graph()
     data.edge_index[0] = torch.tensor([0, 1, 2, 3, 4, 0, 1, 2])
-    with pytest.raises(AssertionError, match=r"shape .* after relabelling, .* before"):
+    with pytest.raises(AssertionError, match=r"shape .* after relabeling, .* before"):
         assert_permutation_invariant(Counts(), data, trials=5)
 
 

@@ -136,7 +136,7 @@ def _chirality(atom: Chem.Atom) -> str:
     """Return the CIP label."""
     if atom.GetChiralTag() == Chem.ChiralType.CHI_UNSPECIFIED:
         return "none"
-    return atom.GetProp("_CIPCode") if atom.HasProp("_CIPCode") else "unlabelled"
+    return atom.GetProp("_CIPCode") if atom.HasProp("_CIPCode") else "unlabeled"
 
 
 BOND_FEATURES.register("bond")(lambda bond: _BOND_TYPES.get(bond.GetBondType().name, "other"))

@@ -77,7 +77,7 @@ class CodeEncoder:
         self._is_fast = self._reads_as_plain()
 
     def __call__(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
-        """Return the codes of sanitised molecules, computed in blocks that share NumPy calls."""
+        """Return the codes of sanitized molecules, computed in blocks that share NumPy calls."""
         records: list[MoleculeRecord] = []
         for block in blocks([mol.GetNumAtoms() for mol in mols]):
             records += self._block(mols[block])

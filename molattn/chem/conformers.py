@@ -50,8 +50,8 @@ class Conformer:
         method: ``given`` (the molecule's own), ``etkdg``, ``etkdg_random`` (ETKDG from random
             coordinates), ``distance_geometry`` (from random coordinates, without torsion
             preferences and basic knowledge), or ``depiction`` (two-dimensional).
-        force_field: Force field of the minimisation, ``MMFF94`` or ``UFF``; None if there was none.
-        converged: Whether the minimisation converged; False without a force field.
+        force_field: Force field of the minimization, ``MMFF94`` or ``UFF``; None if there was none.
+        converged: Whether the minimization converged; False without a force field.
         problems: The steps that failed before, a message each.
     """
 
@@ -69,7 +69,7 @@ class Conformer:
 
 @dataclass(frozen=True)
 class ConformerGenerator:
-    """Generates conformers with ETKDGv3, minimised with MMFF94, or UFF where it lacks parameters.
+    """Generates conformers with ETKDGv3, minimized with MMFF94, or UFF where it lacks parameters.
 
     If ETKDGv3 fails, it is repeated from random coordinates, then with distance geometry only; if
     that fails too, the coordinates are those of the 2-D depiction, with a
@@ -77,7 +77,7 @@ class ConformerGenerator:
     added for the calculation and removed afterwards.
 
     The atoms are brought into canonical order first, so that the conformer does not depend on how
-    the SMILES is written. Unspecified stereocentres get a configuration that depends on the seed.
+    the SMILES is written. Unspecified stereocenters get a configuration that depends on the seed.
     Fragments are placed side by side; distances between fragments are arbitrary.
 
     Args:
@@ -116,7 +116,7 @@ class ConformerGenerator:
             raise InputError(f"cache {quoted(str(self.cache))}: got a file, expected a folder")
 
     def __call__(self, mol: Chem.Mol) -> Conformer:
-        """Return a conformer of a sanitised molecule.
+        """Return a conformer of a sanitized molecule.
 
         Args:
             mol: The molecule. Its own three-dimensional coordinates, if any, are returned
@@ -169,7 +169,7 @@ class ConformerGenerator:
                 problem = _embed(full, parameters)
                 timed_out |= parameters.GetFailureCounts()[_TIMEOUT] > 0
                 if problem is None:
-                    force_field, converged, problem = _minimise(full)
+                    force_field, converged, problem = _minimize(full)
                     problems += [] if problem is None else [problem]
                     points = _side_by_side(mol, _coordinates(full)[: mol.GetNumAtoms()])
                     made = Conformer(points, method, force_field, converged, tuple(problems))
@@ -194,7 +194,7 @@ class ConformerGenerator:
 
 
 def conformer(mol: Chem.Mol, *, seed: int = 0, cache: str | Path | None = None) -> Conformer:
-    """Return a conformer of a sanitised molecule; see :class:`ConformerGenerator`.
+    """Return a conformer of a sanitized molecule; see :class:`ConformerGenerator`.
 
     Args:
         mol: The molecule. Its own three-dimensional coordinates, if any, are returned unchanged.
@@ -241,13 +241,13 @@ def _embed(mol: Chem.Mol, parameters: rdDistGeom.EmbedParameters) -> str | None:
     return f"no conformer in {parameters.maxIterations} attempts ({counts or 'no cause given'})"
 
 
-def _minimise(mol: Chem.Mol) -> tuple[ForceField | None, bool, str | None]:
-    """Minimise the energy; return the force field, whether it converged, and what failed."""
+def _minimize(mol: Chem.Mol) -> tuple[ForceField | None, bool, str | None]:
+    """Minimize the energy; return the force field, whether it converged, and what failed."""
     before = _coordinates(mol)
     try:
-        for force_field, suits, minimise in _FORCE_FIELDS:
+        for force_field, suits, minimize in _FORCE_FIELDS:
             if suits(mol):
-                left = minimise(mol, maxIters=_FORCE_FIELD_STEPS)
+                left = minimize(mol, maxIters=_FORCE_FIELD_STEPS)
                 if left >= 0 and np.isfinite(_coordinates(mol)).all():
                     return force_field, left == 0, None
                 problem = f"{force_field}: no finite energy"

@@ -37,7 +37,7 @@ class SubstructureCounter:
     """
 
     def __call__(self, mol: Chem.Mol) -> HashedCounts:
-        """Return the counts of a sanitised molecule."""
+        """Return the counts of a sanitized molecule."""
         counts = np.concatenate(
             [generator.GetCountFingerprintAsNumPy(mol) for generator in self._generators]
         )

@@ -63,7 +63,7 @@ class DescriptorCalculator:
         """Return the numbers, ``[len(self)]``, descriptors first; NaN where one is undefined.
 
         Args:
-            mol: A sanitised molecule.
+            mol: A sanitized molecule.
         """
         return calculate(mol, [self])[0]
 
@@ -99,7 +99,7 @@ def calculate(
     with quiet, np.errstate(all="ignore"):
         if names:
             mol = Chem.Mol(mol)
-            # Some descriptors count the stereocentres that are not specified.
+            # Some descriptors count the stereocenters that are not specified.
             Chem.AssignStereochemistry(
                 mol, cleanIt=True, force=True, flagPossibleStereoCenters=True
             )

@@ -73,14 +73,14 @@ def pair_distances(
     if not rows:
         return np.zeros((0, 0), dtype=np.uint8)
     own = np.arange(rows)
-    # Each atom is also its own neighbour, so that no neighbour list is empty.
+    # Each atom is also its own neighbor, so that no neighbor list is empty.
     receivers = np.concatenate((own, bonds[0], bonds[1]))
-    neighbours = np.concatenate((own, bonds[1], bonds[0]))[np.argsort(receivers, kind="stable")]
+    neighbors = np.concatenate((own, bonds[1], bonds[0]))[np.argsort(receivers, kind="stable")]
     degrees = np.bincount(receivers)
     firsts = np.cumsum(degrees) - degrees
     starts = np.repeat(row_starts(num_atoms), num_atoms)
-    distances = _clipped(own - starts, neighbours, firsts, width, limit)
-    fragments = _fragments(neighbours, firsts)
+    distances = _clipped(own - starts, neighbors, firsts, width, limit)
+    fragments = _fragments(neighbors, firsts)
     for start in np.unique(starts[fragments != starts]):
         here = fragments[starts == start]
         block = distances[start : start + len(here), : len(here)]
@@ -90,7 +90,7 @@ def pair_distances(
 
 def _clipped(
     columns: NDArray[np.intp],
-    neighbours: NDArray[np.intp],
+    neighbors: NDArray[np.intp],
     firsts: NDArray[np.intp],
     width: int,
     limit: int,
@@ -98,7 +98,7 @@ def _clipped(
     """Return the distance of each pair: the number of steps, up to ``limit``, until it is reached.
 
     A set of atoms is a row of bits. The atoms within ``k + 1`` bonds are the union of those within
-    ``k`` bonds of the neighbours.
+    ``k`` bonds of the neighbors.
     """
     rows = len(columns)
     reached = np.zeros((-(-width // 64), rows), dtype=_WORD)
@@ -108,18 +108,18 @@ def _clipped(
         missed = np.empty((min(_STEPS_AT_ONCE, limit - first), *reached.shape), dtype=_WORD)
         for step in missed:
             np.invert(reached, out=step)
-            reached = np.bitwise_or.reduceat(reached[:, neighbours], firsts, axis=1)
+            reached = np.bitwise_or.reduceat(reached[:, neighbors], firsts, axis=1)
         sets = np.ascontiguousarray(missed.transpose(0, 2, 1)).view(np.uint8)
         bits = np.unpackbits(sets[:, :, : -(-width // 8)], axis=2, count=width, bitorder="little")
         distances += np.add.reduce(bits, axis=0, dtype=np.uint8)
     return distances
 
 
-def _fragments(neighbours: NDArray[np.intp], firsts: NDArray[np.intp]) -> NDArray[np.intp]:
+def _fragments(neighbors: NDArray[np.intp], firsts: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return, for each row, the first row of its fragment."""
     fragments = np.arange(len(firsts))
     while True:
-        lower = np.minimum.reduceat(fragments[neighbours], firsts)
+        lower = np.minimum.reduceat(fragments[neighbors], firsts)
         lower = lower[lower]  # pointer jumping: few iterations even for a long chain
         if np.array_equal(lower, fragments):
             return fragments

@@ -4,16 +4,16 @@ from rdkit.Chem.Draw import rdMolDraw2D
 
 from molattn.chem.parse import parse_smiles
 
-__all__ = ["ATOM_COLOURS", "draw_molecule"]
+__all__ = ["ATOM_COLORS", "draw_molecule"]
 
-ATOM_COLOURS = {
+ATOM_COLORS = {
     "nitrogen": "#1F4FD8",
     "oxygen": "#C81E1E",
     "sulfur": "#8A6100",
     "phosphorus": "#B4530A",
     "halogen": "#1A7F37",
 }
-"""Colours of the elements that are not drawn in black."""
+"""Colors of the elements that are not drawn in black."""
 _KINDS = {7: "nitrogen", 8: "oxygen", 15: "phosphorus", 16: "sulfur"} | dict.fromkeys(
     (9, 17, 35, 53), "halogen"
 )
@@ -27,11 +27,11 @@ def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str:
     options.maxFontSize = 16
     options.fixedBondLength = 28  # at most, so that small molecules are not magnified
     options.useBWAtomPalette()
-    options.updateAtomPalette({number: _rgb(ATOM_COLOURS[kind]) for number, kind in _KINDS.items()})
+    options.updateAtomPalette({number: _rgb(ATOM_COLORS[kind]) for number, kind in _KINDS.items()})
     rdMolDraw2D.PrepareAndDrawMolecule(drawer, parse_smiles(smiles))
     drawer.FinishDrawing()
     return drawer.GetDrawingText()
 
 
-def _rgb(colour: str) -> tuple[float, ...]:
-    return tuple(int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+def _rgb(color: str) -> tuple[float, ...]:
+    return tuple(int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))

@@ -173,10 +173,10 @@ class Featurizer:
         return table
 
     def __call__(self, mol: Chem.Mol) -> MoleculeRecord:
-        """Return the codes of a sanitised molecule.
+        """Return the codes of a sanitized molecule.
 
         Args:
-            mol: Molecule with rings, hybridisation and stereochemistry perceived, as
+            mol: Molecule with rings, hybridization and stereochemistry perceived, as
                 :func:`molattn.chem.parse_smiles` gives it.
 
         Returns:
@@ -185,7 +185,7 @@ class Featurizer:
         return self.many([mol])[0]
 
     def many(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
-        """Return the codes of many sanitised molecules, about twice as fast as one at a time.
+        """Return the codes of many sanitized molecules, about twice as fast as one at a time.
 
         Args:
             mols: Molecules as for a call. More than 64 at a time are no faster.

@@ -56,12 +56,12 @@ def same_scaffold(molecules: Iterable[Molecule]) -> list[list[int]]:
 def same_cluster(molecules: Iterable[Molecule], cutoff: float = 0.65) -> list[list[int]]:
     """Group rows by Butina clusters of Morgan fingerprints.
 
-    The molecule with the most neighbours takes those that are not yet in a cluster, and so on.
+    The molecule with the most neighbors takes those that are not yet in a cluster, and so on.
     Memory grows with the number of molecules, time with its square.
 
     Args:
         molecules: One per row; records with ``smiles`` and ``fingerprint``.
-        cutoff: Largest Tanimoto distance of a molecule from the centre of its cluster.
+        cutoff: Largest Tanimoto distance of a molecule from the center of its cluster.
 
     Raises:
         InputError: There are more than ``MOST_CLUSTERED`` distinct molecules.
@@ -95,27 +95,27 @@ def scaffold_smiles(mol: Chem.Mol) -> str:
 
 
 def _butina(prints: Sequence[Fingerprint], cutoff: float) -> list[list[int]]:
-    neighbours = np.zeros(len(prints), dtype=np.int64)
+    neighbors = np.zeros(len(prints), dtype=np.int64)
     for place in range(1, len(prints)):
         near = _near(prints[place], prints[:place], cutoff)
-        neighbours[:place] += near
-        neighbours[place] += near.sum()
+        neighbors[:place] += near
+        neighbors[place] += near.sum()
     free = np.ones(len(prints), dtype=bool)
     clusters = []
-    # Of molecules with equally many neighbours the later goes first, as in RDKit's ClusterData.
-    for centre in np.lexsort((np.arange(len(prints)), neighbours))[::-1].tolist():
-        if not free[centre]:
+    # Of molecules with equally many neighbors the later goes first, as in RDKit's ClusterData.
+    for center in np.lexsort((np.arange(len(prints)), neighbors))[::-1].tolist():
+        if not free[center]:
             continue
         candidates = np.flatnonzero(free)
-        near = _near(prints[centre], [prints[place] for place in candidates.tolist()], cutoff)
+        near = _near(prints[center], [prints[place] for place in candidates.tolist()], cutoff)
         cluster = candidates[near]
         free[cluster] = False
         clusters.append(cluster.tolist())
     return clusters
 
 
-def _near(centre: Fingerprint, others: Sequence[Fingerprint], cutoff: float) -> NDArray[np.bool_]:
-    similarity = DataStructs.BulkTanimotoSimilarity(centre, list(others))
+def _near(center: Fingerprint, others: Sequence[Fingerprint], cutoff: float) -> NDArray[np.bool_]:
+    similarity = DataStructs.BulkTanimotoSimilarity(center, list(others))
     return 1.0 - np.array(similarity, dtype=np.float64) <= cutoff
 
 

@@ -24,7 +24,7 @@ def _parser(**options: bool) -> Chem.SmilesParserParams:
 
 
 _EXTENDED = _parser(strictCXSMILES=True, parseName=False)
-# RDKit's default also marks possible stereocentres, a fifth of its time, which nothing here uses.
+# RDKit's default also marks possible stereocenters, a fifth of its time, which nothing here uses.
 # Without explicit hydrogen atoms to remove, its other steps are those of _read.
 _RAW = _parser(sanitize=False, removeHs=False, allowCXSMILES=False, parseName=False)
 _STEREO = re.compile(r"[@/\\]")
@@ -32,7 +32,7 @@ _EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
 
 
 def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
-    """Read a SMILES into a sanitised molecule with implicit hydrogens.
+    """Read a SMILES into a sanitized molecule with implicit hydrogens.
 
     White space around the SMILES is dropped. A CXSMILES extension (``CCO |...|``) is read if it is
     valid; other text after a space is refused, since RDKit would ignore it silently.
@@ -77,7 +77,7 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
 def smiles_of_mol_block(block: str) -> str | None:
     """Return the canonical SMILES of a mol block (V2000 or V3000), or None if it is not valid.
 
-    A block whose molecule cannot be sanitised gives a SMILES that :func:`parse_smiles` refuses for
+    A block whose molecule cannot be sanitized gives a SMILES that :func:`parse_smiles` refuses for
     the same reason.
     """
     text = block.encode(errors="replace").decode()

@@ -16,7 +16,7 @@ __all__ = ["MoleculesConfig", "PretrainConfig", "PretrainLoopConfig", "PretrainN
 class MoleculesConfig:
     """The molecules of a pretraining, and how they are masked.
 
-    Excluded molecules are recognised by connectivity (first block of the InChIKey), salts also by
+    Excluded molecules are recognized by connectivity (first block of the InChIKey), salts also by
     their largest fragment.
 
     Args:
@@ -29,7 +29,7 @@ class MoleculesConfig:
         featurizer: Atom and bond features, by the name of a featurizer.
         molecules_folder: Folder to keep the prepared molecules for other runs on the same files; by
             default they are deleted with the run.
-        data_note: Text for the model card about the data, such as their licences.
+        data_note: Text for the model card about the data, such as their licenses.
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)

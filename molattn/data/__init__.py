@@ -1,4 +1,4 @@
-"""Tables of molecules: files to labelled molecules, their splits, and PyG's ``Data``.
+"""Tables of molecules: files to labeled molecules, their splits, and PyG's ``Data``.
 
 Nothing is imported here, so that a table can be read without RDKit or torch. Public are
 :mod:`molattn.data.table` (``open_table``, ``write_table``, ``FORMATS``, ``bundled_dataset``),

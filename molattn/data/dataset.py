@@ -1,4 +1,4 @@
-"""Rows to labelled molecules."""
+"""Rows to labeled molecules."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -63,7 +63,7 @@ def from_mol(
     """Turn an RDKit molecule, from an SDF file for example, into a complete graph.
 
     Args:
-        mol: A sanitised molecule. Its atoms are the nodes, in its order, explicit hydrogen atoms
+        mol: A sanitized molecule. Its atoms are the nodes, in its order, explicit hydrogen atoms
             included.
         self_loops: Whether an atom has an edge to itself.
         featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.

@@ -81,7 +81,7 @@ def metrics_of(*kinds: str, with_heading: bool = False) -> dict[str, Metric]:
 
 
 def main_metric(kind: TaskKind) -> tuple[str, Metric]:
-    """Return the metric that summarises a kind of task, with its name."""
+    """Return the metric that summarizes a kind of task, with its name."""
     return next(iter(metrics_of(kind, with_heading=True).items()))
 
 
@@ -203,7 +203,7 @@ def _interval(draws: Array | list[float]) -> list[float] | None:
 
 
 class _Case(NamedTuple):
-    """The labelled rows of one task."""
+    """The labeled rows of one task."""
 
     task: Task
     known: NDArray[np.bool_]
@@ -250,10 +250,10 @@ def _mae(target: Array, prediction: Array, weights: Array) -> Array:
 
 
 def _r2(target: Array, prediction: Array, weights: Array) -> Array:
-    centred = target - target.mean()
-    spread = _average(centred**2, weights) - _average(centred, weights) ** 2
+    centerd = target - target.mean()
+    spread = _average(centerd**2, weights) - _average(centerd, weights) ** 2
     # Equal labels leave rounding noise, not zero.
-    spread[spread <= 1e-12 * np.max(centred**2)] = np.nan
+    spread[spread <= 1e-12 * np.max(centerd**2)] = np.nan
     return 1.0 - _average((prediction - target) ** 2, weights) / spread
 
 

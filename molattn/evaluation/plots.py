@@ -22,7 +22,7 @@ from molattn.task import Task, output_slices
 from molattn.training.history import History
 
 __all__ = [
-    "COLOURS",
+    "COLORS",
     "TaskResults",
     "calibration_plot",
     "coverage_plot",
@@ -42,8 +42,8 @@ _MOST_CURVES = 8
 _QUANTILES = 5
 _MOST_VECTOR_POINTS = 2000  # more are drawn as a bitmap
 
-# Distinguishable with colour blindness (Okabe and Ito 2008), without their yellow.
-COLOURS = {
+# Distinguishable with color blindness (Okabe and Ito 2008), without their yellow.
+COLORS = {
     "blue": "#0072b2",
     "vermillion": "#d55e00",
     "green": "#009e73",
@@ -53,14 +53,14 @@ COLOURS = {
     "black": "#000000",
     "grey": "#767676",
 }
-"""All colours of plots by name."""
-_CURVES = [COLOURS[name] for name in COLOURS if name != "grey"]
+"""All colors of plots by name."""
+_CURVES = [COLORS[name] for name in COLORS if name != "grey"]
 _LINES = ["-", "--"]
-_REFERENCE = {"color": COLOURS["grey"], "linewidth": 1, "zorder": 0}
+_REFERENCE = {"color": COLORS["grey"], "linewidth": 1, "zorder": 0}
 
 
 class TaskResults(NamedTuple):
-    """The ``n`` labelled rows of a task and their scores.
+    """The ``n`` labeled rows of a task and their scores.
 
     Args:
         task: The task.
@@ -80,7 +80,7 @@ class TaskResults(NamedTuple):
 def task_results(
     prediction: Array, target: Array, tasks: Sequence[Task], scores: Mapping[str, Scores]
 ) -> list[TaskResults]:
-    """Return the labelled rows of each task; labels are ``[rows, T]``, NaN where missing."""
+    """Return the labeled rows of each task; labels are ``[rows, T]``, NaN where missing."""
     results = []
     for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         rows = np.flatnonzero(~np.isnan(target[:, index]))
@@ -99,14 +99,14 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     for index, history in enumerate(histories):
         epochs = [epoch.epoch for epoch in history.epochs]
         marker = "o" if len(epochs) == 1 else None
-        for name, colour, line, losses in (
+        for name, color, line, losses in (
             ("training", "blue", "--", [epoch.train_loss for epoch in history.epochs]),
             ("validation", "vermillion", "-", [epoch.validation_loss for epoch in history.epochs]),
         ):
             label = None if index else name
-            axes.plot(epochs, losses, line, color=COLOURS[colour], label=label, marker=marker)
+            axes.plot(epochs, losses, line, color=COLORS[color], label=label, marker=marker)
         label = None if index else f"kept epoch ({best})"
-        axes.axvline(history.best, color=COLOURS["grey"], linestyle=":", label=label)
+        axes.axvline(history.best, color=COLORS["grey"], linestyle=":", label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
     axes.yaxis.set_major_formatter("{x:g}")
@@ -130,11 +130,11 @@ def similarity_plot(results: Sequence[TaskResults], similarity: Array) -> Figure
 
     def draw(axes: Axes, one: TaskResults) -> None:
         similar, errors = similarity[one.rows], np.abs(one.prediction[:, 0] - one.target)
-        axes.scatter(similar, errors, s=10, alpha=0.4, color=COLOURS["blue"], linewidths=0)
+        axes.scatter(similar, errors, s=10, alpha=0.4, color=COLORS["blue"], linewidths=0)
         quintiles = np.array_split(np.argsort(similar, kind="stable"), _QUANTILES)
         means = [(similar[part].mean(), errors[part].mean()) for part in quintiles if len(part)]
         if means:
-            axes.plot(*zip(*means, strict=True), color=COLOURS["vermillion"], marker="o")
+            axes.plot(*zip(*means, strict=True), color=COLORS["vermillion"], marker="o")
         axes.set(xlim=(-0.02, 1.02), xlabel="Tanimoto similarity to the training set")
         axes.set_ylabel(f"absolute error of {plain(target_label(one.task))}")
         axes.set_title(f"line: mean of each quintile   n = {len(errors)}", fontsize=10)
@@ -148,12 +148,12 @@ def coverage_plot(tasks: Sequence[Task], uncertainty: Mapping[str, Mapping[str, 
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], **_REFERENCE)
     regressions = [task for task in tasks if task.kind == "regression"]
-    for task, colour in zip(regressions, _CURVES, strict=False):
+    for task, color in zip(regressions, _CURVES, strict=False):
         scores = uncertainty[task.name]
         levels = [float(level) for level in scores["coverage_at"]]
         observed = [*scores["coverage_at"].values()]
         label = f"{plain(task.name)} (n = {scores['count']})"
-        axes.plot(levels, observed, color=colour, marker="o", markersize=4, label=label)
+        axes.plot(levels, observed, color=color, marker="o", markersize=4, label=label)
     _unit_square(axes, "nominal coverage of the intervals", "fraction of labels in the interval")
     axes.legend(frameon=False, fontsize=8)
     return figure
@@ -225,8 +225,8 @@ def _parity(axes: Axes, result: TaskResults) -> None:
     prediction, target = result.prediction[:, 0], result.target
     label = plain(target_label(result.task))
     many = len(target) > _MOST_VECTOR_POINTS
-    colour = COLOURS["blue"]
-    axes.scatter(target, prediction, 14, colour, alpha=0.6, linewidths=0, rasterized=many)
+    color = COLORS["blue"]
+    axes.scatter(target, prediction, 14, color, alpha=0.6, linewidths=0, rasterized=many)
     axes.axline((0.0, 0.0), slope=1.0, **_REFERENCE)
     values = np.concatenate([target, prediction, np.zeros(0 if len(target) else 1)])
     margin = 0.05 * (values.max() - values.min()) or 1.0
@@ -260,7 +260,7 @@ def _unit_square(axes: Axes, x: str, y: str) -> None:
 
 def _curves(result: TaskResults) -> Iterator[tuple[Array, NDArray[np.bool_], dict[str, Any]]]:
     """Yield probabilities, labels and style of each class that has a curve: solid lines first."""
-    styles = ({"color": colour, "linestyle": line} for line in _LINES for colour in _CURVES)
+    styles = ({"color": color, "linestyle": line} for line in _LINES for color in _CURVES)
     is_binary = result.task.kind == "binary"
     curves = 0
     for label in [1] if is_binary else range(len(result.task.classes)):
@@ -277,7 +277,7 @@ def _finish_curves(axes: Axes, result: TaskResults, metric: str) -> None:
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8)
     else:
-        axes.text(0.5, 0.5, "one class only", ha="center", va="center", color=COLOURS["grey"])
+        axes.text(0.5, 0.5, "one class only", ha="center", va="center", color=COLORS["grey"])
 
 
 def _calibration(axes: Axes, result: TaskResults) -> None:
@@ -296,11 +296,11 @@ def _calibration(axes: Axes, result: TaskResults) -> None:
         np.bincount(bins, values, BINS)[some] / counts[some] for values in (confidence, right)
     )
     axes.plot([0, 1], [0, 1], **_REFERENCE)
-    axes.plot(mean_probability, frequency, color=COLOURS["blue"], marker="o", markersize=4)
+    axes.plot(mean_probability, frequency, color=COLORS["blue"], marker="o", markersize=4)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="observed frequency")
     axes.tick_params(labelbottom=False)
     middles = (np.arange(BINS) + 0.5) / BINS
-    below.bar(middles, counts / max(1, counts.sum()), 0.9 / BINS, color=COLOURS["grey"])
+    below.bar(middles, counts / max(1, counts.sum()), 0.9 / BINS, color=COLORS["grey"])
     below.set_ylabel("fraction")
     axes.set_title(plain(f"{target_label(task)}   {_title(result, 'ece')}"), fontsize=10)
     below.set_xlabel(plain(what if is_binary else "probability of the most probable class"))

@@ -1,4 +1,4 @@
-"""A molecule with its atoms and bonds coloured by score, as SVG and PNG."""
+"""A molecule with its atoms and bonds colored by score, as SVG and PNG."""
 
 import io
 import re
@@ -27,20 +27,20 @@ __all__ = [
     "Drawing",
     "Outline",
     "molecule_outline",
-    "score_colour",
+    "score_color",
 ]
 
-Colour = tuple[float, float, float]
+Color = tuple[float, float, float]
 
-# Blue and orange stay distinct in the three common kinds of colour blindness, and black letters
+# Blue and orange stay distinct in the three common kinds of color blindness, and black letters
 # are legible on both.
-LOWER: Colour = (0.30, 0.62, 0.86)
+LOWER: Color = (0.30, 0.62, 0.86)
 """The most negative score."""
-NEUTRAL: Colour = (1.0, 1.0, 1.0)
+NEUTRAL: Color = (1.0, 1.0, 1.0)
 """A score of 0."""
-RAISE: Colour = (0.95, 0.56, 0.16)
+RAISE: Color = (0.95, 0.56, 0.16)
 """The most positive score."""
-SHARE: Colour = (0.66, 0.50, 0.84)
+SHARE: Color = (0.66, 0.50, 0.84)
 """The largest score of an unsigned method."""
 
 _LEGEND = 62  # pixels below the molecule
@@ -54,7 +54,7 @@ _WIDTH = re.compile(r"stroke-width:\s*([\d.]+)")
 
 
 class Outline(NamedTuple):
-    """A structure as lines to draw, without colours.
+    """A structure as lines to draw, without colors.
 
     Args:
         width: Of the picture, in pixels.
@@ -69,16 +69,16 @@ class Outline(NamedTuple):
     paths: list[tuple[str, float]]
 
 
-def score_colour(score: float, limit: float, *, signed: bool) -> Colour:
-    """Return the colour of a score, saturated at ``limit``.
+def score_color(score: float, limit: float, *, signed: bool) -> Color:
+    """Return the color of a score, saturated at ``limit``.
 
     White is 0; a signed score is blue below 0 and orange above, on a symmetric scale; an unsigned
     one is violet.
 
     Example:
-        >>> score_colour(0.0, 2.0, signed=True)
+        >>> score_color(0.0, 2.0, signed=True)
         (1.0, 1.0, 1.0)
-        >>> score_colour(-3.0, 2.0, signed=True) == LOWER
+        >>> score_color(-3.0, 2.0, signed=True) == LOWER
         True
     """
     share = min(abs(score) / limit, 1.0) if limit > 0 else 0.0
@@ -89,17 +89,17 @@ def score_colour(score: float, limit: float, *, signed: bool) -> Colour:
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """A molecule coloured by score, on white, with a colour scale.
+    """A molecule colored by score, on white, with a color scale.
 
     Args:
         smiles: The molecule.
         atom_scores: Score of each atom ``[n]``, in the order of the SMILES.
-        bonds: Pairs of bonded atoms; bonds left out are not coloured.
+        bonds: Pairs of bonded atoms; bonds left out are not colored.
         bond_scores: Score of each of these bonds.
         signed: Whether scores are signed.
-        limit: The score at which colours saturate.
-        caption: Text below the colour scale.
-        ends: Labels of the colour scale, spread evenly along it: two or three.
+        limit: The score at which colors saturate.
+        caption: Text below the color scale.
+        ends: Labels of the color scale, spread evenly along it: two or three.
         width: In pixels; a PNG has twice as many.
         height: Likewise, legend included.
     """
@@ -155,9 +155,9 @@ class Drawing:
         image = Image.open(io.BytesIO(data)).convert("RGB")
         draw = ImageDraw.Draw(image)
         left, top, right, bottom = (2 * edge for edge in self._scale_box)
-        for place, colour in self._ramp(right - left + 1):
+        for place, color in self._ramp(right - left + 1):
             x = left + place * (right - left)
-            draw.line([(x, top), (x, bottom)], fill=colour)
+            draw.line([(x, top), (x, bottom)], fill=color)
         draw.rectangle((left, top, right, bottom), outline=(118, 118, 118))
         font = ImageFont.truetype(findfont("DejaVu Sans"), 22)
         anchors = ("lt", "mt", "rt") if len(self.ends) == 3 else ("lt", "rt")
@@ -190,23 +190,23 @@ class Drawing:
 
     @property
     def _scale_box(self) -> tuple[int, int, int, int]:
-        """Left, top, right and bottom of the colour scale."""
+        """Left, top, right and bottom of the color scale."""
         middle, half = self.width // 2, min(130, self.width // 2 - 10)
         top = self.height - _LEGEND + 6
         return middle - half, top, middle + half, top + _BAR
 
     def _ramp(self, steps: int) -> list[tuple[float, tuple[int, int, int]]]:
-        """Return positions from 0 to 1 along the scale, each with its colour."""
+        """Return positions from 0 to 1 along the scale, each with its color."""
         ramp = []
         for place in np.linspace(0.0, 1.0, steps).tolist():
-            colour = score_colour(2 * place - 1 if self.signed else place, 1.0, signed=self.signed)
-            red, green, blue = (round(255 * part) for part in colour)
+            color = score_color(2 * place - 1 if self.signed else place, 1.0, signed=self.signed)
+            red, green, blue = (round(255 * part) for part in color)
             ramp.append((place, (red, green, blue)))
         return ramp
 
-    def _colours(self, scores: Iterable[tuple[int, float]]) -> dict[int, Colour]:
+    def _colors(self, scores: Iterable[tuple[int, float]]) -> dict[int, Color]:
         return {
-            place: score_colour(score, self.limit, signed=self.signed)
+            place: score_color(score, self.limit, signed=self.signed)
             for place, score in scores
             if abs(score) > _FAINT * self.limit
         }
@@ -215,8 +215,8 @@ class Drawing:
         mol = _laid_out(self.smiles)
         _set_options(drawer, scale, padding=0.1)
         indices = [mol.GetBondBetweenAtoms(*pair).GetIdx() for pair in self.bonds]
-        of_atoms = self._colours(enumerate(self.atom_scores.tolist()))
-        of_bonds = self._colours(zip(indices, self.bond_scores.tolist(), strict=True))
+        of_atoms = self._colors(enumerate(self.atom_scores.tolist()))
+        of_bonds = self._colors(zip(indices, self.bond_scores.tolist(), strict=True))
         drawer.DrawMolecule(
             mol,
             highlightAtoms=list(of_atoms),
@@ -230,7 +230,7 @@ class Drawing:
 
 
 def molecule_outline(smiles: str) -> Outline:
-    """Return a structure as lines, for the page to colour."""
+    """Return a structure as lines, for the page to color."""
     drawer = rdMolDraw2D.MolDraw2DSVG(-1, -1)
     mol = _laid_out(smiles)
     _set_options(drawer, 1, padding=0.0)

@@ -93,13 +93,13 @@ class Explanation:
 
     @property
     def score_limit(self) -> float:
-        """Largest absolute score of an atom or bond, at which colours saturate."""
+        """Largest absolute score of an atom or bond, at which colors saturate."""
         scores = np.concatenate([self.atom_scores, self.bond_scores, [0.0]])
         return float(np.abs(scores).max())
 
     @property
     def legend_lines(self) -> tuple[str, list[str]]:
-        """Caption of the colour scale, and the labels at its ends."""
+        """Caption of the color scale, and the labels at its ends."""
         limit, method = self.score_limit, self.method.replace("_", " ")
         if not self.signed:
             return f"{method}: importance of each atom (unsigned)", ["0", f"{limit:.2g}"]
@@ -127,7 +127,7 @@ class Explanation:
         return values
 
     def draw(self, width: int = 420, height: int = 340) -> str:
-        """Draw the structure with atoms and bonds coloured by score, as SVG text.
+        """Draw the structure with atoms and bonds colored by score, as SVG text.
 
         Args:
             width: In pixels.

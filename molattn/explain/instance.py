@@ -180,7 +180,7 @@ class Instance:
             kept: Which atoms are not masked, ``bool [B, n]``.
             masking: ``remove``: a masked atom is removed from the graph, so that no atom attends to
                 it and the readout ignores it; features of the other atoms, such as their number of
-                neighbours, do not change. ``blank``: it becomes the baseline atom, and all features
+                neighbors, do not change. ``blank``: it becomes the baseline atom, and all features
                 of its pairs are zero.
 
         Returns:

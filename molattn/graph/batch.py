@@ -68,7 +68,7 @@ def collate(
     Args:
         records: At least one molecule, all made by the same featurizer. A second molecule that is
             the same object in several records is laid out once.
-        self_loops: Whether an atom is a neighbour of itself.
+        self_loops: Whether an atom is a neighbor of itself.
         edge_codes: Which joint codes make a pair an edge, ``bool [K]``; None = all of them.
 
     Raises:

@@ -55,10 +55,10 @@ class GraphStart(NamedTuple):
 
 
 class CompleteGraphs:
-    """The layout of a batch of graphs in which all nodes of a graph are neighbours.
+    """The layout of a batch of graphs in which all nodes of a graph are neighbors.
 
     Graphs are sorted by size into a few blocks, each padded to its largest graph; the number of
-    blocks minimises an estimated cost. Nodes and pairs have two views, converted by the methods
+    blocks minimizes an estimated cost. Nodes and pairs have two views, converted by the methods
     below:
 
     - flat: ``[num_nodes, ...]`` in the order given and ``[num_edges, ...]`` in the order of
@@ -70,7 +70,7 @@ class CompleteGraphs:
 
     Args:
         sizes: Number of nodes of each graph.
-        self_loops: Whether a node is a neighbour of itself.
+        self_loops: Whether a node is a neighbor of itself.
 
     Raises:
         ValueError: A negative size.
@@ -314,7 +314,7 @@ class CompleteGraphs:
     @cached_property
     @torch.inference_mode(False)
     def lonely_rows(self) -> tuple[Optional[Tensor], ...]:
-        """For each block, which nodes have no neighbours: ``bool [B, N]``; None if all have."""
+        """For each block, which nodes have no neighbors: ``bool [B, N]``; None if all have."""
         if self.kept is not None:
             rows = zip(self.blocks, self.pair_masks, strict=True)
             return tuple(~mask.any(dim=-1) & b.rows(self.row_mask) for b, mask in rows)
@@ -325,10 +325,10 @@ class CompleteGraphs:
         rows = [block.rows(alone) for block in self.blocks]
         return tuple(part if bool(part.any()) else None for part in rows)
 
-    # Pooling over neighbours.
+    # Pooling over neighbors.
 
-    def neighbour_mean(self, rows: Tensor) -> Tensor:
-        """Mean over each row's neighbours, ``[num_rows, F]``; 0 where there are none."""
+    def neighbor_mean(self, rows: Tensor) -> Tensor:
+        """Mean over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
         parts = []
         for block, mask in zip(self.blocks, self.pair_masks, strict=True):
             weights = mask.to(rows.dtype)
@@ -336,8 +336,8 @@ class CompleteGraphs:
             parts.append((weights @ block.rows(rows)).flatten(0, 1))
         return _join(parts, rows)
 
-    def neighbour_max(self, rows: Tensor) -> Tensor:
-        """Maximum over each row's neighbours, ``[num_rows, F]``; 0 where there are none."""
+    def neighbor_max(self, rows: Tensor) -> Tensor:
+        """Maximum over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
         if self.kept is not None:
             sender, receiver = self.node_row[self.edge_index]
             return scatter(rows[sender], receiver, dim_size=len(rows), reduce="max")
@@ -349,7 +349,7 @@ class CompleteGraphs:
             most = x.amax(dim=1, keepdim=True)
             if not self.self_loops:
                 # A node that alone holds the maximum sees the runner-up among the others. As sums
-                # over those that hold it, so that a node's gradient goes to its neighbours only.
+                # over those that hold it, so that a node's gradient goes to its neighbors only.
                 holds = x == most
                 count = holds.sum(dim=1, keepdim=True)
                 alone = holds & (count == 1)

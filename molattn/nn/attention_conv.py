@@ -11,7 +11,7 @@ from torch_geometric.typing import OptTensor
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_heads import HeadScore, check_positive
 from molattn.nn.dense_attention import Attended, EdgeMaps, Prior, dense_attention
-from molattn.nn.functional import ScatteredEdges, check_temperature, normalise
+from molattn.nn.functional import ScatteredEdges, check_temperature, normalize
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, read_graph
 from molattn.nn.linear import Linear, linear_together
 
@@ -31,7 +31,7 @@ class AttentionConv(MessagePassing):
         query_channels: Width of a head's query and key.
         edge_dim: Width of edge features; -1 = inferred at first use; None = there are none.
         score: See :func:`molattn.nn.functional.score`.
-        temperature: See :func:`molattn.nn.functional.normalise`.
+        temperature: See :func:`molattn.nn.functional.normalize`.
         dropout: Probability with which a weight is dropped in training.
 
     Raises:
@@ -111,7 +111,7 @@ class AttentionConv(MessagePassing):
         return_alpha: bool = False,
         return_messages: bool = False,
     ) -> Attended:
-        """Score, normalise and mix.
+        """Score, normalize and mix.
 
         Args:
             query: ``[N_dst, H, query_channels]``.
@@ -181,7 +181,7 @@ class AttentionConv(MessagePassing):
     ) -> Tensor:
         """Weights ``[E, H]`` of edges."""
         logits = self.head_score(query_i, key_j if edge_key is None else key_j + edge_key)
-        return normalise(logits, ScatteredEdges(index, dim_size), self.temperature)
+        return normalize(logits, ScatteredEdges(index, dim_size), self.temperature)
 
     def message(self, value_j: Tensor, edge_value: OptTensor, alpha: Tensor) -> Tensor:
         """Weighted values ``[E, H, C]``."""

@@ -210,7 +210,7 @@ class HeadGate(nn.Module):
         """Gate senders ``[N_src, F]`` and receivers ``[N_dst, F']``: ``[N_dst, H]``."""
         projected = self.lin_pool(x_src)
         if isinstance(graph, CompleteGraphs):
-            most, mean = graph.neighbour_max(projected), graph.neighbour_mean(x_src)
+            most, mean = graph.neighbor_max(projected), graph.neighbor_mean(x_src)
         else:
             sender, receiver = graph[0], graph[1]
             size = x_dst.size(0)

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from molattn.nn.edge_attention import EdgeAttentionConv
-from molattn.nn.functional import DenseRows, normalise, score
+from molattn.nn.functional import DenseRows, normalize, score
 
 
 class CrossAttention(nn.Module):
@@ -96,7 +96,7 @@ class CrossAttention(nn.Module):
         rate = conv.head_score
         logits = score(query, key, conv.score, weight=rate.weight, vector=rate.vector)
         rows = DenseRows(None if y_mask is None else y_mask[:, None, None, :])
-        weights = normalise(logits, rows, conv.temperature)
+        weights = normalize(logits, rows, conv.temperature)
         weights = F.dropout(weights, conv.dropout, self.training)
         out = conv.head_combine((weights @ value).transpose(1, 2))
         return out if conv.bias is None else out + conv.bias

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
 from molattn.nn.attention_heads import HeadScore
-from molattn.nn.functional import DenseRows, normalise
+from molattn.nn.functional import DenseRows, normalize
 from molattn.nn.fused_attention import fused_attention
 from molattn.nn.graph_inputs import Edges
 
@@ -77,7 +77,7 @@ def dense_attention(
         value: Values ``[R, H, C]``.
         maps: How features enter keys and values; None = there are none, or they do not.
         score: The score.
-        temperature: See :func:`molattn.nn.functional.normalise`.
+        temperature: See :func:`molattn.nn.functional.normalize`.
         dropout: Probability with which a weight is dropped; 0 outside training.
         prior: Weights to mix in.
         return_alpha: Return the weights.
@@ -90,7 +90,7 @@ def dense_attention(
         basis = (None,) * 3 if maps is None or edges.attr is None else maps.basis(edges.attr)
         inputs = (query, key, value, *basis)
         dtype = query.dtype
-        if dtype in (torch.float16, torch.bfloat16):  # weights are normalised in single precision
+        if dtype in (torch.float16, torch.bfloat16):  # weights are normalized in single precision
             inputs = tuple(
                 t.float() if t is not None and t.is_floating_point() else t for t in inputs
             )
@@ -115,7 +115,7 @@ def dense_attention(
                 logits = logits + (block.rows(edge_query) @ block.pairs(attr).mT).transpose(1, 2)
         else:
             logits = _pairwise(block, score, q, k, edge_key)
-        alpha = normalise(logits, DenseRows(mask.unsqueeze(1)), temperature)
+        alpha = normalize(logits, DenseRows(mask.unsqueeze(1)), temperature)
         if prior is not None:
             alpha = prior.mix(alpha, block.pairs(prior.weights).unsqueeze(1))
         applied = F.dropout(alpha, dropout) if dropout > 0 else alpha

@@ -33,7 +33,7 @@ class EdgeAttentionConv(AttentionConv):
         q_k &= W_q x_r + W_{qu} u \\
         K_k &= W_k x_s + W_{ke} e_k + W_{ku} u \\
         V_k &= W_v x_s + W_{ve} e_k + W_{vu} u \\
-        b_k &= \mathrm{normalise}_{k \in N(r)}\, \mathrm{score}(q_k, K_k) \\
+        b_k &= \mathrm{normalize}_{k \in N(r)}\, \mathrm{score}(q_k, K_k) \\
         e'_k &= g_r\, b_k V_k \\
         x'_i &= W_r x_i + \mathrm{combine}_h \sum_{k \in N(i)} e'_k + \beta
 

@@ -9,7 +9,7 @@ from molattn.nn.linear import Linear
 
 
 class AttentionBlock(nn.Module):
-    r"""Attention, then a feed-forward network, each normalised before and added to its input.
+    r"""Attention, then a feed-forward network, each normalized before and added to its input.
 
     .. math::
         h &= x + \mathrm{attention}(\mathrm{LN}(x), e) \\
@@ -50,7 +50,7 @@ class AttentionBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of :class:`AttentionBlock`, followed by a layer normalisation.
+    """A stack of :class:`AttentionBlock`, followed by a layer normalization.
 
     Args:
         make_conv: Makes the layer of one block, ``channels`` wide.

@@ -1,11 +1,11 @@
-r"""Attention as pure functions: score, normalise, mix.
+r"""Attention as pure functions: score, normalize, mix.
 
 Every layer of molattn consists of the three steps below, for a query :math:`q_r` of a
 receiver and the keys :math:`k_s` and values :math:`v_s` of its senders:
 
 .. math::
     a_{rs} = \mathrm{score}(q_r, k_s), \qquad
-    b_{r\cdot} = \mathrm{normalise}(a_{r\cdot} / T), \qquad
+    b_{r\cdot} = \mathrm{normalize}(a_{r\cdot} / T), \qquad
     y_r = \sum_s b_{rs} v_s.
 
 The steps work on two forms of the same graph: scattered edges (a list of pairs with the index of
@@ -32,7 +32,7 @@ __all__ = [
     "ScatteredEdges",
     "Score",
     "attention",
-    "normalise",
+    "normalize",
     "score",
 ]
 
@@ -269,13 +269,13 @@ class DenseRows:
         return weights.sum(dim=-1, keepdim=True)
 
 
-def normalise(logits: Tensor, receivers: Receivers, temperature: float = 1.0) -> Tensor:
+def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) -> Tensor:
     r"""Turn logits into weights that sum to 1 over the edges of each receiver.
 
     :math:`b = \mathrm{softmax}(a / T)`; for :math:`T = \infty` the mean over the edges, for
     :math:`T = 0` the limit :math:`T \to 0`: 1 at the maximum, and ties share equally (picking one
     of them would break permutation equivariance). A receiver without edges has no weights. Half
-    precision is normalised in float32.
+    precision is normalized in float32.
 
     Args:
         logits: ``[E, ...]`` for scattered edges, ``[..., L, S]`` for dense rows.
@@ -322,7 +322,7 @@ def attention(
     vector: Tensor | None = None,
     return_weights: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    r"""Attention of dense tensors: :math:`y = \mathrm{normalise}(\mathrm{score}(q, k) / T)\, v`.
+    r"""Attention of dense tensors: :math:`y = \mathrm{normalize}(\mathrm{score}(q, k) / T)\, v`.
 
     Args:
         query: ``[..., L, C]``.
@@ -366,7 +366,7 @@ def attention(
             f"mask: got shape {tuple(mask.shape)}, expected one that broadcasts to "
             f"{tuple(logits.shape)}"
         )
-    weights = normalise(logits, DenseRows(mask), temperature)
+    weights = normalize(logits, DenseRows(mask), temperature)
     out = weights @ value
     return (out, weights) if return_weights else out
 

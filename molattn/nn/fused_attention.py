@@ -22,7 +22,7 @@ from molattn.nn.linear import side_by_side
 
 # Logit of pairs that are no edges: finite, so that no gradient is NaN.
 _NO_EDGE = -1e30
-# torch's softmax on a CPU is not vectorised over narrower rows: 14 times the time per number.
+# torch's softmax on a CPU is not vectorized over narrower rows: 14 times the time per number.
 _NARROWEST = 16
 
 
@@ -59,7 +59,7 @@ def fused_attention(
         ValueError: One of ``edges`` and ``edge_key`` without the other, or ``edge_value`` alone.
 
     Returns:
-        ``[R, H, V]``; 0 for nodes without neighbours, anything finite in padding.
+        ``[R, H, V]``; 0 for nodes without neighbors, anything finite in padding.
     """
     if (edges is None) != (edge_key is None) or (edges is None and edge_value is not None):
         raise ValueError(
@@ -196,7 +196,7 @@ class _Nodes:
 
     @classmethod
     def like(cls, *parts: Tensor) -> "_Nodes":
-        """Make tensors of these shapes, not initialised."""
+        """Make tensors of these shapes, not initialized."""
         if len({part.shape for part in parts}) != 1:
             return cls(*(part.new_empty(part.shape) for part in parts))
         rows, *shape = parts[0].shape
@@ -209,7 +209,7 @@ class _Nodes:
         return block.rows(self._whole).permute(2, 3, 0, 1, 4).flatten(1, 2).unbind(0)
 
     def room(self, block: Block) -> Union[Tensor, Sequence[Tensor]]:
-        """Make tensors for a block of each, not initialised."""
+        """Make tensors for a block of each, not initialized."""
         shapes = [(x.size(1) * block.graphs, block.nodes, x.size(2)) for x in self.parts]
         if self._whole is None:
             return [x.new_empty(shape) for x, shape in zip(self.parts, shapes, strict=True)]

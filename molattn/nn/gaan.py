@@ -30,7 +30,7 @@ class GaANConv(AttentionConv):
                \,\Vert\, \mathrm{mean}_{j \in N(i)} z_j )\big) \in (0, 1)^H
 
     The paper has no edge features; they enter key and value here when ``edge_dim`` is given.
-    Without neighbours the sums and both pools are 0.
+    Without neighbors the sums and both pools are 0.
 
     Args:
         in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.

@@ -104,7 +104,7 @@ def read_edges(
     An ``adj_t`` (rows are receivers) may be a torch sparse tensor or a
     ``torch_sparse.SparseTensor``; its edges count in the order in which it stores them, and its
     values are the edge features if these are needed and not given. Indices are checked on the CPU
-    only: elsewhere this would cost a synchronisation at every call.
+    only: elsewhere this would cost a synchronization at every call.
     """
     index, values = _read_index(edge_index, num_senders, num_receivers)
     if index.dim() != 2 or index.size(0) != 2:

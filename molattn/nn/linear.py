@@ -40,7 +40,7 @@ class Linear(PyGLinear):
 def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
     """Apply several linear maps to one input, as one matrix product where possible.
 
-    If one of them is of another class, has hooks (as pruning adds) or is not initialised yet, each
+    If one of them is of another class, has hooks (as pruning adds) or is not initialized yet, each
     is called by itself.
     """
     if not all(_is_plain(lin) for lin in lins):

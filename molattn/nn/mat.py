@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_conv import AttentionConv
 from molattn.nn.dense_attention import Prior
-from molattn.nn.functional import DenseRows, Receivers, ScatteredEdges, normalise
+from molattn.nn.functional import DenseRows, Receivers, ScatteredEdges, normalize
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, as_pair
 from molattn.nn.linear import Linear
 
 _KERNELS = ("softmax", "exp")
-_EPSILON = 1e-6  # of the row normalisation of bonds, as in the authors' code
+_EPSILON = 1e-6  # of the row normalization of bonds, as in the authors' code
 
 
 class MATConv(AttentionConv):
@@ -178,7 +178,7 @@ class MATConv(AttentionConv):
         """The terms of distances and of bonds, ``[2, ...]``."""
         distance, bonded = features.unbind(dim=-1)
         if self.kernel == "softmax":
-            near = normalise(-distance, receivers)
+            near = normalize(-distance, receivers)
         else:
             near = receivers.valid((-distance).exp())
         bonded = receivers.valid(bonded)

@@ -60,7 +60,7 @@ class FourierHead(nn.Module):
     :math:`b_i \sim U(0, 2 \pi)`, so that :math:`\phi(x) \cdot \phi(x') \approx
     \exp(-\|x - x'\|^2 / 2F)` for large :math:`F` (Rahimi and Recht 2007): similar
     vectors get similar predictions. Directions and :math:`b` are learned. The lengths have no
-    effect (weight normalisation, Salimans and Kingma 2016, with :math:`g = 1`); free lengths tend
+    effect (weight normalization, Salimans and Kingma 2016, with :math:`g = 1`); free lengths tend
     to grow during training, and predictions would then vary over ever shorter distances. Without
     dropout, predictions are bounded, :math:`|y_k - c_k| \le \sqrt{2 / D}\, \|V_k\|_1`, which
     suits classification (SNGP, Liu et al. 2020, has such a head for it).
@@ -93,7 +93,7 @@ class FourierHead(nn.Module):
 
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
         """Predict as :meth:`MLPHead.forward` does."""
-        x = _joined(_normalised(molecules), numbers)
+        x = _joined(_normalized(molecules), numbers)
         directions = functional.normalize(self.directions, dim=-1)
         waves = functional.linear(x, directions, self.phases).cos()
         return self.out(self.dropout(math.sqrt(2 / len(self.phases)) * waves))
@@ -118,10 +118,10 @@ class BothHeads(nn.Module):
 
     def forward(self, molecules: Tensor, numbers: Optional[Tensor] = None) -> Tensor:
         """Predict as :meth:`MLPHead.forward` does."""
-        return self.mlp(_normalised(molecules), numbers) + self.fourier(molecules, numbers)
+        return self.mlp(_normalized(molecules), numbers) + self.fourier(molecules, numbers)
 
 
-def _normalised(molecules: Tensor) -> Tensor:
+def _normalized(molecules: Tensor) -> Tensor:
     return functional.layer_norm(molecules, molecules.shape[-1:])
 
 

@@ -43,7 +43,7 @@ class Layer:
             fixed quantities; empty = ``conv`` takes ``edge_dim``, and edge features may be anything
             or None.
         always: Names of arguments of ``conv`` that a network leaves at their defaults.
-        normalised: Whether the weights of a receiver's edges sum to 1.
+        normalized: Whether the weights of a receiver's edges sum to 1.
         bipartite: Whether senders and receivers may be two sets of nodes.
         complete_graphs: Whether it takes :class:`~molattn.graph.CompleteGraphs` in place of
             ``edge_index``, with edge features as a tensor or as
@@ -65,7 +65,7 @@ class Layer:
     source: str = ""
     edge_columns: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
-    normalised: bool = True
+    normalized: bool = True
     bipartite: bool = True
     complete_graphs: bool = True
 
@@ -166,7 +166,7 @@ LAYERS.register("mat")(
         summary="Attention mixed with distances and bonds",
         source="Maziarka et al. 2020",
         edge_columns=("distance", "bond"),
-        normalised=False,
+        normalized=False,
     )
 )
 LAYERS.register("graph_network")(
@@ -233,7 +233,7 @@ def layer_table() -> str:
         "Graph features": lambda _, layer: _tick(layer.has("global_dim")),
         "Updates graph": lambda _, layer: _tick(layer.has("update_global")),
         "Gates": lambda _, layer: _tick(layer.has("gate")),
-        "Weights sum to 1": lambda _, layer: _tick(layer.normalised),
+        "Weights sum to 1": lambda _, layer: _tick(layer.normalized),
         "Bipartite": lambda _, layer: _tick(layer.bipartite),
         "`CompleteGraphs`": lambda _, layer: _tick(layer.complete_graphs),
     }

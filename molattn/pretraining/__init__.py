@@ -1,4 +1,4 @@
-"""Pretraining on unlabelled molecules: descriptors, substructure counts, masked atoms and bonds."""
+"""Pretraining on unlabeled molecules: descriptors, substructure counts, masked atoms and bonds."""
 
 from molattn.pretraining.run import PretrainingRun as PretrainingRun
 from molattn.pretraining.run import pretrain as pretrain

@@ -20,7 +20,7 @@ class DescriptorScaling:
     """The predicted descriptors and their scaling.
 
     A value is clipped to the range between the 0.1% and 99.9% quantiles of the training molecules,
-    then standardised by the mean and standard deviation of the clipped values. A descriptor that
+    then standardized by the mean and standard deviation of the clipped values. A descriptor that
     is constant within this range is left out.
 
     Args:

@@ -14,10 +14,10 @@ from molattn.graph import MoleculeBatch
 from molattn.model.extra_features import number_type
 from molattn.model.model import MolAttn
 
-__all__ = ["LabelledBatch", "LabelledLoader", "ResumableLoader"]
+__all__ = ["LabeledBatch", "LabeledLoader", "ResumableLoader"]
 
 
-class LabelledBatch(NamedTuple):
+class LabeledBatch(NamedTuple):
     """n molecules with targets ``[n, T]``, row weights ``[n]`` and features ``[n, F]``."""
 
     molecules: MoleculeBatch
@@ -77,7 +77,7 @@ class ResumableLoader(ABC):
         return np.random.default_rng([self._seed, self._epoch]).permutation(self._count)
 
 
-class LabelledLoader(ResumableLoader):
+class LabeledLoader(ResumableLoader):
     """Loads molecules with labels."""
 
     def __init__(
@@ -87,7 +87,7 @@ class LabelledLoader(ResumableLoader):
         self._model = model
         self._molecules = molecules
 
-    def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> LabelledBatch:
+    def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> LabeledBatch:
         """Return a batch; see :meth:`ResumableLoader.batch`."""
         molecules = self._molecules
         types = ((molecules.weights, torch.float32), (molecules.features, number_type()))
@@ -95,7 +95,7 @@ class LabelledLoader(ResumableLoader):
             None if values is None else torch.tensor(values[rows], dtype=dtype)
             for values, dtype in types
         )
-        return LabelledBatch(
+        return LabeledBatch(
             self._model.collate([molecules.records[row] for row in rows]),
             torch.tensor(molecules.targets[rows], dtype=number_type()),
             weights,

@@ -31,7 +31,7 @@ _Run = TypeVar("_Run", TrainConfig, PretrainConfig)
 
 @dataclass(frozen=True)
 class PretrainedWeights:
-    """A trained model whose weights initialise new models."""
+    """A trained model whose weights initialize new models."""
 
     name: str
     model: MolAttn

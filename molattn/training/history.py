@@ -30,7 +30,7 @@ class History:
         epochs: One entry for each epoch, in order.
         best: Number of the epoch whose weights the model has.
         seconds: Duration of the training, including any before it was interrupted and resumed.
-        steps: Steps of the optimiser, likewise.
+        steps: Steps of the optimizer, likewise.
     """
 
     epochs: list[Epoch]

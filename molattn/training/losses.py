@@ -1,4 +1,4 @@
-"""Losses that training minimises, among them that of several tasks with missing labels.
+"""Losses that training minimizes, among them that of several tasks with missing labels.
 
 A loss is a sum and the weight to divide it by, so that those of several batches add up to that of
 the whole data. A missing label is NaN in the target.
@@ -24,7 +24,7 @@ class Objective(nn.Module, ABC):
     @property
     @abstractmethod
     def trained(self) -> nn.Module:
-        """The module whose weights are optimised and checkpointed."""
+        """The module whose weights are optimized and checkpointed."""
 
     @abstractmethod
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:

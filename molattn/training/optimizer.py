@@ -1,4 +1,4 @@
-"""The optimiser and its learning-rate schedule."""
+"""The optimizer and its learning-rate schedule."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from torch import nn
 
 from molattn.config import TrainingLoopConfig
 
-__all__ = ["FineTuningPlan", "learning_rate_factor", "new_optimiser"]
+__all__ = ["FineTuningPlan", "learning_rate_factor", "new_optimizer"]
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class FineTuningPlan:
     head_steps: int = 0
 
 
-def new_optimiser(
+def new_optimizer(
     model: nn.Module, config: TrainingLoopConfig, plan: FineTuningPlan = FineTuningPlan()
 ) -> torch.optim.AdamW:
     """Return AdamW over all weights that are not frozen (Loshchilov and Hutter 2019)."""
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     factors = plan.learning_rate_factors
     groups = []
-    # No decay for biases, the gains of normalisation layers, and directions, whose length only
+    # No decay for biases, the gains of normalization layers, and directions, whose length only
     # decides how fast they turn.
     decayed = {p for name, p in trained.items() if p.ndim >= 2 and not name.endswith(".directions")}
     # The full learning rate comes first: it is the one that is logged.
@@ -51,7 +51,7 @@ def new_optimiser(
         groups,
         lr=config.learning_rate,
         weight_decay=config.weight_decay,
-        # In mixed precision, Lightning refuses to clip gradients with a fused optimiser.
+        # In mixed precision, Lightning refuses to clip gradients with a fused optimizer.
         fused=True if config.precision == "fp32" else None,
     )
 

@@ -1,4 +1,4 @@
-"""Standardisation of targets and extra features by the training rows."""
+"""Standardization of targets and extra features by the training rows."""
 
 from collections.abc import Iterator, Sequence
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from molattn.config import SupervisedConfig
 from molattn.data.dataset import Molecules
 from molattn.model.model import MolAttn
-from molattn.training.batches import LabelledBatch, LabelledLoader
+from molattn.training.batches import LabeledBatch, LabeledLoader
 from molattn.training.history import History
 from molattn.training.lightning.loop import fit
 from molattn.training.losses import Objective, TaskLoss
@@ -35,7 +35,7 @@ def fit_model(
     Args:
         model: The model, of one member; its scaling is set to that of the training rows.
         train: Training molecules, with at least one label for each target.
-        validation: Validation molecules, some of them labelled.
+        validation: Validation molecules, some of them labeled.
         config: How to train.
         console: Where to log; silent without one.
         task_weights: Weight of each task in the loss; 1 by default.
@@ -53,9 +53,9 @@ def fit_model(
         scale_by(model, train)
     loss = TaskLoss(model.config.tasks, config, torch.from_numpy(train.targets), task_weights)
     return fit(
-        _LabelledObjective(model, loss),
-        LabelledLoader(model, train, config.batch_size, config.seed),
-        LabelledLoader(model, validation, config.batch_size),
+        _LabeledObjective(model, loss),
+        LabeledLoader(model, train, config.batch_size, config.seed),
+        LabeledLoader(model, validation, config.batch_size),
         config,
         console,
         plan=plan,
@@ -63,8 +63,8 @@ def fit_model(
     )
 
 
-class _LabelledObjective(Objective):
-    """The loss of a model on labelled molecules."""
+class _LabeledObjective(Objective):
+    """The loss of a model on labeled molecules."""
 
     def __init__(self, model: MolAttn, loss: TaskLoss) -> None:
         super().__init__()
@@ -74,6 +74,6 @@ class _LabelledObjective(Objective):
     def trained(self) -> MolAttn:
         return self.model
 
-    def forward(self, batch: LabelledBatch) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: LabeledBatch) -> tuple[Tensor, Tensor]:
         output = self.model(batch.molecules, batch.features)
         return self.loss(output, self.model.scale(batch.targets), batch.weights)

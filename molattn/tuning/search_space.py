@@ -13,7 +13,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import load_yaml
 from molattn.errors import InputError, quoted
-from molattn.nn.registry import unused_options
+from molattn.nn.registry import check_network, unused_options
 from molattn.utils.files import write_file
 
 __all__ = [
@@ -118,7 +118,7 @@ def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]
     for name, of in space.items():
         bounds = of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high)
         for value in bounds:  # if these are valid, so are all others
-            chosen({name: value})
+            check_network(chosen({name: value}).network)
 
 
 def _read(where: str, name: Any, value: Any) -> Distribution:

@@ -194,6 +194,7 @@ def _objective(
 
     try:
         config = chosen(options)  # values that are valid one by one, but perhaps not together
+        check_network(config.network)
         one = replace(config, training=replace(config.training, ensemble=1))
         train_model(one, *rows(one.data), pretrained, on_epoch=report)
     except MolattnError as error:
@@ -207,12 +208,10 @@ def _chosen(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfig:
     sections: dict[str, dict[str, Any]] = {}
     for name, value in options.items():
         sections.setdefault(TrainConfig.options()[name].section, {})[name] = value
-    config = replace(
+    return replace(
         config,
         **{name: replace(getattr(config, name), **values) for name, values in sections.items()},
     )
-    check_network(config.network)
-    return config
 
 
 def _ended(study: optuna.Study) -> list[FrozenTrial]:

@@ -24,7 +24,7 @@ class Summary(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Summary":
-        """Summarise some values, one at least."""
+        """Summarize some values, one at least."""
         values = list(values)
         sd = statistics.stdev(values) if len(values) > 1 else None
         return cls(statistics.fmean(values), sd, len(values))

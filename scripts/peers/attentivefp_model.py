@@ -92,16 +92,16 @@ def main() -> None:
         dropout=options.dropout,
     )
     loss_of = LOSSES[options.kind]
-    optimiser = torch.optim.Adam(
+    optimizer = torch.optim.Adam(
         model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay
     )
     lowest, best = float("inf"), copy.deepcopy(model.state_dict())
     for epoch in range(1, options.epochs + 1):
         model.train()
         for batch in loader:
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss_of(apply(model, batch), batch.y).backward()
-            optimiser.step()
+            optimizer.step()
         loss = float(loss_of(*outputs(model, held_out)))
         print(f"epoch {epoch}: validation loss {loss:.4f}", flush=True)
         if loss < lowest:

@@ -18,7 +18,7 @@ FULLERENE = (
     "c12c3c4c5c1c1c6c7c2c2c8c3c3c9c4c4c%10c5c5c1c1c6c6c%11c7c2c2c7c8c3c3c8c9c4c4c9c%10c5c5c1c1c6c6"
     "c%11c2c2c7c3c3c8c4c4c9c5c1c1c6c2c3c41"
 )
-NO_GEOMETRY = "C[C@H]1[C@@H]2[C@H]1[C@H]2C"  # stereocentres that no shape can have
+NO_GEOMETRY = "C[C@H]1[C@@H]2[C@H]1[C@H]2C"  # stereocenters that no shape can have
 IBUPROFEN = "CC(C)Cc1ccc(cc1)C(C)C(=O)O"
 
 
@@ -47,10 +47,10 @@ def test_bonds_have_the_length_of_bonds_and_others_are_longer():
         assert (1.15 < table[i, j] < 1.65) if bonded else table[i, j] > 2.0
 
 
-def test_stereocentres_keep_their_hand():
+def test_stereocenters_keep_their_hand():
     left, right = (conformer(parse_smiles(s)) for s in ("N[C@@H](C)C(=O)O", "N[C@H](C)C(=O)O"))
 
-    def volume(points):  # of the centre's three heavy neighbours, signed
+    def volume(points):  # of the center's three heavy neighbors, signed
         return np.linalg.det(points[[0, 2, 3]] - points[1])
 
     assert volume(left.coordinates) * volume(right.coordinates) < -1

@@ -36,7 +36,7 @@ TEXTS = ["CCO", "C", "[Na+].[Cl-]", "OC(=O)c1ccncc1", "C[C@H](N)CC1CC1", "F/C=C/
 
 # All that a user writes, in a file of their own.
 DONOR = Column("donor", (False, True), is_open=False)
-NEIGHBOURS = Column("hetero_neighbours", (0, 1, 2))
+NEIGHBORS = Column("hetero_neighbors", (0, 1, 2))
 ROTATABLE = Column("rotatable", (False, True), is_open=False)
 
 
@@ -44,7 +44,7 @@ def is_donor(atom: Chem.Atom) -> bool:
     return atom.GetAtomicNum() in (7, 8) and atom.GetTotalNumHs() > 0
 
 
-def hetero_neighbours(atom: Chem.Atom) -> int:
+def hetero_neighbors(atom: Chem.Atom) -> int:
     return sum(other.GetAtomicNum() not in (1, 6) for other in atom.GetNeighbors())
 
 
@@ -60,7 +60,7 @@ def is_rotatable(bond: Chem.Bond) -> bool:
 def mine() -> Featurizer:
     """Own features between default ones, of which some are left out, and last."""
     return Featurizer(
-        atom_columns=(NEIGHBOURS, *ATOM_COLUMNS[1:4], DONOR, *ATOM_COLUMNS[6:8], ATOM_COLUMNS[0]),
+        atom_columns=(NEIGHBORS, *ATOM_COLUMNS[1:4], DONOR, *ATOM_COLUMNS[6:8], ATOM_COLUMNS[0]),
         bond_columns=(*BOND_COLUMNS, ROTATABLE),
     )
 
@@ -70,7 +70,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in (ATOM_FEATURES, BOND_FEATURES, FEATURIZERS):
         monkeypatch.setattr(registry, "_items", dict(registry._items))
     ATOM_FEATURES.register("donor")(is_donor)
-    ATOM_FEATURES.register("hetero_neighbours")(hetero_neighbours)
+    ATOM_FEATURES.register("hetero_neighbors")(hetero_neighbors)
     BOND_FEATURES.register("rotatable")(is_rotatable)
     FEATURIZERS.register("mine")(mine)
 

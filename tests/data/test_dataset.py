@@ -37,7 +37,7 @@ def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_pa
         ("smiles,y,z\n12,1,1\n34,1,1\n", ["2 rows", "line 2"]),
         ("smiles,y\nC,1\n", ["'z'", "--target-columns", "'smiles', 'y'"]),
         ("smiles,y,z\nC,1,\nCC,2,NA\n", ["'z'", "no usable row has a label"]),
-        # Labels come first, so that a long table is not featurised in vain.
+        # Labels come first, so that a long table is not featurized in vain.
         ("smiles,y,z\nnonsense,x,1\nC,1,1\n", ["line 2", "'y'", "'x'"]),
         ("Smiles,y,z\nC,1\n", ["'smiles'", "--smiles-column", "did you mean 'Smiles'"]),
     ],

@@ -152,7 +152,7 @@ def without_seconds(found):
 
 
 def killed_within(number, command, at_step):
-    """Run a command in another process that dies at an optimisation step of a fold."""
+    """Run a command in another process that dies at an optimization step of a fold."""
     code = f"""
 import os, sys
 import torch
@@ -254,8 +254,8 @@ def test_a_round_that_cannot_be_is_found_before_the_first(config, tmp_path, monk
     rows = split_rows(read_rows(config), replace(config.data, only_fold=3), QUICK.seed)
     lines = Path(config.file).read_text().splitlines()
     own = tmp_path / "own.csv"
-    labelled = int(rows.test[0])  # the one label of z, which nothing of round 3 can learn
-    cells = [f"{line},{'1' if row == labelled else ''}" for row, line in enumerate(lines[1:])]
+    labeled = int(rows.test[0])  # the one label of z, which nothing of round 3 can learn
+    cells = [f"{line},{'1' if row == labeled else ''}" for row, line in enumerate(lines[1:])]
     own.write_text("\n".join([f"{lines[0]},z", *cells]) + "\n")
     monkeypatch.setattr("molattn.evaluation.cross_validation.train_split", None)
     data = replace(config.data, target_columns=("y", "z"), task=("regression",))

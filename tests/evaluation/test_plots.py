@@ -24,7 +24,7 @@ def scored(plot, prediction, target, tasks):
     return plot(task_results(prediction, target, tasks, scores))
 
 
-def test_the_parity_plot_shows_labelled_rows_with_names_units_and_scores():
+def test_the_parity_plot_shows_labeled_rows_with_names_units_and_scores():
     prediction = np.array([[1.0, 0.5, 2.0], [2.0, 0.5, 3.0], [3.0, 0.5, 4.0]])
     target = np.array([[1.5, 0, nan], [2.0, 1, 5.0], [nan, 1, nan]])
     figure = scored(parity_plot, prediction, target, [Y, B, Task("$z_1")])

@@ -51,9 +51,9 @@ def folder(run, tmp_path_factory):
 @pytest.fixture(scope="module")
 def classes_run(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "classes.csv"
-    colours = ["red", "green", "blue", ""]
+    colors = ["red", "green", "blue", ""]
     rows = "".join(
-        f"{'C' * (n % 40 + 1)}{'O' * (n % 2)},{n % 2},{colours[n % 4]}\n" for n in range(60)
+        f"{'C' * (n % 40 + 1)}{'O' * (n % 2)},{n % 2},{colors[n % 4]}\n" for n in range(60)
     )
     path.write_text(f"smiles,b,c\n{rows}")
     data = DataConfig(

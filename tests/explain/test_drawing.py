@@ -18,7 +18,7 @@ from molattn.explain.drawing import (
     SHARE,
     Drawing,
     molecule_outline,
-    score_colour,
+    score_color,
 )
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -52,8 +52,8 @@ def png_of(explanation, **size):
     return drawing.png()
 
 
-def linear(colour):
-    return np.array([c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour])
+def linear(color):
+    return np.array([c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color])
 
 
 def contrast(one, other):
@@ -62,24 +62,24 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("kind", BLINDNESS)
-def test_up_down_and_nothing_differ_in_colour_blindness(kind):
+def test_up_down_and_nothing_differ_in_color_blindness(kind):
     seen = [np.clip(BLINDNESS[kind] @ linear(c), 0, 1) for c in (RAISE, LOWER, NEUTRAL)]
     for one in range(3):
         for other in range(one):
             assert np.abs(seen[one] - seen[other]).max() > 0.25
 
 
-def test_black_letters_can_be_read_on_every_colour():
+def test_black_letters_can_be_read_on_every_color():
     assert all(contrast(c, (0.0, 0.0, 0.0)) >= 4.5 for c in (RAISE, LOWER, SHARE))
 
 
 @pytest.mark.parametrize("signed", [True, False])
 def test_the_scale_is_linear_symmetric_and_saturates(signed):
-    full = np.array(score_colour(2.0, 2.0, signed=signed))
-    half = np.array(score_colour(1.0, 2.0, signed=signed))
+    full = np.array(score_color(2.0, 2.0, signed=signed))
+    half = np.array(score_color(1.0, 2.0, signed=signed))
     assert half == pytest.approx((full + 1) / 2)
-    assert score_colour(9.0, 2.0, signed=signed) == tuple(full)
-    assert score_colour(0.0, 0.0, signed=signed) == NEUTRAL
+    assert score_color(9.0, 2.0, signed=signed) == tuple(full)
+    assert score_color(0.0, 0.0, signed=signed) == NEUTRAL
 
 
 def circles(svg):
@@ -92,21 +92,21 @@ def circles(svg):
     return found
 
 
-def test_each_atom_of_the_svg_has_the_colour_of_its_score(explanation):
+def test_each_atom_of_the_svg_has_the_color_of_its_score(explanation):
     found = circles(explanation.draw())
-    assert sorted(found) == [0, 1, 3]  # what has no score has no colour
-    for atom, colour in found.items():
-        expected = score_colour(explanation.atom_scores[atom], 1.0, signed=True)
-        assert colour == pytest.approx(expected, abs=0.005)
+    assert sorted(found) == [0, 1, 3]  # what has no score has no color
+    for atom, color in found.items():
+        expected = score_color(explanation.atom_scores[atom], 1.0, signed=True)
+        assert color == pytest.approx(expected, abs=0.005)
 
 
-def test_the_png_shows_the_same_colours(explanation):
+def test_the_png_shows_the_same_colors(explanation):
     image = Image.open(io.BytesIO(png_of(explanation, width=300, height=260)))
     assert image.size == (600, 520)
-    colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 20)}
+    colors = {color for _, color in image.convert("RGB").getcolors(1 << 20)}
     for score in (0.5, -1.0, 0.25):
-        expected = [255 * part for part in score_colour(score, 1.0, signed=True)]
-        assert min(np.abs(np.array(c) - expected).max() for c in colours) <= 1.5
+        expected = [255 * part for part in score_color(score, 1.0, signed=True)]
+        assert min(np.abs(np.array(c) - expected).max() for c in colors) <= 1.5
 
 
 def test_the_legend_is_in_the_unit_of_the_target(explanation):

@@ -38,7 +38,7 @@ def masked_alone(instance, options):
 @pytest.fixture
 def methods():
     added = {
-        "degree": Method(degree, signed=False, summary="number of neighbours"),
+        "degree": Method(degree, signed=False, summary="number of neighbors"),
         "alone": Method(masked_alone, signed=True, summary="an atom by itself", source="Nobody 1"),
     }
     for name, method in added.items():
@@ -82,7 +82,7 @@ def test_a_registered_method_explains_a_table(methods, explained, table, tmp_pat
         "random",
     ]
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-    assert "<strong>degree</strong>: number of neighbours</li>" in page
+    assert "<strong>degree</strong>: number of neighbors</li>" in page
     assert "<strong>alone</strong>: an atom by itself (Nobody 1)</li>" in page
     pictures = {path.name for path in (tmp_path / "out" / "molecules").glob("*.svg")}
     assert {f"{row}_degree.svg" for row in GOOD} < pictures

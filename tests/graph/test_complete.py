@@ -92,7 +92,7 @@ def test_some_edges_are_those_that_were_kept(sizes, self_loops, seed):
 
 @pytest.mark.parametrize("some", [False, True])
 @given(sizes=SIZES, self_loops=st.booleans(), seed=st.integers(0, 99))
-def test_neighbour_pools_equal_loops(some, sizes, self_loops, seed):
+def test_neighbor_pools_equal_loops(some, sizes, self_loops, seed):
     graphs = CompleteGraphs(sizes, self_loops=self_loops)
     graphs = some_edges(graphs, seed) if some else graphs
     generator = torch.Generator().manual_seed(seed)
@@ -105,14 +105,14 @@ def test_neighbour_pools_equal_loops(some, sizes, self_loops, seed):
             most[i], mean[i] = mine.amax(0), mine.mean(0)
     rows = graphs.nodes_to_rows(x)
     rows[~graphs.row_mask] = 1e6  # what padding holds must not matter
-    assert torch.equal(graphs.rows_to_nodes(graphs.neighbour_max(rows)), most)
-    torch.testing.assert_close(graphs.rows_to_nodes(graphs.neighbour_mean(rows)), mean)
+    assert torch.equal(graphs.rows_to_nodes(graphs.neighbor_max(rows)), most)
+    torch.testing.assert_close(graphs.rows_to_nodes(graphs.neighbor_mean(rows)), mean)
 
 
 @pytest.mark.parametrize("some", [False, True])
 @given(sizes=SIZES, self_loops=st.booleans(), seed=st.integers(0, 99))
-def test_gradients_of_neighbour_pools_are_those_of_an_edge_list(some, sizes, self_loops, seed):
-    """Also where several neighbours share the maximum."""
+def test_gradients_of_neighbor_pools_are_those_of_an_edge_list(some, sizes, self_loops, seed):
+    """Also where several neighbors share the maximum."""
     graphs = CompleteGraphs([*sizes, 2], self_loops=self_loops)
     graphs = some_edges(graphs, seed) if some else graphs
     generator = torch.Generator().manual_seed(seed)
@@ -120,7 +120,7 @@ def test_gradients_of_neighbour_pools_are_those_of_an_edge_list(some, sizes, sel
     x = torch.randint(-1, 2, (graphs.num_nodes, 2), generator=generator).double() + 0.5
     upstream = torch.randn(x.shape, generator=generator, dtype=torch.float64)
     sender, receiver = graphs.edge_index
-    for reduce, pool in (("max", graphs.neighbour_max), ("mean", graphs.neighbour_mean)):
+    for reduce, pool in (("max", graphs.neighbor_max), ("mean", graphs.neighbor_mean)):
         leaf = x.clone().requires_grad_()
         listed = scatter(leaf[sender], receiver, dim=0, dim_size=len(x), reduce=reduce)
         pooled = graphs.rows_to_nodes(pool(graphs.nodes_to_rows(leaf)))

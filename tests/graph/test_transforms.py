@@ -140,8 +140,8 @@ def test_pair_distances_in_a_basis():
     pos = torch.tensor([[0.0, 0.0, 0.0], [3.0, 4.0, 0.0]])
     data = Data(pos=pos, edge_index=torch.tensor([[0, 1], [1, 0]]), edge_attr=torch.ones(2, 1))
     out = PairDistances(GaussianSmearing(0.0, 10.0, 5))(data.clone())
-    centres = np.linspace(0, 10, 5)
-    expected = np.exp(-0.5 * ((5 - centres) / 2.5) ** 2)
+    centers = np.linspace(0, 10, 5)
+    expected = np.exp(-0.5 * ((5 - centers) / 2.5) ** 2)
     np.testing.assert_allclose(out.edge_attr[0, 1:], expected, rtol=1e-5)
     assert out.edge_attr[0, 0] == 1
     bessel = PairDistances(BesselBasisLayer(4, 10.0))(data.clone()).edge_attr

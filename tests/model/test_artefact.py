@@ -143,7 +143,7 @@ def test_a_model_that_was_saved_before_an_option_has_its_default(folder):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda c: c.update(colour="red"), "model config: unknown key 'colour'"),
+        (lambda c: c.update(color="red"), "model config: unknown key 'color'"),
         (lambda c: c.pop("featurizer"), "model config: missing key 'featurizer'"),
         (lambda c: c.update(format=99), "got format 99 of molattn .*, expected"),
         (
@@ -154,7 +154,7 @@ def test_a_model_that_was_saved_before_an_option_has_its_default(folder):
             lambda c: c["network"].pop("heads"),
             "model config, network: missing key 'heads'",
         ),
-        (lambda c: c["featurizer"].update(colour="red"), "colour"),
+        (lambda c: c["featurizer"].update(color="red"), "color"),
         (lambda c: c.update(tasks=[]), "tasks: got none, expected"),
         (lambda c: c.update(featurizer=[]), "featurizer"),
     ],

@@ -33,7 +33,7 @@ OPTIONS = {**TINY, "epochs": 1, "batch_size": 8, "baselines": False}
 
 
 class Sums(nn.Module):
-    """An encoder: each atom adds what a matrix makes of its neighbours and their edges."""
+    """An encoder: each atom adds what a matrix makes of its neighbors and their edges."""
 
     out_channels = 6
 

@@ -13,7 +13,7 @@ from molattn.errors import InputError, SmilesError
 from molattn.explain import explain
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
-from molattn.training.batches import LabelledLoader
+from molattn.training.batches import LabeledLoader
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 TASKS = (
@@ -106,7 +106,7 @@ def test_large_features_keep_their_digits_on_every_way(model):
     found = {}
     for name, offset, given in (("small", 0.0, small), ("large", 2.0**30, large)):
         model.set_feature_scaling([0.0, offset], [1.0, 100.0])
-        trained = next(iter(LabelledLoader(model, Molecules(records, labels, None, given), 4)))
+        trained = next(iter(LabeledLoader(model, Molecules(records, labels, None, given), 4)))
         with torch.no_grad():
             outputs = model(trained.molecules, trained.features)
         explained = explain(model, SMILES[:2], "attention", features=given[:2])

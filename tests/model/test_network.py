@@ -32,7 +32,7 @@ OPTIONS = [
     {"pairs": "bonds", "layer": "gaan", "edge_value": False},
     {"pairs": "bonds", "layer": "mat", "distances": False},
 ]
-# Among them a ring, stereo, two fragments and, without self loops, atoms that have no neighbour.
+# Among them a ring, stereo, two fragments and, without self loops, atoms that have no neighbor.
 SMILES = ["C[C@H](N)C(=O)O", "c1ccc2[nH]ccc2c1", "CC(=O)[O-].[Na+]", r"C/C=C/C#N", "C"]
 
 

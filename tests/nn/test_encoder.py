@@ -11,7 +11,7 @@ from molattn.testing import assert_permutation_equivariant
 WIDTH = 8
 
 
-class Neighbours(nn.Module):
+class Neighbors(nn.Module):
     """Sums what senders hold; with edges, passes them on doubled."""
 
     def forward(self, x, edge_index, edge_attr=None):
@@ -29,7 +29,7 @@ def graph():
 
 
 def test_a_block_against_numpy(graph):
-    block = AttentionBlock(Neighbours(), WIDTH, expansion=3).double()
+    block = AttentionBlock(Neighbors(), WIDTH, expansion=3).double()
     for norm in (block.norm_conv, block.norm_ff):
         nn.init.normal_(norm.weight)
         nn.init.normal_(norm.bias)
@@ -55,7 +55,7 @@ def test_a_block_against_numpy(graph):
 
 
 def test_updated_edges_go_from_block_to_block(graph):
-    encoder = Encoder(Neighbours, 3, WIDTH).double()
+    encoder = Encoder(Neighbors, 3, WIDTH).double()
     seen = []
     for block in encoder.blocks:
         block.conv.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[2]))
@@ -72,8 +72,8 @@ def test_encoders_are_permutation_equivariant(graph, update_edges):
     assert_permutation_equivariant(Encoder(make, 2, WIDTH).double(), graph)
 
 
-def test_output_is_normalised(graph):
-    out = Encoder(Neighbours, 2, WIDTH).double()(graph.x, graph.edge_index)
+def test_output_is_normalized(graph):
+    out = Encoder(Neighbors, 2, WIDTH).double()(graph.x, graph.edge_index)
     torch.testing.assert_close(out.mean(dim=1), torch.zeros(4, dtype=torch.float64))
     torch.testing.assert_close(
         out.var(dim=1, correction=0).round(decimals=3), torch.ones(4).double()
@@ -81,7 +81,7 @@ def test_output_is_normalised(graph):
 
 
 def test_dropout_acts_in_training_alone(graph):
-    encoder = Encoder(Neighbours, 2, WIDTH, dropout=0.5).double()
+    encoder = Encoder(Neighbors, 2, WIDTH, dropout=0.5).double()
     first, second = (encoder(graph.x, graph.edge_index) for _ in range(2))
     assert not torch.equal(first, second)
     encoder.eval()

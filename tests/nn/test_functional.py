@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch_geometric.utils import softmax
 
 from molattn.nn import functional as F
-from molattn.nn.functional import DenseRows, ScatteredEdges, attention, normalise, score
+from molattn.nn.functional import DenseRows, ScatteredEdges, attention, normalize, score
 
 INF = math.inf
 DOUBLE = torch.float64
@@ -154,14 +154,14 @@ def test_score_parameters_may_differ_by_head(kind):
     temperature=st.sampled_from([0.0, 0.3, 1.0, 50.0, INF]),
     seed=st.integers(0, 99),
 )
-def test_both_forms_of_normalise_agree(index, temperature, seed):
+def test_both_forms_of_normalize_agree(index, temperature, seed):
     """An edge list equals a dense row with a mask; multi-edges take a column of their own."""
     receiver = torch.tensor(index, dtype=torch.long)
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randint(-3, 4, (len(index),), generator=generator).to(DOUBLE)
-    scattered = normalise(logits, ScatteredEdges(receiver, 5), temperature)
+    scattered = normalize(logits, ScatteredEdges(receiver, 5), temperature)
     mask = receiver == torch.arange(5).unsqueeze(-1)  # [receivers, edges]
-    dense = normalise(logits.expand(5, -1), DenseRows(mask), temperature)
+    dense = normalize(logits.expand(5, -1), DenseRows(mask), temperature)
     assert_near(dense[receiver, torch.arange(len(index))], scattered, 1e-15)
     assert bool((dense[~mask] == 0).all())
     has_edges = mask.any(-1).to(DOUBLE)
@@ -170,29 +170,29 @@ def test_both_forms_of_normalise_agree(index, temperature, seed):
 
 def test_soft_equals_pyg_softmax():
     logits, index = torch.randn(40, 3, dtype=DOUBLE), torch.randint(0, 9, (40,))
-    got = normalise(logits, ScatteredEdges(index, 10))
+    got = normalize(logits, ScatteredEdges(index, 10))
     assert_near(got, softmax(logits, index, num_nodes=10), 1e-12)
 
 
 def test_hard_shares_ties_and_is_the_limit_of_soft():
     logits = double([[1.0, 3.0, 3.0, -2.0]])
-    hard = normalise(logits, DenseRows(None), 0.0)
+    hard = normalize(logits, DenseRows(None), 0.0)
     assert hard.tolist() == [[0, 0.5, 0.5, 0]]
-    assert_near(normalise(logits, DenseRows(None), 1e-3), hard, 1e-12)
+    assert_near(normalize(logits, DenseRows(None), 1e-3), hard, 1e-12)
 
 
 def test_uniform_is_the_limit_of_hot_soft():
     logits = double([[1.0, 3.0, 3.0, -2.0]])
-    uniform = normalise(logits, DenseRows(None), INF)
+    uniform = normalize(logits, DenseRows(None), INF)
     assert uniform.tolist() == [[0.25] * 4]
-    assert_near(normalise(logits, DenseRows(None), 1e9), uniform, 1e-8)
+    assert_near(normalize(logits, DenseRows(None), 1e9), uniform, 1e-8)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0, INF])
 def test_rows_without_edges_have_zero_values_and_gradients(temperature):
     logits = torch.randn(2, 3, requires_grad=True)
     mask = torch.tensor([[True, True, False], [False, False, False]])
-    weights = normalise(logits, DenseRows(mask), temperature)
+    weights = normalize(logits, DenseRows(mask), temperature)
     assert weights[1].tolist() == [0, 0, 0]
     (weights * torch.randn(2, 3)).sum().backward() if weights.requires_grad else None
     assert logits.grad is None or bool(logits.grad.isfinite().all())
@@ -204,15 +204,15 @@ def test_huge_logits_stay_finite(huge):
     """Masked logits far above the others must not overflow either."""
     logits = torch.tensor([[huge, -huge, 0.0], [0.0, -huge, huge]], requires_grad=True)
     mask = torch.tensor([[True, True, True], [True, True, False]])
-    weights = normalise(logits, DenseRows(mask))
+    weights = normalize(logits, DenseRows(mask))
     assert weights.tolist() == [[1, 0, 0], [1, 0, 0]]
     weights.square().sum().backward()
     assert bool(logits.grad.isfinite().all())
 
 
-def test_half_precision_is_normalised_in_single():
+def test_half_precision_is_normalized_in_single():
     logits = torch.randn(4, 300).bfloat16()
-    weights = normalise(logits, DenseRows(None))
+    weights = normalize(logits, DenseRows(None))
     assert weights.dtype == torch.bfloat16
     torch.testing.assert_close(weights, logits.float().softmax(-1).bfloat16())
 

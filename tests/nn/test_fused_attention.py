@@ -34,7 +34,7 @@ def test_equals_the_edge_list_in_values_and_gradients(
     sizes, self_loops, edges, edge_value, some, temperature
 ):
     graphs = CompleteGraphs(sizes, self_loops=self_loops)
-    if some:  # and nodes without neighbours
+    if some:  # and nodes without neighbors
         graphs = graphs.with_edges(torch.rand(graphs.num_pairs) < 0.4)
     x = torch.randn(graphs.num_nodes, 4, dtype=DOUBLE, requires_grad=True)
     leaf = row_edges = list_edges = None

@@ -328,7 +328,7 @@ def test_any_multigraph(subject, num_nodes, pairs, seed):
     out = subject.run(conv, x, edge_index, given, weights=True)
     alpha = out["weights"]
     assert bool((alpha >= 0).all())
-    if subject.layer.normalised:
+    if subject.layer.normalized:
         total = torch.zeros(num_nodes, 2, dtype=DOUBLE).index_add(0, edge_index[1], alpha)
         receives = torch.zeros(num_nodes, dtype=DOUBLE)
         receives[edge_index[1]] = 1.0

@@ -40,7 +40,7 @@ def test_without_weights_the_output_is_plain(subject, multigraph, asked):
 
 
 def test_weights_sum_to_one_for_each_receiver(subject, multigraph):
-    if not subject.layer.normalised:
+    if not subject.layer.normalized:
         pytest.skip("does not claim to")
     conv, x = subject.make(), subject.nodes(9)
     out = subject.run(conv, x, multigraph, subject.features(20), weights=True)
@@ -52,7 +52,7 @@ def test_weights_sum_to_one_for_each_receiver(subject, multigraph):
 
 def test_weights_sum_to_one_on_complete_graphs(dense_subject):
     subject, graph = dense_subject, CompleteGraphs([1, 4, 3], self_loops=False)
-    if not subject.layer.normalised:
+    if not subject.layer.normalized:
         pytest.skip("does not claim to")
     conv, x = subject.make(), subject.nodes(8)
     given = subject.features(graph.num_edges, batch=graph.batch)

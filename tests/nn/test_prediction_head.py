@@ -73,9 +73,9 @@ def test_a_step_turns_directions_by_the_rate_over_their_scale():
     turned = []
     for fourier, scale in ((FourierHead(200, 100, 8, OUT, 0.0), 0.05), (head.fourier, 0.2)):
         before = fourier.directions.detach().clone()
-        optimiser = torch.optim.Adam(fourier.parameters(), lr=rate)
+        optimizer = torch.optim.Adam(fourier.parameters(), lr=rate)
         fourier(torch.randn(5, 200), torch.randn(5, 100)).square().sum().backward()
-        optimiser.step()
+        optimizer.step()
         after = fourier.directions.detach().double()
         cosines = torch.cosine_similarity(before.double(), after, dim=-1)
         turned.append(float(cosines.clamp(max=1.0).acos().mean() * scale / rate))
@@ -93,11 +93,11 @@ def test_fourier_answers_are_bounded_and_those_of_an_mlp_are_not():
     assert bool((mlp(h, far).abs() > 100 * bound).any())
 
 
-def test_both_is_the_sum_of_the_two_of_a_normalised_vector():
+def test_both_is_the_sum_of_the_two_of_a_normalized_vector():
     head = BothHeads(CHANNELS, NUMBERS, 8, OUT, dropout=0.5).double().eval()
     h, z = inputs()
-    normalised = torch.nn.functional.layer_norm(h, (CHANNELS,))
-    torch.testing.assert_close(head(h, z), head.mlp(normalised, z) + head.fourier(h, z))
+    normalized = torch.nn.functional.layer_norm(h, (CHANNELS,))
+    torch.testing.assert_close(head(h, z), head.mlp(normalized, z) + head.fourier(h, z))
 
 
 @pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)

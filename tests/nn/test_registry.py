@@ -84,5 +84,5 @@ def test_what_is_not_supported_names_got_and_expected(make, message):
 
 def test_an_option_that_no_layer_has_is_refused():
     for layer in LAYERS.values():
-        with pytest.raises(TypeError, match="colour"):
-            layer.make(4, 8, edge_dim=2, colour="red")
+        with pytest.raises(TypeError, match="color"):
+            layer.make(4, 8, edge_dim=2, color="red")

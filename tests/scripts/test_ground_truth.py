@@ -51,12 +51,12 @@ def test_a_registered_method_is_compared_with_the_others(script, monkeypatch):
         degrees = [float(atom.GetDegree()) for atom in instance.mol.GetAtoms()]
         return Scores(np.array(degrees), np.full(len(instance.bonds), 0.5))
 
-    method = Method(degree, signed=False, summary="number of neighbours")
+    method = Method(degree, signed=False, summary="number of neighbors")
     monkeypatch.setitem(METHODS._items, "degree", method)
     dataset = script.synthetic_dataset("hydroxyls", ["CCO", "CC"])
     found = script.ground_truth_auroc(make(tasks=("hydroxyls",)), dataset)
     scores = {row.method: row.auroc.mean for row in found}
-    assert scores["degree"] == 0.25  # the oxygen has one neighbour, as has one of the two carbons
+    assert scores["degree"] == 0.25  # the oxygen has one neighbor, as has one of the two carbons
     assert [*scores] == [*METHODS, "uniform"]
 
 

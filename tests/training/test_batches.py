@@ -5,7 +5,7 @@ import torch
 from molattn.config import NetworkConfig
 from molattn.data.dataset import Molecules
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.training.batches import LabelledLoader
+from molattn.training.batches import LabeledLoader
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def order(batches):
 
 
 def test_each_epoch_has_every_molecule_once_in_an_order_of_its_own(model, molecules):
-    batches = LabelledLoader(model, molecules, 4, seed=3)
+    batches = LabeledLoader(model, molecules, 4, seed=3)
     orders = []
     for epoch in range(3):
         batches.set_epoch(epoch)
@@ -37,31 +37,31 @@ def test_each_epoch_has_every_molecule_once_in_an_order_of_its_own(model, molecu
         orders.append(order(batches))
     assert len({*map(tuple, orders)}) == 3
     assert all(sorted(given) == list(range(1, 12)) for given in orders)
-    assert order(LabelledLoader(model, molecules, 4, seed=4)) != orders[0]
+    assert order(LabeledLoader(model, molecules, 4, seed=4)) != orders[0]
 
 
 def test_without_a_seed_the_order_is_their_own_every_time(model, molecules):
-    batches = LabelledLoader(model, molecules, 4)
+    batches = LabeledLoader(model, molecules, 4)
     for _ in range(2):
         assert order(batches) == list(range(1, 12))
 
 
 @pytest.mark.parametrize("stop", [0, 1, 2])
 def test_an_epoch_is_taken_up_where_it_was_left(model, molecules, stop):
-    batches = LabelledLoader(model, molecules, 4, seed=3)
+    batches = LabeledLoader(model, molecules, 4, seed=3)
     batches.set_epoch(5)
     whole = labels(batches)
     batches.set_epoch(5)
     stream = iter(batches)
     for _ in range(stop):
         next(stream)
-    again = LabelledLoader(model, molecules, 4, seed=3)
+    again = LabeledLoader(model, molecules, 4, seed=3)
     again.load_state_dict(batches.state_dict())
     assert labels(again) == whole[stop:]
 
 
 def test_all_that_belongs_to_a_molecule_stays_with_it(model, molecules):
-    for batch in LabelledLoader(model, molecules, 4, seed=1):
+    for batch in LabeledLoader(model, molecules, 4, seed=1):
         sizes = torch.bincount(batch.molecules.edge_index.batch).tolist()
         assert batch.targets[:, 0].tolist() == sizes
         assert batch.weights.tolist() == [10.0 * size for size in sizes]

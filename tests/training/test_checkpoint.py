@@ -33,22 +33,22 @@ def test_what_is_read_is_what_was_written(tmp_path_factory, state):
     assert read_checkpoint(path) == state
 
 
-def test_the_state_of_an_optimiser_survives_bit_for_bit(tmp_path):
+def test_the_state_of_an_optimizer_survives_bit_for_bit(tmp_path):
     model = torch.nn.Linear(3, 2)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     model(torch.randn(5, 3)).square().sum().backward()
-    optimiser.step()
+    optimizer.step()
     path = tmp_path / "state.safetensors"
     view = torch.arange(6.0).view(2, 3).T
-    kept = {"optimiser": [optimiser.state_dict()], "rng": torch.get_rng_state(), "view": view}
+    kept = {"optimizer": [optimizer.state_dict()], "rng": torch.get_rng_state(), "view": view}
     write_checkpoint(path, kept)
     read = read_checkpoint(path)
     assert torch.equal(read["rng"], kept["rng"])
     assert torch.equal(read["view"], view)
-    assert read["optimiser"][0]["param_groups"] == kept["optimiser"][0]["param_groups"]
-    for key, moments in kept["optimiser"][0]["state"].items():
+    assert read["optimizer"][0]["param_groups"] == kept["optimizer"][0]["param_groups"]
+    for key, moments in kept["optimizer"][0]["state"].items():
         for name, tensor in moments.items():
-            back = read["optimiser"][0]["state"][key][name]
+            back = read["optimizer"][0]["state"][key][name]
             assert back.dtype == tensor.dtype
             assert torch.equal(back, tensor)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from molattn.config import SupervisedConfig
 from molattn.nn.prediction_head import BothHeads
 from molattn.training.history import Epoch, RunningMean, write_history
-from molattn.training.optimizer import learning_rate_factor, new_optimiser
+from molattn.training.optimizer import learning_rate_factor, new_optimizer
 
 
 @given(st.sampled_from(["cosine", "linear", "constant"]), st.floats(0, 1), st.integers(2, 60))
@@ -36,14 +36,14 @@ def test_schedules_pass_half_way_through_half():
 def test_biases_and_gains_do_not_decay():
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2))
     model[0].weight.requires_grad_(False)
-    decayed, plain = new_optimiser(model, SupervisedConfig(weight_decay=0.3)).param_groups
+    decayed, plain = new_optimizer(model, SupervisedConfig(weight_decay=0.3)).param_groups
     assert (len(decayed["params"]), decayed["weight_decay"]) == (0, 0.3)
     assert (len(plain["params"]), plain["weight_decay"]) == (3, 0.0)
 
 
 def test_directions_of_fourier_features_do_not_decay():
     head = BothHeads(5, 3, 2, 1, dropout=0.0)
-    decayed, plain = new_optimiser(head, SupervisedConfig(weight_decay=0.3)).param_groups
+    decayed, plain = new_optimizer(head, SupervisedConfig(weight_decay=0.3)).param_groups
     matrices = {head.mlp[0].weight, head.mlp[3].weight, head.fourier.out.weight}
     assert set(decayed["params"]) == matrices
     assert set(plain["params"]) == set(head.parameters()) - matrices
@@ -68,6 +68,6 @@ def test_the_history_is_a_table(tmp_path):
 
 
 @pytest.mark.parametrize("precision, fused", [("fp32", True), ("bf16", None)])
-def test_optimisers_are_fused_where_gradients_can_be_clipped(precision, fused):
-    optimiser = new_optimiser(torch.nn.Linear(2, 2), SupervisedConfig(precision=precision))
-    assert optimiser.defaults["fused"] is fused
+def test_optimizers_are_fused_where_gradients_can_be_clipped(precision, fused):
+    optimizer = new_optimizer(torch.nn.Linear(2, 2), SupervisedConfig(precision=precision))
+    assert optimizer.defaults["fused"] is fused

@@ -20,7 +20,7 @@ from molattn.evaluation.scoring import score_run
 from molattn.model.model import MolAttn
 from molattn.training import checkpoint, resume
 from molattn.training import run as run_module
-from molattn.training.batches import LabelledLoader
+from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.lightning.module import epochs_done
 from molattn.training.run import train
@@ -298,7 +298,7 @@ def test_small_differences_of_large_numbers_are_learned(tmp_path):
     data = DataConfig(target_columns=("y",), feature_columns=("time",), split_column="split")
     run = train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))
     model, rows = run.model, run.table.molecules(run.parts.train)
-    batch = LabelledLoader(model, rows, 64).batch(np.arange(len(rows.records)), (0, 0))
+    batch = LabeledLoader(model, rows, 64).batch(np.arange(len(rows.records)), (0, 0))
     scaled = model.scale(batch.targets)[:, 0]
     assert scaled.dtype == torch.float32
     expected = (rows.targets[:, 0] - rows.targets.mean()) / rows.targets.std()

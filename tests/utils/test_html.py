@@ -55,4 +55,5 @@ def test_no_string_names_another_package():
                 and MODULE.fullmatch(node.value)
             ):
                 found.add((path.relative_to(PACKAGE).as_posix(), node.value))
-    assert found == set()
+    # The group of entry points has the name of no module.
+    assert found == {("cli/program.py", "molattn.plugins")}

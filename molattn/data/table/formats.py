@@ -1,4 +1,4 @@
-"""The file formats of tables, and how a file's format is recognised."""
+"""The file formats of tables, and how a file's format is recognized."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class FileFormat:
         read: Opens a file as a table.
         write: Returns the writer of a new file, given the file, the columns and, if ``has_types``,
             their types as a ``pyarrow.Schema`` or None; None = such files are only read.
-        signature: The first bytes of each such file, by which it is recognised under any name.
+        signature: The first bytes of each such file, by which it is recognized under any name.
         is_text: Whether it is text: a file of another known kind is then refused, and a name that
             ends with ``.gz`` is written as gzip.
         has_types: Whether columns have Arrow types; otherwise cells are written as texts.
@@ -67,7 +67,7 @@ FORMATS: Registry[FileFormat] = Registry("file format")
 def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
     """Open a CSV, TSV, Parquet, SDF or SMILES file, one of another registered format, or a frame.
 
-    Parquet and gzip are recognised by content, other formats by the suffix (``.csv``, ``.tsv``,
+    Parquet and gzip are recognized by content, other formats by the suffix (``.csv``, ``.tsv``,
     ``.sdf``, ``.smi`` and similar); a file with an unknown suffix is read as CSV. Text may be gzip,
     and UTF-8 or UTF-16.
 
@@ -84,7 +84,7 @@ def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
 
         return FrameTable(path)
     path = Path(path)
-    return _recognised(path).read(path)
+    return _recognized(path).read(path)
 
 
 def format_by_suffix(path: Path) -> FileFormat | None:
@@ -96,7 +96,7 @@ def format_by_suffix(path: Path) -> FileFormat | None:
     return known.get(suffixes[-1]) if suffixes else None
 
 
-def _recognised(path: Path) -> FileFormat:
+def _recognized(path: Path) -> FileFormat:
     start = file_start(path)
     for one in FORMATS.values():
         if one.signature and start.startswith(one.signature):

@@ -1,4 +1,4 @@
-"""Figures and molecules as SVG elements of a page, in its colours and font."""
+"""Figures and molecules as SVG elements of a page, in its colors and font."""
 
 import io
 import re
@@ -8,21 +8,21 @@ from markupsafe import Markup, escape
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from molattn.chem.draw import ATOM_COLOURS, draw_molecule
-from molattn.evaluation.plots import COLOURS
+from molattn.chem.draw import ATOM_COLORS, draw_molecule
+from molattn.evaluation.plots import COLORS
 
 __all__ = ["figure_svg", "molecule_svg"]
 
 _MOST_SMILES = 300  # characters; the drawing of a larger molecule is not readable
 # The page has a light and a dark value for each of these.
 _VARIABLES = {
-    **{colour.lower(): f"var(--{name})" for name, colour in COLOURS.items()},
-    **{colour.lower(): f"var(--{name})" for name, colour in ATOM_COLOURS.items()},
+    **{color.lower(): f"var(--{name})" for name, color in COLORS.items()},
+    **{color.lower(): f"var(--{name})" for name, color in ATOM_COLORS.items()},
     "#000000": "currentColor",
     "#ffffff": "var(--paper)",
     "#cccccc": "var(--line)",
 }
-_COLOUR = re.compile("|".join(_VARIABLES), re.IGNORECASE)
+_COLOR = re.compile("|".join(_VARIABLES), re.IGNORECASE)
 _ID = re.compile(r'\bid="([^"]*)"|url\(#([^)"]*)\)|href="#([^"]*)"')
 _STYLE = re.compile(r'\bstyle="[^"]*"|\bfill=\'[^\']*\'|\bstyle=\'[^\']*\'')
 _FONT = re.compile(r"(font: *(?:[a-z]+ )?[\d.]+px) [^;\"]*")
@@ -52,7 +52,7 @@ def molecule_svg(smiles: str, label: str) -> Markup | None:
 
 
 def _element(svg: str, label: str, kind: str) -> Markup:
-    """Return the ``svg`` element with unique ids and the colours of the page."""
+    """Return the ``svg`` element with unique ids and the colors of the page."""
     prefix = f"{kind}-{next(_NUMBERS)}-"
     start = re.search(r"<svg\b[^>]*>", svg)
     box = re.search(r"viewBox=['\"]([^'\"]*)['\"]", svg)
@@ -62,7 +62,7 @@ def _element(svg: str, label: str, kind: str) -> Markup:
     # A style sheet in an element applies to the whole page, whose own has the same rules.
     body = re.sub(r"<(metadata|style)\b.*?</\1>|<!--.*?-->", "", body, flags=re.DOTALL)
     body = _ID.sub(lambda found: _prefixed(found, prefix), body)
-    body = _STYLE.sub(lambda found: _COLOUR.sub(_variable, found[0]), body)
+    body = _STYLE.sub(lambda found: _COLOR.sub(_variable, found[0]), body)
     body = _FONT.sub(r"\1 inherit", body)
     width = box[1].split()[2]
     head = (

@@ -59,7 +59,7 @@ def _sentence(result: Faithfulness) -> str:
         )
     if other:
         parts.append(
-            f"On {count} this was not shown for {_listed(other)}: do not rely on those colours."
+            f"On {count} this was not shown for {_listed(other)}: do not rely on those colors."
         )
     return " ".join(parts)
 

@@ -63,7 +63,7 @@ def rollout_matrix(layers: NDArray[np.float64]) -> NDArray[np.float64]:
 
     .. math::
         R = \hat A^L \cdots \hat A^1, \quad
-        \hat A^l = \mathrm{normalise\ rows}\left(\tfrac 1 2 A^l + \tfrac 1 2 I\right)
+        \hat A^l = \mathrm{normalize\ rows}\left(\tfrac 1 2 A^l + \tfrac 1 2 I\right)
 
     Abnar and Zuidema 2020, "Quantifying attention flow in transformers", equations 1 to 3.
 

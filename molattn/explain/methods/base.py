@@ -91,7 +91,7 @@ Example:
     >>> def degree(instance, options):
     ...     degrees = [float(atom.GetDegree()) for atom in instance.mol.GetAtoms()]
     ...     return Scores(np.array(degrees), np.zeros(len(instance.bonds)))
-    >>> METHODS.register("degree")(Method(degree, signed=False, summary="number of neighbours"))
+    >>> METHODS.register("degree")(Method(degree, signed=False, summary="number of neighbors"))
 """
 
 

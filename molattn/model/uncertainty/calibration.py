@@ -1,6 +1,6 @@
 """Calibration of a model: conformal intervals of regressions, calibrated class probabilities.
 
-Both are fitted to labelled rows that were not used to train the weights.
+Both are fitted to labeled rows that were not used to train the weights.
 """
 
 import math
@@ -40,14 +40,14 @@ def difficulty(similarity: Array) -> Array:
 
 @dataclass(frozen=True)
 class ConformalScores:
-    """Absolute errors of labelled molecules, which determine the half-width at any level.
+    """Absolute errors of labeled molecules, which determine the half-width at any level.
 
-    Split conformal prediction with normalised scores |y - prediction| / difficulty: of n + 1
+    Split conformal prediction with normalized scores |y - prediction| / difficulty: of n + 1
     exchangeable scores, a new one is at most the one of rank ceil((n + 1) level) among n known ones
     with a probability of at least the level.
 
     Source: Lei et al., J. Am. Stat. Assoc. 2018, 113, 1094, section 2.2; Papadopoulos et al., Proc.
-    ECML 2002, 345 (normalised).
+    ECML 2002, 345 (normalized).
 
     Args:
         count: Number of scores.
@@ -130,7 +130,7 @@ class ConformalScores:
 class ProbabilityScaling:
     """Probabilities p of K classes as softmax(scale · log p + bias): Platt scaling for any K.
 
-    Scale and biases minimise the negative log-likelihood of the labels plus a penalty: log(scale)
+    Scale and biases minimize the negative log-likelihood of the labels plus a penalty: log(scale)
     and each bias have a normal prior of mean 0 and standard deviation 1. The prior keeps them near
     the identity when labels are few or perfectly separated. The likelihood of the labels is never
     below that without scaling.
@@ -215,7 +215,7 @@ class Calibration:
     def fit(
         cls, tasks: Sequence[Task], prediction: Array, targets: Array, similarity: Array
     ) -> "Calibration":
-        """Fit to labelled rows, each task to those that have its label.
+        """Fit to labeled rows, each task to those that have its label.
 
         Args:
             tasks: T tasks.

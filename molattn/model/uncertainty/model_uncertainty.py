@@ -26,7 +26,7 @@ class Uncertainty:
     """The uncertainty of a model.
 
     Args:
-        calibration: Fitted to labelled rows that the weights were not trained on.
+        calibration: Fitted to labeled rows that the weights were not trained on.
         molecules: Fingerprints of the molecules that they were trained on.
     """
 
@@ -42,7 +42,7 @@ class Uncertainty:
         prediction: Array,
         targets: Array,
     ) -> "Uncertainty":
-        """Fit to n labelled molecules that the weights were not trained on.
+        """Fit to n labeled molecules that the weights were not trained on.
 
         ``held_out`` are their SMILES, or fingerprints ``uint8 [n, 256]``; ``prediction`` is
         ``[n, outputs]``, uncalibrated; ``targets`` are ``[n, T]``, NaN where missing.

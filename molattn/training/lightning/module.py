@@ -1,4 +1,4 @@
-"""The Lightning module: an objective, its optimiser and its history."""
+"""The Lightning module: an objective, its optimizer and its history."""
 
 import math
 import time
@@ -14,7 +14,7 @@ from molattn.errors import MolattnError
 from molattn.training.batches import ResumableLoader
 from molattn.training.history import Epoch, RunningMean
 from molattn.training.losses import Objective
-from molattn.training.optimizer import FineTuningPlan, learning_rate_factor, new_optimiser
+from molattn.training.optimizer import FineTuningPlan, learning_rate_factor, new_optimizer
 from molattn.utils.reproducibility import random_state, set_random_state
 
 __all__ = ["RUN_KEY", "STATE_KEY", "TrainingModule", "epochs_done", "is_time_over"]
@@ -31,7 +31,7 @@ def epochs_done(checkpoint: Mapping[str, Any]) -> int:
 
 
 class TrainingModule(pl.LightningModule):
-    """An objective and its optimiser."""
+    """An objective and its optimizer."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class TrainingModule(pl.LightningModule):
         return self._seconds + time.perf_counter() - self._clock
 
     def configure_optimizers(self) -> Any:
-        optimiser = new_optimiser(self.objective.trained, self.config, self.plan)
+        optimizer = new_optimizer(self.objective.trained, self.config, self.plan)
         schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimiser, learning_rate_factor(self.config, self.steps)
+            optimizer, learning_rate_factor(self.config, self.steps)
         )
         return {
-            "optimizer": optimiser,
+            "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
 

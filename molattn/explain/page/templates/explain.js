@@ -20,8 +20,8 @@ async function show(place) {
   $("smiles").textContent = one[SMILES];
   history.replaceState(null, "", `#row-${one[ROW]}`);
   list.choose(place);
-  state.parts = structure($("parts"), molecule, "Structure, coloured by score", choose);
-  state.attention = structure($("attention"), molecule, "Structure, coloured by attention", choose);
+  state.parts = structure($("parts"), molecule, "Structure, colored by score", choose);
+  state.attention = structure($("attention"), molecule, "Structure, colored by attention", choose);
   const sizes = scoresOf(molecule).atoms.map(Math.abs);
   state.atom = largest(sizes, 1)[0];
   paintParts();

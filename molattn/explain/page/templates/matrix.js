@@ -54,7 +54,7 @@ class Matrix {
     if (!names || room <= 0) return;
     const n = names.length;
     const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    const color = (name) => style.getPropertyValue(`--${name}`).trim();
     const pen = canvas.getContext("2d");
     pen.font = `${LETTER}px system-ui, sans-serif`;
     this.margin = Math.ceil(Math.max(...names.map((name) => pen.measureText(name).width))) + 8;
@@ -66,7 +66,7 @@ class Matrix {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.font = `${LETTER}px system-ui, sans-serif`;
     const at = (place) => this.margin + place * this.size;
-    pen.fillStyle = colour("share");
+    pen.fillStyle = color("share");
     for (let row = 0; row < n; row++) {
       for (let column = 0; column < n; column++) {
         pen.globalAlpha = limit > 0 ? Math.min(1, weights[row * n + column] / limit) : 0;
@@ -74,33 +74,33 @@ class Matrix {
       }
     }
     pen.globalAlpha = 1;
-    pen.strokeStyle = colour("line");
+    pen.strokeStyle = color("line");
     pen.strokeRect(this.margin, this.margin, this.size * n, this.size * n);
-    this.label(pen, at, colour);
-    pen.strokeStyle = colour("ink");
+    this.label(pen, at, color);
+    pen.strokeStyle = color("ink");
     pen.lineWidth = 1.5;
     const line = [this.margin, at(this.atom), this.size * n, this.size];
     if (this.towards) pen.strokeRect(...line);
     else pen.strokeRect(line[1], line[0], line[3], line[2]);
     pen.lineWidth = 2.5;
-    pen.strokeStyle = colour("link");
+    pen.strokeStyle = color("link");
     pen.strokeRect(at(this.cell[1]), at(this.cell[0]), this.size, this.size);
   }
 
   // Label as many atoms as fit, and always the chosen one.
-  label(pen, at, colour) {
+  label(pen, at, color) {
     const n = this.names.length;
     const every = Math.max(1, Math.ceil((LETTER + 2) / this.size));
-    const centre = (place) => at(place) + this.size / 2;
+    const center = (place) => at(place) + this.size / 2;
     pen.textBaseline = "middle";
     for (let place = 0; place < n; place++) {
       const near = Math.abs(place - this.atom) < every;
       if (place !== this.atom && (place % every || near)) continue;
-      pen.fillStyle = colour(place === this.atom ? "ink" : "soft");
+      pen.fillStyle = color(place === this.atom ? "ink" : "soft");
       pen.textAlign = "right";
-      pen.fillText(this.names[place], this.margin - 5, centre(place));
+      pen.fillText(this.names[place], this.margin - 5, center(place));
       pen.save();
-      pen.translate(centre(place), this.margin - 5);
+      pen.translate(center(place), this.margin - 5);
       pen.rotate(-Math.PI / 2);
       pen.textAlign = "left";
       pen.fillText(this.names[place], 0, 0);

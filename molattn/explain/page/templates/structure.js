@@ -1,4 +1,4 @@
-// A molecule as SVG: coloured halos below its lines, and a hit area for each atom.
+// A molecule as SVG: colored halos below its lines, and a hit area for each atom.
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = 20;
 
