@@ -82,7 +82,7 @@ class ConformerGenerator:
 
     Args:
         seed: Random seed, from 0.
-        attempts: Most attempts of each of the three methods.
+        attempts: Maximum number of attempts for each of the three methods.
         seconds: Time limit of each method, checked between attempts; a safeguard, since the result
             then depends on the machine. Such a result is not cached.
         max_atoms: Largest number of atoms, hydrogens included, for which conformers are generated;

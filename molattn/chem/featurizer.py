@@ -53,7 +53,7 @@ class Featurizer:
             :data:`molattn.chem.BOND_FEATURES`, follow those. The first value of each is that of a
             pair without a bond.
         max_distance: Longest distance with a code of its own, shared by all longer ones.
-        version: Version of the meaning of the features.
+        version: Version of the feature definitions.
 
     Raises:
         InputError: A feature that is not registered, a default feature with values that it cannot

@@ -37,7 +37,7 @@ def make_app(*, all_options: bool = False) -> App:
     """Return the program; its ``--help`` shows the common options, or all."""
     app = App(
         name="molattn",
-        help="Attention models of molecules: train, predict, explain, embed.",
+        help="Attention models for molecules: train, predict, explain, embed.",
         config=options_from_file,
         help_flags=_HELP,
         help_format="plaintext",

@@ -57,7 +57,7 @@ class RunOptions:
         output: Folder for the results; by default a new one in runs/.
         config: YAML file of options, such as config.yaml of a run.
         resume: Resume the interrupted run in this folder, with its options.
-        overwrite: Replace an unfinished run in --output, not only a finished one.
+        overwrite: Also replace an unfinished run in --output.
     """
 
     output: Path | None = field(default=None, metadata=COMMON)

@@ -28,7 +28,7 @@ class TrainOptions:
 
     Args:
         dataset: MoleculeNet data set to download, such as ESOL.
-        dataset_folder: Folder of downloaded data sets; by default the user's cache.
+        dataset_folder: Folder for downloaded data sets; by default in the user's cache.
     """
 
     dataset: Annotated[str | None, group("Data")] = field(default=None, metadata=COMMON)

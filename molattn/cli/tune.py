@@ -36,12 +36,12 @@ def tune(
 ) -> None:
     """Search for the options with the best validation loss; test rows are not used.
 
-    The folder of results has the best options (best.yaml), all trials
+    The output folder contains the best options (best.yaml), all trials
     (trials.csv), plots, and the study, which --resume continues.
 
     Args:
         table: CSV, TSV, Parquet, SDF or SMILES file; by default the bundled data.
-        space: YAML file of options to vary and their values (docs/tune.md).
+        space: YAML file with the options to vary and their values (docs/tune.md).
     """
     if find_spec("optuna") is None:
         raise InputError(

@@ -28,24 +28,24 @@ class DataConfig:
         smiles_column: Column of SMILES.
         target_columns: Columns to predict.
         target_units: Unit of each target, for tables and plots.
-        task: Kind of task of each target; inferred from the labels by default.
+        task: Task type of each target; by default inferred from the labels.
         task_weights: Weight of each target in the loss.
         weight_column: Column of row weights in the loss.
         partner_column: Column of SMILES of a second molecule, such as the solvent.
-        feature_columns: Numeric columns to add as features.
-        descriptors: Add RDKit 2-D descriptors.
+        feature_columns: Numeric columns to use as extra features.
+        descriptors: Add RDKit 2D descriptors.
         morgan_counts: Length of a Morgan count fingerprint (radius 2) to add; 0 for none.
-        featurizer: Atom and bond features, by the name of a featurizer.
-        split_column: Column with train, val or test for each row.
+        featurizer: Name of the featurizer for atoms and bonds.
+        split_column: Column that assigns each row to train, val or test.
         split: Split method; by default random.
         order_column: Column of numbers or ISO dates for --split order.
         cluster_cutoff: Largest Tanimoto distance within a cluster.
         split_duplicates: Allow rows of the same molecule in different parts of the split.
         folds: Number of cross-validation folds.
-        repeats: Number of repeated cross-validations, each with the next seed.
+        repeats: Number of repeats of the cross-validation, with consecutive seeds.
         only_fold: Train only this fold, counted from 1.
-        validation_size: Fraction of rows for validation.
-        test_size: Fraction of rows for the test.
+        validation_size: Fraction of rows for the validation set.
+        test_size: Fraction of rows for the test set.
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)

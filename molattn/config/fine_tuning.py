@@ -14,17 +14,18 @@ Freeze = Literal["none", "embeddings", "encoder"]
 
 @dataclass(frozen=True)
 class FineTuningConfig:
-    """The pretrained model that a training starts from.
+    """The pretrained model from which training starts.
 
     It must have the network options of the run, except those of its head and of dropout; where it
     does not, ``auto`` means training from scratch.
 
     Args:
-        init_from: Pretrained model: base, a run or folder, owner/model, none, or auto (base if it
-            fits).
-        freeze: Pretrained weights to freeze, or the number of blocks to freeze.
+        init_from: Pretrained model: base, a run or folder, owner/model on the Hugging Face Hub,
+            none, or auto (base if the network options match).
+        freeze: Pretrained weights to freeze: none, embeddings, encoder, or a number of blocks.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
-        head_steps: Initial steps that train only a new head; at most half of all steps.
+        head_steps: Number of initial steps in which only a new head is trained; at most half of
+            all.
     """
 
     init_from: str = field(default="auto", metadata=COMMON | FIXED)

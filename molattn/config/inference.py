@@ -14,7 +14,8 @@ class TableConfig:
 
     Args:
         smiles_column: Column of SMILES.
-        partner_column: Column of SMILES of the second molecule; by default that of the training.
+        partner_column: Column of SMILES of the second molecule; by default the column used in
+            training.
         batch_size: Maximum number of molecules per batch; batches of large molecules are smaller.
         threads: CPU threads; more than one helps only wide networks.
     """
@@ -66,8 +67,8 @@ class ExplainConfig(PredictConfig):
         target: Property to explain, by default the first. A class is named by its column of
             predictions, such as phase_probability_solid; by default the most probable class of each
             molecule is explained.
-        check: Test whether each method finds the atoms that matter to the model better than chance,
-            on up to 200 random molecules of the table, and report it on the page.
+        check: Test each method by deletion and insertion of atoms against random rankings, on up to
+            200 random molecules of the table, and report the result on the page.
         limit: Explain only this many rows.
     """
 

@@ -28,30 +28,30 @@ class NetworkConfig:
 
     Layers, scores, combinations of heads, prediction heads and readouts are named. The names that
     come with molattn are below; :mod:`molattn.nn` has a registry of each, to which you can add your
-    own, and checks the names when a training starts or a model is made.
+    own, and checks the names when training starts or a model is created.
 
     Args:
-        width: Channels of an atom.
+        width: Hidden channels per atom.
         heads: Attention heads; must divide the width.
         layers: Attention blocks.
-        edge_width: Channels of an atom pair.
+        edge_width: Hidden channels per atom pair.
         layer: The attention layer: edge_attention, gaan, mat, graph_network.
-        pairs: Which atoms see each other.
-        distances: Read distances of unbonded pairs.
-        score: How a receiver scores a sender: dot, scaled_dot, general, additive, gatv2.
+        pairs: Which atom pairs attend to each other.
+        distances: Use the topological distance of unbonded pairs.
+        score: Attention score: dot, scaled_dot, general, additive, gatv2.
         combine: How heads are combined: linear, concat, mean, max, weighted.
-        gate: Give each head a gate (GaAN).
-        edge_value: Add pair features to the values too.
-        update_edges: Let blocks update the atom pairs too.
+        gate: Gate each attention head (GaAN).
+        edge_value: Add pair features to the values as well as the keys.
+        update_edges: Update pair features in each block.
         self_loops: Let an atom attend to itself.
         dropout: Dropout in blocks.
-        head: The prediction head: auto, mlp, fourier, both. auto = fourier where all targets are
-            classes, else both.
+        head: Prediction head: auto, mlp, fourier, both. auto: fourier if all targets are classes,
+            otherwise both.
         head_dropout: Dropout in the head.
         attention_dropout: Dropout of attention weights.
-        readout: Pools of atoms, joined by +: mean, sum, max, min, std, median, softmax,
-            variance_preserving, attentional, deep_sets, set2set, set_transformer.
-        partner: Joins a second molecule.
+        readout: Readout: one or more poolings, joined by +: mean, sum, max, min, std, median,
+            softmax, variance_preserving, attentional, deep_sets, set2set, set_transformer.
+        partner: How a second molecule is combined with the first.
     """
 
     width: int = 128

@@ -24,12 +24,12 @@ class MoleculesConfig:
         exclude: Tables of molecules to exclude, such as test sets.
         max_atoms: Maximum number of heavy atoms.
         validation_molecules: Molecules for validation (at most 10 %).
-        masked_molecules: Fraction of the molecules of a batch that are masked.
+        masked_molecules: Fraction of the molecules in a batch in which atoms are masked.
         masked_atoms: Fraction of the atoms of a masked molecule that are masked.
-        featurizer: Atom and bond features, by the name of a featurizer.
-        molecules_folder: Folder to keep the prepared molecules for other runs on the same files; by
-            default they are deleted with the run.
-        data_note: Text for the model card about the data, such as their licenses.
+        featurizer: Name of the featurizer for atoms and bonds.
+        molecules_folder: Folder for the prepared molecules, so that other runs on the same files
+            can reuse them; by default they are temporary.
+        data_note: Text about the data for the model card, such as licenses.
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)

@@ -22,7 +22,7 @@ class ReportConfig:
     """How a trained model is evaluated.
 
     Args:
-        baselines: Compare with a constant and a random forest.
+        baselines: Also score a constant and a random forest.
         interval: Nominal coverage of the prediction intervals of the test rows.
         bootstrap: Bootstrap samples for 95 % confidence intervals of the scores; 0 for none.
     """

@@ -23,20 +23,20 @@ class TrainingLoopConfig:
 
     Args:
         epochs: Maximum number of epochs.
-        checkpoint: Weights to keep: of the epoch with the best validation loss, or of the last.
+        checkpoint: Epoch whose weights are kept: best (lowest validation loss) or last.
         patience: Stop after this many epochs without a better validation loss.
         max_hours: Maximum hours of training of each network.
         batch_size: Molecules per batch.
         learning_rate: Peak learning rate, reached after the warm-up.
-        warmup: Warm-up fraction of the steps.
+        warmup: Warm-up fraction of the steps of the learning-rate schedule.
         schedule: Learning-rate schedule after the warm-up.
         weight_decay: Weight decay of AdamW.
         gradient_clip: Maximum norm of the gradient; 0 for no clipping.
         precision: Floating-point precision; bf16 is mixed precision.
-        seed: Seed of the split, initial weights and row order.
+        seed: Random seed for the split, the initial weights and the row order.
         device: Device to train on.
         threads: CPU threads; more than one helps only wide networks.
-        checkpoint_steps: Steps between checkpoints for --resume; 0 for one each epoch.
+        checkpoint_steps: Steps between the checkpoints that --resume uses; 0 for one per epoch.
         tensorboard: Also write logs for TensorBoard.
     """
 
@@ -79,7 +79,7 @@ class SupervisedConfig(TrainingLoopConfig):
     """How a model is trained on labels.
 
     Args:
-        ensemble: Networks whose predictions are averaged.
+        ensemble: Number of networks, whose predictions are averaged.
         loss: Loss of regression targets.
         huber_delta: Error above which the Huber loss is linear.
         label_smoothing: Fraction of each label that is spread over all classes.

@@ -169,7 +169,7 @@ class CompleteGraphs:
         return graphs, order
 
     def with_edges(self, kept: Tensor) -> "CompleteGraphs":
-        """The same layout in which only some pairs are edges.
+        """Return the same layout with only some pairs as edges.
 
         Args:
             kept: Which pair rows are edges, ``bool [num_pairs]``. Entries of padding are ignored,

@@ -21,7 +21,7 @@ _FAR = 1e6
 
 @functional_transform("complete_graph")
 class CompleteGraph(BaseTransform):
-    r"""Make all ordered pairs of nodes edges (functional name: ``complete_graph``).
+    r"""Add an edge for every ordered pair of nodes (functional name: ``complete_graph``).
 
     An edge's features are those of the bond, or zeros where there is none; then 1 for a bond and 0
     for none; then the number of bonds on the shortest path.
@@ -105,7 +105,7 @@ class CompleteGraph(BaseTransform):
 
 @functional_transform("pair_distances")
 class PairDistances(BaseTransform):
-    r"""Append the distance in space of its two nodes to each edge (name: ``pair_distances``).
+    r"""Append to each edge the Euclidean distance between its nodes (name: ``pair_distances``).
 
     Args:
         basis: What expands distances ``[E]`` into features ``[E, K]``, such as PyG's

@@ -1,4 +1,4 @@
-"""The configuration of a model: all that it is besides its weights."""
+"""The configuration of a model: everything except its weights."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -22,7 +22,7 @@ __all__ = ["MolAttnConfig"]
 
 @dataclass(frozen=True)
 class MolAttnConfig:
-    """The configuration of a model: all that it is besides its weights.
+    """The configuration of a model: everything except its weights.
 
     Args:
         tasks: The properties to predict; a string is a regression of that name.

@@ -220,7 +220,7 @@ class MolAttn(
     def set_target_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
         """Set the mean and standard deviation of the training targets, ``[num_tasks]`` each.
 
-        This removes the calibration, which belongs to the former scaling.
+        This removes the calibration, which depends on the previous scaling.
 
         Raises:
             ValueError: Wrong number of values, a value that is not finite, a scale that is not
@@ -491,7 +491,7 @@ class MolAttn(
     def predict_interval(
         self, smiles: Sequence[str], level: float = 0.9, batch_size: int = 64, **inputs: Any
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Predict the interval that contains a label with a given probability, for regressions.
+        """Predict intervals with a given nominal coverage, for regression targets.
 
         The interval is the prediction plus and minus a half-width that grows with the distance to
         the training molecules; see :mod:`molattn.model.uncertainty.calibration`.

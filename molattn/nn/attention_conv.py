@@ -25,7 +25,7 @@ class AttentionConv(MessagePassing):
 
     Args:
         in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
-        out_channels: Width of what comes out.
+        out_channels: Number of output channels.
         heads: Number of heads ``H``.
         head_channels: Width of a head's value ``C``.
         query_channels: Width of a head's query and key.

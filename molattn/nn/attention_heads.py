@@ -71,7 +71,7 @@ class HeadCombine(nn.Module):
 
     Args:
         heads: Number of heads ``H``.
-        out_channels: Width of what comes out.
+        out_channels: Number of output channels.
 
     Raises:
         ValueError: ``heads`` does not divide ``out_channels``, in a class that needs this.

@@ -46,7 +46,7 @@ class EdgeAttentionConv(AttentionConv):
 
     Args:
         in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
-        out_channels: Width of what comes out. A head is ``out_channels // heads`` wide for
+        out_channels: Number of output channels. A head is ``out_channels // heads`` wide for
             ``combine`` ``linear`` and ``concat``, ``out_channels`` wide otherwise.
         heads: Number of heads ``H``.
         edge_dim: Width of edge features ``D``; -1 = inferred at first use; None = edges have none.

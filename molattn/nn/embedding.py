@@ -79,7 +79,7 @@ class CodeEmbedding(nn.Module):
 
 
 class PairEmbedding(CodeEmbedding):
-    """A vector for each kind of atom pair.
+    """A learned vector for each type of atom pair.
 
     Args:
         table: Component codes of each joint code, ``[K, P]``.

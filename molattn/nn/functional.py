@@ -10,7 +10,7 @@ receiver and the keys :math:`k_s` and values :math:`v_s` of its senders:
 
 The steps work on two forms of the same graph: scattered edges (a list of pairs with the index of
 their receiver, as in PyG) and dense rows (all senders of a receiver along the last dimension,
-with a mask). A mask is a choice of edges, so both forms give the same numbers.
+with a mask). A mask is a choice of edges, so both give the same result.
 """
 
 import math

@@ -34,7 +34,7 @@ class GaANConv(AttentionConv):
 
     Args:
         in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
-        out_channels: Width of what comes out.
+        out_channels: Number of output channels.
         heads: Number of heads ``H``.
         edge_dim: Width of edge features; -1 = inferred at first use; None = there are none.
         query_channels: Width of a head's query and key :math:`d_a`; None = ``head_channels``.

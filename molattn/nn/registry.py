@@ -86,7 +86,7 @@ class Layer:
 
         Args:
             in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
-            out_channels: Width of what comes out.
+            out_channels: Number of output channels.
             heads: Number of heads.
             edge_dim: Width of edge features; None = there are none.
             options: Keyword arguments of the class. One that is off (None, False or 0) may be

@@ -12,7 +12,7 @@ Item = TypeVar("Item")  # a subtype of T, which Python's typing cannot express
 
 
 class Registry(Mapping[str, T]):
-    """Things of one kind by name, in the order in which they were registered.
+    """Objects of one kind by name, in the order in which they were registered.
 
     Args:
         kind: What it holds, for errors: ``layer``.
