@@ -36,7 +36,7 @@ class DataConfig:
         descriptors: Add RDKit 2D descriptors.
         morgan_counts: Length of a Morgan count fingerprint (radius 2) to add; 0 for none.
         featurizer: Name of the featurizer for atoms and bonds.
-        split_column: Column that assigns each row to train, val or test.
+        split_column: Column with the split: train, val or test.
         split: Split method; by default random.
         order_column: Column of numbers or ISO dates for --split order.
         cluster_cutoff: Largest Tanimoto distance within a cluster.

@@ -20,8 +20,7 @@ class FineTuningConfig:
     does not, ``auto`` means training from scratch.
 
     Args:
-        init_from: Pretrained model: base, a run or folder, owner/model on the Hugging Face Hub,
-            none, or auto (base if the network options match).
+        init_from: Pretrained model: base, a folder, owner/model, none, or auto.
         freeze: Pretrained weights to freeze: none, embeddings, encoder, or a number of blocks.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
         head_steps: Number of initial steps in which only a new head is trained; at most half of

@@ -33,7 +33,7 @@ class TrainingLoopConfig:
         weight_decay: Weight decay of AdamW.
         gradient_clip: Maximum norm of the gradient; 0 for no clipping.
         precision: Floating-point precision; bf16 is mixed precision.
-        seed: Random seed for the split, the initial weights and the row order.
+        seed: Random seed of split, weights and row order.
         device: Device to train on.
         threads: CPU threads; more than one helps only wide networks.
         checkpoint_steps: Steps between the checkpoints that --resume uses; 0 for one per epoch.
@@ -79,7 +79,7 @@ class SupervisedConfig(TrainingLoopConfig):
     """How a model is trained on labels.
 
     Args:
-        ensemble: Number of networks, whose predictions are averaged.
+        ensemble: Number of networks to average over.
         loss: Loss of regression targets.
         huber_delta: Error above which the Huber loss is linear.
         label_smoothing: Fraction of each label that is spread over all classes.
