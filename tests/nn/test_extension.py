@@ -1,6 +1,7 @@
 """A layer, a score, a combination of heads, a readout and a head from outside the package."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from molattn.explain import explain
 from molattn.graph import CompleteGraphs
 from molattn.nn import dense_attention, functional
 from molattn.tuning.search_space import check_space
+from molattn.tuning.study import _chosen
 
 REGISTRIES = (parts.LAYERS, parts.SCORES, parts.COMBINES, parts.READOUTS, parts.HEADS)
 SMALL = {"width": 8, "heads": 2, "layers": 1}
@@ -177,9 +179,7 @@ def test_a_network_takes_the_options_that_a_layer_of_ones_own_has():
 
 
 def test_a_search_takes_what_is_registered_and_refuses_other_names():
-    def chosen(options):
-        return TrainConfig.from_options("", options)
-
+    chosen = partial(_chosen, TrainConfig.from_options("", {}))
     check_space(
         {
             "layer": CategoricalDistribution(("mat", "pyg")),
