@@ -236,7 +236,8 @@ def _finish(study: optuna.Study, space: Space, chosen: Any, folder: Path) -> Stu
     result = StudyResult(chosen({name: best.params[name] for name in space}), _loss(best), trials)
     write_config_file(folder / BEST_FILE, result.config)
     _write_trials(folder / "trials.csv", study, space)
-    _plot(study, folder, with_importance=len(complete) >= _RANDOM_TRIALS)
+    with plt.rc_context():  # Optuna changes the style of all later plots
+        _plot(study, folder, with_importance=len(complete) >= _RANDOM_TRIALS)
     return result
 
 

@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -205,7 +206,9 @@ def test_losses_and_importances_are_plotted(config, tmp_path, monkeypatch):
         on_epoch(module.Epoch(1, 1.0, next(losses), 0.0, 0.0))
 
     monkeypatch.setattr(module, "train_model", fit)
+    style = dict(plt.rcParams)
     searched(config, tmp_path / "few", 9, prune=False)
+    assert dict(plt.rcParams) == style
     assert not (tmp_path / "few" / "importance.png").exists()
     searched(config, tmp_path / "many", 10, prune=False)
     for name in ("study.png", "importance.png"):

@@ -121,7 +121,7 @@ def test_ids_are_unique_and_all_that_is_referred_to_is_there(page, run):
     assert len(ids) == len(set(ids))
     text = (run[2] / "report.html").read_text(encoding="utf-8")
     assert set(re.findall(r"(?:url\(|href=\")#([\w-]+)", text)) <= set(ids)
-    labels = {attrs["aria-labeledby"] for attrs in page.all("section")}
+    labels = {attrs["aria-labelledby"] for attrs in page.all("section")}
     assert labels == set(MAIN)
 
 
@@ -196,7 +196,7 @@ def test_a_browser_shows_it_without_a_complaint(open_page, run, width, scheme):
         assert_fits_and_can_be_read(page, width)
         assert page.title().startswith("x <script>")
         for name in MAIN:
-            assert page.locator(f"section[aria-labeledby={name}]").is_visible()
+            assert page.locator(f"section[aria-labelledby={name}]").is_visible()
         value = page.locator(".cards strong").first.inner_text()
         assert value == f"{metrics['test'][EVIL]['rmse']:.3f}"
         # Whatever is drawn has a size, and stays within the window.
@@ -216,12 +216,12 @@ def test_many_tasks_are_folded_and_bounded(open_page, tmp_path):
     path = tmp_path / "report.html"
     assert path.stat().st_size < 2e6
     with open_page(path, 390) as page:
-        assert page.locator("section[aria-labeledby=tasks] > details").count() == 12
-        assert page.locator("section[aria-labeledby=tasks] > details[open]").count() == 1
-        shown = page.locator("section[aria-labeledby=tasks]").inner_text()
+        assert page.locator("section[aria-labelledby=tasks] > details").count() == 12
+        assert page.locator("section[aria-labelledby=tasks] > details[open]").count() == 1
+        shown = page.locator("section[aria-labelledby=tasks]").inner_text()
         assert "The first 12 of 20 tasks" in shown
         assert page.locator(".cards li").count() == 4
-        every = page.locator("section[aria-labeledby=scores] th[scope=rowgroup]")
+        every = page.locator("section[aria-labelledby=scores] th[scope=rowgroup]")
         assert {name.strip() for name in every.all_text_contents()} == {"mean of tasks", *names}
 
 
