@@ -15,17 +15,12 @@ def check(
     expected: str,
     kind: type | tuple[type, ...] = (int, float),
 ) -> None:
-    """Check the type and the value of an option; None is valid where it is the default.
+    """Check the type and the value of an option of a section.
 
-    Args:
-        config: The section.
-        name: The option.
-        holds: Whether a value is valid.
-        expected: Description of valid values, for the error.
-        kind: Valid types; ``bool`` does not count as a number.
+    None is valid where it is the default; ``bool`` does not count as a number.
 
     Raises:
-        InputError: Names the option and its value.
+        InputError: Names the option, its value, and what is ``expected``.
     """
     value = getattr(config, name)
     if value is None and getattr(type(config), name, ...) is None:

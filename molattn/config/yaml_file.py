@@ -23,13 +23,10 @@ __all__ = [
 
 
 def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> dict[str, Any]:
-    """Read options from a file.
+    """Read options from a file, as sections that ``run.from_dict`` takes.
 
     The file holds sections of a run's config, each with some of its options, and ``file``, the
     table (for a pretraining ``files``). Names of earlier versions are updated.
-
-    Returns:
-        Sections of options as ``run.from_dict`` takes them.
 
     Raises:
         InputError: The file cannot be read, or has an unknown key or a value of a wrong type.

@@ -87,10 +87,6 @@ class MaskedLoader(ResumableLoader):
     """Batches of a store's molecules; the masks depend on the seed and the batch's place alone.
 
     Args:
-        model: Lays out molecules as a batch.
-        data: The molecules.
-        rows: Which of them to load.
-        batch_size: Molecules in a batch.
         mask_seed: Seed of the masks.
         order_seed: Seed of the order; None keeps the order of the rows.
         masked: Fraction of molecules with masked atoms; None takes that of the config.

@@ -46,7 +46,7 @@ class ResumableLoader(ABC):
 
     @abstractmethod
     def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> Any:
-        """Return a batch."""
+        """Return the batch of some rows; ``place`` is its epoch and its index therein."""
 
     def __len__(self) -> int:
         return -(-self._count // self._size)

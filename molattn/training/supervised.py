@@ -32,20 +32,10 @@ def fit_model(
 ) -> History:
     """Train a model in place; see :func:`molattn.training.lightning.loop.fit`.
 
-    Args:
-        model: The model, of one member; its scaling is set to that of the training rows.
-        train: Training molecules, with at least one label for each target.
-        validation: Validation molecules, some of them labeled.
-        config: How to train.
-        console: Where to log; silent without one.
-        task_weights: Weight of each task in the loss; 1 by default.
-        plan: How to train pretrained weights.
-        options: Other options of ``fit``.
+    Its scaling is set to that of the training rows, with at least one label for each target.
 
     Raises:
         ValueError: If the model has several members.
-        InputError: If an option is not available on this machine.
-        MolattnError: If the training diverges.
     """
     if model.config.members != 1:
         raise ValueError(f"model: got {model.config.members} members, expected one at a time")

@@ -135,6 +135,8 @@ def _read(where: str, name: Any, value: Any) -> Distribution:
         return _range(where, kind, value)
     if not isinstance(value, list) or not value:
         raise InputError(f"{where}: got {quoted(value)}, expected a list, or low and high")
+    if any(isinstance(item, list | dict) for item in value):
+        raise InputError(f"{where}: got {quoted(value)}, expected plain values")
     values = tuple(_number(where, kind, item) if kind in (int, float) else item for item in value)
     if len(set(values)) != len(values):
         raise InputError(f"{where}: got {quoted(value)}, expected each value once")

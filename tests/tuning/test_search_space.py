@@ -54,6 +54,7 @@ descriptors: [true, false]
         ("width: [64, 64]", "expected each value once"),
         ("width: [64.5]", "expected whole numbers"),
         ("width: [wide]", "expected numbers"),
+        ("readout: [[mean], [sum]]", "readout: got .*, expected plain values"),
         (
             "readout: {low: 0, high: 1}",
             "got a range, expected a list",
