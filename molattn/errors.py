@@ -38,7 +38,7 @@ REASONS: dict[ReasonCode, str] = {
     "parenthesis": "Unbalanced parentheses.",
     "ring_closure": "A ring closure is opened but not closed.",
     "syntax": "Another SMILES syntax error.",
-    "valence": "An atom has more bonds than it can have.",
+    "valence": "An atom exceeds its maximum valence.",
     "kekulize": "RDKit cannot kekulize the aromatic atoms.",
     "aromaticity": "An aromatic atom or bond outside a ring.",
     "sanitize": "RDKit's sanitization fails for another reason.",
@@ -49,8 +49,8 @@ REASONS: dict[ReasonCode, str] = {
     "ragged": "The row and the header have different numbers of cells.",
     "no_label": "No target has a value (training only).",
     "missing_feature": "A feature that the model reads has no value.",
-    "bad_feature": "A feature that the model reads is no number (when a model is used).",
-    "not_finite": "The model gives no finite number (when a model is used).",
+    "bad_feature": "A feature column of the model is not a number (only in prediction).",
+    "not_finite": "The prediction is NaN or infinite.",
 }
 """What each code means, in a sentence."""
 

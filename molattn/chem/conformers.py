@@ -52,7 +52,7 @@ class Conformer:
             preferences and basic knowledge), or ``depiction`` (two-dimensional).
         force_field: Force field of the minimization, ``MMFF94`` or ``UFF``; None if there was none.
         converged: Whether the minimization converged; False without a force field.
-        problems: The steps that failed before, a message each.
+        problems: Messages of the steps that failed.
     """
 
     coordinates: NDArray[np.float64]

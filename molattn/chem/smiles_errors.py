@@ -78,7 +78,7 @@ def _format_error(text: str) -> tuple[ReasonCode, str] | None:
     if _INCHI.match(text) or _INCHI_KEY.fullmatch(text):
         return "inchi", "it is an InChI or InChIKey; convert it to SMILES first"
     if _REGISTRY.fullmatch(text):
-        return "registry_number", "it is a registry number; look up its SMILES first"
+        return "registry_number", "it is a registry number, not a SMILES"
     if re.search(r"(?<!-)>|>>", text) and "<" not in text:
         return "reaction", "it is a reaction, not one molecule"
     head, *rest = text.split(None, 1)
@@ -112,7 +112,7 @@ def _structure_error(text: str) -> tuple[ReasonCode, str] | None:
         if _SEQUENCE.fullmatch(text):
             return "sequence", "it is a sequence of letters, not a SMILES"
         if _WORD.fullmatch(text):
-            return "name", "it is a word or name; look up its SMILES first"
+            return "name", "it is a word or name, not a SMILES"
     if _QUERY.search(re.sub(r"\[[^\]]*\]", "", text)):
         return "smarts", "it is a query (SMARTS), not a molecule"
     return _parenthesis_error(text)
@@ -158,4 +158,4 @@ def _chemistry_error(mol: Chem.Mol) -> tuple[ReasonCode, str]:
         sentence = " ".join(problem.Message().split())
         code = _PROBLEMS.get(problem.GetType(), "sanitize")
         return code, sentence[:1].lower() + sentence[1:]
-    return "sanitize", "RDKit cannot sanitize it"
+    return "sanitize", "RDKit cannot sanitize the molecule"

@@ -179,7 +179,7 @@ def _rows(groups: Sequence[Sequence[int]]) -> NDArray[np.int64]:
 
 def _shuffled(groups: Sequence[Sequence[int]], seed: int) -> list[Sequence[int]]:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InputError(f"seed: expected a whole number from 0, got {seed!r}")
+        raise InputError(f"seed: expected a whole number of at least 0, got {seed!r}")
     return [groups[i] for i in np.random.default_rng(int(seed)).permutation(len(groups))]
 
 

@@ -27,7 +27,8 @@ def explain(
     """Explain the prediction of each molecule in a table.
 
     Args:
-        model: Folder of a run or a saved model, or base, the model in the package.
+        model: Folder of a run or of a saved model, or base, the pretrained model that comes with
+            molattn.
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: Folder for index.html (a self-contained page), molecules/ (pictures as SVG and PNG),
             and atoms.csv, bonds.csv, explanations.json and attention.npz. Rows that cannot be

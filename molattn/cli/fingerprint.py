@@ -27,7 +27,8 @@ def fingerprint(
     """Write the learned embedding of each molecule in a table.
 
     Args:
-        model: Folder of a run or a saved model, or base, the model in the package.
+        model: Folder of a run or of a saved model, or base, the pretrained model that comes with
+            molattn.
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: CSV, TSV or Parquet file: all rows and columns of the input, the columns
             embedding_0, embedding_1, ... (the output of the readout; for an ensemble, that of each

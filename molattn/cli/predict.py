@@ -27,7 +27,8 @@ def predict(
     """Predict the properties of each molecule in a table.
 
     Args:
-        model: Folder of a run or a saved model, or base, the model in the package.
+        model: Folder of a run or of a saved model, or base, the pretrained model that comes with
+            molattn.
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: CSV, TSV or Parquet file: all rows and columns of the input, the predictions (for
             classes the most probable one and the probabilities), and error, the reason code of a

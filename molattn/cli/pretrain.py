@@ -42,11 +42,12 @@ def pretrain(
     atoms and bonds (docs/pretrain.md).
 
     Args:
-        inputs: CSV, TSV, Parquet, SDF or SMILES files.
-        num_workers: Processes that prepare the molecules; 0 for the main process.
+        inputs: One or more tables of molecules (CSV, TSV, Parquet, SDF or SMILES files).
+        num_workers: Worker processes that prepare the molecules; 0 prepares them in the main
+            process.
     """
     if num_workers < 0:
-        raise InputError(f"--num-workers: got {num_workers}, expected a whole number from 0")
+        raise InputError(f"--num-workers: got {num_workers}, expected a whole number of at least 0")
     molecules = replace(  # absolute paths, so that the run can be resumed from anywhere
         molecules,
         exclude=tuple(map(_absolute, molecules.exclude)),

@@ -79,7 +79,7 @@ class RunOptions:
 
         if self.resume is None or unfinished_run(self.resume) is not None:
             return False
-        print_line(console, f"{self.resume} is finished: there is nothing to resume")
+        print_line(console, f"{self.resume} is finished: nothing to resume")
         return True
 
     @contextmanager

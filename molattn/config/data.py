@@ -30,20 +30,22 @@ class DataConfig:
         target_units: Unit of each target, for tables and plots.
         task: Task type of each target; by default inferred from the labels.
         task_weights: Weight of each target in the loss.
-        weight_column: Column of row weights in the loss.
-        partner_column: Column of SMILES of a second molecule, such as the solvent.
+        weight_column: Column with the weight of each row in the loss.
+        partner_column: Column with the SMILES of a second molecule, such as the solvent.
         feature_columns: Numeric columns to use as extra features.
         descriptors: Add RDKit 2D descriptors.
-        morgan_counts: Length of a Morgan count fingerprint (radius 2) to add; 0 for none.
+        morgan_counts: Length of a count-based Morgan fingerprint (radius 2) to use as additional
+            features; 0 for none.
         featurizer: Name of the featurizer for atoms and bonds.
         split_column: Column with the split: train, val or test.
         split: Split method; by default random.
-        order_column: Column of numbers or ISO dates for --split order.
-        cluster_cutoff: Largest Tanimoto distance within a cluster.
-        split_duplicates: Allow rows of the same molecule in different parts of the split.
+        order_column: Column of numbers or ISO dates by which --split order sorts the rows.
+        cluster_cutoff: Tanimoto distance cutoff of the Butina clustering.
+        split_duplicates: Allow the same molecule in more than one of training, validation and test
+            set; by default its rows stay together.
         folds: Number of cross-validation folds.
         repeats: Number of repeats of the cross-validation, with consecutive seeds.
-        only_fold: Train only this fold, counted from 1.
+        only_fold: Train and test only on this fold (1 for the first).
         validation_size: Fraction of rows for the validation set.
         test_size: Fraction of rows for the test set.
     """

@@ -17,7 +17,7 @@ class TableConfig:
         partner_column: Column of SMILES of the second molecule; by default the column used in
             training.
         batch_size: Maximum number of molecules per batch; batches of large molecules are smaller.
-        threads: CPU threads; more than one helps only wide networks.
+        threads: Number of CPU threads; more than one is faster only for wide networks.
     """
 
     smiles_column: str = "smiles"
@@ -35,7 +35,8 @@ class PredictConfig(TableConfig):
     """Options of predictions.
 
     Args:
-        interval: Nominal coverage of the prediction intervals NAME_low to NAME_high.
+        interval: Nominal coverage of the prediction intervals, written to the columns NAME_low and
+            NAME_high.
     """
 
     interval: float = 0.9
@@ -69,7 +70,7 @@ class ExplainConfig(PredictConfig):
             molecule is explained.
         check: Test each method by deletion and insertion of atoms against random rankings, on up to
             200 random molecules of the table, and report the result on the page.
-        limit: Explain only this many rows.
+        limit: Explain only the first rows, up to this number.
     """
 
     method: tuple[str, ...] = ("integrated_gradients",)

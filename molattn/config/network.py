@@ -31,24 +31,24 @@ class NetworkConfig:
     own, and checks the names when training starts or a model is created.
 
     Args:
-        width: Hidden channels per atom.
-        heads: Attention heads; must divide the width.
+        width: Hidden size of the atoms.
+        heads: Number of attention heads; must divide the width.
         layers: Attention blocks.
-        edge_width: Hidden channels per atom pair.
-        layer: The attention layer: edge_attention, gaan, mat, graph_network.
+        edge_width: Hidden size of the atom pairs.
+        layer: Attention layer: edge_attention, gaan, mat or graph_network.
         pairs: Which atom pairs attend to each other.
-        distances: Use the topological distance of unbonded pairs.
+        distances: Use the topological distance of atoms that are not bonded.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.
-        combine: How heads are combined: linear, concat, mean, max, weighted.
+        combine: How the outputs of the heads are combined: linear, concat, mean, max, weighted.
         gate: Gate each attention head (GaAN).
         edge_value: Add pair features to the values as well as the keys.
         update_edges: Update pair features in each block.
         self_loops: Let an atom attend to itself.
-        dropout: Dropout in blocks.
+        dropout: Dropout rate in the attention blocks.
         head: Prediction head: auto, mlp, fourier, both. auto: fourier if all targets are classes,
             otherwise both.
-        head_dropout: Dropout in the head.
-        attention_dropout: Dropout of attention weights.
+        head_dropout: Dropout rate in the prediction head.
+        attention_dropout: Dropout rate of the attention weights.
         readout: Readout: one or more poolings, joined by +: mean, sum, max, min, std, median,
             softmax, variance_preserving, attentional, deep_sets, set2set, set_transformer.
         partner: How a second molecule is combined with the first.

@@ -21,9 +21,9 @@ class MoleculesConfig:
 
     Args:
         smiles_column: Column of SMILES, in upper or lower case.
-        exclude: Tables of molecules to exclude, such as test sets.
-        max_atoms: Maximum number of heavy atoms.
-        validation_molecules: Molecules for validation (at most 10 %).
+        exclude: Tables whose molecules are left out, such as test sets.
+        max_atoms: Leave out molecules with more heavy atoms than this.
+        validation_molecules: Number of validation molecules (at most 10% of all).
         masked_molecules: Fraction of the molecules in a batch in which atoms are masked.
         masked_atoms: Fraction of the atoms of a masked molecule that are masked.
         featurizer: Name of the featurizer for atoms and bonds.
@@ -66,7 +66,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
     """How the network is pretrained.
 
     Args:
-        init_from: Model to continue from: base, a run or folder, owner/model, or none.
+        init_from: Model to continue pretraining from: base, a folder, owner/model, or none.
     """
 
     epochs: int = field(default=10, metadata=COMMON)

@@ -23,8 +23,8 @@ class ReportConfig:
 
     Args:
         baselines: Also score a constant and a random forest.
-        interval: Nominal coverage of the prediction intervals of the test rows.
-        bootstrap: Bootstrap samples for 95 % confidence intervals of the scores; 0 for none.
+        interval: Nominal coverage of the prediction intervals reported for the test rows.
+        bootstrap: Bootstrap samples for 95% confidence intervals of the test scores; 0 for none.
     """
 
     baselines: bool = field(default=True, metadata=COMMON)

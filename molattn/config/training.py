@@ -24,20 +24,21 @@ class TrainingLoopConfig:
     Args:
         epochs: Maximum number of epochs.
         checkpoint: Epoch whose weights are kept: best (lowest validation loss) or last.
-        patience: Stop after this many epochs without a better validation loss.
-        max_hours: Maximum hours of training of each network.
+        patience: Early stopping: stop after this many epochs without improvement of the validation
+            loss.
+        max_hours: Time limit in hours for training each network.
         batch_size: Molecules per batch.
         learning_rate: Peak learning rate, reached after the warm-up.
         warmup: Warm-up fraction of the steps of the learning-rate schedule.
         schedule: Learning-rate schedule after the warm-up.
         weight_decay: Weight decay of AdamW.
-        gradient_clip: Maximum norm of the gradient; 0 for no clipping.
+        gradient_clip: Clip the gradient to this norm; 0 for no clipping.
         precision: Floating-point precision; bf16 is mixed precision.
         seed: Random seed of split, weights and row order.
         device: Device to train on.
-        threads: CPU threads; more than one helps only wide networks.
+        threads: Number of CPU threads; more than one is faster only for wide networks.
         checkpoint_steps: Steps between the checkpoints that --resume uses; 0 for one per epoch.
-        tensorboard: Also write logs for TensorBoard.
+        tensorboard: Also write TensorBoard logs into the run folder.
     """
 
     epochs: int = field(default=30, metadata=COMMON)
@@ -81,10 +82,11 @@ class SupervisedConfig(TrainingLoopConfig):
     Args:
         ensemble: Number of networks to average over.
         loss: Loss of regression targets.
-        huber_delta: Error above which the Huber loss is linear.
-        label_smoothing: Fraction of each label that is spread over all classes.
-        balance_classes: Weight classes by their inverse frequency.
-        positive_weight: Weight of positive labels of binary targets.
+        huber_delta: Error, in standard deviations of the target, above which the Huber loss is
+            linear.
+        label_smoothing: Label smoothing: fraction of each label that is spread over all classes.
+        balance_classes: Weight classes in the loss by their inverse frequency.
+        positive_weight: Weight of the positive class in the loss of binary targets.
     """
 
     ensemble: int = field(default=1, metadata=COMMON | FIXED)

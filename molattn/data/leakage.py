@@ -26,7 +26,7 @@ class Leakage:
         duplicates: Number of molecules in more than one usable row; of pairs, first molecules.
         conflicts: Number of those whose labels differ; of pairs, for the same second molecule.
         first_conflict: The rows of the first conflict, such as ``lines 2 and 42``, or empty.
-        shared_test: Number of test molecules that are training or validation molecules too.
+        shared_test: Number of test molecules that are also in the training or validation set.
         test_molecules: Number of distinct test molecules.
         median_similarity: Median over test molecules of the Tanimoto similarity of Morgan
             fingerprints (radius 2, 2,048 bits) to the nearest training molecule.
@@ -70,7 +70,7 @@ class Leakage:
         if self.pretrained_test:
             lines.append(
                 f"leakage: {self.pretrained_test} of {self.test_molecules} test molecules have the "
-                "fingerprint of a molecule that the model of --init-from was trained on"
+                "fingerprint of a molecule of the training data of the --init-from model"
             )
         lines.append(
             f"nearest training molecule of a test molecule: median similarity "

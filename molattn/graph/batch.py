@@ -63,7 +63,7 @@ def collate(
     self_loops: bool = True,
     edge_codes: Optional[NDArray[np.bool_]] = None,
 ) -> MoleculeBatch:
-    """Lay molecules out as one batch.
+    """Collate molecules into a batch.
 
     Args:
         records: At least one molecule, all made by the same featurizer. A second molecule that is

@@ -67,7 +67,7 @@ class MolAttn(
 
     Args:
         config: All options.
-        encoder: In place of the encoder that ``config.network`` describes.
+        encoder: Your own encoder module; by default the one that ``config.network`` describes.
         readout: In place of the readout that it describes.
         head: In place of the head that it describes.
 
@@ -138,8 +138,8 @@ class MolAttn(
     def ensemble(cls, models: Sequence["MolAttn"]) -> "MolAttn":
         """Join trained models into one that predicts the mean of their predictions.
 
-        The ensemble is saved, loaded and used like any other model. The members of an ensemble
-        among the models become members of the new one. Weights are copied.
+        The ensemble is saved, loaded and used like any other model. If a model is itself an
+        ensemble, its members become members of the new one. Weights are copied.
 
         Args:
             models: Models of the same config, except for the number of members, and the same
@@ -310,7 +310,7 @@ class MolAttn(
         return MoleculeReader(self.config.featurizer, calculator)
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
-        """Lay molecules out as one batch."""
+        """Collate molecules into a batch."""
         loops, edge_codes = self.config.network.self_loops, self.config.edge_codes
         return collate(records, self_loops=loops, edge_codes=edge_codes)
 
@@ -553,7 +553,7 @@ class MolAttn(
         head: Optional[nn.Module] = None,
         **hub_options: Any,
     ) -> "MolAttn":
-        """Load a model of the package, from a folder, or by its name from the Hugging Face hub.
+        """Load a packaged model, one from a folder, or one from the Hugging Face Hub.
 
         Args:
             pretrained_model_name_or_path: As for :func:`molattn.model.artefact.find_model`: the

@@ -23,7 +23,7 @@ from molattn.nn.linear import Linear
 
 
 class EdgeAttentionConv(AttentionConv):
-    r"""Multi-head attention in which an edge is part of the key and of the value.
+    r"""Multi-head attention in which edge features are added to keys and values.
 
     Battaglia et al. 2018 ("Relational inductive biases, deep learning, and graph networks",
     section 3.2) with attention as the edge update. For edge :math:`k` from sender :math:`s` to
@@ -55,7 +55,7 @@ class EdgeAttentionConv(AttentionConv):
             :func:`molattn.nn.functional.score`.
         temperature: Logits are divided by it; 0 = all weight on the maximum (ties share),
             ``inf`` = the mean.
-        combine: How heads come together: ``linear``, ``concat``, ``mean``, ``max`` or
+        combine: How the heads are combined: ``linear``, ``concat``, ``mean``, ``max`` or
             ``weighted``; see :class:`molattn.nn.HeadCombine`.
         gate: Gate each head by its receiver and the receiver's senders.
         edge_value: Whether edges are part of the value too; if not (:math:`W_{ve} = 0`), they enter

@@ -98,7 +98,7 @@ def _bounded_lines(text: IO[str], path: Path) -> Iterator[str]:
 
 
 def _damaged(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path}: the gzip data are damaged or cut short: {error}")
+    return InputError(f"{path}: the gzip file is damaged or incomplete: {error}")
 
 
 def _open_bytes(path: Path) -> IO[bytes]:

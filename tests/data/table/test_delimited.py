@@ -121,7 +121,7 @@ def test_gzip_that_is_cut_short_is_never_half_a_table(tmp_path, part):
     lines = "".join(f"{'C' * (n % 50 + 1)},{n * 7919}\n" for n in range(5000))
     data = gzip.compress(f"smiles,y\n{lines}".encode())
     path = saved(tmp_path, data[: int(part * len(data))], "t.csv.gz")
-    with pytest.raises(InputError, match=r"t\.csv\.gz: the gzip data are damaged or cut short"):
+    with pytest.raises(InputError, match=r"t\.csv\.gz: the gzip file is damaged or incomplete"):
         list(open_table(path))
 
 
