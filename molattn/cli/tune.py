@@ -52,9 +52,9 @@ def tune(
         raise InputError("--resume: a study keeps its search space, expected no --space")
     config = options.train_config(table)
 
-    from molattn.training.run_folder import CONFIG_FILE, free_folder
+    from molattn.training.run_folder import free_folder
     from molattn.tuning.search_space import read_space
-    from molattn.tuning.study import BEST_FILE, SPACE_FILE, STUDY_FILE, run_study, trials_table
+    from molattn.tuning.study import BEST_FILE, STUDY_FILE, run_study, trials_table
 
     console = make_console()
     name = f"{options.run_name(config.file)}-study"
@@ -63,10 +63,7 @@ def tune(
     if run.resume is None:
         _check_free(folder, STUDY_FILE, run.overwrite)
     with _study_folder(folder):
-        if run.resume is None:
-            for former in (STUDY_FILE, CONFIG_FILE, SPACE_FILE):
-                (folder / former).unlink(missing_ok=True)
-        result = run_study(config, tuning, searched, folder, console)
+        result = run_study(config, tuning, searched, folder, console, overwrite=run.overwrite)
     console.print(trials_table(result), markup=False)
     print_line(
         console,
@@ -78,7 +75,7 @@ def tune(
 @contextmanager
 def _study_folder(folder: Path) -> Iterator[None]:
     """Lock the folder of a study; report how to resume it, and remove a new one if it is empty."""
-    from molattn.training.run_folder import locked_folder
+    from molattn.training.run_folder import CONFIG_FILE, locked_folder
 
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,6 +83,8 @@ def _study_folder(folder: Path) -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt as interrupt:
+            if not (folder / CONFIG_FILE).exists():
+                raise
             raise KeyboardInterrupt(
                 f"interrupted; to resume: molattn tune --resume {folder}"
             ) from interrupt
@@ -97,6 +96,8 @@ def _study_folder(folder: Path) -> Iterator[None]:
 
 def _check_free(folder: Path, study: str, overwrite: bool) -> None:
     """Check that a new study may be written to a folder."""
+    from molattn.training.run_folder import LOCK_FILE
+
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: there is a file of that name, expected a folder")
     if (folder / study).exists():
@@ -105,5 +106,5 @@ def _check_free(folder: Path, study: str, overwrite: bool) -> None:
                 f"{folder}: there is a study; expected --resume {folder} to continue it, or "
                 "--overwrite to discard it"
             )
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and any(entry.name != LOCK_FILE for entry in folder.iterdir()):
         raise InputError(f"{folder}: the folder is not empty, expected a new or empty one")

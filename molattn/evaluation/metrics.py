@@ -250,10 +250,10 @@ def _mae(target: Array, prediction: Array, weights: Array) -> Array:
 
 
 def _r2(target: Array, prediction: Array, weights: Array) -> Array:
-    centerd = target - target.mean()
-    spread = _average(centerd**2, weights) - _average(centerd, weights) ** 2
+    centered = target - target.mean()
+    spread = _average(centered**2, weights) - _average(centered, weights) ** 2
     # Equal labels leave rounding noise, not zero.
-    spread[spread <= 1e-12 * np.max(centerd**2)] = np.nan
+    spread[spread <= 1e-12 * np.max(centered**2)] = np.nan
     return 1.0 - _average((prediction - target) ** 2, weights) / spread
 
 

@@ -174,8 +174,12 @@ def model_digest(folder: Path) -> str:
     Raises:
         InputError: No such file.
     """
-    files = (_existing(folder, name) for name in (CONFIG_FILE, WEIGHTS_FILE))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    digest = hashlib.sha256()
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        with open(_existing(folder, name), "rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def _existing(folder: Path, name: str) -> Path:

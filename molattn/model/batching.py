@@ -22,6 +22,8 @@ def batches(
     ``MOST_PAIRS``. A molecule that exceeds this by itself is a batch of its own. ``record`` returns
     the molecule of an item, if it has one.
     """
+    if size < 1:
+        raise ValueError(f"batch_size: got {size}, expected a whole number of at least 1")
     batch: list[T] = []
     pairs = first = second = 0
     for item in items:

@@ -39,7 +39,7 @@ __all__ = [
 
 UNFINISHED = ".unfinished"
 CONFIG_FILE = "config.yaml"
-_LOCK_FILE = ".lock"
+LOCK_FILE = ".lock"
 PAGE_FILE = "report.html"
 RESULT_FILE = "metrics.json"
 _PREPARED = "molecules/index.json"  # written when all molecules of a pretraining are prepared
@@ -49,7 +49,7 @@ _LEFTOVER = re.compile(r"\..+\.partial|.+\.part")  # of a process that was kille
 _CONTENTS = {
     CHECKPOINT_FILE,
     CONFIG_FILE,
-    _LOCK_FILE,
+    LOCK_FILE,
     PAGE_FILE,
     RESULT_FILE,
     "calibration.png",
@@ -201,7 +201,7 @@ def locked_folder(partial: Path) -> IO[str]:
     Raises:
         InputError: If another process has locked it.
     """
-    lock = open(partial / _LOCK_FILE, "w")  # noqa: SIM115 (held until the run ends)
+    lock = open(partial / LOCK_FILE, "w")  # noqa: SIM115 (held until the run ends)
     if fcntl is not None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -224,7 +224,7 @@ def _clear(partial: Path, path: Path, overwrite: bool) -> None:
     for entry in partial.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
-        elif entry.name != _LOCK_FILE:
+        elif entry.name != LOCK_FILE:
             entry.unlink()
 
 
@@ -232,12 +232,12 @@ def _finish(partial: Path, path: Path) -> None:
     replace_folder(partial, path)
     # Last, so that an interruption before leaves a run that can be resumed.
     for entry in (entry for place in (path, *_members(path)) for entry in [*place.iterdir()]):
-        if entry.name in (CHECKPOINT_FILE, _LOCK_FILE) or _LEFTOVER.fullmatch(entry.name):
+        if entry.name in (CHECKPOINT_FILE, LOCK_FILE) or _LEFTOVER.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
 
 
 def _check_replaceable(path: Path) -> None:
-    check_output_folder(path, "a run", _is_of_run, (CONFIG_FILE, _LOCK_FILE))
+    check_output_folder(path, "a run", _is_of_run, (CONFIG_FILE, LOCK_FILE))
 
 
 def _is_of_run(name: str) -> bool:

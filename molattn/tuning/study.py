@@ -49,6 +49,9 @@ __all__ = ["BEST_FILE", "SPACE_FILE", "STUDY_FILE", "StudyResult", "run_study", 
 STUDY_FILE = "study.db"
 BEST_FILE = "best.yaml"
 SPACE_FILE = "space.yaml"
+_TRIALS_FILE = "trials.csv"
+_PLOTS = ("study.png", "importance.png")
+_FILES = (STUDY_FILE, BEST_FILE, SPACE_FILE, CONFIG_FILE, _TRIALS_FILE, *_PLOTS)
 _NAME = "molattn"
 _TRIALS = 50
 _SHOWN = 5
@@ -72,6 +75,8 @@ def run_study(
     space: Space | None,
     folder: Path,
     console: Console | None = None,
+    *,
+    overwrite: bool = False,
 ) -> StudyResult:
     """Search for the options with the best validation loss.
 
@@ -90,6 +95,7 @@ def run_study(
             ``trials.csv``, ``study.png`` and ``importance.png``. A study in it is resumed; no other
             process may use it.
         console: Console for progress; silent without one.
+        overwrite: Replace a study in the folder, once the table and the options are valid.
 
     Raises:
         InputError: An invalid table or option, a table or pretrained model other than at the start
@@ -98,19 +104,22 @@ def run_study(
     if config.data.folds is not None:
         raise InputError("--folds: got it for a search, which uses one split; expected none")
     start = time.perf_counter()
-    if space is None and (folder / SPACE_FILE).exists():
+    is_new = overwrite or not (folder / CONFIG_FILE).exists()
+    if space is None and not is_new:
         space = read_space(folder / SPACE_FILE)
     # Once, as all trials start from the same weights.
     config, pretrained = load_pretrained(config, space or ())
     if space is None:
         space = default_space(config)
-    if (folder / CONFIG_FILE).exists():
+    if not is_new:
         check_unchanged(folder / CONFIG_FILE, config)
     chosen = partial(_chosen, config)
     check_space(space, chosen)
     rows = _Rows(config, console)
     table, _ = rows(config.data)
-    if not (folder / CONFIG_FILE).exists():
+    if is_new:
+        for name in _FILES:
+            (folder / name).unlink(missing_ok=True)
         write_space(folder / SPACE_FILE, space)
         write_config_file(folder / CONFIG_FILE, config)
     with _opened(folder / STUDY_FILE) as study:
@@ -141,7 +150,7 @@ def run_study(
             study.optimize(objective, n_trials=1, catch=(MolattnError,))
             latest = _ended(study)[-1]
             print_line(console, f"{done + 1}/{wanted}  {_summary(latest)}")
-            _write_trials(folder / "trials.csv", study, space)
+            _write_trials(folder / _TRIALS_FILE, study, space)
         return _finish(study, space, chosen, folder)
 
 
@@ -235,7 +244,7 @@ def _finish(study: optuna.Study, space: Space, chosen: Any, folder: Path) -> Stu
     best = min(complete, key=_loss)
     result = StudyResult(chosen({name: best.params[name] for name in space}), _loss(best), trials)
     write_config_file(folder / BEST_FILE, result.config)
-    _write_trials(folder / "trials.csv", study, space)
+    _write_trials(folder / _TRIALS_FILE, study, space)
     with plt.rc_context():  # Optuna changes the style of all later plots
         _plot(study, folder, with_importance=len(complete) >= _RANDOM_TRIALS)
     return result
@@ -244,11 +253,11 @@ def _finish(study: optuna.Study, space: Space, chosen: Any, folder: Path) -> Stu
 def _plot(study: optuna.Study, folder: Path, *, with_importance: bool) -> None:
     axes = plot_optimization_history(study, target_name="validation loss")
     axes.set_yscale("log")
-    _save(axes, folder / "study.png")
+    _save(axes, folder / _PLOTS[0])
     if with_importance:
         with suppress(ValueError, RuntimeError):  # all losses are equal
             evaluator = FanovaImportanceEvaluator(seed=0)
-            _save(plot_param_importances(study, evaluator=evaluator), folder / "importance.png")
+            _save(plot_param_importances(study, evaluator=evaluator), folder / _PLOTS[1])
 
 
 def _save(axes: Axes, path: Path) -> None:

@@ -88,3 +88,9 @@ def test_smaller_batches_predict_the_same(model, monkeypatch):
     whole = model.predict(SMILES)
     monkeypatch.setattr(batching, "MOST_PAIRS", 100)
     np.testing.assert_allclose(model.predict(SMILES), whole, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_a_batch_has_at_least_one_molecule(size):
+    with pytest.raises(ValueError, match=f"batch_size: got {size}"):
+        list(batches([molecule(2)], size, lambda item: item))

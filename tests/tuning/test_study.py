@@ -335,3 +335,17 @@ def test_a_package_that_is_not_there_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr("molattn.cli.tune.find_spec", lambda name: None)
     assert main(["tune"]) == 2
     assert "pip install 'molattn[tune]'" in capsys.readouterr().err
+
+
+def test_a_refused_study_leaves_the_former_one(config, tmp_path, capsys):
+    (tmp_path / "space.yaml").write_text(SPACE_TEXT)
+    study = tmp_path / "study"
+    assert main(command(tmp_path, "--output", str(study), "--trials", "1")) == 0
+    former = (study / "study.db").read_bytes()
+    again = ("--output", str(study), "--overwrite")
+    assert main(command(tmp_path, *again, "--init-from", "missing")) == 2
+    assert (study / "study.db").read_bytes() == former
+    (study / "importance.png").touch()
+    assert main(command(tmp_path, *again, "--trials", "1")) == 0
+    assert not (study / "importance.png").exists()
+    assert len(table(study)) == 1
