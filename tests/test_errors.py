@@ -8,7 +8,7 @@ from molattn.errors import REASONS, SmilesError, reason_meaning, reason_table
 
 
 def test_every_code_has_its_meaning_and_its_line():
-    assert reason_meaning("missing_value").startswith("A word for a missing value, such as NA, ")
+    assert reason_meaning("missing_value").startswith("A missing-value marker, such as NA, ")
     assert reason_meaning("partner_valence") == REASONS["valence"]
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", reason_table(), re.MULTILINE)
     assert rows == [("error", "Meaning"), *REASONS.items()]
