@@ -34,15 +34,13 @@ class DataConfig:
         partner_column: Column with the SMILES of a second molecule, such as the solvent.
         feature_columns: Numeric columns to use as extra features.
         descriptors: Add RDKit 2D descriptors.
-        morgan_counts: Length of a count-based Morgan fingerprint (radius 2) to use as additional
-            features; 0 for none.
+        morgan_counts: Length of a count-based Morgan fingerprint (radius 2); 0 for none.
         featurizer: Name of the featurizer for atoms and bonds.
         split_column: Column with the split: train, val or test.
         split: Split method; by default random.
         order_column: Column of numbers or ISO dates by which --split order sorts the rows.
         cluster_cutoff: Tanimoto distance cutoff of the Butina clustering.
-        split_duplicates: Allow the same molecule in more than one of training, validation and test
-            set; by default its rows stay together.
+        split_duplicates: Allow the same molecule in different parts of the split.
         folds: Number of cross-validation folds.
         repeats: Number of repeats of the cross-validation, with consecutive seeds.
         only_fold: Train and test only on this fold (1 for the first).

@@ -35,7 +35,7 @@ class NetworkConfig:
         heads: Number of attention heads; must divide the width.
         layers: Attention blocks.
         edge_width: Hidden size of the atom pairs.
-        layer: Attention layer: edge_attention, gaan, mat or graph_network.
+        layer: Attention layer: edge_attention, gaan, mat, graph_network.
         pairs: Which atom pairs attend to each other.
         distances: Use the topological distance of atoms that are not bonded.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.

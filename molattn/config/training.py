@@ -24,8 +24,7 @@ class TrainingLoopConfig:
     Args:
         epochs: Maximum number of epochs.
         checkpoint: Epoch whose weights are kept: best (lowest validation loss) or last.
-        patience: Early stopping: stop after this many epochs without improvement of the validation
-            loss.
+        patience: Early stopping: epochs without a better validation loss.
         max_hours: Time limit in hours for training each network.
         batch_size: Molecules per batch.
         learning_rate: Peak learning rate, reached after the warm-up.
@@ -36,7 +35,7 @@ class TrainingLoopConfig:
         precision: Floating-point precision; bf16 is mixed precision.
         seed: Random seed of split, weights and row order.
         device: Device to train on.
-        threads: Number of CPU threads; more than one is faster only for wide networks.
+        threads: CPU threads; more than one is faster only for wide networks.
         checkpoint_steps: Steps between the checkpoints that --resume uses; 0 for one per epoch.
         tensorboard: Also write TensorBoard logs into the run folder.
     """
@@ -82,9 +81,8 @@ class SupervisedConfig(TrainingLoopConfig):
     Args:
         ensemble: Number of networks to average over.
         loss: Loss of regression targets.
-        huber_delta: Error, in standard deviations of the target, above which the Huber loss is
-            linear.
-        label_smoothing: Label smoothing: fraction of each label that is spread over all classes.
+        huber_delta: Error, in standard deviations, above which the Huber loss is linear.
+        label_smoothing: Label smoothing: fraction spread over all classes.
         balance_classes: Weight classes in the loss by their inverse frequency.
         positive_weight: Weight of the positive class in the loss of binary targets.
     """

@@ -287,7 +287,7 @@ def test_a_model_that_has_seen_the_test_is_told(table, pretrained, tmp_path, cap
     words = f"{table} --target-columns y --split-column part --epochs 1 --no-baselines".split()
     words += f"--bootstrap 0 --init-from {tmp_path} --device cpu --output {tmp_path}/run".split()
     assert main(["train", *words]) == 0
-    told = "4 of 4 test molecules have the fingerprint of a molecule that the model of --init-from"
+    told = "4 of 4 test molecules have the fingerprint of a molecule of the training data of the"
     assert told in capsys.readouterr().out  # of chains all of one fingerprint
     metrics = json.loads((tmp_path / "run" / RESULT_FILE).read_text())
     assert metrics["leakage"]["pretrained_test"] == 4
