@@ -1,4 +1,4 @@
-"""From compact molecules to a batch for a model."""
+"""Batches of molecules."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,15 +20,16 @@ class MoleculeBatch:
     """Molecules as complete graphs, in rows (see :class:`CompleteGraphs`).
 
     Args:
-        x: Codes of each atom, ``uint8 [num_rows, A]``, or amounts of each code, floating
+        x: Codes of each atom, ``uint8 [num_rows, A]``, or floating-point coefficients of all codes
             ``[num_rows, S]`` (see :class:`molattn.nn.CodeEmbedding`); padding is zero.
         edge_index: The layout.
         edge_attr: For each pair its row of ``pair_codes``, ``uint8 [num_pairs]``; ``K`` where the
-            pair is no edge. Or amounts of each component code, floating ``[num_pairs, T]``.
+            pair is no edge. Or floating-point coefficients of all component codes
+            ``[num_pairs, T]``.
         pair_codes: Joint codes of pairs that occur in the batch, ascending, ``uint8 [K]``.
-        numbers: Further numbers of each molecule, ``[num_graphs, F]``; None = there are none.
-        partners: The distinct second molecules; None = there are none.
-        partner_index: For each molecule its place among them, ``int64 [num_graphs]``.
+        numbers: Extra features of each molecule, ``[num_graphs, F]``; None = no extra features.
+        partners: The distinct second molecules; None = no second molecules.
+        partner_index: For each molecule the index of its second molecule, ``int64 [num_graphs]``.
     """
 
     x: Tensor
@@ -66,8 +67,8 @@ def collate(
     """Collate molecules into a batch.
 
     Args:
-        records: At least one molecule, all made by the same featurizer. A second molecule that is
-            the same object in several records is laid out once.
+        records: At least one molecule, all of the same featurizer. A second molecule that is the
+            same object in several records is stored once.
         self_loops: Whether an atom is a neighbor of itself.
         edge_codes: Which joint codes make a pair an edge, ``bool [K]``; None = all of them.
 
@@ -122,5 +123,7 @@ def _of_all(records: Sequence[MoleculeRecord], name: str) -> list[Any]:
     """Return this attribute of all records, or nothing if none has it."""
     parts = [part for record in records if (part := getattr(record, name)) is not None]
     if parts and len(parts) != len(records):
-        raise ValueError(f"records: {len(parts)} of {len(records)} have {name}, expected all")
+        raise ValueError(
+            f"records: got {name} for {len(parts)} of {len(records)} molecules, expected for all"
+        )
     return parts

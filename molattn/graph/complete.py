@@ -1,4 +1,4 @@
-"""A batch of complete graphs, laid out so that attention is a few batched matrix products."""
+"""A layout of complete graphs in which attention is a few batched matrix products."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -88,7 +88,7 @@ class CompleteGraphs:
     def __init__(self, sizes: Sequence[int], *, self_loops: bool = True) -> None:
         self.sizes = tuple(int(n) for n in sizes)
         if any(n < 0 for n in self.sizes):
-            raise ValueError(f"sizes: got {min(self.sizes)}, expected numbers of nodes >= 0")
+            raise ValueError(f"sizes: got {min(self.sizes)}, expected at least 0 nodes")
         self.self_loops = self_loops
         self.checked_codes: Optional[Tensor] = None  # the last codes found to fit this layout
         self.kept: Optional[Tensor] = None  # see with_edges, bool [P]; None = all pairs
@@ -146,7 +146,9 @@ class CompleteGraphs:
                 num_nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
             batch = edge_index.new_zeros(num_nodes)
         if bool((batch[1:] < batch[:-1]).any()):
-            raise ValueError("batch: got graphs out of order, expected ascending")
+            raise ValueError(
+                "batch: got a decreasing index, expected the graphs in ascending order"
+            )
         num_nodes = batch.numel()
         sizes = torch.bincount(batch).tolist()
         looped = sum(n * n for n in sizes)
@@ -163,9 +165,7 @@ class CompleteGraphs:
 
         order = ranks(edge_index).argsort()
         if not torch.equal(edge_index[:, order], graphs.edge_index):
-            raise ValueError(
-                "edge_index: got edges that are not all pairs of each graph, once each"
-            )
+            raise ValueError("edge_index: expected all pairs of nodes of each graph, each once")
         return graphs, order
 
     def with_edges(self, kept: Tensor) -> "CompleteGraphs":
@@ -377,8 +377,8 @@ class CompleteGraphs:
 class CodedEdges:
     """Features of pair rows as a code for each pair and a table of the features of each code.
 
-    The pairs of a molecule have tens of distinct features, so that a layer transforms each code
-    once, and not each pair.
+    A molecule has few distinct kinds of pairs: a layer transforms the features of each code once,
+    not those of each pair.
 
     Args:
         codes: For each pair row its row of the table, ``int64 [num_pairs]``; ``K`` where the pair

@@ -1,8 +1,8 @@
-"""PyG transforms that give molecules of any origin the edges that molattn's layers read.
+"""PyG transforms that compute the edges and edge features that molattn's layers read.
 
 Each takes one graph, a ``Data`` whose edges are its bonds (in both directions, as PyG has them).
-Use them as ``transform=`` or ``pre_transform=`` of a data set, or call them on a ``Data``; those
-that add nodes or edges refuse a ``Batch``, whose bookkeeping they would break.
+Use them as ``transform=`` or ``pre_transform=`` of a data set, or call them on a ``Data``. Those
+that add nodes or edges do not accept a ``Batch``.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class CompleteGraph(BaseTransform):
         self_loops: Whether a node has an edge to itself; its distance is 0.
         max_distance: Longer distances are set to this; None = no limit.
         no_path: Distance of two nodes without a path between them: negative or above
-            ``max_distance``, so that no path has it.
+            ``max_distance``, to differ from the length of every path.
         bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
             are bonds. Give 0 for graphs of :func:`molattn.from_smiles`, which are complete.
 
@@ -144,7 +144,7 @@ class PairDistances(BaseTransform):
             raise ValueError(
                 f"basis {self.basis}: got a value that is not finite for the distance "
                 f"{float(distance[bad]):.6g} of edge {sender} -> {receiver}, expected finite "
-                "ones; leave self loops out or take another basis"
+                "ones; remove the self loops or use another basis"
             )
         data.edge_attr = torch.cat([features.to(expanded.dtype), expanded], dim=-1)
         return data
@@ -216,8 +216,8 @@ class AddDummyNode(BaseTransform):
 
     The dummy is the last node. It has an edge to and from every node and one to itself, with the
     given distance and zeros for all other features, so no bonds. ``x`` gains a last column that is
-    1 for the dummy and 0 for atoms: its own atom type, whether ``x`` holds features or integer
-    codes (the dummy's other columns are 0). In ``pos`` it is ``distance`` away from the others; in
+    1 for the dummy node and 0 for atoms, as a feature or an integer code (the other columns of the
+    dummy node are 0). In ``pos`` it is ``distance`` away from the others; in
     all other node and edge attributes it is zero. ``dummy_mask`` marks it: ``x[~dummy_mask]``
     leaves it out of a readout. Functional name: ``add_dummy_node``.
 

@@ -1,4 +1,4 @@
-"""What all attention layers share: the primitive, on edges and on complete graphs."""
+"""Base class of the attention layers: attention on lists of edges and on complete graphs."""
 
 from collections.abc import Callable
 from typing import Optional, Union
@@ -19,20 +19,21 @@ from molattn.nn.linear import Linear, linear_together
 class AttentionConv(MessagePassing):
     """Base class of the attention layers: checks inputs, and computes attention for any graph.
 
-    A subclass makes the linear maps below (those of edges are None where edges enter neither keys
-    nor values; a layer with that of values has that of keys), calls :meth:`attend` and combines the
-    heads.
+    A subclass makes the linear maps below, calls :meth:`attend` and combines the heads.
+    ``lin_edge_key`` is None if edge features are not added to keys, ``lin_edge_value`` if they are
+    not added to values; values need keys.
 
     Args:
-        in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
+        in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
+            first call.
         out_channels: Number of output channels.
         heads: Number of heads ``H``.
         head_channels: Width of a head's value ``C``.
         query_channels: Width of a head's query and key.
-        edge_dim: Width of edge features; -1 = inferred at first use; None = there are none.
+        edge_dim: Number of edge features; -1 = inferred in the first call; None = no edge features.
         score: See :func:`molattn.nn.functional.score`.
         temperature: See :func:`molattn.nn.functional.normalize`.
-        dropout: Probability with which a weight is dropped in training.
+        dropout: Dropout probability of the attention weights.
 
     Raises:
         ValueError: A width or number that is not positive, or an invalid temperature or dropout.
@@ -79,7 +80,9 @@ class AttentionConv(MessagePassing):
         pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
         for width in pair:
             if width < -1 or width == 0:
-                raise ValueError(f"in_channels: got {in_channels}, expected widths, or -1 = lazy")
+                raise ValueError(
+                    f"in_channels: got {in_channels}, expected at least 1, or -1 to infer it"
+                )
         self.source_channels, self.target_channels = pair
         self.head_score = HeadScore(score, heads, query_channels)
 
@@ -118,7 +121,7 @@ class AttentionConv(MessagePassing):
             key: ``[N_src, H, query_channels]``.
             value: ``[N_src, H, C]``.
             edges: From :meth:`read`.
-            prior: Weights to mix in.
+            prior: Further weights, added to those of attention.
             return_alpha: Also return the weights of the edges, before dropout.
             return_messages: Also return the weighted value of each edge, after dropout.
         """

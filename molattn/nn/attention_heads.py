@@ -1,4 +1,4 @@
-"""What happens to the heads before and after attention: scores, combinations and gates."""
+"""Attention heads: their scores, combinations and gates."""
 
 import math
 
@@ -78,14 +78,14 @@ class HeadCombine(nn.Module):
     """
 
     splits_width: bool = False
-    """Whether the heads share the width, ``C = out_channels / H``; if not, ``C = out_channels``."""
+    """Whether ``C = out_channels / H``; if False, ``C = out_channels``."""
 
     def __init__(self, heads: int, out_channels: int) -> None:
         super().__init__()
         check_positive(heads=heads, out_channels=out_channels)
         if self.splits_width and out_channels % heads:
             raise ValueError(
-                f"{type(self).__name__} needs heads that divide out_channels: got heads={heads}, "
+                f"{type(self).__name__}: heads must divide out_channels, got heads={heads}, "
                 f"out_channels={out_channels}"
             )
         self.heads = heads
@@ -177,14 +177,14 @@ class HeadGate(nn.Module):
         g_i = \sigma\big(W_g [\, x_i \,\Vert\, \max_{j \in N(i)} W_m z_j \,\Vert\,
         \mathrm{mean}_{j \in N(i)} z_j \,] + b_g\big)
 
-    The maximum pools projected senders, the mean raw ones; without senders both are 0.
+    Without senders the maximum and the mean are 0.
 
     Args:
-        in_channels: Widths of senders' :math:`z` and receivers' :math:`x`; -1 = inferred at first
-            use.
+        in_channels: Numbers of features of senders :math:`z` and receivers :math:`x`; -1 = inferred
+            in the first call.
         heads: Number of heads ``H``.
         channels: Width of :math:`W_m z`.
-        root: Whether :math:`x_i` enters the gate (the authors' code leaves it out).
+        root: Whether the gate depends on :math:`x_i` (in the authors' code it does not).
 
     Raises:
         ValueError: ``channels`` is not positive.

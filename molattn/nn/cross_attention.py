@@ -19,18 +19,18 @@ class CrossAttention(nn.Module):
     computed densely.
 
     Args:
-        channels: Width of the nodes of either graph.
+        channels: Number of node features of both graphs.
         heads: Number of heads.
         score: See :func:`molattn.nn.functional.score`.
         combine: See :class:`molattn.nn.HeadCombine`.
         expansion: Hidden width of the feed-forward network, as a multiple of ``channels``.
-        dropout: Probability with which a channel of either branch is dropped in training.
-        attention_dropout: Probability with which a weight is dropped in training.
+        dropout: Dropout probability of the output of attention and of the feed-forward network.
+        attention_dropout: Dropout probability of the attention weights.
 
     Shapes:
         - **x**: ``[B, L, channels]``, receivers
         - **y**: ``[B, S, channels]``, senders
-        - **y_mask**: ``bool [B, S]``, true where there is a node; None = everywhere
+        - **y_mask**: ``bool [B, S]``, False for padding; None = no padding
         - **output**: ``[B, L, channels]``
 
     Raises:
@@ -87,7 +87,7 @@ class CrossAttention(nn.Module):
         return x + self.dropout(self.ff(self.norm_ff(x)))
 
     def attend(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
-        """Compute the attention alone, as ``self.conv`` does on the edges of all pairs."""
+        """Compute the attention alone: ``self.conv`` on the edges of all pairs."""
         conv = self.conv
         query, key, value = (
             part.unflatten(-1, (conv.heads, -1)).transpose(1, 2)  # [B, H, nodes, C]

@@ -31,13 +31,13 @@ class EdgeMaps(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """Weights that do not come from queries and keys, mixed into those that do."""
+    """Weights that do not depend on queries and keys, added to those of attention."""
 
-    share: Union[float, Tensor]  # of attention in the mixture
-    weights: Tensor  # of edges [E] or pair rows [P], already multiplied by their own share
+    share: Union[float, Tensor]  # factor of the weights of attention
+    weights: Tensor  # of edges [E] or pair rows [P]
 
     def mix(self, alpha: Tensor, weights: Tensor) -> Tensor:
-        """The mixture, for weights brought into a shape that broadcasts to ``alpha``."""
+        """The sum, for weights in a shape that broadcasts to that of ``alpha``."""
         return self.share * alpha + weights
 
 
@@ -75,11 +75,11 @@ def dense_attention(
         query: Projected queries ``[R, H, C]``.
         key: Projected keys ``[R, H, C]``.
         value: Values ``[R, H, C]``.
-        maps: How features enter keys and values; None = there are none, or they do not.
+        maps: Linear maps of edge features; None = none are added to keys and values.
         score: The score.
         temperature: See :func:`molattn.nn.functional.normalize`.
         dropout: Probability with which a weight is dropped; 0 outside training.
-        prior: Weights to mix in.
+        prior: Further weights, added to those of attention.
         return_alpha: Return the weights.
         return_messages: Return the weighted value of each pair.
     """

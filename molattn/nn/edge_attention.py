@@ -37,34 +37,36 @@ class EdgeAttentionConv(AttentionConv):
         e'_k &= g_r\, b_k V_k \\
         x'_i &= W_r x_i + \mathrm{combine}_h \sum_{k \in N(i)} e'_k + \beta
 
-    with :math:`g = 1`, or GaAN's gate of each head (Zhang et al. 2018). A receiver without edges
-    gets :math:`W_r x_i + \beta`.
+    with :math:`g = 1`, or GaAN's gate of each head (Zhang et al. 2018). For a node that receives no
+    edges, :math:`x'_i = W_r x_i + \beta`.
 
-    Any PyG graph is accepted. Given :class:`~molattn.graph.CompleteGraphs` in place of
-    ``edge_index``, nodes and edges are rows of that layout and the same numbers come from
-    batched matrix products.
+    Any PyG graph is accepted. With :class:`~molattn.graph.CompleteGraphs` in place of
+    ``edge_index``, nodes and edges are its rows, and the same result is computed as batched matrix
+    products.
 
     Args:
-        in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
+        in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
+            first call.
         out_channels: Number of output channels. A head is ``out_channels // heads`` wide for
             ``combine`` ``linear`` and ``concat``, ``out_channels`` wide otherwise.
         heads: Number of heads ``H``.
-        edge_dim: Width of edge features ``D``; -1 = inferred at first use; None = edges have none.
-        global_dim: Width of graph features ``u``; None = there are none.
+        edge_dim: Number of edge features ``D``; -1 = inferred in the first call; None = no edge
+            features.
+        global_dim: Number of graph features ``u``; None = no graph features.
         score: ``dot``, ``scaled_dot``, ``general``, ``additive`` or ``gatv2``; see
             :func:`molattn.nn.functional.score`.
-        temperature: Logits are divided by it; 0 = all weight on the maximum (ties share),
-            ``inf`` = the mean.
+        temperature: Logits are divided by it; 0 = all weight on the maximum (shared equally among
+            ties), ``inf`` = equal weights.
         combine: How the heads are combined: ``linear``, ``concat``, ``mean``, ``max`` or
             ``weighted``; see :class:`molattn.nn.HeadCombine`.
-        gate: Gate each head by its receiver and the receiver's senders.
-        edge_value: Whether edges are part of the value too; if not (:math:`W_{ve} = 0`), they enter
-            the score alone, as in GATv2.
+        gate: Multiply each head by a gate, which depends on the receiver and its senders.
+        edge_value: Add edge features to values too; if False (:math:`W_{ve} = 0`), to keys only, as
+            in GATv2.
         update_edges: Also return :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, ``edge_dim``
             wide (the heads are concatenated where ``combine`` is ``linear``).
-        dropout: Probability with which a weight is dropped in training.
+        dropout: Dropout probability of the attention weights.
         root_weight: Add :math:`W_r x_i`.
-        bias: Give queries, keys, values and output a bias.
+        bias: Add a bias to queries, keys, values and output.
 
     Shapes:
         - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
@@ -138,7 +140,9 @@ class EdgeAttentionConv(AttentionConv):
         self.lin_edge_out: Optional[Linear] = None
         if update_edges:
             if edge_dim is None or edge_dim < 1:
-                raise ValueError(f"update_edges needs a positive edge_dim, got edge_dim={edge_dim}")
+                raise ValueError(
+                    f"update_edges needs a known edge_dim: got {edge_dim}, expected at least 1"
+                )
             kind = "concat" if combine == "linear" else combine
             self.edge_combine = COMBINES[kind](heads, out_channels)
             self.lin_edge_out = Linear(out_channels, edge_dim, bias=False)
@@ -169,7 +173,7 @@ class EdgeAttentionConv(AttentionConv):
             edge_attr: Edge features.
             u: Graph features.
             batch: Graph of each node.
-            return_attention_weights: Also return the graph as it was given and the weights of its
+            return_attention_weights: Also return ``edge_index`` as given and the weights of its
                 edges, before dropout.
 
         Returns:
@@ -206,7 +210,7 @@ class EdgeAttentionConv(AttentionConv):
         return_alpha: bool,
         return_messages: bool,
     ) -> tuple[Attended, OptTensor]:
-        """Return the gated heads, before they are combined, and :math:`W_r x` if there is one."""
+        """Return the gated heads, not yet combined, and :math:`W_r x`, if any."""
         pair, graph = as_pair(x), edges.index
         batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
         query, key, value, root = self._project(pair, u, batch)
@@ -234,7 +238,7 @@ class EdgeAttentionConv(AttentionConv):
     def _project(
         self, x: Pair, u: OptTensor, batch: Union[Tensor, Pair, None]
     ) -> tuple[Tensor, Tensor, Tensor, OptTensor]:
-        """Queries, keys and values ``[N, H, C]``, and the root's term."""
+        """Queries, keys and values ``[N, H, C]``, and :math:`W_r x`."""
         terms = list(self.project(x))
         root = None if self.lin_root is None else self.lin_root(x[1])
         u_src, u_dst = read_globals(u, batch, x, self.global_dim)

@@ -1,4 +1,4 @@
-"""Integer codes to vectors."""
+"""Embeddings of integer codes."""
 
 from collections.abc import Sequence
 from typing import Optional
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 
 class CodeEmbedding(nn.Module):
-    r"""The sum of one learned vector for each column of codes.
+    r"""The sum of the learned vectors of the codes in a row.
 
     .. math::
         y = \sum_c E_c[\mathrm{code}_c]
@@ -18,16 +18,16 @@ class CodeEmbedding(nn.Module):
         sizes: Number of codes of each column.
         channels: Width of the vectors.
 
-    Floating-point input is read as amounts of all codes, column after column: the one-hot encoding
-    of a row of codes gives the same vector as the codes, and rows may be interpolated.
+    Floating-point input is a row of coefficients of all vectors, those of the first column first:
+    the one-hot encoding of codes gives the same result as the codes, and rows may be interpolated.
 
     Shapes:
-        - **input**: integer codes ``[N, len(sizes)]``, or amounts ``[N, sum(sizes)]``
+        - **input**: integer codes ``[N, len(sizes)]``, or coefficients ``[N, sum(sizes)]``
         - **output**: ``[N, channels]``
 
     Raises:
         ValueError: Wrong number of columns.
-        IndexError: A code that its column does not have (checked on the CPU only).
+        IndexError: A code that is not below the size of its column (checked on the CPU only).
 
     Example:
         >>> CodeEmbedding([3, 2], 8)(torch.tensor([[2, 0], [0, 1]])).shape
@@ -50,16 +50,16 @@ class CodeEmbedding(nn.Module):
 
     @property
     def vectors(self) -> Tensor:
-        """The vector of each code, column after column, ``[sum(sizes), channels]``."""
+        """The vectors of all codes, those of the first column first, ``[sum(sizes), channels]``."""
         return self.weight
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Embed rows of codes, or of amounts."""
+        """Embed rows of codes or coefficients."""
         weight = self.vectors
         if codes.is_floating_point():
             if codes.dim() != 2 or codes.size(1) != len(weight):
                 raise ValueError(
-                    f"amounts: got shape {list(codes.shape)}, expected [*, {len(weight)}]"
+                    f"coefficients: got shape {list(codes.shape)}, expected [*, {len(weight)}]"
                 )
             return codes @ weight
         if codes.dim() != 2 or codes.size(1) != len(self.sizes):
@@ -85,12 +85,12 @@ class PairEmbedding(CodeEmbedding):
         table: Component codes of each joint code, ``[K, P]``.
         sizes: Number of codes of each component.
         channels: Width of the vectors.
-        seen_as: The code that replaces each component code, ``int64 [sum(sizes)]``, both counted
-            column after column; None = codes are not replaced.
+        seen_as: The code that replaces each component code, ``int64 [sum(sizes)]``, with the codes
+            of all columns numbered consecutively; None = codes are not replaced.
 
     Shapes:
-        - **input**: joint codes ``[E]``, component codes ``[E, P]``, or amounts of every component
-          code ``[E, sum(sizes)]``
+        - **input**: joint codes ``[E]``, component codes ``[E, P]``, or coefficients of all
+          component codes ``[E, sum(sizes)]``
         - **output**: ``[E, channels]``
     """
 
@@ -120,18 +120,18 @@ class PairEmbedding(CodeEmbedding):
         return self.weight if self.seen_as is None else self.weight[self.seen_as]
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Embed joint codes ``[E]``, or rows of component codes or amounts."""
+        """Embed joint codes ``[E]``, or rows of component codes or coefficients."""
         return super().forward(self.table[codes.long()] if codes.dim() == 1 else codes)
 
 
 class FixedPairEmbedding(PairEmbedding):
-    """Fixed numbers for each kind of atom pair, not learned.
+    """Fixed features of each type of atom pair; nothing is learned.
 
     Args:
         table: As for :class:`PairEmbedding`.
-        sizes: Likewise.
-        values: What each component code adds, ``[sum(sizes), channels]``.
-        blank: What it is added to, ``[channels]``.
+        sizes: As for :class:`PairEmbedding`.
+        values: The term of each component code, ``[sum(sizes), channels]``.
+        blank: The constant term, ``[channels]``.
         seen_as: As for :class:`PairEmbedding`.
     """
 
@@ -157,5 +157,5 @@ class FixedPairEmbedding(PairEmbedding):
         return self.base
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Numbers of joint codes ``[E]``, or of rows of component codes or amounts."""
+        """Features of joint codes ``[E]``, or of rows of component codes or coefficients."""
         return self.base + super().forward(codes)

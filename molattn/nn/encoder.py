@@ -1,4 +1,4 @@
-"""Residual blocks of any attention layer."""
+"""Residual blocks around any attention layer."""
 
 from collections.abc import Callable
 from typing import Any, Optional
@@ -9,19 +9,20 @@ from molattn.nn.linear import Linear
 
 
 class AttentionBlock(nn.Module):
-    r"""Attention, then a feed-forward network, each normalized before and added to its input.
+    r"""Attention and a feed-forward network, with layer normalization and residual connections.
 
     .. math::
         h &= x + \mathrm{attention}(\mathrm{LN}(x), e) \\
         y &= h + \mathrm{FF}(\mathrm{LN}(h))
 
-    (pre-norm, Xiong et al. 2020). A layer that returns edges too passes them on.
+    (pre-norm, Xiong et al. 2020). Edges that the layer updates are returned too.
 
     Args:
-        conv: The layer: maps ``(x, edge_index, edge_attr)`` to ``x'`` or ``(x', e')``.
-        channels: Width of nodes.
+        conv: The layer, a function of ``(x, edge_index, edge_attr)`` that returns ``x'`` or
+            ``(x', e')``.
+        channels: Number of node features.
         expansion: Hidden width of the feed-forward network, as a multiple of ``channels``.
-        dropout: Probability with which a channel of either branch is dropped in training.
+        dropout: Dropout probability of the output of attention and of the feed-forward network.
     """
 
     def __init__(
@@ -53,9 +54,9 @@ class Encoder(nn.Module):
     """A stack of :class:`AttentionBlock`, followed by a layer normalization.
 
     Args:
-        make_conv: Makes the layer of one block, ``channels`` wide.
+        make_conv: Returns the layer of a block, with ``channels`` inputs and outputs.
         layers: Number of blocks.
-        channels: Width of nodes.
+        channels: Number of node features.
         dropout: See :class:`AttentionBlock`.
     """
 

@@ -91,7 +91,7 @@ class Score:
             if not wanted:
                 if given is not None:
                     raise ValueError(
-                        f"score {kind!r} takes no {name}, got one of {tuple(given.shape)}"
+                        f"score {kind!r} has no {name}, got one of shape {tuple(given.shape)}"
                     )
             elif given is None:
                 raise ValueError(f"score {kind!r} needs {name} {shape}")
@@ -181,7 +181,7 @@ def score(
     """
     if query.size(-1) != key.size(-1):
         raise ValueError(
-            f"query and key must have one width C: got query {tuple(query.shape)}, "
+            f"query and key must have the same width C: got query {tuple(query.shape)}, "
             f"key {tuple(key.shape)}"
         )
     rule = SCORES[kind]
@@ -200,18 +200,18 @@ def score(
 
 
 class Receivers(Protocol):
-    """How logits are grouped by receiver: the one thing in which the two forms differ."""
+    """How logits are grouped by receiver."""
 
     def valid(self, weights: Tensor) -> Tensor:
         """Set the weights of pairs that are no edges to zero."""
         ...
 
     def max(self, logits: Tensor) -> Tensor:
-        """The maximum over each receiver's edges, in a shape that broadcasts to the logits."""
+        """The maximum over each receiver's edges, broadcastable to the logits."""
         ...
 
     def sum(self, weights: Tensor) -> Tensor:
-        """The sum over each receiver's edges, in a shape that broadcasts to the logits."""
+        """The sum over each receiver's edges, broadcastable to the logits."""
         ...
 
 
@@ -247,7 +247,7 @@ class DenseRows:
     """Logits ``[..., L, S]`` of all pairs, senders along the last dimension.
 
     Args:
-        mask: True where the pair is an edge, broadcastable to the logits; None: everywhere.
+        mask: True where the pair is an edge, broadcastable to the logits; None = all pairs are.
     """
 
     mask: Tensor | None
@@ -341,7 +341,7 @@ def attention(
 
     Raises:
         ValueError: Shapes that do not fit, an unknown score or a negative temperature.
-        TypeError: The mask is not boolean, or the types of the others are not one floating type.
+        TypeError: The mask is not boolean, or the others have not the same floating-point type.
 
     Example:
         >>> x = torch.eye(2)
@@ -351,7 +351,7 @@ def attention(
     """
     if key.size(-2) != value.size(-2):
         raise ValueError(
-            f"key and value must have one length S: got key {tuple(key.shape)}, "
+            f"key and value must have the same length S: got key {tuple(key.shape)}, "
             f"value {tuple(value.shape)}"
         )
     if mask is not None and mask.dtype != torch.bool:
@@ -359,7 +359,7 @@ def attention(
     kinds = {name: t.dtype for name, t in (("query", query), ("key", key), ("value", value))}
     if len(set(kinds.values())) > 1 or not query.is_floating_point():
         shown = ", ".join(f"{name} {dtype}" for name, dtype in kinds.items())
-        raise TypeError(f"got {shown}, expected one floating-point type")
+        raise TypeError(f"got {shown}, expected the same floating-point type")
     logits = _score(query, key, score, weight=weight, vector=vector)
     if mask is not None and not _broadcasts(mask, logits):
         raise ValueError(

@@ -29,25 +29,26 @@ class GaANConv(AttentionConv):
         g_i &= \sigma\big(\mathrm{FC}_g( x_i \,\Vert\, \max_{j \in N(i)} \mathrm{FC}_m(z_j)
                \,\Vert\, \mathrm{mean}_{j \in N(i)} z_j )\big) \in (0, 1)^H
 
-    The paper has no edge features; they enter key and value here when ``edge_dim`` is given.
-    Without neighbors the sums and both pools are 0.
+    The paper has no edge features; here they are added to key and value if ``edge_dim`` is given.
+    Without neighbors the sum, the maximum and the mean are 0.
 
     Args:
-        in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
+        in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
+            first call.
         out_channels: Number of output channels.
         heads: Number of heads ``H``.
-        edge_dim: Width of edge features; -1 = inferred at first use; None = there are none.
+        edge_dim: Number of edge features; -1 = inferred in the first call; None = no edge features.
         query_channels: Width of a head's query and key :math:`d_a`; None = ``head_channels``.
         head_channels: Width of a head's value :math:`d_v`; None = ``out_channels // heads``, which
             must divide.
         gate_channels: Width of :math:`\mathrm{FC}_m`.
-        variant: ``paper``, or ``authors`` for what their released code computes: query and key are
-            each divided by :math:`\sqrt{d_a}`, :math:`x_i` does not enter the gate, and heads are
-            not gated by default.
+        variant: ``paper``, or ``authors`` for the formula of the authors' code: query and key are
+            each divided by :math:`\sqrt{d_a}`, the gate does not depend on :math:`x_i`, and heads
+            are not gated by default.
         gate: Whether heads are gated; None = as in the variant.
-        edge_value: Whether edge features enter the value too; if not, the key alone.
-        dropout: Probability with which a weight is dropped in training.
-        bias: Give the linear maps of nodes a bias.
+        edge_value: Add edge features to values too; if False, to keys only.
+        dropout: Dropout probability of the attention weights.
+        bias: Add a bias to the linear maps of nodes.
 
     Shapes:
         - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
@@ -132,7 +133,7 @@ class GaANConv(AttentionConv):
             x: Node features, or a pair (senders, receivers).
             edge_index: The graph.
             edge_attr: Edge features.
-            return_attention_weights: Also return the graph as it was given and the weights
+            return_attention_weights: Also return ``edge_index`` as given and the weights
                 :math:`w` of its edges, before dropout and without the gate.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Read and check the inputs of a layer: one form for all kinds of PyG graphs."""
+"""Check the inputs of a layer, and convert every kind of PyG graph to one form."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional, Union
@@ -44,7 +44,7 @@ def as_pair(x: Union[Tensor, Pair], name: str = "x") -> Pair:
 
 
 def check_features(name: str, x: object, channels: int, rows: Optional[int] = None) -> None:
-    """Check that ``x`` is a floating ``[rows, channels]``; ``channels=-1`` allows any width."""
+    """Check that ``x`` is a floating-point tensor ``[rows, channels]``; -1 = any ``channels``."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: got {_kind(x)}, expected a tensor")
     if (
@@ -66,14 +66,14 @@ def read_graph(
     in_channels: Union[int, tuple[int, int]],
     edge_dim: Optional[int],
 ) -> Edges:
-    """Check nodes, graph and edge features; any PyG graph becomes a list of edges.
+    """Check nodes, graph and edge features, and convert any PyG graph to a list of edges.
 
     Args:
         x: Node features, or a pair (senders, receivers).
         graph: Any PyG graph, or complete graphs.
         edge_attr: Edge features.
-        in_channels: Width that nodes must have, or a pair (senders, receivers); -1 = any.
-        edge_dim: Width that edges must have; -1 = any; None = the layer reads no edge features.
+        in_channels: Number of node features, or a pair (senders, receivers); -1 = any.
+        edge_dim: Number of edge features; -1 = any; None = the layer reads none.
 
     Raises:
         ValueError: A wrong shape.
@@ -88,7 +88,10 @@ def read_graph(
     if isinstance(graph, CompleteGraphs):
         return read_complete(x, graph, edge_attr, edge_dim)
     if isinstance(edge_attr, CodedEdges):
-        raise TypeError("edge_attr: got CodedEdges, expected a tensor unless with CompleteGraphs")
+        raise TypeError(
+            "edge_attr: got CodedEdges, expected a tensor; CodedEdges are used only with "
+            "CompleteGraphs"
+        )
     return read_edges(graph, edge_attr, x_src.size(0), x_dst.size(0), edge_dim)
 
 
@@ -99,12 +102,12 @@ def read_edges(
     num_receivers: int,
     edge_dim: Optional[int],
 ) -> Edges:
-    """Turn any PyG graph into a list of edges, and check it.
+    """Convert any PyG graph to a list of edges, and check it.
 
     An ``adj_t`` (rows are receivers) may be a torch sparse tensor or a
-    ``torch_sparse.SparseTensor``; its edges count in the order in which it stores them, and its
-    values are the edge features if these are needed and not given. Indices are checked on the CPU
-    only: elsewhere this would cost a synchronization at every call.
+    ``torch_sparse.SparseTensor``. Its edges have the order in which it stores them, and its values
+    are the edge features if the layer reads some and ``edge_attr`` is None. Indices are checked on
+    the CPU only: on a GPU this would cost a synchronization in every call.
     """
     index, values = _read_index(edge_index, num_senders, num_receivers)
     if index.dim() != 2 or index.size(0) != 2:
@@ -125,13 +128,13 @@ def read_complete(
     edge_attr: EdgeAttr,
     edge_dim: Optional[int],
 ) -> Edges:
-    """Check node rows ``[num_rows, F]`` and pair rows ``[num_pairs, D]`` of complete graphs."""
+    """Check the rows of nodes ``[num_rows, F]`` and of pairs ``[num_pairs, D]``."""
     if not isinstance(x, Tensor):
-        raise TypeError(f"x: got {_kind(x)}, expected one tensor with CompleteGraphs")
+        raise TypeError(f"x: got {_kind(x)}, expected a tensor: complete graphs are not bipartite")
     check_features("x", x, -1, graph.num_rows)
     if isinstance(edge_attr, CodedEdges):
         if edge_dim is None:
-            raise ValueError("edge_attr: got CodedEdges, expected None: edge_dim is None")
+            raise ValueError("edge_attr: got CodedEdges, but the layer has edge_dim=None")
         check_features("edge_attr.table", edge_attr.table, edge_dim)
         if edge_attr.codes.shape != (graph.num_pairs,) or edge_attr.codes.dtype != torch.int64:
             raise ValueError(
@@ -144,7 +147,7 @@ def read_complete(
 
 
 def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
-    """Check that codes and layout agree on which pairs are edges."""
+    """Check that the codes and the graphs have the same pairs as edges."""
     seen = graph.checked_codes is edges.codes  # by a layer before this one
     if seen or edges.codes.device.type != "cpu" or torch.compiler.is_compiling():
         return
@@ -156,8 +159,8 @@ def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
         )
     if not torch.equal(edges.codes < count, graph.is_edge):
         raise ValueError(
-            f"edge_attr.codes: expected {count} at the pairs that are no edges and only there, "
-            "as CodedEdges.from_edges makes them"
+            f"edge_attr.codes: expected {count} for the pairs that are no edges, and less for all "
+            "others; use CodedEdges.from_edges"
         )
     graph.checked_codes = edges.codes
 
@@ -182,21 +185,18 @@ def read_globals(
     """Check graph features, for senders and for receivers."""
     if global_dim is None:
         if u is not None:
-            raise ValueError(
-                f"u: got {list(u.shape)}, expected None: the layer was made with global_dim=None"
-            )
+            raise ValueError(f"u: got shape {list(u.shape)}, but the layer has global_dim=None")
         return None, None
     if u is None:
         raise ValueError(
-            f"u: got None, expected [B, {global_dim}]: "
-            f"the layer was made with global_dim={global_dim}"
+            f"u: got None, expected [B, {global_dim}]: the layer has global_dim={global_dim}"
         )
     check_features("u", u, global_dim)
     if batch is None:
         if u.size(0) != 1:
             raise ValueError(
-                f"batch: got None with u of {u.size(0)} graphs, expected the graph of "
-                "each node, int64 [N]"
+                f"batch: got None and u of {u.size(0)} graphs, expected the graph of each node, "
+                "int64 [N]"
             )
         return NodeGlobals(u, None), NodeGlobals(u, None)
     batches = as_pair(batch, "batch")
@@ -219,7 +219,7 @@ def at_receivers(rows: Tensor, graph: Union[Tensor, CompleteGraphs]) -> Tensor:
 def edge_list(
     x: Tensor, graph: CompleteGraphs, edge_attr: EdgeAttr
 ) -> tuple[Tensor, Optional[Tensor]]:
-    """Take nodes and edge features from rows, for a layer that reads ``graph.edge_index``."""
+    """Take nodes and edge features out of rows, for a layer that reads ``graph.edge_index``."""
     if isinstance(edge_attr, CodedEdges):
         edge_attr = edge_attr.dense()
     attr = None if edge_attr is None else graph.pairs_to_edges(edge_attr)
@@ -227,10 +227,10 @@ def edge_list(
 
 
 def results_in_rows(out: Any, graph: CompleteGraphs, *, edges: bool, weights: bool) -> Any:
-    """Lay out in rows what a layer returned for ``graph.edge_index``.
+    """Convert to rows what a layer returned for ``graph.edge_index``.
 
     With ``edges``, updated edges follow the nodes; with ``weights``, the last item is
-    ``(edge_index, alpha)``, in which ``graph`` takes the place of ``edge_index``.
+    ``(edge_index, alpha)``, of which ``edge_index`` is replaced by ``graph``.
     """
     if not isinstance(out, tuple):
         return graph.nodes_to_rows(out)
@@ -248,15 +248,14 @@ def _check_attr(
     if edge_dim is None:
         if edge_attr is not None:
             raise ValueError(
-                f"edge_attr: got {list(edge_attr.shape)}, expected None: "
-                "the layer was made with edge_dim=None"
+                f"edge_attr: got shape {list(edge_attr.shape)}, but the layer has edge_dim=None"
             )
         return None
     wanted = "*" if edge_dim < 0 else edge_dim
     if edge_attr is None:
         raise ValueError(
-            f"edge_attr: got None, expected [{num_edges}, {wanted}]: "
-            f"the layer was made with edge_dim={edge_dim}"
+            f"edge_attr: got None, expected [{num_edges}, {wanted}]: the layer has "
+            f"edge_dim={edge_dim}"
         )
     if edge_attr.dim() == 1:
         edge_attr = edge_attr.unsqueeze(-1)
@@ -297,12 +296,13 @@ def _check_range(indices: Tensor, rows: Sequence[tuple[str, str, int]]) -> None:
         least, most = int(low[row]), int(high[row])
         if least < 0 or most >= size:
             raise IndexError(
-                f"{name} ({things}): got indices from {least} to {most}, expected 0 to {size - 1}"
+                f"{name}: got indices from {least} to {most}, expected 0 <= index < {size}, the "
+                f"number of {things}"
             )
 
 
 def _shape(rows: Optional[int], channels: int) -> str:
-    """For messages only: torch.compile specialises on a size that becomes text."""
+    """Format a shape, for messages only: torch.compile specializes on a size that becomes text."""
     return f"[{'*' if rows is None else rows}, {'*' if channels < 0 else channels}]"
 
 

@@ -32,7 +32,7 @@ REDUCERS = ("sum", "mean", "max", "min")
 
 
 class _EdgeStage(NamedTuple):
-    """Results of the edge update."""
+    """Results of the edge update and of its aggregations."""
 
     to_nodes: Tensor  # [N, ...]
     to_graphs: Optional[Tensor]  # [B, ...]
@@ -49,43 +49,45 @@ class GraphNetwork(MessagePassing):
         \bar x = \rho^{v \to u}(\{x'_i\}) \\
         u' &= \phi^u(\bar e, \bar x, u)
 
-    in this order: edges, nodes, global. :math:`\phi^e` is the attention of
-    :class:`EdgeAttentionConv`, :math:`e'_k = g_r\, b_k V_k` for each head, whose heads are
-    combined after :math:`\rho`; :math:`\phi^v` and :math:`\phi^u` are networks with one hidden
-    layer. Each may be replaced by your own function, which gets the inputs above that are
-    switched on, concatenated in this order: with all three replaced the block is PyG's
+    computed in this order. :math:`\phi^e` is the attention of :class:`EdgeAttentionConv`,
+    :math:`e'_k = g_r\, b_k V_k` for each head, and heads are combined after :math:`\rho`.
+    :math:`\phi^v` and :math:`\phi^u` are networks with one hidden layer. Each of the three may be
+    replaced by your own function, which is called with the concatenation, in the order of the
+    formula, of those inputs that are switched on. With all three replaced the block is PyG's
     ``MetaLayer``.
 
-    An input that is switched off counts as zero in :math:`\phi` (edges that are returned still add
-    to :math:`e_k`). On :class:`~molattn.graph.CompleteGraphs`
-    attention is dense where edges are reduced by ``sum``; with other reducers, or your own
-    edge function, the block takes the general path over all pairs.
+    An input that is switched off counts as zero in :math:`\phi`; edges are still updated by adding
+    to :math:`e_k`. On :class:`~molattn.graph.CompleteGraphs` attention is computed as batched
+    matrix products if edges are aggregated by ``sum``; with other aggregations, or your own edge
+    function, it is computed on the list of all edges.
 
     Args:
-        in_channels: Width of nodes, or a pair (senders, receivers).
-        out_channels: Width of :math:`x'` and of :math:`\bar e`.
+        in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
+            first call.
+        out_channels: Number of channels of :math:`x'` and :math:`\bar e`.
         heads: Number of heads ``H``.
-        edge_dim: Width of edges; None = they have no features.
-        global_dim: Width of :math:`u`; None = there is none.
-        edge_inputs: What :math:`\phi^e` sees, of ``edge``, ``receiver``, ``sender``, ``global``.
-        node_inputs: What :math:`\phi^v` sees, of ``edges``, ``node``, ``global``.
-        global_inputs: What :math:`\phi^u` sees, of ``edges``, ``nodes``, ``global``.
+        edge_dim: Number of edge features; None = no edge features.
+        global_dim: Number of graph features :math:`u`; None = no graph features.
+        edge_inputs: Inputs of :math:`\phi^e`: some of ``edge``, ``receiver``, ``sender``,
+            ``global``.
+        node_inputs: Inputs of :math:`\phi^v`: some of ``edges``, ``node``, ``global``.
+        global_inputs: Inputs of :math:`\phi^u`: some of ``edges``, ``nodes``, ``global``.
         edge_to_node: :math:`\rho^{e \to v}`: ``sum``, ``mean``, ``max`` or ``min``.
         edge_to_global: :math:`\rho^{e \to u}`.
         node_to_global: :math:`\rho^{v \to u}`.
-        update_nodes: Whether nodes are updated; if not, they come out as they went in.
-        update_edges: Also return edges: :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, or what
-            ``edge_function`` gives.
+        update_nodes: Update nodes; if False, they are returned unchanged.
+        update_edges: Also return edges: :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, or the
+            output of ``edge_function``.
         update_global: Also return :math:`u'`, ``[B, global_dim]``.
         edge_function: Replaces the attention.
         node_function: Replaces :math:`\phi^v`.
         global_function: Replaces :math:`\phi^u`.
-        score: See :class:`EdgeAttentionConv`, as the options below.
-        temperature: See there.
-        combine: See there.
-        gate: See there.
-        edge_value: See there.
-        dropout: See there.
+        score: See :class:`EdgeAttentionConv`.
+        temperature: See :class:`EdgeAttentionConv`.
+        combine: See :class:`EdgeAttentionConv`.
+        gate: See :class:`EdgeAttentionConv`.
+        edge_value: See :class:`EdgeAttentionConv`.
+        dropout: See :class:`EdgeAttentionConv`.
 
     Shapes:
         - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
@@ -141,7 +143,7 @@ class GraphNetwork(MessagePassing):
             if reducer not in REDUCERS:
                 raise ValueError(f"{name}: got {reducer!r}, expected one of {', '.join(REDUCERS)}")
         if update_global and global_dim is None:
-            raise ValueError("update_global needs a global_dim, got None")
+            raise ValueError("update_global needs global_dim, got None")
         self.edge_inputs = _chosen("edge_inputs", edge_inputs, EDGE_INPUTS)
         self.node_inputs = _chosen("node_inputs", node_inputs, NODE_INPUTS)
         self.global_inputs = _chosen("global_inputs", global_inputs, GLOBAL_INPUTS)
@@ -150,14 +152,13 @@ class GraphNetwork(MessagePassing):
             ("global_inputs", self.global_inputs),
         ):
             if given == ("global",) and global_dim is None:
-                raise ValueError(
-                    f"{name}: got only 'global', but there is none: global_dim is None"
-                )
+                raise ValueError(f"{name}: got only 'global', but global_dim is None")
         if edge_function is not None and (
             (global_dim is None and self.edge_inputs == ("global",))
             or (edge_dim is None and self.edge_inputs == ("edge",))
         ):
-            raise ValueError(f"edge_inputs: got only {self.edge_inputs[0]!r}, but there is none")
+            (only,) = self.edge_inputs
+            raise ValueError(f"edge_inputs: got only {only!r}, but {only}_dim is None")
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.heads = heads
@@ -226,20 +227,22 @@ class GraphNetwork(MessagePassing):
             edge_attr: Edge features.
             u: Graph features.
             batch: Graph of each node.
-            return_attention_weights: Also return the graph as it was given and the weights of its
+            return_attention_weights: Also return ``edge_index`` as given and the weights of its
                 edges, before dropout.
 
         Returns:
             Nodes, or a tuple that begins with them; see the class.
 
         Raises:
-            ValueError: A wrong shape, or a request for weights with an edge function, which
-                has none.
+            ValueError: A wrong shape, or ``return_attention_weights`` with an edge function, which
+                has no weights.
             TypeError: A wrong type.
             IndexError: An edge to a node that does not exist.
         """
         if return_attention_weights and self.attention is None:
-            raise ValueError("return_attention_weights: an edge_function has no weights")
+            raise ValueError(
+                "return_attention_weights cannot be used with edge_function, which has no weights"
+            )
         if isinstance(edge_index, CompleteGraphs) and not self._dense:
             return self._through_edges(x, edge_index, edge_attr, u, bool(return_attention_weights))
         edges = read_graph(x, edge_index, edge_attr, self.in_channels, self.edge_dim)
@@ -268,7 +271,7 @@ class GraphNetwork(MessagePassing):
 
     @property
     def _dense(self) -> bool:
-        """Whether the sums over each receiver's edges are all that is needed of the edges."""
+        """Whether edges are used only through the sums over each receiver's edges."""
         pools_edges = self.update_global and "edges" in self.global_inputs
         return (
             self.edge_function is None
@@ -343,7 +346,7 @@ class GraphNetwork(MessagePassing):
     def _through_edges(
         self, x: Any, graph: CompleteGraphs, edge_attr: EdgeAttr, u: OptTensor, weights: bool
     ) -> Any:
-        """Take the general path on the list of all edges, and lay the results out in rows."""
+        """Call the block on the list of all edges, and convert the results to rows."""
         attr = read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim).attr
         nodes, attr = edge_list(x, graph, attr)
         out = self(nodes, graph.edge_index, attr, u, graph.batch, weights)
@@ -377,7 +380,7 @@ def _if(on: bool, x: Tensor) -> Tensor:
 
 
 def _join(seen: Mapping[str, OptTensor], names: Sequence[str], rows: int) -> Tensor:
-    """Concatenate the inputs that are switched on and exist."""
+    """Concatenate those of the named inputs that are not None."""
     parts = [seen.get(name) for name in names]
     return torch.cat([part.expand(rows, -1) for part in parts if part is not None], dim=-1)
 

@@ -1,4 +1,4 @@
-"""Linear maps by the faster of torch's two CPU libraries, and several of them as one product."""
+"""Linear maps, computed by the faster of torch's two CPU libraries."""
 
 from collections.abc import Sequence
 from typing import Any, Optional
@@ -18,7 +18,7 @@ _ROWS = 128
 
 
 def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
-    r"""Apply :math:`x W^\top + b`: :func:`torch.nn.functional.linear`, the same but for rounding.
+    r"""Apply :math:`x W^\top + b`, as :func:`torch.nn.functional.linear` up to rounding errors.
 
     In single precision torch multiplies with MKL, which uses only half of an AVX-512 unit on CPUs
     that are not Intel's. oneDNN, which torch ships too and its compiler uses, has no such limit:
@@ -30,7 +30,7 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
 
 
 class Linear(PyGLinear):
-    """PyG's ``Linear`` (a width of -1 is inferred at first use) by :func:`linear`."""
+    """PyG's ``Linear``, computed by :func:`linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``[..., in_channels]`` to ``[..., out_channels]``."""
@@ -47,7 +47,7 @@ def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
         return tuple(lin(x) for lin in lins)
     weights: list[Tensor] = [lin.weight for lin in lins]
     if x.dtype != weights[0].dtype and not torch.is_autocast_enabled(x.device.type):
-        raise TypeError(f"x: got {x.dtype}, expected {weights[0].dtype}, the layer's own")
+        raise TypeError(f"x: got {x.dtype}, expected {weights[0].dtype}, that of the parameters")
     biases: list[Tensor] = [
         lin.weight.new_zeros(lin.out_channels) if lin.bias is None else lin.bias for lin in lins
     ]

@@ -27,28 +27,30 @@ class MATConv(AttentionConv):
         \tilde A_{rs} = \frac{A_{rs}}{\sum_{s'} A_{rs'} + 10^{-6}} \\
         x'_i &= W_o\, \mathrm{concat}_h \sum_j A^h_{ij} W_v x_j + \beta
 
-    Softmax and row sums are over the edges that a receiver has. The edge features are fixed: the
-    distance and the bond, ``edge_attr[:, 0]`` :math:`= D` and ``edge_attr[:, 1]`` :math:`= A`, 1
-    for bonded pairs and an atom with itself, else 0 (:class:`molattn.graph.BondsAndDistances`
-    makes both). See :class:`molattn.graph.AddDummyNode` for the paper's dummy node.
+    Softmax and row sums are over the edges of each receiver. There are two edge features: the
+    distance ``edge_attr[:, 0]`` :math:`= D`, and the bond ``edge_attr[:, 1]`` :math:`= A`, which is
+    1 for bonded atoms and for an atom with itself, and 0 otherwise.
+    :class:`molattn.graph.BondsAndDistances` computes both, and :class:`molattn.graph.AddDummyNode`
+    adds the paper's dummy node.
 
     Args:
-        in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
-        out_channels: Width of what comes out; ``heads`` must divide it.
+        in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in the
+            first call.
+        out_channels: Number of output channels, divisible by ``heads``.
         heads: Number of heads ``H``.
         lambda_attention: :math:`\lambda_a`.
-        lambda_distance: :math:`\lambda_d`; :math:`\lambda_g` is the rest, so that they sum to 1.
-        learn_lambdas: Learn the three, as a softmax that starts at these values.
+        lambda_distance: :math:`\lambda_d`; :math:`\lambda_g = 1 - \lambda_a - \lambda_d`.
+        learn_lambdas: Learn all three, as a softmax with these initial values.
         kernel: :math:`g`, ``softmax`` or ``exp``.
-        dropout: Probability with which a weight of the mixture is dropped in training.
-        bias: Give the linear maps a bias.
+        dropout: Dropout probability of the weights :math:`A^h`.
+        bias: Add a bias to the linear maps.
 
     Shapes:
         - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
         - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
         - **edge_attr**: ``[E, 2]``
-        - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)`` with the mixture that
-          was applied, ``alpha`` ``[E, H]``, if requested
+        - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``
+          :math:`= A^h`, if requested
 
     Raises:
         ValueError: An invalid option or shape; the message states what was expected.
@@ -86,8 +88,8 @@ class MATConv(AttentionConv):
         least = 1e-12 if learn_lambdas else 0.0  # a learned share starts as a logarithm
         if not all(least <= share <= 1 for share in shares):
             raise ValueError(
-                f"lambda_attention, lambda_distance and the rest of 1: got {shares}, expected "
-                + ("numbers above 0, to be learned" if learn_lambdas else "numbers from 0 to 1")
+                f"lambda_attention, lambda_distance and 1 minus both: got {shares}, expected "
+                + ("numbers above 0 with learn_lambdas" if learn_lambdas else "numbers from 0 to 1")
             )
         super().__init__(
             in_channels,
@@ -111,7 +113,7 @@ class MATConv(AttentionConv):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reset all parameters; learned lambdas start at the values given."""
+        """Reset all parameters; learned lambdas to their initial values."""
         super().reset_parameters()
         if self.log_lambdas is not None:
             with torch.no_grad():
@@ -119,7 +121,7 @@ class MATConv(AttentionConv):
 
     @property
     def lambdas(self) -> Union[Tensor, tuple[float, ...]]:
-        r"""The shares :math:`\lambda_a, \lambda_d, \lambda_g`."""
+        r"""The weights :math:`\lambda_a, \lambda_d, \lambda_g`."""
         return self.shares if self.log_lambdas is None else self.log_lambdas.softmax(dim=0)
 
     def forward(
@@ -135,8 +137,8 @@ class MATConv(AttentionConv):
             x: Node features, or a pair (senders, receivers).
             edge_index: The graph.
             edge_attr: Distance and bond of each edge.
-            return_attention_weights: Also return the graph as it was given and the mixture that
-                was applied to its edges, before dropout.
+            return_attention_weights: Also return ``edge_index`` as given and the weights
+                :math:`A^h` of its edges, before dropout.
 
         Returns:
             ``x'``, or ``(x', (edge_index, alpha))``.
@@ -162,7 +164,7 @@ class MATConv(AttentionConv):
         return (out, (edge_index, alpha)) if return_attention_weights else out
 
     def _prior(self, edges: Edges, num_receivers: int) -> Prior:
-        """What distances and bonds add to the weights."""
+        """The terms of distances and bonds in the weights."""
         graph, features, share = edges.index, edges.features, self.lambdas
         if isinstance(graph, CompleteGraphs):
             blocks = zip(graph.blocks, graph.pair_masks, strict=True)

@@ -1,4 +1,4 @@
-"""Prediction heads: from the vector of a molecule, and further numbers, to outputs."""
+"""Prediction heads: from the vector and the extra features of a molecule to outputs."""
 
 import math
 from collections.abc import Callable
@@ -11,8 +11,9 @@ from torch.nn import functional
 from molattn.utils.registry import Registry
 
 HEADS: Registry[Callable[[int, int, int, int, float], nn.Module]] = Registry("head")
-"""Every prediction head by its name: all take ``(channels, numbers, width, out, dropout)``, as
-:class:`MLPHead` does, and are called with molecules, and with numbers where a model has them."""
+"""Every prediction head by its name: all have the arguments ``(channels, numbers, width, out,
+dropout)`` of :class:`MLPHead`, and are called with molecules, and with extra features if the model
+has some."""
 
 
 @HEADS.register("mlp")
@@ -23,7 +24,7 @@ class MLPHead(nn.Sequential):
 
     Args:
         channels: Width of a molecule's vector :math:`h`.
-        numbers: Number of further inputs :math:`z`.
+        numbers: Number of extra features :math:`z`.
         width: Width of the hidden layer.
         out: Number of outputs.
         dropout: Dropout of the hidden layer.
@@ -42,7 +43,7 @@ class MLPHead(nn.Sequential):
 
         Args:
             molecules: ``[n, channels]``.
-            numbers: ``[n, numbers]``, scaled; None where there are none.
+            numbers: ``[n, numbers]``, scaled; None = no extra features.
         """
         return super().forward(_joined(molecules, numbers))
 
@@ -67,7 +68,7 @@ class FourierHead(nn.Module):
 
     Args:
         channels: Width of a molecule's vector :math:`h`.
-        numbers: Number of further inputs :math:`z`.
+        numbers: Number of extra features :math:`z`.
         width: A quarter of the number of features :math:`D`.
         out: Number of outputs.
         dropout: Dropout of the features.

@@ -1,4 +1,4 @@
-"""Readouts: from the vectors of atoms to the vector of a molecule, by PyG's aggregations."""
+"""Readouts: PyG aggregations of the vectors of atoms to the vector of a molecule."""
 
 import inspect
 from collections.abc import Callable
@@ -33,15 +33,15 @@ READOUTS.register("set_transformer")(lambda width: aggr.SetTransformerAggregatio
 
 
 class Readout(nn.Module):
-    """Permutation-invariant PyG aggregations of atoms, by name or given as a module.
+    """PyG aggregations of atoms, by name or as a module.
 
-    The vector of a molecule without atoms is 0, whatever the aggregation.
+    The vector of a molecule without atoms is always 0.
 
     Args:
         kind: A name of ``READOUTS``, or of a class of ``torch_geometric.nn.aggr`` that needs no
             arguments; several joined by ``+`` are concatenated. Or any PyG ``Aggregation``. The
-            built-in ``READOUTS`` are permutation invariant; of others this is not checked.
-        channels: Width of atoms.
+            built-in ``READOUTS`` are permutation invariant; others are not checked.
+        channels: Number of features of atoms.
 
     Raises:
         ValueError: An unknown name, or a PyG class that needs arguments.
@@ -102,6 +102,6 @@ def _maker(name: str) -> Callable[[int], aggr.Aggregation]:
         inspect.signature(known).bind()
     except TypeError as error:
         raise InputError(
-            f"readout: {name} of PyG needs arguments; give it as a module: {error}"
+            f"readout: {name} of PyG needs arguments ({error}); pass it as a module"
         ) from error
     return lambda _: known()

@@ -1,4 +1,4 @@
-"""Every attention layer by its name, and what a network's options may be."""
+"""Every attention layer by its name, and the check of a network's options."""
 
 import inspect
 from dataclasses import dataclass
@@ -37,17 +37,16 @@ class Layer:
         conv: The class. The names in its signature are the options that it supports:
             ``update_edges``, ``global_dim`` (it reads ``u``), ``update_global``, ``gate``,
             ``score``, ``dropout`` and so on.
-        summary: What it is, in one line.
-        source: Where it was published.
-        edge_columns: Names of the columns that edge features must have, for a layer that reads
-            fixed quantities; empty = ``conv`` takes ``edge_dim``, and edge features may be anything
-            or None.
-        always: Names of arguments of ``conv`` that a network leaves at their defaults.
+        summary: A description in one line.
+        source: The publication.
+        edge_columns: Names of the edge features, for a layer that reads fixed quantities; empty =
+            ``conv`` has the argument ``edge_dim``, and edge features are arbitrary or None.
+        always: Arguments of ``conv`` that networks leave at their defaults.
         normalized: Whether the weights of a receiver's edges sum to 1.
         bipartite: Whether senders and receivers may be two sets of nodes.
         complete_graphs: Whether it takes :class:`~molattn.graph.CompleteGraphs` in place of
             ``edge_index``, with edge features as a tensor or as
-            :class:`~molattn.graph.CodedEdges`. If not, :meth:`make` wraps it in a module that
+            :class:`~molattn.graph.CodedEdges`. If False, :meth:`make` wraps it in a module that
             calls it with the list of their edges, which is slower.
 
     Example:
@@ -82,15 +81,16 @@ class Layer:
         edge_dim: Optional[int] = None,
         **options: Any,
     ) -> nn.Module:
-        """Make the layer; options mean the same for every layer that has them.
+        """Make the layer. An option has the same meaning for all layers that have it.
 
         Args:
-            in_channels: Width of nodes, or a pair (senders, receivers); -1 = inferred at first use.
+            in_channels: Number of node features, or a pair (senders, receivers); -1 = inferred in
+                the first call.
             out_channels: Number of output channels.
             heads: Number of heads.
-            edge_dim: Width of edge features; None = there are none.
-            options: Keyword arguments of the class. One that is off (None, False or 0) may be
-                given to a layer that does not have it, if any other layer does.
+            edge_dim: Number of edge features; None = no edge features.
+            options: Keyword arguments of the class. An option of another layer may be given if it
+                is off (None, False or 0).
 
         Raises:
             ValueError: An option that the layer does not support.
@@ -102,8 +102,8 @@ class Layer:
             value = options.pop(name)
             if value:
                 raise ValueError(
-                    f"{name}: got {value!r} for {self.conv.__name__}, which has no such option; "
-                    f"expected one of {', '.join(able)}"
+                    f"{name}={value!r} cannot be used with {self.conv.__name__}, only with "
+                    f"{', '.join(able)}"
                 )
         if not self.edge_columns:
             options["edge_dim"] = edge_dim
@@ -119,7 +119,7 @@ class Layer:
 
 
 class _OnEdgeList(nn.Module):
-    """Calls a layer that reads ``edge_index`` alone on the edges of complete graphs too."""
+    """Makes a layer that reads ``edge_index`` accept complete graphs too."""
 
     def __init__(self, conv: nn.Module, *, updates_edges: bool) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class _OnEdgeList(nn.Module):
         self.updates_edges = updates_edges
 
     def forward(self, x: Tensor, graph: Any, edge_attr: Any = None, **options: Any) -> Any:
-        """Call the layer; nodes, edges and weights come out as they went in, as lists or rows."""
+        """Call the layer; for complete graphs, inputs and outputs are rows."""
         if not isinstance(graph, CompleteGraphs):
             return self.conv(x, graph, edge_attr, **options)
         nodes, attr = edge_list(x, graph, edge_attr)
@@ -179,7 +179,7 @@ LAYERS.register("graph_network")(
 
 
 def check_network(network: NetworkConfig) -> None:
-    """Check that all names are registered, and that no option is set that the layer does not take.
+    """Check that all names are registered, and that the layer has all options that are set.
 
     Raises:
         InputError: Names the option.
@@ -189,8 +189,8 @@ def check_network(network: NetworkConfig) -> None:
         value, default = getattr(network, name), getattr(NetworkConfig, name)
         if value != default:
             raise InputError(
-                f"{option(name)}: got {quoted(value)}, which --layer {network.layer} does not "
-                f"take; expected the default, {quoted(default)}"
+                f"{option(name)} cannot be used with --layer {network.layer}: got {quoted(value)}, "
+                f"expected the default, {quoted(default)}"
             )
     check_one_of("--score", network.score, SCORES)
     check_one_of("--combine", network.combine, COMBINES)
@@ -199,7 +199,7 @@ def check_network(network: NetworkConfig) -> None:
 
 
 def unused_options(network: NetworkConfig) -> tuple[str, ...]:
-    """Return the options that the network's layer does not take."""
+    """Return the options that the network's layer does not have."""
     layer = LAYERS[network.layer]
     return tuple(
         name

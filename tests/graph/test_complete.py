@@ -185,9 +185,11 @@ def test_refuses_edges_that_are_not_all_pairs():
     with pytest.raises(ValueError, match=r"got 5 edges, expected 9 \(all pairs\) or 6"):
         CompleteGraphs.from_edges(edges[:, 1:])
     twice = edges[:, [0, 0, 2, 3, 4, 5]]
-    with pytest.raises(ValueError, match="not all pairs of each graph, once each"):
+    with pytest.raises(ValueError, match="expected all pairs of nodes of each graph, each once"):
         CompleteGraphs.from_edges(twice)
-    with pytest.raises(ValueError, match="graphs out of order"):
+    with pytest.raises(
+        ValueError, match="got a decreasing index, expected the graphs in ascending order"
+    ):
         CompleteGraphs.from_edges(edges, torch.tensor([0, 1, 0]))
 
 
@@ -198,5 +200,5 @@ def test_moves_between_devices_and_shows_itself():
     assert torch.equal(moved.edge_index, edge_index)
     assert moved.device == torch.device("cpu")
     assert "graphs=3, nodes=9" in repr(graphs)
-    with pytest.raises(ValueError, match="got -1, expected numbers of nodes >= 0"):
+    with pytest.raises(ValueError, match="got -1, expected at least 0 nodes"):
         CompleteGraphs([2, -1])

@@ -261,17 +261,23 @@ def test_out_channels_is_the_width_that_comes_out():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: EdgeAttentionConv(4, 6, 4), "heads that divide out_channels: got heads=4"),
+        (
+            lambda: EdgeAttentionConv(4, 6, 4),
+            "LinearHeads: heads must divide out_channels, got heads=4",
+        ),
         (lambda: EdgeAttentionConv(4, 6, 0), "heads: got 0, expected at least 1"),
         (lambda: EdgeAttentionConv(4, 6, score="cosine"), "score: got 'cosine', expected one of"),
         (lambda: EdgeAttentionConv(4, 6, combine="sum"), "combine: got 'sum', expected one of"),
         (lambda: EdgeAttentionConv(4, 6, 2.0), "heads: got 2.0, expected a whole number"),
-        (lambda: EdgeAttentionConv(-5, 6), "in_channels: got -5, expected widths, or -1"),
-        (lambda: EdgeAttentionConv((4, 0), 6), "in_channels: got (4, 0), expected widths"),
+        (lambda: EdgeAttentionConv(-5, 6), "in_channels: got -5, expected at least 1, or -1"),
+        (lambda: EdgeAttentionConv((4, 0), 6), "in_channels: got (4, 0), expected at least 1"),
         (lambda: EdgeAttentionConv(4, 6, temperature="hot"), "temperature: got 'hot', expected"),
         (lambda: EdgeAttentionConv(4, 6, temperature=-1.0), "temperature: got -1.0, expected"),
         (lambda: EdgeAttentionConv(4, 6, dropout=1.0), "dropout: got 1.0, expected"),
-        (lambda: EdgeAttentionConv(4, 6, update_edges=True), "needs a positive edge_dim, got"),
+        (
+            lambda: EdgeAttentionConv(4, 6, update_edges=True),
+            "update_edges needs a known edge_dim: got None",
+        ),
     ],
 )
 def test_wrong_options_name_got_and_expected(make, message):
@@ -283,10 +289,10 @@ def test_wrong_graph_features_name_got_and_expected():
     x, edge_index = torch.randn(3, 4), torch.tensor([[0], [1]])
     plain, conv = EdgeAttentionConv(4, 4), EdgeAttentionConv(4, 4, global_dim=2)
     for module, u, batch, message in (
-        (plain, torch.ones(1, 2), None, "u: got [1, 2], expected None"),
+        (plain, torch.ones(1, 2), None, "u: got shape [1, 2], but the layer has global_dim=None"),
         (conv, None, None, "u: got None, expected [B, 2]"),
         (conv, torch.ones(1, 3), None, "u: got shape [1, 3], expected [*, 2]"),
-        (conv, torch.ones(2, 2), None, "batch: got None with u of 2 graphs"),
+        (conv, torch.ones(2, 2), None, "batch: got None and u of 2 graphs"),
         (conv, torch.ones(2, 2), torch.zeros(4), "batch: got shape [4], expected [3]"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):

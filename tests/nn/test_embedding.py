@@ -12,7 +12,7 @@ def test_amounts_of_codes_mean_the_same_as_the_codes():
     torch.testing.assert_close(
         embedding(amounts.mean(0, keepdim=True))[0], embedding(codes).mean(0)
     )
-    with pytest.raises(ValueError, match=r"amounts: got shape \[1, 2\], expected \[\*, 5\]"):
+    with pytest.raises(ValueError, match=r"coefficients: got shape \[1, 2\], expected \[\*, 5\]"):
         embedding(torch.zeros(1, 2))
 
 

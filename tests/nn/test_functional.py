@@ -221,22 +221,26 @@ def test_half_precision_is_normalized_in_single():
     "call, error, message",
     [
         (lambda: score(QUERY, KEYS, "cosine"), ValueError, "got 'cosine', expected one of dot"),
-        (lambda: score(QUERY[:, :2], KEYS), ValueError, "one width C: got query (1, 2)"),
+        (lambda: score(QUERY[:, :2], KEYS), ValueError, "the same width C: got query (1, 2)"),
         (lambda: score(QUERY, KEYS, "general"), ValueError, "needs weight [..., 3, 3]"),
         (
             lambda: score(QUERY, KEYS, "additive", weight=KEYS, vector=QUERY),
             ValueError,
             "got shape (6, 3), expected [..., 3, 6]",
         ),
-        (lambda: score(QUERY, KEYS, "dot", vector=QUERY), ValueError, "takes no vector"),
-        (lambda: attention(QUERY, KEYS, VALUES[1:]), ValueError, "one length S"),
+        (lambda: score(QUERY, KEYS, "dot", vector=QUERY), ValueError, "has no vector"),
+        (lambda: attention(QUERY, KEYS, VALUES[1:]), ValueError, "the same length S"),
         (lambda: attention(QUERY, KEYS, VALUES, torch.ones(6)), TypeError, "expected torch.bool"),
         (
             lambda: attention(QUERY, KEYS, VALUES, torch.ones(2, 1, 6).bool()),
             ValueError,
             "mask: got shape (2, 1, 6), expected one that broadcasts to (1, 6)",
         ),
-        (lambda: attention(QUERY, KEYS, VALUES.float()), TypeError, "expected one floating-point"),
+        (
+            lambda: attention(QUERY, KEYS, VALUES.float()),
+            TypeError,
+            "expected the same floating-point",
+        ),
         (lambda: attention(QUERY, KEYS, VALUES, temperature=-1), ValueError, "got -1, expected"),
         (
             lambda: attention(QUERY, KEYS, VALUES, temperature=math.nan),

@@ -114,7 +114,7 @@ def test_graph_features_of_senders_and_receivers():
         (
             lambda x: read_edges(torch.tensor([[0], [2]]), None, 3, 2, None),
             IndexError,
-            "edge_index[1] (receivers): got indices from 2 to 2, expected 0 to 1",
+            "edge_index[1]: got indices from 2 to 2, expected 0 <= index < 2, the number of",
         ),
         (
             lambda x: read_edges(adj_t(torch.ones(4)), None, 2, 3, None),
@@ -129,12 +129,12 @@ def test_graph_features_of_senders_and_receivers():
         (
             lambda x: read_globals(torch.ones(2, 1), torch.tensor([0, 1, 2]), (x, x), 1),
             IndexError,
-            "batch (graphs): got indices from 0 to 2, expected 0 to 1",
+            "batch: got indices from 0 to 2, expected 0 <= index < 2, the number of graphs",
         ),
         (
             lambda x: read_globals(torch.ones(2, 1), torch.tensor([0, -1, 1]), (x, x), 1),
             IndexError,
-            "batch (graphs): got indices from -1 to 1, expected 0 to 1",
+            "batch: got indices from -1 to 1, expected 0 <= index < 2",
         ),
         (
             lambda x: read_globals(torch.ones(2, 1), torch.zeros(3), (x, x), 1),

@@ -363,13 +363,13 @@ def test_explained_edges_matter_with_every_reducer(reduce, own):
     [
         ({"edge_to_node": "median"}, "edge_to_node: got 'median', expected one of sum, mean"),
         ({"node_to_global": "std"}, "node_to_global: got 'std', expected one of sum, mean"),
-        ({"update_global": True}, "update_global needs a global_dim, got None"),
+        ({"update_global": True}, "update_global needs global_dim, got None"),
         ({"edge_inputs": ("bond",)}, "edge_inputs: got ('bond',), expected some of edge, receiver"),
         ({"node_inputs": ()}, "node_inputs: got (), expected some of edges, node, global"),
         ({"global_inputs": "edges"}, "global_inputs: got 'edges', expected some of edges, nodes"),
-        ({"node_inputs": ("global",)}, "node_inputs: got only 'global', but there is none"),
-        ({"update_edges": True}, "update_edges needs a positive edge_dim, got edge_dim=None"),
-        ({"heads": 4}, "heads that divide out_channels: got heads=4"),
+        ({"node_inputs": ("global",)}, "node_inputs: got only 'global', but global_dim is None"),
+        ({"update_edges": True}, "update_edges needs a known edge_dim: got None"),
+        ({"heads": 4}, "LinearHeads: heads must divide out_channels, got heads=4"),
     ],
 )
 def test_wrong_options_name_got_and_expected(options, message):
@@ -379,5 +379,5 @@ def test_wrong_options_name_got_and_expected(options, message):
 
 def test_a_function_of_yours_has_no_weights_to_report():
     block = GraphNetwork(NODE, 6, edge_function=nn.Identity())
-    with pytest.raises(ValueError, match="an edge_function has no weights"):
+    with pytest.raises(ValueError, match="cannot be used with edge_function, which has no weights"):
         block(torch.randn(2, NODE), torch.tensor([[0], [1]]), return_attention_weights=True)

@@ -106,12 +106,12 @@ GRAPH = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 0]])
         (
             {"edge_index": GRAPH + 1},
             IndexError,
-            "edge_index[0] (senders): got indices from 1 to 3, expected 0 to 2",
+            "edge_index[0]: got indices from 1 to 3, expected 0 <= index < 3, the number of",
         ),
         (
             {"edge_index": GRAPH - torch.tensor([[0], [1]])},
             IndexError,
-            "edge_index[1] (receivers): got indices from -1 to 1, expected 0 to 2",
+            "edge_index[1]: got indices from -1 to 1, expected 0 <= index < 3",
         ),
         (
             {"edge_index": torch.eye(4).to_sparse()},
@@ -126,7 +126,7 @@ GRAPH = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 0]])
         (
             {"x": (torch.ones(3, 4), torch.ones(3, 4)), "edge_index": CompleteGraphs([3])},
             TypeError,
-            "x: got tuple, expected one tensor with CompleteGraphs",
+            "x: got tuple, expected a tensor: complete graphs are not bipartite",
         ),
     ],
 )
@@ -145,7 +145,13 @@ def test_edge_features_that_do_not_fit_name_got_and_expected(subject):
     given = subject.features(4, dtype=torch.float32)
     given.pop("edge_attr", None)
     if width is None:
-        cases = [(torch.ones(4, 2), ValueError, "edge_attr: got [4, 2], expected None")]
+        cases = [
+            (
+                torch.ones(4, 2),
+                ValueError,
+                "edge_attr: got shape [4, 2], but the layer has edge_dim=None",
+            )
+        ]
     else:
         cases = [
             (None, ValueError, f"edge_attr: got None, expected [4, {width}]"),

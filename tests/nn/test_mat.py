@@ -191,7 +191,7 @@ def test_gradients_are_right():
         ({"lambda_attention": float("nan")}, "expected numbers from 0 to 1"),
         (
             {"lambda_attention": 0.0, "learn_lambdas": True},
-            "expected numbers above 0, to be learned",
+            "expected numbers above 0 with learn_lambdas",
         ),
     ],
 )

@@ -63,13 +63,12 @@ def test_switches_that_are_off_may_be_named_for_any_layer():
         (lambda: LAYERS["gat"], "layer: got 'gat', expected one of edge_attention, gaan, "),
         (
             lambda: LAYERS["gaan"].make(4, 8, update_edges=True),
-            "update_edges: got True for GaANConv, which has no such option; expected one of "
-            "EdgeAttentionConv, GraphNetwork",
+            "update_edges=True cannot be used with GaANConv, only with EdgeAttentionConv, "
+            "GraphNetwork",
         ),
         (
             lambda: LAYERS["mat"].make(4, 8, edge_dim=2, score="gatv2"),
-            "score: got 'gatv2' for MATConv, which has no such option; expected one of "
-            "EdgeAttentionConv, GraphNetwork",
+            "score='gatv2' cannot be used with MATConv, only with EdgeAttentionConv, GraphNetwork",
         ),
         (
             lambda: LAYERS["mat"].make(4, 8, edge_dim=3),
