@@ -1,6 +1,6 @@
-"""Tables of molecules through a saved model, row by row.
+"""Prediction and embedding of tables, row by row.
 
-Public are :func:`predict_table` and :func:`fingerprint_table`, the commands ``molattn predict`` and
+:func:`predict_table` and :func:`fingerprint_table` are the commands ``molattn predict`` and
 ``molattn fingerprint`` in Python.
 """
 

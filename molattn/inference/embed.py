@@ -1,4 +1,4 @@
-"""A saved model and a table of molecules to a table of learned embeddings."""
+"""Learned embeddings of the molecules in a table."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,22 +26,22 @@ def fingerprint_table(
 ) -> RowCounts:
     """Embed every molecule of a table, as :meth:`molattn.MolAttn.embed` does.
 
-    The output has every row, in order, with its own columns, ``embedding_0``, ``embedding_1`` and
-    so on, and a column ``error`` with a short reason code where there is no embedding.
+    The output has all rows and columns of the table, in order, the columns ``embedding_0``,
+    ``embedding_1``, ..., and ``error``, the reason code of a row without an embedding.
 
-    With ``config.atoms`` it has a row for each atom instead: ``row`` (of the molecule in the input,
-    counted from 1), ``atom`` (in the order of the SMILES, from 0), ``symbol`` (the element), its
-    embedding, and ``error``. A molecule without an embedding has one row, without an atom.
+    With ``config.atoms`` it has a row for each atom: ``row`` (number of the input row, from 1),
+    ``atom`` (in the order of the SMILES, from 0), ``symbol`` (the element), the embedding, and
+    ``error``. A molecule without an embedding has one row, in which ``atom`` is empty.
 
     Args:
-        model_folder: A run folder, the folder of a saved model, or a model.
+        model_folder: The folder of a run or of a saved model, or a model.
         source: The table, in any format that :func:`molattn.data.table.open_table` reads.
-        output: The table to write, in the format of its file name; an existing file is replaced.
-        config: The SMILES column, the batch size and whether to embed atoms.
+        output: The file to write, in the format of its name; an existing file is replaced.
+        config: The options.
         console: Where to show progress; None = nowhere.
 
     Raises:
-        InputError: A model, table or output that cannot be used.
+        InputError: The model, the table or the output cannot be used.
     """
     config = config or EmbedConfig()
     spec = partial(_embedding_spec, atoms=config.atoms)

@@ -1,4 +1,4 @@
-"""A saved model and a table of molecules to a table of predictions."""
+"""Predictions for the molecules in a table."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,20 +26,20 @@ def predict_table(
 ) -> RowCounts:
     """Predict every row of a table.
 
-    The output has every row, in order, with its own columns, those of the prediction (see
-    :class:`molattn.model.prediction_columns.PredictionColumns`), and a column ``error`` with a
-    short reason code where there is no prediction. The file is written whole or not at all.
+    The output has all rows and columns of the table, in order, the columns of the prediction (see
+    :class:`molattn.model.prediction_columns.PredictionColumns`), and ``error``, the reason code of
+    a row without a prediction. The file is written completely or not at all.
 
     Args:
-        model_folder: A run folder, the folder of a saved model, or a model.
+        model_folder: The folder of a run or of a saved model, or a model.
         source: The table, in any format that :func:`molattn.data.table.open_table` reads, with the
             columns of the model's second molecule and extra features if it has any.
-        output: The table to write, in the format of its file name; an existing file is replaced.
-        config: The SMILES column and the batch size.
+        output: The file to write, in the format of its name; an existing file is replaced.
+        config: The options.
         console: Where to show progress; None = nowhere.
 
     Raises:
-        InputError: A model, table or output that cannot be used.
+        InputError: The model, the table or the output cannot be used.
     """
     config = config or PredictConfig()
     spec = partial(_prediction_spec, level=config.interval)
@@ -54,7 +54,7 @@ def _prediction_spec(model: MolAttn, level: float) -> OutputSpec:
         records = [molecule.record for molecule in molecules if molecule.record is not None]
         members = model.predict_records(records, len(records), features=features, members=True)
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(members).all(axis=(0, 2)))
-        # An array of None, which is not read, where the model has no training fingerprints.
+        # An array of None, which is not used, if the model has no training fingerprints.
         fingerprints = np.array([record.fingerprint for record in records])
         prediction = columns.predict_with_uncertainty(
             members[:, is_finite], fingerprints[is_finite]

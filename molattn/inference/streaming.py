@@ -1,4 +1,4 @@
-"""A table of molecules to a table of a model's outputs: in order, in constant memory."""
+"""Application of a model to a table, row by row, in constant memory."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ Cells = Sequence[Union[float, int, str, None]]
 
 
 class RowCounts(NamedTuple):
-    """Number of rows of the input that have an output, and of those refused with a reason code."""
+    """Number of input rows with an output, and of those refused with a reason code."""
 
     done: int
     refused: int
@@ -62,9 +62,9 @@ class ReadRow(NamedTuple):
         number: The row's place in the table, counted from 1.
         row: The row.
         smiles: Its SMILES.
-        record: The molecule, with its second one if the model reads one; None if it was refused.
+        record: The molecule, with its second one if the model reads two; None if it was refused.
         features: Its extra features from the table.
-        code: The reason code of a refused row; "" for all others.
+        code: The reason code of a refused row; "" otherwise.
     """
 
     number: int
@@ -82,13 +82,13 @@ class OutputSpec:
     Args:
         verb: Label of the progress bar, such as ``predicting``.
         columns: The output columns, each with its Arrow type, such as ``float64``.
-        compute: Returns for each molecule of a batch its output rows, or a reason code.
+        compute: Returns the output rows of each molecule of a batch, or a reason code.
         reads_numbers: Whether extra molecule features are needed: feature columns of the table,
             descriptors and Morgan counts.
         reads_similarity: Whether records need the fingerprints that similarity is computed from.
-        keeps_columns: Whether the columns of the input precede those of the output. Otherwise the
-            row number does, as with several output rows per molecule.
-        remarks: Sentences to print before the first row.
+        keeps_columns: Whether the output begins with the columns of the input; otherwise with the
+            row number, as when molecules have several output rows.
+        remarks: Lines to print before the first row.
     """
 
     verb: str
@@ -110,17 +110,17 @@ def stream_table(
 ) -> RowCounts:
     """Apply a model to every row of a table.
 
-    Each row results in one or more output rows, in order. The last column, ``error``, holds a
-    short reason code where there is no output. The file is written whole or not at all. Other
-    arguments than ``make_spec`` are those of :func:`molattn.inference.predict_table`.
+    Each row gives one or more output rows, in order. The last column, ``error``, is the reason code
+    of a row without output. The file is written completely or not at all. The arguments other than
+    ``make_spec`` are those of :func:`molattn.inference.predict_table`.
 
     Raises:
-        InputError: A model, table or output that cannot be used.
+        InputError: The model, the table or the output cannot be used.
     """
     source, output = Path(source), Path(output)
     check_output(output)
     if output.exists() and source.exists() and output.samefile(source):
-        raise InputError(f"{output}: --output is the input itself, expected another file")
+        raise InputError(f"{output}: --output is the input file; expected another file")
     console = console or Console(quiet=True)
     table, model = open_with_model(source, model_folder, config, console)
     spec = make_spec(model)
@@ -131,8 +131,8 @@ def stream_table(
     for name in columns if kept else ():
         if name in table.header:
             raise InputError(
-                f"{source}: there is a column {quoted(name)} already, and one of the output's "
-                "would overwrite it; rename or remove it"
+                f"{source}: the output would have two columns {quoted(name)}; rename or remove the "
+                "one of the table"
             )
     schema = output_schema(output, kept, columns)
     done, refused = 0, Counter[str]()
@@ -165,12 +165,10 @@ def stream_table(
 def open_with_model(
     source: Path, model_folder: str | Path | MolAttn, config: TableConfig, console: Console
 ) -> tuple[Table, MolAttn]:
-    """Open a table, and load the model to apply to it.
-
-    Print the remarks of the table's reader, such as its guess of the separator.
+    """Open a table and load a model; print remarks on the table, such as the detected separator.
 
     Raises:
-        InputError: A table without that column of SMILES, or no model.
+        InputError: The table has no such SMILES column, or there is no such model.
     """
     table = open_table(source)
     table.column(config.smiles_column, "--smiles-column")  # before a model is loaded
@@ -181,16 +179,18 @@ def open_with_model(
     if not Path(model_folder).exists():
         model_folder = str(model_folder)
         if not is_packaged(model_folder):  # the hub is not searched
-            raise InputError(f"{model_folder}: no such folder, expected one with a saved model")
+            raise InputError(
+                f"{model_folder}: no such folder; expected the folder of a saved model"
+            )
     return table, MolAttn.from_pretrained(model_folder)
 
 
 def print_refused(refused: Counter[str], console: Console) -> None:
-    """Print the commonest of the reason codes of refused rows, if there are any."""
+    """Print the most common reason codes of refused rows, if any."""
     if refused:
-        commonest = refused.most_common(_MOST_REASONS)
-        some = [f"{count} {code}" for code, count in commonest]
-        if others := refused.total() - sum(count for _, count in commonest):
+        common = refused.most_common(_MOST_REASONS)
+        some = [f"{count} {code}" for code, count in common]
+        if others := refused.total() - sum(count for _, count in common):
             some.append(f"{others} for other reasons")
         print_line(console, "refused: " + ", ".join(some))
 
@@ -208,7 +208,7 @@ def molecule_batches(
     ``reads_numbers`` and ``reads_similarity`` are those of :class:`OutputSpec`.
 
     Raises:
-        InputError: A column that the model reads is missing.
+        InputError: A column that the model needs is missing.
     """
     places = _find_columns(table, config, model.config, reads_numbers)
     reader = MoleculeReader(
@@ -234,8 +234,7 @@ def _find_columns(
 ) -> _Places:
     if config.partner_column is not None and not model.has_partner:
         raise InputError(
-            f"--partner-column: got {quoted(config.partner_column)}, but the model reads one "
-            "molecule; expected no such option"
+            "--partner-column cannot be used with this model, which reads one molecule per row"
         )
     partner = config.partner_column or model.partner_column
     features = model.features if reads_numbers else ()

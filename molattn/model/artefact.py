@@ -1,4 +1,4 @@
-"""Saved models: safetensors and JSON in a folder. Nothing is ever unpickled."""
+"""Saved models: a folder of safetensors and JSON files, without pickles."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ FINGERPRINTS_FILE = "training_fingerprints.safetensors"
 MODEL_CARD = """---
 {{ card_data }}
 ---
-A molecular property predictor made with molattn: attention over all atom pairs.
+A molecular property predictor trained with molattn.
 
     from molattn import MolAttn
     model = MolAttn.from_pretrained("FOLDER")
@@ -49,7 +49,7 @@ A molecular property predictor made with molattn: attention over all atom pairs.
 | --- | --- |
 | `config.json` | options of the network, input features and predicted properties |
 | `model.safetensors` | weights, and the scaling of targets and features |
-| `calibration.json` | calibration of intervals and probabilities |
+| `calibration.json` | calibration of prediction intervals and probabilities |
 | `training_fingerprints.safetensors` | fingerprints of the training molecules |
 """
 """Template of the README of a saved model."""
@@ -68,7 +68,7 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
     Args:
         name: The name of a model of the package, such as ``base``; or the folder of a saved model,
             the folder of the run that trained it, or a file in either; or, if there is no such
-            folder, the name ``owner/model`` of a model on the Hugging Face hub, which is downloaded
+            folder, the name ``owner/model`` of a model on the Hugging Face Hub, which is downloaded
             once.
         hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
@@ -81,8 +81,8 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
     folder = path.parent if path.is_file() else path
     if not folder.exists() and isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
         raise InputError(
-            f"{name}: no such folder, and no such model in the package; expected a folder with a "
-            f"saved model, or a model of the package: {', '.join(_packaged()) or 'none'}"
+            f"{name}: no such folder, and no packaged model of this name; expected the folder of "
+            f"a saved model, or a packaged model: {', '.join(_packaged()) or 'there is none'}"
         )
     if not folder.is_dir() and _HUB_NAME.fullmatch(str(name)):
         return _download(str(name), hub_options)
@@ -90,11 +90,11 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
         return folder
     if (folder / _RUN_MODEL).is_dir():
         return folder / _RUN_MODEL
-    rounds = folder.glob("*fold_*")
-    if folds := sorted(fold.name for fold in rounds if (fold / _RUN_MODEL).is_dir()):
+    found = folder.glob("*fold_*")
+    if folds := sorted(fold.name for fold in found if (fold / _RUN_MODEL).is_dir()):
         raise InputError(
-            f"{name}: a cross-validation of {len(folds)} models, expected one of them, such as "
-            f"{folder / folds[0]}"
+            f"{name}: a cross-validation of {len(folds)} models; expected the folder of one of "
+            f"them, such as {folder / folds[0]}"
         )
     return folder
 
@@ -115,7 +115,7 @@ def _download(name: str, options: dict[str, Any]) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(
-            f"{name}: no such folder, and the hub did not provide a model of this name: {reason}"
+            f"{name}: no such folder, and no download from the Hugging Face Hub: {reason}"
         ) from None
 
 
@@ -132,7 +132,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read a model's config.
 
     Raises:
-        InputError: A folder or file that is missing, or is not a JSON object.
+        InputError: The folder or file is missing, or is not a JSON object.
     """
     return read_json(_existing(folder, CONFIG_FILE))
 
@@ -184,8 +184,8 @@ def model_digest(folder: Path) -> str:
 
 def _existing(folder: Path, name: str) -> Path:
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder, expected one with a saved model")
+        raise InputError(f"{folder}: no such folder; expected the folder of a saved model")
     path = folder / name
     if not path.is_file():
-        raise InputError(f"{folder}: no {name} in it, expected a folder with a saved model")
+        raise InputError(f"{folder}: has no {name}; expected the folder of a saved model")
     return path

@@ -8,7 +8,7 @@ from molattn.record import MoleculeRecord
 __all__ = ["MOST_PAIRS", "batches"]
 
 MOST_PAIRS = 2**20
-"""Atom pairs in a batch; a molecule of 1,000 atoms has nearly as many."""
+"""Largest number of atom pairs in a batch: about those of a molecule of 1,000 atoms."""
 
 T = TypeVar("T")
 
@@ -18,12 +18,11 @@ def batches(
 ) -> Iterator[list[T]]:
     """Group molecules, in order, by number and by atom pairs.
 
-    A batch ends after ``size`` items, or earlier where one more molecule would bring it above
-    ``MOST_PAIRS``. A molecule that exceeds this by itself is a batch of its own. ``record`` returns
-    the molecule of an item, if it has one.
+    A batch has at most ``size`` items and, unless it is one molecule, at most ``MOST_PAIRS`` atom
+    pairs. ``record`` returns the molecule of an item, if it has one.
     """
     if size < 1:
-        raise ValueError(f"batch_size: got {size}, expected a whole number of at least 1")
+        raise ValueError(f"batch_size: got {size}, expected an integer of at least 1")
     batch: list[T] = []
     pairs = first = second = 0
     for item in items:
@@ -31,7 +30,7 @@ def batches(
         atoms = molecule.num_atoms if molecule else 0
         others = molecule.partner.num_atoms if molecule and molecule.partner else 0
         more = atoms**2 + others**2
-        # Two molecules that attend to each other are padded to the largest of the batch.
+        # In cross attention molecules are padded to the largest of the batch.
         across = (len(batch) + 1) * max(first, atoms) * max(second, others)
         if batch and (len(batch) >= size or max(pairs + more, across) > MOST_PAIRS):
             yield batch

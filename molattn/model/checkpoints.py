@@ -1,7 +1,7 @@
-"""Configurations of models that earlier versions saved, brought up to the present format.
+"""Updates of model configurations saved by earlier versions.
 
-Each rung of the ladder is a pure function from one format to the next. A rung is never changed: a
-new format adds a rung, and a model saved in the former format to ``tests/model/golden``.
+Each update is a pure function from one format to the next. Updates are never changed: a new format
+adds one, and a model saved in the previous format to ``tests/model/golden``.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ Config = dict[str, Any]
 
 
 def update_config(config: Mapping[str, Any]) -> Config:
-    """Return a copy of a model's configuration in the present format, or as it is if unknown.
+    """Return a model's configuration in the current format; one of an unknown format as it is.
 
     Raises:
         InputError: A key that every configuration of its format has is missing.
@@ -30,7 +30,7 @@ def update_config(config: Mapping[str, Any]) -> Config:
 
 
 def _from_3(config: Config) -> Config:
-    """Rename ``architecture``, and state the options that were added while 3 was the format."""
+    """Rename ``architecture``, and add the options introduced during format 3."""
     if not isinstance(network := config.get("architecture"), dict):
         raise InputError("model config: missing key 'architecture'")
     kept = {key: value for key, value in config.items() if key != "architecture"}
@@ -48,4 +48,4 @@ def _from_3(config: Config) -> Config:
 _UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3}
 
 OLDEST_FORMAT = min(_UPDATES)
-"""The oldest format that is read."""
+"""The oldest format that can be read."""

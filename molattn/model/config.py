@@ -29,18 +29,16 @@ class MolAttnConfig:
         network: Options of the network. The head ``auto`` is replaced by the one for these tasks.
         featurizer: Atom and bond features.
         features: Names of extra molecule features given in the table, joined to the readout.
-        descriptors: Names of RDKit descriptors that are joined to the readout.
-        morgan_counts: Length of the Morgan count fingerprint that is joined to the readout;
-            0 = none.
+        descriptors: Names of RDKit descriptors joined to the readout.
+        morgan_counts: Length of the Morgan count fingerprint joined to the readout; 0 = none.
         partner_column: Table column of the second molecule; None = the model reads one molecule.
-        members: Number of networks, whose mean is predicted.
+        members: Number of networks whose predictions are averaged.
         custom_parts: Name and class of each part of the network that is not built from
             ``network``; :class:`molattn.MolAttn` fills it in.
 
     Raises:
-        InputError: No task, fewer than one member, a name that occurs twice among tasks, output
-            columns or features, an invalid option of the network, or a descriptor that RDKit does
-            not have.
+        InputError: No task, fewer than one member, duplicate names of tasks, output columns or
+            features, an invalid option of the network, or an unknown descriptor.
     """
 
     tasks: tuple[Task, ...]
@@ -62,19 +60,19 @@ class MolAttnConfig:
         columns = tuple(name for task in tasks for name in task.columns)
         named = {"tasks": self.targets, "outputs": columns, "features": self.features}
         for what, names in named.items():
-            if len(set(names)) != len(names) or (what == "tasks" and not names):
-                raise InputError(
-                    f"{what}: got {', '.join(names) or 'none'}, expected distinct names"
-                )
+            if len(set(names)) != len(names):
+                raise InputError(f"{what}: got {', '.join(names)}, expected distinct names")
+        if not tasks:
+            raise InputError("tasks: expected at least one")
         if type(self.members) is not int or self.members < 1:
-            raise InputError(f"members: got {self.members!r}, expected a whole number from 1")
+            raise InputError(f"members: got {self.members!r}, expected an integer of at least 1")
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         check_network(self.network)
         object.__setattr__(self, "custom_parts", tuple(map(tuple, self.custom_parts)))
         if self.network.head == "auto":
             head = "both" if any(task.kind == "regression" for task in tasks) else "fourier"
             object.__setattr__(self, "network", replace(self.network, head=head))
-        _ = self.calculator  # refuses descriptors that RDKit does not have
+        _ = self.calculator  # raises if a descriptor is unknown
 
     @cached_property
     def calculator(self) -> DescriptorCalculator:
@@ -110,7 +108,7 @@ class MolAttnConfig:
         return tuple(name for task in self.tasks for name in task.output_names)
 
     def difference(self, other: "MolAttnConfig") -> str:
-        """Name the first option other than ``members`` in which another differs; "" = none."""
+        """Name the first option, other than ``members``, that differs from another's; "" = none."""
         for name in (option.name for option in fields(self) if option.name != "members"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine == theirs:
@@ -123,7 +121,7 @@ class MolAttnConfig:
         return ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in JSON types, with its format and the version of molattn."""
+        """Return the configuration as JSON types, with its format and the version of molattn."""
         return {
             "format": FORMAT,
             "molattn_version": __version__,
@@ -138,10 +136,10 @@ class MolAttnConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> "MolAttnConfig":
-        """Read what :meth:`to_dict` of this version or an earlier one returned.
+        """Read the output of :meth:`to_dict` of this version or an earlier one.
 
         Raises:
-            InputError: A later format, or a key that is missing or unknown.
+            InputError: An unknown format, or a missing or unknown key.
         """
         config = update_config(config)
         if config.get("format") != FORMAT:

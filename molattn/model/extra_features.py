@@ -29,10 +29,10 @@ def number_type() -> torch.dtype:
 def given_numbers(
     features: Optional[ArrayLike], rows: int, config: MolAttnConfig
 ) -> Optional[Tensor]:
-    """Return extra features ``[rows, len(config.features)]`` as a tensor; None = none.
+    """Convert extra features ``[rows, len(config.features)]`` to a tensor; None stays None.
 
     Raises:
-        ValueError: Features of another shape, or that are not finite.
+        ValueError: Features of a wrong shape, or not finite.
     """
     if features is None:
         return None
@@ -50,37 +50,37 @@ def joined_numbers(
 
     Args:
         batch: The molecules.
-        features: Those given, ``[num_graphs, len(config.features)]``.
+        features: Features from the table, ``[num_graphs, len(config.features)]``.
         config: The model's configuration.
 
     Returns:
-        ``[num_graphs, config.num_numbers]``: those given, those calculated for the molecule, and
-        those calculated for the second molecule; NaN where undefined. None if there are none.
+        ``[num_graphs, config.num_numbers]``: features from the table, then those calculated for
+        the molecule and for the second molecule; NaN where undefined. None without any.
 
     Raises:
-        ValueError: Features that are missing, or of another shape.
+        ValueError: Features that are missing, or of a wrong shape.
     """
     count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
     if features is None and config.features:
-        raise ValueError(f"features: got none, expected {', '.join(config.features)}")
+        raise ValueError(f"features: missing; the model needs {', '.join(config.features)}")
     expected = (count, len(config.features))
     if features is not None and features.shape != expected:
         raise ValueError(f"features: got {tuple(features.shape)}, expected {expected}")
     parts = [] if features is None else [features]
     partners, index = getattr(batch, "partners", None), getattr(batch, "partner_index", None)
     if (partners is None) == config.has_partner:
-        got, expected = ("none", "one") if partners is None else ("one", "none")
+        got, expected = ("no", "two") if partners is None else ("a", "one")
         raise ValueError(
-            f"second molecules: got {got} for each molecule, expected {expected}, as collate makes "
-            "of the model's own featurize"
+            f"batch: got {got} second molecule per row, but the model reads {expected}; "
+            "use its featurize and collate"
         )
     for name, molecules in (("molecules", batch), ("second molecules", partners)):
         numbers = getattr(molecules, "numbers", None)
         got = 0 if numbers is None else numbers.size(-1)
         if molecules is not None and got != len(config.calculator):
             raise ValueError(
-                f"numbers of {name}: got {got}, expected {len(config.calculator)}, as collate "
-                "makes of the model's own featurize"
+                f"batch: got {got} calculated features of the {name}, expected "
+                f"{len(config.calculator)}; use the model's featurize and collate"
             )
         if numbers is not None:
             parts.append(numbers if molecules is batch else numbers[index])
@@ -90,9 +90,9 @@ def joined_numbers(
 def scaled_numbers(numbers: Tensor, mean: Tensor, scale: Tensor, given: int) -> Tensor:
     """Scale the output ``[n, F]`` of :func:`joined_numbers` by training means and deviations.
 
-    All but the ``given`` first, those of the table, are calculated: they are clipped to plus and
-    minus ``CLIP``, and undefined ones become the mean, 0. The difference from the mean is taken in
-    the wider type of the two, so that values much larger than their differences keep their digits.
+    The first ``given`` features come from the table. The others are calculated: they are clipped to
+    plus and minus ``CLIP``, and undefined ones become 0, the mean. The mean is subtracted in double
+    precision where there is one, so that large values with small differences keep their digits.
     """
     scaled = (numbers - mean) / scale
     calculated = scaled[:, given:].nan_to_num(nan=0.0).clamp(-CLIP, CLIP)

@@ -1,4 +1,4 @@
-"""MolAttn: a molecular property predictor, built from one frozen config."""
+"""MolAttn: a molecular property predictor."""
 
 import copy
 import math
@@ -42,17 +42,17 @@ class MolAttn(
 ):
     """Attention over all atom pairs of a molecule, and a prediction of its properties.
 
-    Each of its networks (``nets``) returns outputs in scaled units and logits, which the model
-    converts to the targets' own units and to probabilities. Training makes models of one network;
-    :meth:`ensemble` joins several.
+    Its networks (``nets``) return outputs in scaled units and logits, which the model converts to
+    the targets' own units and to probabilities. A trained model has one network; :meth:`ensemble`
+    joins several models into one.
 
     Encoder, readout and head may be modules of your own, in any combination:
 
     - ``encoder(x, edge_index, edge_attr=...)`` takes atoms ``[N, config.network.width]``, edges
       ``int64 [2, E]`` and their features ``[E, config.network.edge_width]``, and returns atoms
-      ``[N, out_channels]``. ``out_channels`` is an attribute, by default the width. With an
-      attribute ``complete_graphs = True`` it is called as ``encoder(x, graphs, edges)`` with the
-      padded rows of :class:`molattn.graph.CompleteGraphs` instead.
+      ``[N, out_channels]``. The attribute ``out_channels`` is the width by default. With the
+      attribute ``complete_graphs = True`` it is called as ``encoder(x, graphs, edges)``, with the
+      padded rows of :class:`molattn.graph.CompleteGraphs`.
     - ``readout(x, index, num_graphs)`` takes atoms ``[N, out_channels of the encoder]`` and the
       molecule of each, ``int64 [N]``, ascending, and returns ``[num_graphs, out_channels]``;
       ``out_channels`` is an attribute. Or a PyG ``Aggregation``.
@@ -61,22 +61,21 @@ class MolAttn(
       called as ``head(molecules, features)`` where the config has extra features,
       ``[n, config.num_numbers]``.
 
-    Training, prediction, saving and explanations work with them as with any other model; a saved
-    one needs them again in :meth:`from_pretrained`. To train such a model see ``make_model`` of
-    :func:`molattn.train`.
+    Such a model is used like any other. To load a saved one, pass the modules again to
+    :meth:`from_pretrained`; to train one, see ``make_model`` of :func:`molattn.train`.
 
     Args:
         config: All options.
         encoder: Your own encoder module; by default the one that ``config.network`` describes.
-        readout: In place of the readout that it describes.
-        head: In place of the head that it describes.
+        readout: Your own readout.
+        head: Your own head.
 
     Attributes:
-        config: The options; ``custom_parts`` names the parts that were given.
+        config: The options; ``custom_parts`` names your own modules.
         uncertainty: Calibration and training molecules; None before :meth:`calibrate`.
 
     Raises:
-        InputError: A part that is no module, or a config of a model with other custom parts.
+        InputError: A part that is not a module, or not of the class named in the config.
 
     Example:
         >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
@@ -122,8 +121,8 @@ class MolAttn(
         expected = dict(config.custom_parts)
         if expected and classes != expected:
             raise InputError(
-                f"the model has custom parts: got {_listed(classes)}, expected {_listed(expected)} "
-                "as arguments of MolAttn.from_pretrained or MolAttn"
+                f"the model has custom parts: got {_listed(classes)}; pass "
+                f"{_listed(expected)} to MolAttn.from_pretrained or MolAttn"
             )
         self.config = replace(config, custom_parts=tuple(classes.items())) if parts else config
         # Each member has weights of its own; one member has the very modules that were given.
@@ -136,23 +135,23 @@ class MolAttn(
 
     @classmethod
     def ensemble(cls, models: Sequence["MolAttn"]) -> "MolAttn":
-        """Join trained models into one that predicts the mean of their predictions.
+        """Join trained models into one that averages their predictions.
 
         The ensemble is saved, loaded and used like any other model. If a model is itself an
         ensemble, its members become members of the new one. Weights are copied.
 
         Args:
-            models: Models of the same config, except for the number of members, and the same
-                scaling, such as models trained on the same rows from different seeds.
+            models: Models with the same scaling and, except for the number of members, the same
+                config, such as models trained on the same rows with different seeds.
 
         Returns:
             The ensemble, in evaluation mode, on the first model's device.
 
         Raises:
-            InputError: No model, or one that differs from the first; names the difference.
+            InputError: No model, or one that differs from the first.
         """
         if not models:
-            raise InputError("ensemble: got no model, expected one or more")
+            raise InputError("ensemble: expected at least one model")
         for number, other in enumerate(models[1:], start=2):
             if difference := models[0]._difference(other):
                 raise InputError(
@@ -167,7 +166,7 @@ class MolAttn(
         return joined.eval()
 
     def _difference(self, other: "MolAttn") -> str:
-        """Name the first difference between two models other than weights and members."""
+        """Name the first difference between two models besides weights and members; "" = none."""
         if difference := self.config.difference(other.config):
             return difference
         for name, mine in self.named_buffers(recurse=False):
@@ -190,8 +189,8 @@ class MolAttn(
                 the order of the config and in their own units.
 
         Raises:
-            ValueError: Features of another shape, or none where the config names some; a graph
-                without all pairs of atoms.
+            ValueError: Features that are missing or of a wrong shape, or a graph that lacks atom
+                pairs.
         """
         outputs = self.member_outputs(batch, features)
         return outputs[0] if len(self.nets) == 1 else mean_of_members(outputs, self.config.tasks)
@@ -199,7 +198,7 @@ class MolAttn(
     def member_outputs(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
     ) -> Tensor:
-        """Predict as :meth:`forward` does, with each member: ``[members, num_graphs, outputs]``."""
+        """Return the outputs of each member, ``[members, num_graphs, num_outputs]``."""
         numbers = joined_numbers(batch, features, self.config)
         if numbers is not None:
             scales, given = (self.feature_mean, self.feature_scale), len(self.config.features)
@@ -207,7 +206,7 @@ class MolAttn(
         return torch.stack([net(batch, numbers) for net in self.nets])
 
     def freeze(self, what: Union[int, Freeze]) -> None:
-        """Freeze weights of each network; see :meth:`molattn.model.network.Network.freeze`.
+        """Exclude weights from training; see :meth:`molattn.model.network.Network.freeze`.
 
         Args:
             what: ``none``, ``embeddings``, ``encoder`` or a number of blocks.
@@ -220,11 +219,11 @@ class MolAttn(
     def set_target_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
         """Set the mean and standard deviation of the training targets, ``[num_tasks]`` each.
 
-        This removes the calibration, which depends on the previous scaling.
+        This removes the calibration, which depends on the scaling.
 
         Raises:
-            ValueError: Wrong number of values, a value that is not finite, a scale that is not
-                positive, or anything but mean 0 and scale 1 for a classification.
+            ValueError: A wrong number of values, a value that is not finite, a scale that is not
+                positive, or a classification whose mean and scale are not 0 and 1.
         """
         self._set_scaling("target", mean, scale)
         self.uncertainty = None
@@ -232,7 +231,7 @@ class MolAttn(
     def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
         """Set the training mean and standard deviation of all extra molecule features.
 
-        Those given, then those calculated per molecule: ``[config.num_numbers]`` each.
+        Features from the table, then calculated ones: ``[config.num_numbers]`` each.
 
         Raises:
             ValueError: As :meth:`set_target_scaling`.
@@ -265,8 +264,8 @@ class MolAttn(
     def unscale(self, prediction: Tensor) -> Tensor:
         """Convert outputs of :meth:`forward` to the targets' own units and to probabilities.
 
-        Outputs should be in double precision: in single precision, probabilities round to 1 from
-        logits of 17.
+        Pass outputs in double precision: in single precision, the probability of a logit above 17
+        rounds to 1.
         """
         tasks, parts = self.config.tasks, []
         mean, scale = self.target_mean.to(prediction), self.target_scale.to(prediction)
@@ -292,7 +291,7 @@ class MolAttn(
 
         Raises:
             SmilesError: An invalid SMILES; gives the reason.
-            ValueError: A second molecule where the model reads none, or none where it does.
+            ValueError: A second molecule is given but not used by the model, or needed but missing.
         """
         partners = None if partner is None else [partner]
         record = next(self._reader(partners, self.config.calculator)([smiles], partners))
@@ -303,10 +302,13 @@ class MolAttn(
     def _reader(
         self, partners: Optional[Sequence[str]], calculator: Optional[DescriptorCalculator] = None
     ) -> MoleculeReader:
-        """Return a reader, or refuse second molecules that do not fit the model."""
+        """Return a reader; raise if second molecules are missing or not used."""
         if (partners is not None) != self.config.has_partner:
-            got, expected = ("none", "one for each molecule")[:: 1 if partners is None else -1]
-            raise ValueError(f"partners: got {got}, expected {expected}")
+            raise ValueError(
+                "partners: the model needs a second molecule for each molecule"
+                if self.config.has_partner
+                else "partners: the model reads no second molecule; leave partners out"
+            )
         return MoleculeReader(self.config.featurizer, calculator)
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
@@ -363,8 +365,6 @@ class MolAttn(
     ) -> NDArray[np.float64]:
         """Predict SMILES, ``[n, num_outputs]``; see :meth:`predict_records`.
 
-        Descriptors and fingerprints that the model reads are calculated.
-
         Args:
             smiles: n molecules.
             batch_size: Molecules in a batch.
@@ -374,9 +374,8 @@ class MolAttn(
 
         Raises:
             SmilesError: An invalid SMILES; gives its position and the reason.
-            TypeError: One string in place of a list.
-            ValueError: Partners where the model reads none, none where it does, or another number
-                of them.
+            TypeError: A string in place of a list.
+            ValueError: Partners that are missing, not used by the model, or of a wrong number.
         """
         records = self._reader(partners, self.config.calculator).all(smiles, partners)
         return self.predict_records(records, batch_size, features=features, members=members)
@@ -421,7 +420,7 @@ class MolAttn(
 
         Raises:
             SmilesError: An invalid SMILES; gives its position and the reason.
-            TypeError: One string in place of a list.
+            TypeError: A string in place of a list.
 
         Example:
             >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
@@ -438,7 +437,7 @@ class MolAttn(
         size: int,
         compute: Callable[[MoleculeBatch, slice], Tensor],
     ) -> list[Tensor]:
-        """Compute something for each batch, and the slice of its records, in evaluation mode."""
+        """Call ``compute`` on each batch and the slice of its records, in evaluation mode."""
         training, parts, start = self.training, [], 0
         self.eval()
         try:
@@ -467,13 +466,13 @@ class MolAttn(
         training_smiles: Sequence[str],
         **inputs: Any,
     ) -> None:
-        """Fit prediction intervals and calibrate probabilities, as training does itself.
+        """Fit prediction intervals and calibrate probabilities; training does this by itself.
 
         Args:
-            smiles: n molecules that the weights were not trained on.
+            smiles: n molecules that the model was not trained on.
             targets: Their labels ``[n, num_tasks]`` in original units or as class indices, NaN
                 where missing.
-            training_smiles: The molecules that the weights were trained on.
+            training_smiles: The molecules that it was trained on.
             inputs: Arguments of :meth:`predict` for the n molecules (``partners``, ``features``).
 
         Raises:
@@ -507,7 +506,7 @@ class MolAttn(
             a task had too few labels for the level, NaN for classifications.
 
         Raises:
-            InputError: A level outside the range, or a model that has not been calibrated.
+            InputError: A level outside the range, or a model that is not calibrated.
             SmilesError: An invalid SMILES.
         """
         uncertainty, tasks = self._calibrated(), self.config.tasks
@@ -519,24 +518,24 @@ class MolAttn(
     def training_similarity(self, smiles: Sequence[str]) -> NDArray[np.float64]:
         """Return each molecule's Tanimoto similarity to the nearest training molecule, ``[n]``.
 
-        Of Morgan fingerprints of radius 2 and 2,048 bits, without the second molecule. Errors are
-        larger for molecules that are unlike all training molecules.
+        Morgan fingerprints of radius 2 and 2,048 bits are compared, without the second molecule.
+        Errors tend to be larger for molecules that are unlike all training molecules.
 
         Raises:
-            InputError: A model that has not been calibrated.
+            InputError: A model that is not calibrated.
             SmilesError: An invalid SMILES.
         """
         return self._calibrated().molecules.similarity(smiles)
 
     def _calibrated(self) -> Uncertainty:
         if self.uncertainty is None:
-            raise InputError("the model has not been calibrated: MolAttn.calibrate does so")
+            raise InputError("the model is not calibrated; call MolAttn.calibrate first")
         return self.uncertainty
 
     # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        # Removed first: an interruption must not leave the calibration of other weights.
+        # Removed first, so that an interruption cannot leave the calibration of other weights.
         for name in (artefact.CALIBRATION_FILE, artefact.FINGERPRINTS_FILE):
             (save_directory / name).unlink(missing_ok=True)
         artefact.write_artefact(save_directory, self.config.to_dict(), self.state_dict())
@@ -559,15 +558,15 @@ class MolAttn(
             pretrained_model_name_or_path: As for :func:`molattn.model.artefact.find_model`: the
                 name of a model of the package, a folder that ``save_pretrained`` wrote, a run's
                 folder, or the name ``owner/model`` of one on the hub.
-            encoder: A module of the class and shape of the saved model's own encoder, if it has
-                one; its weights are replaced.
-            readout: The same for its readout.
-            head: The same for its head.
+            encoder: An encoder like the one passed to the saved model, if it had one of your own;
+                its weights are replaced.
+            readout: The same for the readout.
+            head: The same for the head.
             hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
         Raises:
-            InputError: No such folder or hub name, files that are missing or damaged, or other
-                custom parts than those that the model was saved with; names these.
+            InputError: No such model, a missing or damaged file, or parts other than those that the
+                model was saved with.
         """
         folder = artefact.find_model(pretrained_model_name_or_path, **hub_options)
         file = folder / artefact.CONFIG_FILE
@@ -578,10 +577,10 @@ class MolAttn(
         except InputError as error:
             raise InputError(f"{file}: {error}") from error
         except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
-            raise InputError(f"{file}: no model can be built from it: {error}") from error
+            raise InputError(f"{file}: not a valid configuration: {error}") from error
         if model.config != config:
             got = _listed(dict(model.config.custom_parts))
-            raise InputError(f"{file}: got {got}, expected no custom parts, as it was saved")
+            raise InputError(f"{file}: got {got}, but the model was saved without custom parts")
         model.load_state_dict(artefact.read_weights(folder, model.state_dict()))
         model.uncertainty = Uncertainty.load(folder, model.config.tasks)
         return model.eval()

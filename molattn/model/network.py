@@ -35,10 +35,10 @@ class Network(nn.Module):
 
     Args:
         config: The model's configuration; ``members`` is not used.
-        encoder: An encoder in place of the one that ``config.network`` describes; see
-            :class:`molattn.MolAttn` for this and the other two.
-        readout: A readout likewise.
-        head: A head likewise.
+        encoder: Your own encoder, see :class:`molattn.MolAttn`; by default the one that
+            ``config.network`` describes.
+        readout: Your own readout.
+        head: Your own head.
 
     Raises:
         InputError: A readout without ``out_channels``.
@@ -90,8 +90,8 @@ class Network(nn.Module):
             readout = Readout(net.readout if readout is None else readout, self.atom_width)
         if not isinstance(getattr(readout, "out_channels", None), int):
             raise InputError(
-                f"readout: {type(readout).__name__} has no out_channels, expected the width of "
-                "its output"
+                f"readout: {type(readout).__name__} has no attribute out_channels, the width "
+                "of its output"
             )
         self.readout = readout
         self.cross: Optional[nn.ModuleList] = None
@@ -161,11 +161,10 @@ class Network(nn.Module):
         Args:
             batch: From :meth:`molattn.MolAttn.collate`, or a PyG ``Data`` or ``Batch`` of
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config). With
-                ``pairs="bonds"`` other pairs are left out, and may be missing.
+                ``pairs="bonds"`` pairs without a bond are ignored, and may be missing.
 
         Raises:
-            ValueError: A graph without all pairs of atoms, or a batch of all pairs where the
-                config has bonds alone.
+            ValueError: A graph that lacks atom pairs, or a batch of all pairs for a model of bonds.
         """
         x, index = self.encode_atoms(batch)
         count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
@@ -197,8 +196,8 @@ class Network(nn.Module):
             graph = batch.edge_index
             if self.bonds_only and graph.kept is None:
                 raise ValueError(
-                    "batch: got edges between all atoms, expected bonds alone, as MolAttn.collate "
-                    "makes with pairs='bonds'"
+                    "batch: got edges between all atoms, expected bonds only; use the model's "
+                    "collate"
                 )
             if not self.reads_blocks:
                 codes = graph.pairs_to_edges(batch.edge_attr)
@@ -232,12 +231,12 @@ class Network(nn.Module):
     def edges(
         self, edge_index: Optional[Tensor], codes: Optional[Tensor]
     ) -> tuple[Optional[Tensor], Optional[Tensor]]:
-        """Select the edges of a PyG graph that the network reads.
+        """Select the edges of a PyG graph that the network uses.
 
         Args:
             edge_index: Atom pairs, ``int64 [2, E]``.
-            codes: Their joint codes ``[E]`` or component codes ``[E, P]``. Amounts of codes, which
-                may lie between a bond and none, keep all edges.
+            codes: Their joint codes ``[E]`` or component codes ``[E, P]``. With fractional weights
+                of codes all edges are kept.
         """
         if not self.bonds_only or edge_index is None or codes is None or codes.is_floating_point():
             return edge_index, codes
@@ -281,7 +280,7 @@ class Network(nn.Module):
         return self
 
     def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor) -> None:
-        """Refuse graphs whose pairs or self loops are not those of the config."""
+        """Raise if the pairs or self loops of a graph are not those of the config."""
         if edge_index is None:
             raise ValueError("edge_index: got None, expected all ordered pairs of each molecule")
         if torch.compiler.is_compiling():

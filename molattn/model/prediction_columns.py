@@ -17,9 +17,9 @@ class PredictionColumns:
     """The columns and cells of a model's predictions.
 
     Each task has the columns of :attr:`molattn.task.Task.columns`. A regression of a calibrated
-    model adds ``NAME_low`` and ``NAME_high``, the ends of its interval, and any task of an ensemble
-    ``NAME_std``, the standard deviation over members. The last column of a calibrated model is
-    ``training_similarity``.
+    model adds ``NAME_low`` and ``NAME_high``, the ends of its interval, and an ensemble adds
+    ``NAME_std``, the standard deviation over members, for each task. The last column of a
+    calibrated model is ``training_similarity``.
 
     Args:
         model: The model.
@@ -71,6 +71,6 @@ class PredictionColumns:
         return [*cells, *([float(prediction.similarity[row])] if self._is_calibrated else [])]
 
     def lines(self) -> list[str]:
-        """Return a sentence for each regression with too few labels for the level."""
+        """Return a log line for each regression with too few labels for the level."""
         uncertainty = self._model.uncertainty
         return [] if uncertainty is None else uncertainty.calibration.without_interval(self._level)

@@ -1,4 +1,4 @@
-"""Fine-tuning: training that starts from the weights of a trained model."""
+"""Fine-tuning: training from the weights of a trained model."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields, replace
@@ -42,7 +42,7 @@ class PretrainedWeights:
         """Load a model by its name or folder.
 
         Raises:
-            InputError: If there is no such model, or it has another featurizer.
+            InputError: If there is no such model, or its featurizer is another one.
         """
         folder = find_model(name)
         model = MolAttn.from_pretrained(folder)
@@ -53,8 +53,9 @@ class PretrainedWeights:
                 if isinstance(got, tuple):
                     got, expected = _others(got, expected), _others(expected, got)
                 raise InputError(
-                    f"--init-from: {name} has another featurizer: its {setting.name} "
-                    f"{quoted(got)}, expected {quoted(expected)}; select its own by --featurizer"
+                    f"--init-from: the featurizer of {name} differs in {setting.name}: "
+                    f"got {quoted(got)}, expected {quoted(expected)}; select its "
+                    "featurizer with --featurizer"
                 )
         # A path is made absolute, so that the run can be repeated from anywhere.
         is_path = Path(name).exists() and not is_packaged(name)
@@ -62,7 +63,7 @@ class PretrainedWeights:
 
     @property
     def molecules(self) -> FingerprintIndex | None:
-        """Fingerprints of its training molecules, if they were saved."""
+        """Fingerprints of its training molecules, if saved."""
         return self.model.uncertainty and self.model.uncertainty.molecules
 
     def apply(
@@ -70,8 +71,8 @@ class PretrainedWeights:
     ) -> tuple[FineTuningPlan, str]:
         """Copy the weights into a new model of one network, and freeze some of them.
 
-        Embeddings, encoder and readout are always copied. The head is copied, together with the
-        scaling of targets and features, if the tasks and the inputs of the head are the same.
+        Embeddings, encoder and readout are copied. The head and the scaling of targets and features
+        are copied too, if the tasks and the inputs of the head are the same.
 
         Args:
             model: The new model.
@@ -84,15 +85,15 @@ class PretrainedWeights:
             How to train the model, and a log message.
 
         Raises:
-            InputError: If more blocks are to be frozen than there are, or either model has a custom
+            InputError: If there are fewer blocks than to be frozen, or either model has a custom
                 encoder or readout.
         """
         for one in (model, self.model):
             for part, kind in one.config.custom_parts:
                 if part != "head":
                     raise InputError(
-                        f"--init-from: got {self.name}, but pretrained weights fit no custom "
-                        f"{part} ({kind}); expected --init-from none"
+                        f"--init-from {self.name} cannot be used with a custom {part} ({kind}); "
+                        "use --init-from none"
                     )
         place = member % len(self.model.nets)
         (new,), old = model.nets, self.model.nets[place]
@@ -141,7 +142,7 @@ class PretrainedWeights:
 def load_pretrained(
     config: _Run, varied: Collection[str] = ()
 ) -> tuple[_Run, PretrainedWeights | None]:
-    """Choose and load the model whose weights a run starts from (``init_from``).
+    """Select and load the model that a run starts from (``init_from``).
 
     Options of the network that the run leaves at their defaults are taken from that model, except
     those declared with ``from_pretrained: False`` in :class:`molattn.config.NetworkConfig`.
@@ -168,8 +169,8 @@ def load_pretrained(
     pretrained = weights.model.config.network
     for key, got, expected in _differences(network, pretrained, varied):
         raise InputError(
-            f"{option(key)}: got {got}, but the model of --init-from {name} has {expected}; "
-            "expected the same value, no such option, or --init-from none"
+            f"{option(key)}: got {got}, but the model of --init-from {name} has {expected}; use "
+            f"{expected}, leave out {option(key)}, or use --init-from none"
         )
     copied = {key: getattr(pretrained, key) for key, _ in _network_options()}
     config = replace(
@@ -181,7 +182,7 @@ def load_pretrained(
 
 
 def _others(ours: tuple[object, ...], theirs: tuple[object, ...]) -> tuple[object, ...]:
-    """Return the items that only the first has; all of them if only the order differs."""
+    """Return the items of the first that the second lacks; all items if only the order differs."""
     return tuple(item for item in ours if item not in theirs) or ours
 
 
@@ -222,7 +223,7 @@ def _same_task(one: Task, other: Task) -> bool:
 
 
 def _head_inputs(config: MolAttnConfig) -> tuple[object, ...]:
-    """Return the kind of the head, and what it reads besides the readout of one molecule."""
+    """Return the kind of the head, and its inputs besides the readout of one molecule."""
     network = config.network
     partner = network.partner if config.has_partner else None
     return (

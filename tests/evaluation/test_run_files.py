@@ -165,7 +165,7 @@ def test_uncertainty_of_numbers_follows_from_the_predictions(run, folder):
     metrics = json.loads((folder / "metrics.json").read_text())
     found = metrics["uncertainty"]["y"]
     assert found["coverage"] is None  # 6 validation rows are too few for 0.9
-    assert "no interval at the level 0.9 from 6 labels" in found["undefined"]
+    assert "no 0.9 interval: calibrated on 6 labels" in found["undefined"]
     assert {row["y_low"] for row in rows} == {""}
     assert list(found["coverage_at"]) == ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8"]
     low, high = run.model.predict_interval([row["smiles"] for row in rows], 0.8)

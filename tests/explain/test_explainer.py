@@ -124,7 +124,7 @@ def test_second_molecules_and_further_numbers_stay_as_they_are():
         assert [len(one.atom_scores) for one in found] == [10, 1]
         assert found[0].adds_up in (True, None)
         assert found[0].gates.shape == (2, 2, 10)
-    with pytest.raises(ValueError, match="partners: got none"):
+    with pytest.raises(ValueError, match="partners: the model needs"):
         explain(model, SMILES[:2], features=given["features"])
 
 

@@ -135,7 +135,7 @@ def test_an_embedding_that_is_no_number_becomes_a_reason(tmp_path, model_folder,
 
 def test_a_column_of_the_input_is_not_overwritten(tmp_path, model_folder):
     source = saved(tmp_path, "smiles,embedding_3\nC,1\n")
-    with pytest.raises(InputError, match="'embedding_3' already"):
+    with pytest.raises(InputError, match="two columns 'embedding_3'"):
         fingerprint_table(model_folder, source, tmp_path / "out.csv")
 
 

@@ -294,8 +294,8 @@ def test_a_table_without_rows_gives_a_table_without_rows(tmp_path, model_folder)
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("smiles,error\nC,1\n", ["in.csv", "'error'", "overwrite"]),
-        ("smiles,z_predicted\nC,1\n", ["in.csv", "'z_predicted'", "overwrite"]),
+        ("smiles,error\nC,1\n", ["in.csv", "two columns 'error'"]),
+        ("smiles,z_predicted\nC,1\n", ["in.csv", "two columns 'z_predicted'"]),
         ("smile\nC\n", ["in.csv", "'smiles'", "did you mean 'smile'"]),
         ('smiles\n"C\n', ["in.csv", "line 2"]),
     ],
@@ -315,7 +315,7 @@ def test_the_input_itself_is_no_output(tmp_path, model_folder):
     source = saved(tmp_path, "smiles\nC\n")
     (tmp_path / "link.csv").symlink_to(source)
     for output in (source, tmp_path / "link.csv"):
-        with pytest.raises(InputError, match="the input itself"):
+        with pytest.raises(InputError, match="--output is the input file"):
             predict_table(model_folder, source, output)
     assert source.read_text() == "smiles\nC\n"
 

@@ -116,7 +116,7 @@ def test_a_config_that_is_damaged_is_refused(folder, text, message):
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_file_that_is_missing_is_named(folder, name):
     (folder / name).unlink()
-    with pytest.raises(InputError, match=f"no {re.escape(name)} in it"):
+    with pytest.raises(InputError, match=f"has no {re.escape(name)}"):
         MolAttn.from_pretrained(folder)
 
 
@@ -155,7 +155,7 @@ def test_a_model_that_was_saved_before_an_option_has_its_default(folder):
             "model config, network: missing key 'heads'",
         ),
         (lambda c: c["featurizer"].update(color="red"), "color"),
-        (lambda c: c.update(tasks=[]), "tasks: got none, expected"),
+        (lambda c: c.update(tasks=[]), "tasks: expected at least one"),
         (lambda c: c.update(featurizer=[]), "featurizer"),
     ],
 )
@@ -219,6 +219,6 @@ def test_a_hub_that_gives_no_model_is_told_in_a_line_with_its_reason(tmp_path, m
     monkeypatch.setattr(artefact, "snapshot_download", refuse)
     with pytest.raises(InputError) as error:
         MolAttn.from_pretrained("owner/model")
-    told = "owner/model: no such folder, and the hub did not provide a model of this name: "
+    told = "owner/model: no such folder, and no download from the Hugging Face Hub: "
     assert str(error.value) == told + "owner/model: no connection"
     assert error.value.__suppress_context__

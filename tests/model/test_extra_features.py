@@ -107,9 +107,13 @@ def test_a_model_of_another_rdkit_names_the_descriptor_that_is_missing(run, tmp_
 
 def test_molecules_without_the_numbers_of_the_model_are_refused(run):
     plain = MolAttn(MolAttnConfig("y", SMALL))
-    with pytest.raises(ValueError, match="numbers of molecules: got 0, expected 247"):
+    with pytest.raises(
+        ValueError, match="got 0 calculated features of the molecules, expected 247"
+    ):
         run.model.predict_records([plain.featurize("CCO")])
-    with pytest.raises(ValueError, match="numbers of molecules: got 247, expected 0"):
+    with pytest.raises(
+        ValueError, match="got 247 calculated features of the molecules, expected 0"
+    ):
         plain.predict_records([run.model.featurize("CCO")])
     with pytest.raises(ValueError, match="1 of 2 have numbers"):
         run.model.collate([run.model.featurize("CCO"), plain.featurize("CCO")])

@@ -262,7 +262,7 @@ def test_a_bonded_graph_need_not_have_the_other_pairs():
 
 def test_graphs_of_another_kind_than_the_models_are_refused():
     model = make(pairs="bonds")
-    with pytest.raises(ValueError, match="got edges between all atoms, expected bonds alone"):
+    with pytest.raises(ValueError, match="got edges between all atoms, expected bonds only"):
         model(collate([model.featurize("CCO")]))
     with pytest.raises(ValueError, match="got 0 self loops, expected 3"):
         model(molattn.from_smiles("CCO", self_loops=False))

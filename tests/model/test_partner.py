@@ -148,9 +148,9 @@ def test_partners_that_do_not_fit_are_refused():
         MolAttn(MolAttnConfig("y", SMALL)),
         MolAttn(MolAttnConfig("y", SMALL, partner_column="solvent")),
     )
-    with pytest.raises(ValueError, match="partners: got none, expected one for each molecule"):
+    with pytest.raises(ValueError, match="partners: the model needs a second molecule"):
         two.predict(["C"])
-    with pytest.raises(ValueError, match="partners: got one for each molecule, expected none"):
+    with pytest.raises(ValueError, match="partners: the model reads no second"):
         one.predict(["C"], partners=["C"])
     with pytest.raises(ValueError, match="partners: got 1, expected 2"):
         two.predict(["C", "C"], partners=["C"])
@@ -158,9 +158,9 @@ def test_partners_that_do_not_fit_are_refused():
         two.predict(["C", "C"], partners="CC")
     with pytest.raises(SmilesError, match=r"its partner, 'xx': .*\(position 1\) \[partner_"):
         two.predict(["C", "C"], partners=["C", "xx"])
-    with pytest.raises(ValueError, match="second molecules: got none for each molecule"):
+    with pytest.raises(ValueError, match="batch: got no second molecule per row"):
         two.predict_records([one.featurize("C")])
-    with pytest.raises(ValueError, match="second molecules: got one for each molecule"):
+    with pytest.raises(ValueError, match="batch: got a second molecule per row"):
         one.predict_records([two.featurize("C", "O")])
 
 
@@ -172,7 +172,7 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputError, match="'y' is both a target"):
         train(config(tmp_path / "t.csv", "concat", partner_column="y"))
     MolAttn(MolAttnConfig("y", SMALL)).save_pretrained(tmp_path / "model")
-    with pytest.raises(InputError, match="--partner-column: got 'solvent', but the model reads"):
+    with pytest.raises(InputError, match="--partner-column cannot be used with this model"):
         predict_table(
             tmp_path / "model",
             tmp_path / "t.csv",

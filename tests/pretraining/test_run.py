@@ -278,10 +278,10 @@ def test_what_an_excluded_table_does_not_keep_out_is_told(smiles_file, tmp_path,
 
 def test_a_training_begins_with_a_model_of_the_package_by_its_name(written, tmp_path, monkeypatch):
     monkeypatch.setattr("molattn.model.artefact.PACKAGED", tmp_path / "weights")
-    with pytest.raises(InputError, match=r"base: no such folder.*of the package: none"):
+    with pytest.raises(InputError, match=r"base: no such folder.*packaged model: there is none"):
         MolAttn.from_pretrained("base")
     shutil.copytree(written / "model", tmp_path / "weights" / "base")
-    with pytest.raises(InputError, match=r"bas: no such folder.*model of the package: base"):
+    with pytest.raises(InputError, match=r"bas: no such folder.*packaged model: base"):
         MolAttn.from_pretrained("bas")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base").mkdir()  # the package comes first

@@ -116,11 +116,11 @@ def test_models_of_other_scaling_are_refused(models):
     other.set_feature_scaling([7.0], [2.0])
     with pytest.raises(InputError, match=r"model 3 .* in the scaling \(feature_scale\)"):
         MolAttn.ensemble([*models[:2], other])
-    with pytest.raises(InputError, match="got no model"):
+    with pytest.raises(InputError, match="expected at least one model"):
         MolAttn.ensemble([])
 
 
 @pytest.mark.parametrize("members", [0, True, 1.5, "2"])
 def test_members_are_counted_from_one(members):
-    with pytest.raises(InputError, match=r"members: got .*, expected a whole number from 1"):
+    with pytest.raises(InputError, match=r"members: got .*, expected an integer of at least 1"):
         replace(CONFIG, members=members)

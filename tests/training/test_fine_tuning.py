@@ -398,7 +398,7 @@ def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
     featurizer = replace(MolAttnConfig("y").featurizer, max_distance=6)
     config = MolAttnConfig("y", SMALL, featurizer)
     MolAttn(config).save_pretrained(tmp_path / "model")
-    with pytest.raises(InputError, match="another featurizer: its max_distance 6, expected 10"):
+    with pytest.raises(InputError, match="differs in max_distance: got 6, expected 10"):
         train(config_of(table, tmp_path))
     with pytest.raises(InputError, match="nowhere: no such folder"):
         train(config_of(table, tmp_path / "nowhere"))

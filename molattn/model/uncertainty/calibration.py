@@ -1,6 +1,6 @@
 """Calibration of a model: conformal intervals of regressions, calibrated class probabilities.
 
-Both are fitted to labeled rows that were not used to train the weights.
+Both are fitted to labeled rows that the model was not trained on.
 """
 
 import math
@@ -43,8 +43,8 @@ class ConformalScores:
     """Absolute errors of labeled molecules, which determine the half-width at any level.
 
     Split conformal prediction with normalized scores |y - prediction| / difficulty: of n + 1
-    exchangeable scores, a new one is at most the one of rank ceil((n + 1) level) among n known ones
-    with a probability of at least the level.
+    exchangeable scores, a new one is at most the score of rank ceil((n + 1) level) among the n
+    known ones, with a probability of at least the level.
 
     Source: Lei et al., J. Am. Stat. Assoc. 2018, 113, 1094, section 2.2; Papadopoulos et al., Proc.
     ECML 2002, 345 (normalized).
@@ -55,7 +55,7 @@ class ConformalScores:
             the largest.
 
     Raises:
-        InputError: Scores that are not such a list.
+        InputError: Scores that are not finite, negative, not ascending, or of a wrong number.
     """
 
     count: int
@@ -66,8 +66,8 @@ class ConformalScores:
         fits = kept.shape == (min(self.count, _MOST_SCORES),) and bool(np.isfinite(kept).all())
         if not fits or (kept < 0.0).any() or (np.diff(kept) < 0.0).any():
             raise InputError(
-                f"calibration: got {len(self.kept)} scores of {self.count}, expected ascending "
-                f"numbers from 0, all or {_MOST_SCORES}"
+                f"calibration: got {len(self.kept)} scores of {self.count} rows, expected one per "
+                f"row, at most {_MOST_SCORES}, all finite, ascending and not negative"
             )
 
     @classmethod
@@ -78,7 +78,7 @@ class ConformalScores:
             ValueError: A score that is not finite.
         """
         if not np.isfinite(scores).all():
-            raise ValueError("scores: got some that are not finite, expected finite numbers")
+            raise ValueError("scores: expected finite numbers, got NaN or infinity")
         ranks = cls._ranks(len(scores))
         return cls(len(scores), tuple(np.sort(scores)[ranks - 1].tolist()))
 
@@ -90,15 +90,14 @@ class ConformalScores:
         return -(-np.arange(1, _MOST_SCORES + 1) * count // _MOST_SCORES)
 
     def rank(self, level: float) -> int:
-        """Return the rank of the score that bounds a new one; above ``count`` if none does."""
+        """Return the rank of the score that bounds a new one; more than ``count`` if none does."""
         # Rounded, as floating point puts (n + 1) * level slightly above some whole numbers.
         return max(1, math.ceil(round((self.count + 1) * level, 9)))
 
     def bound(self, level: float) -> float:
         """Return the bound of a new score at a level; infinite with too few scores.
 
-        If the score of that rank was not kept, the next larger one that was is returned, at most a
-        thousandth of the ranks away.
+        If the score of that rank was not kept, the next larger kept one is returned.
         """
         rank = self.rank(level)
         if rank > self.count:
@@ -131,9 +130,9 @@ class ProbabilityScaling:
     """Probabilities p of K classes as softmax(scale · log p + bias): Platt scaling for any K.
 
     Scale and biases minimize the negative log-likelihood of the labels plus a penalty: log(scale)
-    and each bias have a normal prior of mean 0 and standard deviation 1. The prior keeps them near
-    the identity when labels are few or perfectly separated. The likelihood of the labels is never
-    below that without scaling.
+    and each bias have a normal prior of mean 0 and standard deviation 1, which keeps the scaling
+    near the identity when labels are few or perfectly separated. The likelihood of the labels is at
+    least that without scaling.
 
     Source: Platt, Advances in Large Margin Classifiers 1999, 61; Guo et al., Proc. ICML 2017, 1321.
 
@@ -193,7 +192,7 @@ class Calibration:
     Args:
         tasks: The tasks.
         parts: For each task, the conformal scores of a regression, the scaling of a
-            classification's probabilities, or the reason why they are not calibrated.
+            classification, or the reason why its probabilities are not calibrated.
 
     Raises:
         InputError: Parts that do not fit the tasks.
@@ -215,7 +214,7 @@ class Calibration:
     def fit(
         cls, tasks: Sequence[Task], prediction: Array, targets: Array, similarity: Array
     ) -> "Calibration":
-        """Fit to labeled rows, each task to those that have its label.
+        """Fit each task to the rows that have its label.
 
         Args:
             tasks: T tasks.
@@ -231,7 +230,7 @@ class Calibration:
                 errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[known])
                 parts.append(ConformalScores.from_scores(errors))
             elif len(labels) < _FEWEST_LABELS:
-                parts.append(f"{len(labels)} labels, expected {_FEWEST_LABELS} or more")
+                parts.append(f"{len(labels)} labels, at least {_FEWEST_LABELS} needed")
             elif len(set(labels.tolist())) == 1:
                 parts.append("all labels are of one class")
             else:
@@ -263,7 +262,7 @@ class Calibration:
             InputError: A level outside the range.
         """
         if not 0.0 < level < 1.0:
-            raise InputError(f"interval: got the level {level}, expected one between 0 and 1")
+            raise InputError(f"interval: got level {level}, expected a number between 0 and 1")
         bounds = [
             part.bound(level) if isinstance(part, ConformalScores) else math.nan
             for part in self.parts
@@ -276,7 +275,7 @@ class Calibration:
         return part.coverage_sd(level, rows) if isinstance(part, ConformalScores) else math.nan
 
     def without_interval(self, level: float, place: Optional[int] = None) -> list[str]:
-        """Return a sentence for each regression with too few labels for a level.
+        """Return a log line for each regression with too few labels for a level.
 
         Args:
             level: Between 0 and 1.
@@ -285,14 +284,14 @@ class Calibration:
         chosen = slice(None) if place is None else slice(place, place + 1)
         fewest = math.ceil(round(level / (1.0 - level), 9))
         return [
-            f"{quoted(task.name)}: no interval at the level {level:g} from {part.count} labels, "
-            f"expected {fewest} or more"
+            f"{quoted(task.name)}: no {level:.4g} interval: calibrated on {part.count} labels, "
+            f"at least {fewest} needed"
             for task, part in zip(self.tasks[chosen], self.parts[chosen], strict=True)
             if isinstance(part, ConformalScores) and math.isinf(part.bound(level))
         ]
 
     def lines(self) -> list[str]:
-        """Return a sentence on the calibration of each task."""
+        """Return a log line on the calibration of each task."""
         parts = zip(self.tasks, self.parts, strict=True)
         return [f"{quoted(task.name)}: {_summary(part)}" for task, part in parts]
 
@@ -317,17 +316,17 @@ class Calibration:
             parts: The calibration by task name.
 
         Raises:
-            InputError: Content that cannot be read, or does not fit the tasks.
+            InputError: Content that is not valid or does not fit the tasks.
         """
         try:
             if set(parts) != {task.name for task in tasks}:
                 raise InputError(
-                    f"calibration: got the tasks {quoted(sorted(parts))}, expected those of the "
-                    f"model, {quoted(sorted(task.name for task in tasks))}"
+                    f"calibration: has tasks {quoted(sorted(parts))}, but the model has "
+                    f"{quoted(sorted(task.name for task in tasks))}"
                 )
             return cls(tuple(tasks), tuple(_part(parts[task.name]) for task in tasks))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"calibration: not readable: {error}") from error
+            raise InputError(f"calibration: not valid: {error}") from error
 
 
 def _part(values: Mapping[str, Any]) -> Union[ConformalScores, ProbabilityScaling, str]:
@@ -340,9 +339,9 @@ def _part(values: Mapping[str, Any]) -> Union[ConformalScores, ProbabilityScalin
 
 def _summary(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
     if isinstance(part, ConformalScores):
-        return f"intervals from {part.count} errors, finite to the level {part.highest_level:.3g}"
+        return f"intervals calibrated on {part.count} rows, up to level {part.highest_level:.3g}"
     if isinstance(part, ProbabilityScaling):
-        return f"probabilities calibrated, log-odds times {part.scale:.2f}"
+        return f"probabilities calibrated (Platt scaling, scale {part.scale:.2f})"
     return f"probabilities not calibrated: {part}"
 
 

@@ -26,8 +26,8 @@ class Uncertainty:
     """The uncertainty of a model.
 
     Args:
-        calibration: Fitted to labeled rows that the weights were not trained on.
-        molecules: Fingerprints of the molecules that they were trained on.
+        calibration: Fitted to labeled rows that the model was not trained on.
+        molecules: Fingerprints of the training molecules.
     """
 
     calibration: Calibration
@@ -42,7 +42,7 @@ class Uncertainty:
         prediction: Array,
         targets: Array,
     ) -> "Uncertainty":
-        """Fit to n labeled molecules that the weights were not trained on.
+        """Fit to n labeled molecules that the model was not trained on.
 
         ``held_out`` are their SMILES, or fingerprints ``uint8 [n, 256]``; ``prediction`` is
         ``[n, outputs]``, uncalibrated; ``targets`` are ``[n, T]``, NaN where missing.
@@ -52,7 +52,7 @@ class Uncertainty:
 
     @classmethod
     def load(cls, folder: Path, tasks: Sequence[Task]) -> "Optional[Uncertainty]":
-        """Read the uncertainty from the folder of a saved model; None if it was not calibrated.
+        """Read the uncertainty of a saved model; None if it is not calibrated.
 
         Raises:
             InputError: Files that are damaged, or belong to another model.
@@ -100,7 +100,7 @@ def assemble_prediction(
 
     Args:
         tasks: The model's T tasks.
-        uncertainty: Its uncertainty; None = it has not been calibrated.
+        uncertainty: Its uncertainty; None = not calibrated.
         members: Predictions of each member, ``[members, n, outputs]``, uncalibrated.
         molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
         level: Level of the intervals, between 0 and 1.

@@ -102,7 +102,7 @@ def test_each_task_learns_from_its_own_labels():
         )
         assert both.parts[place] == alone.parts[0]
     assert both.without_interval(0.95) == [
-        "'u': no interval at the level 0.95 from 15 labels, expected 19 or more"
+        "'u': no 0.95 interval: calibrated on 15 labels, at least 19 needed"
     ]
     assert np.isinf(both.half_widths(similarity, 0.95)).all(axis=0).tolist() == [True, False]
 
@@ -157,7 +157,7 @@ def test_labels_told_apart_without_error_leave_finite_probabilities():
 @pytest.mark.parametrize(
     "labels, reason",
     [
-        ([0.0, 1.0] * 14, "28 labels, expected 30 or more"),
+        ([0.0, 1.0] * 14, "28 labels, at least 30 needed"),
         ([1.0] * 40, "all labels are of one class"),
         ([np.nan] * 40, "0 labels"),
     ],
