@@ -54,7 +54,7 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
     limit = _CHARACTERS_PER_ATOM * max_atoms
     if len(smiles) > limit:
         raise SmilesError(
-            text, "too_long", f"it has {len(smiles)} characters, at most {limit} are read"
+            text, "too_long", f"it has {len(smiles)} characters, the limit is {limit}"
         )
     parameters = None
     if SMILES.fullmatch(smiles) is None:
@@ -115,7 +115,7 @@ def _split_extension(text: str, smiles: str) -> tuple[str, Chem.SmilesParserPara
 
 
 def _too_large(text: str, atoms: int, max_atoms: int) -> SmilesError:
-    return SmilesError(text, "too_large", f"it has {atoms} atoms, at most {max_atoms} are read")
+    return SmilesError(text, "too_large", f"it has {atoms} atoms, the limit is {max_atoms}")
 
 
 def _nesting(smiles: str) -> int:

@@ -43,7 +43,7 @@ def grammar_error(text: object) -> tuple[ReasonCode, str]:
     for test in (_character_error, _format_error, _bracket_error, _structure_error):
         if (found := test(text)) is not None:
             return found
-    return "syntax", f"it does not follow the grammar of SMILES from {_where(text)}"
+    return "syntax", f"invalid SMILES syntax at {_where(text)}"
 
 
 def _where(text: str) -> str:
@@ -59,7 +59,7 @@ def _character_error(text: str) -> tuple[ReasonCode, str] | None:
         if ord(character) > 127:
             return (
                 "non_ascii",
-                f"character {index + 1} is U+{ord(character):04X}, a SMILES is plain ASCII",
+                f"character {index + 1} is U+{ord(character):04X}, but SMILES are plain ASCII",
             )
         if not character.isprintable() and character not in "\t\r\n\v\f":
             return (
@@ -72,13 +72,13 @@ def _character_error(text: str) -> tuple[ReasonCode, str] | None:
 def _format_error(text: str) -> tuple[ReasonCode, str] | None:
     lower = text.lower()
     if lower in _MISSING or not any(c.isalnum() or c in "*()[]{}" for c in text):
-        return "missing_value", "it is a placeholder for a missing value"
+        return "missing_value", "it marks a missing value"
     if _NUMBER.fullmatch(text):
         return "number", "it is a number"
     if _INCHI.match(text) or _INCHI_KEY.fullmatch(text):
         return "inchi", "it is an InChI or InChIKey; convert it to SMILES first"
     if _REGISTRY.fullmatch(text):
-        return "registry_number", "it is a registry number, not a SMILES"
+        return "registry_number", "it is a CAS registry number; look up its SMILES first"
     if re.search(r"(?<!-)>|>>", text) and "<" not in text:
         return "reaction", "it is a reaction, not one molecule"
     head, *rest = text.split(None, 1)
@@ -96,7 +96,7 @@ def _bracket_error(text: str) -> tuple[ReasonCode, str] | None:
         if _BRACKET.fullmatch(found[0]):
             continue
         if _QUERY.match(found[0]):
-            return "smarts", f"{found[0]!r:.40} is a query (SMARTS), not an atom"
+            return "smarts", f"{found[0]!r:.40} is a SMARTS query, not an atom"
         return "bracket_atom", f"{found[0]!r:.40} is not a valid atom"
     if re.sub(r"\[[^\[\]]*\]", "", text).strip("[]") != re.sub(r"\[[^\[\]]*\]", "", text) or (
         text.count("[") != text.count("]")
@@ -110,11 +110,11 @@ def _structure_error(text: str) -> tuple[ReasonCode, str] | None:
         if re.search(r"\d", text) and _FORMULA.fullmatch(text):
             return "formula", "it is a molecular formula; look up its SMILES first"
         if _SEQUENCE.fullmatch(text):
-            return "sequence", "it is a sequence of letters, not a SMILES"
+            return "sequence", "it looks like a sequence of amino acids or nucleotides, not a SMILES"
         if _WORD.fullmatch(text):
-            return "name", "it is a word or name, not a SMILES"
+            return "name", "it looks like a name or another word; convert names to SMILES first"
     if _QUERY.search(re.sub(r"\[[^\]]*\]", "", text)):
-        return "smarts", "it is a query (SMARTS), not a molecule"
+        return "smarts", "it is a SMARTS query, not a molecule"
     return _parenthesis_error(text)
 
 

@@ -14,11 +14,11 @@ from molattn.errors import InputError
 
 __all__ = ["Split", "fold_rows", "fold_split", "group_split", "order_split"]
 
-_NAMES = ("train", "val", "test")
+_NAMES = ("training", "validation", "test")
 
 
 class Split(NamedTuple):
-    """Row numbers of the three sets, sorted, ``int64``; no row twice."""
+    """Row indices of the three sets, sorted, ``int64``; no row twice."""
 
     train: NDArray[np.int64]
     val: NDArray[np.int64]
@@ -187,13 +187,13 @@ def _counts(rows: int, sizes: Sequence[float]) -> tuple[int, int, int]:
     valid = len(sizes) == 3 and all(math.isfinite(size) and size >= 0 for size in sizes)
     if not valid or not math.isclose(sum(sizes), 1, abs_tol=1e-6) or sizes[0] == 0:
         raise InputError(
-            "split sizes: expected three fractions (train, val, test) that sum to 1, "
-            f"train above 0, got {tuple(sizes)}"
+            "split sizes: expected three fractions (training, validation, test) that sum to 1, "
+            f"the first above 0, got {tuple(sizes)}"
         )
     val, test = (round(rows * size) for size in sizes[1:])
     for name, size, count in zip(_NAMES, sizes, (rows - val - test, val, test), strict=True):
         if size > 0 and count <= 0:
-            raise InputError(f"split sizes: {rows} rows leave none for {name} ({size:g})")
+            raise InputError(f"split: {rows} rows are too few for a {name} set of {size:.0%}")
     return rows - val - test, val, test
 
 

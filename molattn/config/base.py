@@ -124,7 +124,7 @@ def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> No
             if value != was[section][name]:
                 raise InputError(
                     f"{option(name)}: got {quoted(value)}, but the run in {folder} has "
-                    f"{quoted(was[section][name])}; expected the same value, or a new run"
+                    f"{quoted(was[section][name])}; use the same value, or start a new run"
                 )
 
 

@@ -5,7 +5,7 @@ from math import inf
 from typing import Literal, get_args
 
 from molattn.config.base import COMMON, TUNABLE
-from molattn.config.validation import check, check_choice, check_idle, option
+from molattn.config.validation import check, check_choice, check_unused, option
 from molattn.errors import InputError, quoted
 
 __all__ = ["DataConfig", "TaskChoice"]
@@ -85,39 +85,36 @@ class DataConfig:
         check(self, "featurizer", bool, "the name of a featurizer", str)
         check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, "a number from 0 below 1")
         if self.split_column is not None:
-            check_idle(self, "test_size", "without --split-column, which marks the test rows")
+            reason = "cannot be used with --split-column, which marks the test rows"
+            check_unused(self, "test_size", reason)
         if self.split != "cluster":
-            check_idle(self, "cluster_cutoff", "with --split cluster")
-        if (self.order_column is not None) != (self.split == "order"):
-            raise InputError(
-                f"--split: got {self.split or 'random'} "
-                f"{'without' if self.order_column is None else 'with'} --order-column, expected "
-                "--split order and --order-column together"
-            )
-        if self.split_duplicates and self.split in ("scaffold", "cluster"):
-            raise InputError(
-                f"--split-duplicates: got it with --split {self.split}, which keeps duplicates "
-                "together; expected it with another split"
-            )
+            check_unused(self, "cluster_cutoff", "is used only with --split cluster")
+        if self.split != "order":
+            check_unused(self, "order_column", "is used only with --split order")
+        elif self.order_column is None:
+            raise InputError("--split order needs --order-column")
+        if self.split in ("scaffold", "cluster"):
+            reason = f"cannot be used with --split {self.split}, which keeps duplicates together"
+            check_unused(self, "split_duplicates", reason)
         self._check_folds()
         self._check_lists()
 
     def _check_folds(self) -> None:
         check(self, "repeats", lambda count: count >= 1, "a whole number of at least 1", int)
         if self.folds is None:
-            if self.only_fold is not None or self.repeats != 1:
-                raise InputError("--only-fold, --repeats: expected only with --folds")
+            for name in ("only_fold", "repeats"):
+                check_unused(self, name, "needs --folds")
             return
         check(self, "folds", lambda count: count >= 2, "a whole number of at least 2", int)
-        check_idle(self, "test_size", "without --folds, which use every row as a test row once")
+        reason = "cannot be used with --folds, which uses every row as a test row once"
+        check_unused(self, "test_size", reason)
         if self.only_fold is not None:
             check(self, "only_fold", lambda n: 1 <= n <= self.folds, f"1 to {self.folds}", int)
-            check_idle(self, "repeats", "without --only-fold, which trains one fold")
-        if self.split_column is not None or self.split == "order":
-            raise InputError(
-                "--folds: got it with --split-column or --split order, which give only one split; "
-                "expected it with another split"
-            )
+            check_unused(self, "repeats", "cannot be used with --only-fold, which trains one fold")
+        if self.split_column is not None:
+            raise InputError("--folds cannot be used with --split-column, which gives one split")
+        if self.split == "order":
+            raise InputError("--folds cannot be used with --split order, which gives one split")
 
     def _check_lists(self) -> None:
         for name in ("target_columns", "target_units", "task", "task_weights", "feature_columns"):
@@ -127,7 +124,7 @@ class DataConfig:
         for name in ("target_columns", "feature_columns"):
             if len(set(getattr(self, name))) != len(getattr(self, name)):
                 got = list(getattr(self, name))
-                raise InputError(f"{option(name)}: got {got}, expected each column once")
+                raise InputError(f"{option(name)}: got {got}, expected each column only once")
         targets = len(self.target_columns)
         for name, fits in (
             ("target_units", (0, targets)),
@@ -136,8 +133,8 @@ class DataConfig:
         ):
             if (got := len(getattr(self, name))) not in fits:
                 raise InputError(
-                    f"{option(name)}: got {got}, expected one for each of the {targets} target "
-                    "columns"
+                    f"{option(name)}: got {got} values for {targets} target columns, expected one "
+                    "for each"
                 )
         for task in self.task:
             if task not in get_args(TaskChoice):
@@ -149,6 +146,6 @@ class DataConfig:
                 or not isinstance(weight, (int, float))
                 or not (0.0 <= weight < inf)
             ):
-                raise InputError(f"--task-weights: got {quoted(weight)}, expected numbers from 0")
+                raise InputError(f"--task-weights: got {quoted(weight)}, expected numbers of at least 0")
         if self.task_weights and not any(self.task_weights):
-            raise InputError("--task-weights: got only zeros, expected a positive number")
+            raise InputError("--task-weights: got only zeros, expected at least one positive number")

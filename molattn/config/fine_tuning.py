@@ -1,11 +1,10 @@
-"""Options of a training that starts from a pretrained model."""
+"""Options of training that starts from a pretrained model."""
 
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from molattn.config.base import COMMON, FIXED
-from molattn.config.validation import check, check_choice, option
-from molattn.errors import InputError
+from molattn.config.validation import check, check_choice, check_unused
 
 __all__ = ["FineTuningConfig", "Freeze"]
 
@@ -37,14 +36,9 @@ class FineTuningConfig:
         if isinstance(self.freeze, str):
             check_choice(self, "freeze", (*get_args(Freeze), "a number of blocks"))
         else:
-            check(self, "freeze", lambda n: n >= 0, "a number of blocks, from 0", int)
+            check(self, "freeze", lambda n: n >= 0, "a number of blocks of at least 0", int)
         check(self, "backbone_lr_scale", lambda scale: 0.0 <= scale <= 1.0, "a number from 0 to 1")
         check(self, "head_steps", lambda n: n >= 0, "a whole number of at least 0", int)
-        if self.init_from != "none":
-            return
-        for name in ("freeze", "backbone_lr_scale", "head_steps"):
-            if (got := getattr(self, name)) != getattr(type(self), name):
-                raise InputError(
-                    f"{option(name)}: got {got} without a pretrained model, expected --init-from "
-                    "with one"
-                )
+        if self.init_from == "none":
+            for name in ("freeze", "backbone_lr_scale", "head_steps"):
+                check_unused(self, name, "needs a pretrained model (--init-from)")

@@ -82,5 +82,5 @@ class ExplainConfig(PredictConfig):
         super().__post_init__()
         object.__setattr__(self, "method", tuple(dict.fromkeys(self.method)))
         if not self.method:
-            raise InputError("--method: got none, expected one or more")
+            raise InputError("--method: expected at least one method")
         check(self, "limit", lambda n: n >= 1, "a whole number of at least 1", int)

@@ -1,4 +1,4 @@
-"""Options of a pretraining."""
+"""Options of pretraining."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from molattn.config.base import COMMON, RunConfig
 from molattn.config.network import NetworkConfig
 from molattn.config.training import Checkpoint, TrainingLoopConfig
-from molattn.config.validation import check
+from molattn.config.validation import check, check_unused
 from molattn.errors import InputError, quoted
 
 __all__ = ["MoleculesConfig", "PretrainConfig", "PretrainLoopConfig", "PretrainNetworkConfig"]
@@ -14,7 +14,7 @@ __all__ = ["MoleculesConfig", "PretrainConfig", "PretrainLoopConfig", "PretrainN
 
 @dataclass(frozen=True)
 class MoleculesConfig:
-    """The molecules of a pretraining, and how they are masked.
+    """The molecules of pretraining, and how they are masked.
 
     Excluded molecules are recognized by connectivity (first block of the InChIKey), salts also by
     their largest fragment.
@@ -54,7 +54,7 @@ class MoleculesConfig:
 
 @dataclass(frozen=True)
 class PretrainNetworkConfig(NetworkConfig):
-    """The network of a pretraining: no dropout, as there are too many molecules to overfit."""
+    """The network of pretraining: no dropout, as there are too many molecules to overfit."""
 
     dropout: float = 0.0
     head: str = "mlp"
@@ -85,7 +85,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
 
 @dataclass(frozen=True)
 class PretrainConfig(RunConfig):
-    """Everything that determines a pretraining; written as ``config.yaml`` into its folder.
+    """Everything that determines a pretraining run; written as ``config.yaml`` into its folder.
 
     Args:
         files: Tables of molecules.
@@ -100,11 +100,8 @@ class PretrainConfig(RunConfig):
     training: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
 
     def __post_init__(self) -> None:
-        if (got := self.network.partner) != NetworkConfig.partner:
-            raise InputError(
-                f"--partner: got {got}, but a pretraining has no second molecule; expected the "
-                f"default, {quoted(NetworkConfig.partner)}"
-            )
+        reason = "cannot be used in pretraining, which has no second molecule"
+        check_unused(self.network, "partner", reason)
 
     def changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, by name."""

@@ -58,10 +58,7 @@ class TrainConfig(RunConfig):
 
     def __post_init__(self) -> None:
         if self.network.partner != "concat" and self.data.partner_column is None:
-            raise InputError(
-                f"--partner: got {self.network.partner} without --partner-column, expected "
-                "the column of the second molecule"
-            )
+            raise InputError(f"--partner {self.network.partner} needs --partner-column")
 
     @classmethod
     def from_options(cls, file: str, options: Mapping[str, Any]) -> "TrainConfig":

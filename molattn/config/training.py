@@ -1,11 +1,11 @@
-"""Options of the training."""
+"""Options of training."""
 
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal, get_args
 
 from molattn.config.base import COMMON, FIXED
-from molattn.config.validation import check, check_choice
+from molattn.config.validation import check, check_choice, check_unused
 from molattn.errors import InputError
 
 __all__ = ["SupervisedConfig", "TrainingLoopConfig"]
@@ -102,15 +102,12 @@ class SupervisedConfig(TrainingLoopConfig):
         check(self, "label_smoothing", lambda part: 0.0 <= part < 1.0, "a number from 0 below 1")
         if self.seed + self.ensemble > 2**32:
             raise InputError(
-                f"--seed: got {self.seed} with --ensemble {self.ensemble}, whose members have the "
-                "following seeds; expected all of them below 2**32"
+                f"--seed + --ensemble: got {self.seed} + {self.ensemble}, expected at most 2**32, "
+                "as each network has a seed of its own"
             )
         check_choice(self, "loss", get_args(Loss))
-        if self.balance_classes and self.positive_weight != 1.0:
-            raise InputError(
-                f"--positive-weight: got {self.positive_weight} with --balance-classes, expected "
-                "one of the two"
-            )
+        if self.balance_classes:
+            check_unused(self, "positive_weight", "cannot be used with --balance-classes")
 
     def members(self) -> list["SupervisedConfig"]:
         """Return the options of each ensemble member: one network, with successive seeds."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from molattn.errors import InputError, check_one_of, quoted
 
-__all__ = ["check", "check_choice", "check_idle", "option"]
+__all__ = ["check", "check_choice", "check_unused", "option"]
 
 
 def check(
@@ -34,14 +34,19 @@ def check_choice(config: object, name: str, choices: tuple[str, ...]) -> None:
     check_one_of(option(name), getattr(config, name), choices)
 
 
-def check_idle(config: object, name: str, place: str) -> None:
-    """Check that an option, which has an effect only at ``place``, has its default.
+def check_unused(config: object, name: str, reason: str) -> None:
+    """Check that an option without an effect has its default.
+
+    Args:
+        config: The section.
+        name: The option.
+        reason: Why it has no effect, such as ``needs --folds``.
 
     Raises:
-        InputError: Names the option and when it has an effect.
+        InputError: Names the option and the reason.
     """
-    if (value := getattr(config, name)) != getattr(type(config), name):
-        raise InputError(f"{option(name)}: got {quoted(value)}, expected it {place}")
+    if getattr(config, name) != getattr(type(config), name):
+        raise InputError(f"{option(name)} {reason}")
 
 
 def option(name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 import yaml
 
@@ -21,6 +21,9 @@ __all__ = [
     "writing_config",
 ]
 
+_MOST_CHARACTERS = 2**20
+_TOO_LARGE = 2**63
+
 
 def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> dict[str, Any]:
     """Read options from a file, as sections that ``run.from_dict`` takes.
@@ -35,30 +38,42 @@ def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> di
     content = load_yaml(path)
     content = {} if content is None else content
     if not isinstance(content, dict):
-        raise InputError(f"{path}: got {type(content).__name__}, expected sections of options")
+        raise InputError(f"{path}: got {_kind(content)}, expected sections of options")
     content = update_config(content)
     for key, value in content.items():
         if key in run.file_keys():
             _check_value(path, key, value, get_type_hints(run)[key])
             continue
         if key not in run.sections():
+            if known := run.options().get(str(key)):
+                raise InputError(
+                    f"{path}: option {quoted(key)} belongs in section {quoted(known.section)}"
+                )
             raise InputError(f"{path}: unknown key {quoted(key)}{_hint(key, _top_level(run))}")
-        kinds = get_type_hints(run.sections()[key])
-        content[key] = _section(path, key, kinds, {} if value is None else value)
+        content[key] = _section(path, key, run, {} if value is None else value)
     return content
 
 
 def load_yaml(path: Path) -> Any:
-    """Return the content of a YAML file.
+    """Return the content of a YAML file of at most 1 MB, without aliases; dates remain texts.
 
     Raises:
-        InputError: The file cannot be read, or is not YAML.
+        InputError: The file cannot be read, or is not such a file.
     """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: got a folder or a device, expected a YAML file")
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8", errors="surrogateescape"))
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            text = file.read(_MOST_CHARACTERS + 1)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    if len(text) > _MOST_CHARACTERS:
+        raise InputError(f"{path}: got more than {_MOST_CHARACTERS:,} characters of YAML")
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError as error:
+        raise InputError(f"{path}: the YAML is nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
 
 
@@ -102,16 +117,50 @@ def check_unchanged(path: Path, config: RunConfig) -> None:
     check_same_options(former, config, path.parent)
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads plain values, without aliases: a few nested ones can stand for gigabytes."""
+
+    # A date is text, as in YAML 1.2.
+    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {
+        first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":timestamp")]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node, unless it is an alias."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.composer.ComposerError(
+                problem=f"the alias '*{event.anchor}' is not supported",
+                problem_mark=event.start_mark,
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Construct a mapping, unless it has a key twice."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if len(set(keys)) != len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.constructor.ConstructorError(
+                problem=f"the key {quoted(twice)} occurs more than once",
+                problem_mark=node.start_mark,
+            )
+        return super().construct_mapping(node, deep)
+
+
 def _absolute(file: str) -> str:
     return str(Path(file).absolute())
 
 
-def _section(path: Path, section: str, kinds: dict[str, Any], content: Any) -> dict[str, Any]:
+def _section(path: Path, section: str, run: type[RunConfig], content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path}, {section}: got {quoted(content)}, expected options")
+    kinds = get_type_hints(run.sections()[section])
     for key, value in content.items():
         if key not in kinds:
+            known = run.options().get(str(key))
             hint = _hint(key, {name: name for name in kinds})
+            hint = f"; it belongs in section {quoted(known.section)}" if known else hint
             raise InputError(f"{path}, {section}: unknown option {quoted(key)}{hint}")
         _check_value(path, f"{section}, {key}", value, kinds[key])
     return content
@@ -120,13 +169,16 @@ def _section(path: Path, section: str, kinds: dict[str, Any], content: Any) -> d
 def _check_value(path: Path, where: str, value: Any, kind: Any) -> None:
     if isinstance(value, bool) and kind is not bool:
         word = str(value).lower()
-        raise InputError(f"{path}, {where}: got {word}; expected quotes around it if it is a text")
+        raise InputError(f"{path}, {where}: got {word}; if it is text, put it in quotes")
     items = value if isinstance(value, list) else [value]
     if isinstance(value, list) and getattr(kind, "__origin__", None) is not tuple:
-        raise InputError(f"{path}, {where}: got a list, expected one value")
+        raise InputError(f"{path}, {where}: got a list, expected a single value")
     for item in items:
-        if isinstance(item, dict | list) or (item is None and isinstance(value, list)):
-            raise InputError(f"{path}, {where}: got {quoted(value)}, expected plain values")
+        is_plain = isinstance(item, str | int | float) or (item is None and value is None)
+        if not is_plain or (isinstance(item, int) and abs(item) >= _TOO_LARGE):
+            raise InputError(
+                f"{path}, {where}: got {_kind(item)}, expected text or a number below 2**63"
+            )
 
 
 def _top_level(run: type[RunConfig]) -> dict[str, str]:
@@ -135,9 +187,15 @@ def _top_level(run: type[RunConfig]) -> dict[str, str]:
     return places | {name: name for name in (*run.sections(), *run.file_keys())}
 
 
+def _kind(value: Any) -> str:
+    """Return what a value is, for a message: large ones are not printed."""
+    names = {dict: "a mapping", list: "a list", int: "a larger whole number"}
+    return names.get(type(value), quoted(value))
+
+
 def _hint(key: Any, places: Mapping[str, str]) -> str:
     word = str(key).replace("-", "_").lower()
     close = get_close_matches(word, places, n=1)
     if close:
         return f", did you mean {quoted(places[close[0]])}?"
-    return f", expected one of {', '.join(places)}" if len(places) < 10 else ""
+    return f"; expected one of {', '.join(places)}" if len(places) < 10 else ""

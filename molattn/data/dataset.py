@@ -276,10 +276,8 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
     smiles = table.column(config.smiles_column, "--smiles-column")
     if not config.target_columns:
         others = [name for place, name in enumerate(table.header) if place != smiles]
-        known = f"some of {listed(others)}" if others else "but the SMILES are its only column"
-        raise InputError(
-            f"{table.path}: --target-columns: got none, expected the target columns, {known}"
-        )
+        known = f"the other columns are {listed(others)}" if others else "there is no other column"
+        raise InputError(f"{table.path}: --target-columns is required; {known}")
     targets = [table.column(name, "--target-columns") for name in config.target_columns]
     features = [table.column(name, "--feature-columns") for name in config.feature_columns]
     partner, weight, split, order = (
@@ -293,9 +291,9 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
     )
     if leaked := set(targets) & {smiles, partner, weight, *features}:
         raise InputError(
-            f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "
+            f"{table.path}: column {quoted(table.header[min(leaked)])} cannot be both a target "
             "(--target-columns) and an input (--smiles-column, --partner-column, "
-            "--weight-column or --feature-columns), expected one of the two"
+            "--weight-column or --feature-columns)"
         )
     return _Columns(smiles, targets, features, partner, weight, split, order)
 
@@ -323,12 +321,12 @@ def _complete_rows(table: Table, columns: _Columns) -> tuple[list[Row], list[Ski
 
 
 def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRow]) -> InputError:
-    first = ""
-    if skipped:
-        first = f"; the first, {table.where(skipped[0].line)}: {skipped[0].reason}"
+    if not skipped:
+        return InputError(f"{table.path}: the table has a header but no rows")
     return InputError(
-        f"{table.path}: got {len(skipped)} rows, expected some with a molecule and a label "
-        f"(columns {quoted(config.smiles_column)}, {listed(config.target_columns)}){first}"
+        f"{table.path}: none of the {len(skipped)} rows has both a molecule (column "
+        f"{quoted(config.smiles_column)}) and a label ({listed(config.target_columns)}); "
+        f"{table.where(skipped[0].line)}: {skipped[0].reason}"
     )
 
 
@@ -344,8 +342,7 @@ def _labels(
         cells = [row.cells[index] for row in rows]
         if all(map(is_missing, cells)):
             raise InputError(
-                f"{table.path}, column {quoted(table.header[index])}: no usable row has a label, "
-                "expected some"
+                f"{table.path}, column {quoted(table.header[index])}: no usable row has a label"
             )
         with _located(table, rows, index):
             tasks.append(infer_task(table.header[index], cells, choice, unit))
@@ -357,14 +354,14 @@ def _weights(table: Table, rows: Sequence[Row], index: int) -> NDArray[np.float6
     with _located(table, rows, index):
         weights = np.array([_weight(row.cells[index]) for row in rows])
         if not weights.any():
-            raise InputError("every usable row has the weight 0, expected some above")
+            raise InputError("the weight of every usable row is 0")
     return weights
 
 
 def _weight(cell: str) -> float:
     if (weight := number(cell)) >= 0.0:  # false for NaN
         return weight
-    raise LabelError(cell, "a weight, a number of at least 0")
+    raise LabelError(cell, "a weight of at least 0")
 
 
 def _features(table: Table, rows: Sequence[Row], indices: Sequence[int]) -> NDArray[np.float64]:

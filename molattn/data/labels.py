@@ -91,7 +91,7 @@ def infer_task(
     elif numbers and choice != "multiclass":
         kinds = Counter(bool(_NUMBER.fullmatch(text)) for text in texts)
         odd = next(text for text in texts if (text in numbers) == (kinds[True] < kinds[False]))
-        raise LabelError(odd, "numbers alone or words alone as classes")
+        raise LabelError(odd, "either only numbers or only words as classes")
     else:
         classes = sorted(distinct)
     return _classification(name, classes, choice)

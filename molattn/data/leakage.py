@@ -55,26 +55,26 @@ class Leakage:
         """Return the findings as lines for the log."""
         lines = []
         if self.duplicates:
-            conflicts = f", {self.conflicts} of them with labels that differ" + (
-                f" (the first: {self.first_conflict})" if self.conflicts else ""
+            conflicts = f", {self.conflicts} with conflicting labels" + (
+                f" (first: {self.first_conflict})" if self.conflicts else ""
             )
-            plural = "s" * (self.duplicates != 1)
+            molecules = "molecule occurs" if self.duplicates == 1 else "molecules occur"
             lines.append(
-                f"duplicates: {self.duplicates} molecule{plural} in more than one row{conflicts}"
+                f"duplicates: {self.duplicates} {molecules} in more than one row{conflicts}"
             )
         if self.shared_test:
             lines.append(
-                f"leakage: {self.shared_test} of {self.test_molecules} test molecules are training "
-                "or validation molecules too"
+                f"leakage: {self.shared_test} of {self.test_molecules} test molecules are also in "
+                "the training or validation set"
             )
         if self.pretrained_test:
             lines.append(
                 f"leakage: {self.pretrained_test} of {self.test_molecules} test molecules have the "
-                "fingerprint of a molecule of the training data of the --init-from model"
+                "same fingerprint as a molecule that the --init-from model was trained on"
             )
         lines.append(
-            f"nearest training molecule of a test molecule: median similarity "
-            f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%} of them"
+            "similarity of test molecules to the nearest training molecule: median "
+            f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%}"
         )
         return lines
 

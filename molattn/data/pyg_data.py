@@ -19,10 +19,10 @@ def from_smiles(
     featurizer: Union[str, Featurizer] = "default",
     conformer: Union[bool, ConformerGenerator] = False,
 ) -> Data:
-    """Turn a SMILES into a complete graph; usable as ``from_smiles=`` of PyG's data sets.
+    """Turn a SMILES into a complete graph; usable as ``from_smiles=`` of PyG's datasets.
 
-    A data set stops with a ``SmilesError`` at a row that RDKit cannot read: drop such rows first,
-    or train with ``molattn train``, which skips and lists them.
+    A PyG dataset stops with a ``SmilesError`` at a row that RDKit cannot read: drop such rows
+    first, or train with ``molattn train``, which skips and lists them.
 
     Args:
         smiles: The molecule.

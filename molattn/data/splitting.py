@@ -61,19 +61,18 @@ def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None
         rows = _weighing(table, part)
         if not len(rows):
             raise InputError(
-                f"{table.path}, column {quoted(config.weight_column)}: every {what} row has "
-                "the weight 0, expected some above"
+                f"{table.path}, column {quoted(config.weight_column)}: the weight of every {what} "
+                "row is 0"
             )
         if np.isnan(table.targets[rows][:, counts]).all():
             raise InputError(
-                f"{table.path}: no {what} row has a label of nonzero weight in the loss, "
-                "expected some"
+                f"{table.path}: no {what} row has a label of a target with a nonzero --task-weights"
             )
     learned = table.targets[_weighing(table, parts.train)]
     for task, name in enumerate(config.target_columns):
         if np.isnan(learned[:, task]).all():
             raise InputError(
-                f"{table.path}, column {quoted(name)}: no training row has a label, expected some"
+                f"{table.path}, column {quoted(name)}: no training row has a label"
             )
 
 
@@ -112,7 +111,7 @@ def _by_column(table: TrainingTable, config: DataConfig, seed: int) -> Split:
         rows[part].append(row)
     for part in ("train", "test"):
         if not rows[part]:
-            raise InputError(f"column {column}: no usable row is for {part}, expected some")
+            raise InputError(f"column {column}: no usable row is marked {part}")
     train, validation, test = (np.array(rows[part], dtype=np.int64) for part in rows)
     if not len(validation):
         sizes = (1.0 - config.validation_size, config.validation_size, 0.0)
@@ -153,7 +152,7 @@ def _places(table: TrainingTable, rows: "list[int] | range", column: str | None)
     read, expected = _number, "a number"
     if cells and _number(cells[0]) is None:
         read = _seconds
-        expected = "a date as in the first row"
+        expected = "a date like that of the first row"
         if _seconds(cells[0]) is None:
             expected = "a number, or a date such as 2024-03-31"
     places = []

@@ -56,20 +56,28 @@ def test_a_few_options_by_hand_are_enough(tmp_path):
     "text, words",
     [
         ("dta: {}", ["'dta'", "did you mean 'data'?"]),
-        ("epochs: 3", ["'epochs'", "did you mean 'training: epochs'?"]),
+        ("epochs: 3", ["option 'epochs' belongs in section 'training'"]),
+        ("data: {epochs: 3}", ["data", "'epochs'; it belongs in section 'training'"]),
         ("learning-rat: 3", ["'training: learning_rate'"]),
         ("training: {epoch: 3}", ["training", "'epoch'", "did you mean 'epochs'?"]),
         ("training: {learning-rate: 3}", ["did you mean 'learning_rate'?"]),
         ("training: 3", ["training", "3", "expected options"]),
-        ("- a", ["list", "sections"]),
+        ("- a", ["a list", "sections"]),
         ("data: {split_column: yes}", ["data, split_column", "got true", "quotes"]),
-        ("data: {split: [random]}", ["data, split", "one value"]),
-        ("data: {target_columns: [[a]]}", ["target_columns", "plain values"]),
-        ("data: {target_columns: [null]}", ["target_columns", "plain values"]),
-        ("training: {epochs: {a: 1}}", ["epochs", "plain values"]),
+        ("data: {split: [random]}", ["data, split", "single value"]),
+        ("data: {target_columns: [[a]]}", ["target_columns", "got a list"]),
+        ("data: {target_columns: [null]}", ["target_columns", "got None"]),
+        ("training: {epochs: {a: 1}}", ["epochs", "got a mapping"]),
         ("data: {a", ["not a YAML file", "line 1"]),
         ("data: !!python/object/apply:os.system ['true']", ["not a YAML file", "python/object"]),
         ("1: 2", ["unknown key 1"]),
+        ("training: {epochs: 1, epochs: 2}", ["'epochs' occurs more than once", "line 1"]),
+        ("a: &a [x, x]\nb: &b [*a, *a]", ["'*a' is not supported", "line 2"]),
+        ("file: !!timestamp 2024-01-31", ["file: got datetime.date(2024, 1, 31), expected text"]),
+        (f"training: {{seed: {'9' * 3000}}}", ["seed", "below 2**63"]),
+        (f"training: {{seed: {'9' * 5000}}}", ["not a YAML file", "4300"]),
+        ("[" * 100_000, ["nested too deeply"]),
+        ("#" * 2**20 + "#", ["more than 1,048,576 characters"]),
     ],
 )
 def test_what_is_no_option_is_refused_with_the_nearest(tmp_path, text, words):
@@ -80,6 +88,18 @@ def test_what_is_no_option_is_refused_with_the_nearest(tmp_path, text, words):
     for word in ["odd.yaml", *words]:
         assert word in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_date_is_text(tmp_path):
+    path = tmp_path / "dates.yaml"
+    path.write_text("file: 2024-01-31\ndata: {smiles_column: 2024-01-31}")
+    content = read_config_file(path)
+    assert content == {"file": "2024-01-31", "data": {"smiles_column": "2024-01-31"}}
+
+
+def test_a_device_is_refused_before_it_is_read():
+    with pytest.raises(InputError, match="/dev/zero: got a folder or a device"):
+        read_config_file("/dev/zero")
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):

@@ -23,5 +23,5 @@ def bundled_dataset() -> Path:
         if (path := folder / "solubility.csv").is_file():
             return path
     raise InputError(
-        "solubility.csv, the bundled data set, was not installed; give a table of your own"
+        "solubility.csv, the bundled data set, is not installed; use a table of your own"
     )

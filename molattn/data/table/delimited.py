@@ -20,7 +20,7 @@ _ROWS_TRIED = 20
 
 
 class DelimitedTable(Table):
-    """Cells between commas, semicolons or tabs, with a header; UTF-8 or UTF-16, plain or gzip.
+    """Cells separated by commas, semicolons or tabs, with a header; UTF-8 or UTF-16, or gzip of it.
 
     The expected delimiter is used if the header has it. If the header has several of the three, it
     is the one that makes the first rows as wide as the header. Blank lines are skipped, but in a
@@ -42,7 +42,7 @@ class DelimitedTable(Table):
         if is_utf_16(path):
             self.remarks += ("read as UTF-16",)
         if self.delimiter != delimiter:
-            self.remarks += (f"cells between {_DELIMITERS[self.delimiter]}",)
+            self.remarks += (f"cells are separated by {_DELIMITERS[self.delimiter]}",)
         self.header = next(self._filled_lines(self.delimiter), (0, []))[1]
         if not self.header or self.header == [""]:
             raise InputError(f"{path}: the file is empty, expected a header and rows")
@@ -72,7 +72,7 @@ class DelimitedTable(Table):
             if len(cells) == width:
                 yield Row(line, cells)
                 continue
-            fault = f"{len(cells)} cells where the header has {width}"
+            fault = f"the row has {len(cells)} cells, the header has {width}"
             last = [self.delimiter.join(cells[width - 1 :])] if len(cells) > width else []
             padding = [""] * (width - len(cells))
             yield Row(line, cells[: width - len(last)] + last + padding, fault, "ragged")
@@ -92,7 +92,7 @@ class DelimitedTable(Table):
             except csv.Error as error:
                 hint = "; is there an unclosed quote?" if "limit" in str(error) else ""
                 raise InputError(
-                    f"{self.path}, line {last_line + 1}: not cells between "
+                    f"{self.path}, line {last_line + 1}: cannot be split into cells separated by "
                     f"{_DELIMITERS[delimiter]} ({error}{hint})"
                 ) from None
 
@@ -117,7 +117,7 @@ class DelimitedTable(Table):
 
 
 class DelimitedWriter(TableWriter):
-    """Writes cells between commas or tabs.
+    """Writes cells separated by commas or tabs.
 
     Not by ``csv.writer``, which with this line end leaves a carriage return in a cell unquoted.
     """

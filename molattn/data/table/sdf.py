@@ -40,7 +40,7 @@ class SDFTable(Table):
                 if line.startswith(">") and (match := _PROPERTY.match(line)):
                     properties[match[1]] = None
             if len(properties) > MOST_COLUMNS:
-                raise InputError(f"{path}: got more than {MOST_COLUMNS} properties")
+                raise InputError(f"{path}: got more than {MOST_COLUMNS} properties, expected at most that")
         if not found:
             raise InputError(f"{path}: got no molecule, expected one with a line 'M  END'")
         self.header = [*_NAMES]
@@ -65,7 +65,7 @@ class SDFTable(Table):
         if end is None:
             return Row(line, cells, "the structure has no line 'M  END'", "mol_block")
         if end > _MOST_LINES:
-            fault = f"the structure has {end} lines, at most {_MOST_LINES} are read"
+            fault = f"the structure has {end} lines, the limit is {_MOST_LINES}"
             return Row(line, cells, fault, "too_large")
         smiles = smiles_of_mol_block("\n".join(lines[:end]) + "\n")
         if smiles is None:

@@ -48,7 +48,7 @@ class SMITable(Table):
         cells, width = line.split(self._delimiter), len(self.header)
         if len(cells) == width:
             return Row(number, cells)
-        fault = f"{len(cells)} cells where the header has {width}"
+        fault = f"the row has {len(cells)} cells, the header has {width}"
         kept = [*cells[: width - 1], " ".join(cells[width - 1 :])]
         return Row(number, kept + [""] * (width - len(kept)), fault, "ragged")
 

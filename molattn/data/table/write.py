@@ -102,7 +102,7 @@ def _writer_of(path: Path) -> tuple[FileFormat, WriterMaker]:
             raise InputError(f"{path}: got the suffix {path.suffix}, {expected}")
         found = FORMATS["csv"]
     if found.write is None:
-        raise InputError(f"{path}: got an output in {found.name} format, {expected}")
+        raise InputError(f"{path}: {found.name} files cannot be written, {expected}")
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: exists and is not a file, expected one to write")
+        raise InputError(f"{path}: got a folder or a device, expected a file")
     return found, found.write
