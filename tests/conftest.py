@@ -23,6 +23,7 @@ os.environ["COLUMNS"] = "100"
 # First calls compile, import and fill caches, so a deadline per example would only flake.
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=3000)  # make fuzz
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
@@ -47,6 +48,12 @@ def saved(folder: Path, text: str) -> Path:
     path = folder / "in.csv"
     path.write_text(text)
     return path
+
+
+def assert_one_line(error: Exception) -> None:
+    """Check that a message is one printable line of at most 4 kB."""
+    assert str(error).isprintable()
+    assert len(str(error)) <= 4096
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NOT_SOURCES = (".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "site")
 MODULES = sorted((ROOT / "molattn").rglob("*.py"))
 
 
@@ -72,17 +74,25 @@ def test_constraints_pin_what_the_project_asks_for():
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """A wheel built from a copy, as building leaves its products beside the sources."""
-    source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    for name in ("molattn", "datasets", "scripts", "tests"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+def sdist(tmp_path_factory):
+    """A source distribution, unpacked; built from a copy, as building leaves files behind."""
+    source = tmp_path_factory.mktemp("source") / "copy"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*NOT_SOURCES))
+    build = "from setuptools import build_meta; build_meta.build_sdist('dist')"
+    python(build, cwd=source)
+    (built,) = (source / "dist").glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        archive.extractall(source.parent, filter="data")
+    return source.parent / built.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist):
+    """A wheel built from the source distribution."""
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", "dist", "."]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
-    (built,) = (source / "dist").glob("*.whl")
+    subprocess.run(command, cwd=sdist, check=True, capture_output=True)
+    (built,) = (sdist / "dist").glob("*.whl")
     return built
 
 
@@ -94,6 +104,17 @@ def installed(wheel, tmp_path_factory):
     command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), wheel]
     subprocess.run(command, check=True, capture_output=True)
     return target
+
+
+def test_source_distribution_holds_all_that_its_tests_read(sdist):
+    files = [ROOT / name for name in ("Makefile", "constraints.txt", "mkdocs.yml")]
+    files += ROOT.glob("*.md")
+    for folder in ("datasets", "docs", "molattn", "scripts", "tests"):
+        files += (ROOT / folder).rglob("*")
+    expected = {path.relative_to(ROOT) for path in files if path.is_file()}
+    expected = {path for path in expected if "__pycache__" not in path.parts}
+    assert Path("tests/conftest.py") in expected
+    assert expected <= {path.relative_to(sdist) for path in sdist.rglob("*")}
 
 
 def test_wheel_holds_the_package_and_nothing_else(wheel):

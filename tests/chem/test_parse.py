@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from rdkit import Chem
 
 from molattn.chem import parse_smiles
 from molattn.chem.grammar import SMILES
 from molattn.errors import REASONS, SmilesError
+
+from ..conftest import assert_one_line
+from ..strategies import smiles, smiles_texts
 
 CORPUS = Path(__file__).parents[3] / "shared/bad_input/bad_smiles.jsonl"
 
@@ -130,11 +132,22 @@ def test_molecule_is_the_one_rdkit_reads(text: str) -> None:
         )
 
 
-@given(st.text(alphabet="CNOcnos[]()=#-+@/\\.%123456H*:lBr ", max_size=30))
+@given(smiles())
+def test_smiles_of_molecules_are_read(text: str) -> None:
+    assert parse_smiles(text).GetNumAtoms() > 0
+
+
+def assert_documented(error: SmilesError) -> None:
+    assert error.code in REASONS
+
+
+@given(smiles_texts())
 def test_any_text_is_a_molecule_or_a_smiles_error(text: str) -> None:
     try:
         mol = parse_smiles(text)
-    except SmilesError:
+    except SmilesError as error:
+        assert_one_line(error)
+        assert_documented(error)
         return
     assert mol.GetNumAtoms() > 0
     assert Chem.MolFromSmiles(text.strip()) is not None

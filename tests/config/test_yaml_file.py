@@ -17,6 +17,9 @@ from molattn.config import (
 from molattn.config.yaml_file import check_unchanged, read_config_file, write_config_file
 from molattn.errors import InputError
 
+from ..conftest import assert_one_line
+from ..strategies import options_of
+
 names = st.text(min_size=1, max_size=8).filter(lambda text: text.isprintable())
 
 
@@ -152,3 +155,17 @@ def test_former_names_of_options_are_no_aliases(tmp_path, text, words):
     (tmp_path / "new.yaml").write_text(text)
     with pytest.raises(InputError, match=words):
         read_config_file(tmp_path / "new.yaml")
+
+
+@pytest.mark.parametrize("run", [TrainConfig, PretrainConfig])
+@given(data=st.data())
+def test_any_values_make_a_run_or_one_error(tmp_path_factory, run, data):
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(yaml.safe_dump(data.draw(options_of(run)), allow_unicode=True), "utf-8")
+    try:
+        config = run.from_dict(read_config_file(path, run))
+    except InputError as error:
+        assert_one_line(error)
+        return
+    write_config_file(path, config)
+    assert run.from_dict(read_config_file(path, run)) == config

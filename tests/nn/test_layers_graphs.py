@@ -11,6 +11,8 @@ from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 from molattn.graph import CompleteGraphs
 from molattn.testing import assert_permutation_equivariant
 
+from ..strategies import multigraphs
+
 DOUBLE = torch.float64
 SIZES = [3, 1, 5, 2, 0, 5]  # one padded block
 
@@ -312,16 +314,12 @@ def test_the_same_numbers_every_time(subject, multigraph):
         assert torch.equal(part, second[name])
 
 
-@given(
-    num_nodes=st.integers(1, 6),
-    pairs=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=25),
-    seed=st.integers(0, 999),
-)
+@given(graph=multigraphs(), seed=st.integers(0, 999))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_multigraph(subject, num_nodes, pairs, seed):
+def test_any_multigraph(subject, graph, seed):
     """Weights of receivers, and freedom from the order and the number of copies of edges."""
     torch.manual_seed(seed)
-    kept = [(s, r) for s, r in pairs if s < num_nodes and r < num_nodes]
+    num_nodes, kept = graph
     edge_index = torch.tensor(kept, dtype=torch.long).reshape(-1, 2).t()
     conv, x = subject.make(), subject.nodes(num_nodes)
     given = subject.features(len(kept))

@@ -106,12 +106,15 @@ class Table(ABC):
             f"the columns are {listed(self.header)}"
         )
 
-    def check_width(self) -> None:
-        """Check the number of columns.
+    def check_header(self) -> None:
+        """Check the number of columns and their names.
 
         Raises:
-            InputError: There is none, or more than ``MOST_COLUMNS``.
+            InputError: There is none, or more than ``MOST_COLUMNS``, or a name has a NUL character,
+                as binary files do. In a cell, it makes only its row unusable.
         """
+        if any("\0" in name for name in self.header):
+            raise InputError(f"{self.path}: got binary data, expected a table (text in UTF-8)")
         if not 0 < len(self.header) <= MOST_COLUMNS:
             raise InputError(
                 f"{self.path}: got {len(self.header)} columns, expected 1 to {MOST_COLUMNS}"

@@ -46,9 +46,7 @@ class DelimitedTable(Table):
         self.header = next(self._filled_lines(self.delimiter), (0, []))[1]
         if not self.header or self.header == [""]:
             raise InputError(f"{path}: the file is empty, expected a header and rows")
-        if any("\0" in name for name in self.header):  # in a row it makes only that row unusable
-            raise InputError(f"{path}: got binary data, expected a table (text in UTF-8)")
-        self.check_width()
+        self.check_header()
         self._blank_are_cells = len(self.header) == 1 and not self._has_doubled_returns()
 
     def __iter__(self) -> Iterator[Row]:

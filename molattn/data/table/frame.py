@@ -35,7 +35,7 @@ class FrameTable(Table):
         self.frame = frame
         self._numbers = range(1, len(frame) + 1) if numbers is None else numbers
         self.header = [str(name) for name in frame.columns]
-        self.check_width()
+        self.check_header()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""

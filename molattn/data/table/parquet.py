@@ -36,7 +36,7 @@ class ParquetTable(Table):
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path}: not a readable Parquet file: {_line(error)}") from error
         self.header = list(self.schema.names)
-        self.check_width()
+        self.check_header()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows.

@@ -35,6 +35,7 @@ class SMITable(Table):
         words = first[1].split(self._delimiter)
         self._has_header = words[0].strip().lower() in _HEADINGS
         self.header = [word.strip() for word in words] if self._has_header else ["smiles", "name"]
+        self.check_header()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the molecules."""

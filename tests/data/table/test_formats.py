@@ -5,6 +5,8 @@ import json
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rdkit import Chem
 
 from molattn.cli import main
@@ -20,10 +22,13 @@ from molattn.data.table import (
     open_table,
     write_table,
 )
-from molattn.errors import InputError
+from molattn.errors import REASONS, InputError
 from molattn.model.config import MolAttnConfig
 from molattn.model.model import MolAttn
 from molattn.task import Task
+
+from ...conftest import assert_one_line
+from ...strategies import table_files
 
 SMALL = "--epochs 2 --width 8 --heads 2 --layers 1 --no-baselines --bootstrap 0 --batch-size 8"
 OPTIONS = (
@@ -193,3 +198,28 @@ def test_predict_reads_and_writes_a_registered_format(json_lines, tmp_path, monk
     first, second = open_table(tmp_path / "p.csv"), open_table(tmp_path / "p.jsonl")
     assert first.header == second.header
     assert [row.cells for row in first] == [row.cells for row in second]
+
+
+@given(
+    content=table_files() | st.binary(max_size=99),
+    suffix=st.sampled_from([".csv", ".tsv", ".smi", ".sdf", ".parquet", ".txt", ".csv.gz"]),
+)
+def test_any_file_has_rows_that_fit_its_header_or_one_error(tmp_path_factory, content, suffix):
+    path = tmp_path_factory.getbasetemp() / f"any{suffix}"
+    path.write_bytes(content)
+    try:
+        table = open_table(path)
+        rows = list(table)
+    except InputError as error:
+        assert_one_line(error)
+        return
+    assert all(len(row.cells) == len(table.header) for row in rows)
+    assert all(row.code in REASONS for row in rows if row.fault is not None)
+    assert [row.cells for row in table] == [row.cells for row in rows]
+    copy = path.with_name("copy.csv")
+    header = ["line", *table.header]
+    with write_table(copy, header) as write:
+        for row in rows:
+            write([row.line, *row.cells])
+    assert open_table(copy).header == header
+    assert [row.cells for row in open_table(copy)] == [[str(r.line), *r.cells] for r in rows]
