@@ -6,19 +6,20 @@ pair, or for each feature), so that no tensor of all pairs and channels is made:
 
     q . (sum_m f_m K_m) = sum_m f_m (q . K_m)         one number for each node and m
     sum_s b_s (sum_m f_sm V_m) = sum_m (sum_s b_s f_sm) V_m
+
+The step has a gradient. All other derivatives, and compilers, use ordinary operations.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from molattn.graph.complete import Block, CompleteGraphs
-from molattn.nn.linear import side_by_side
+from molattn.nn.linear import is_transformed, side_by_side
 
 # Logit of pairs that are no edges: finite, so that no gradient is NaN.
 _NO_EDGE = -1e30
@@ -67,7 +68,47 @@ def fused_attention(
             "edge_value) or none of the three"
         )
     inputs = (query, key, value, edges, edge_key, edge_value)
+    if torch.compiler.is_compiling() or is_transformed(query):
+        return _attention(graph, *inputs, scale, dropout)
     return _FusedAttention.apply(graph, *inputs, scale, dropout)  # pyright: ignore[reportReturnType]
+
+
+def _attention(
+    graph: CompleteGraphs,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    edges: Optional[Tensor],
+    edge_key: Optional[Tensor],
+    edge_value: Optional[Tensor],
+    scale: float,
+    dropout: float,
+    drops: Optional[Iterable[Tensor]] = None,
+) -> Tensor:
+    """Compute :func:`fused_attention` by ordinary operations.
+
+    ``drops`` are the weights to drop in each block, ``bool [H B, N, N]``; None = drawn here.
+    """
+    into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
+    dropped = None if drops is None else iter(drops)
+    parts: list[Tensor] = []
+    for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
+        pairs = _Pairs(block, edges)
+        q, k, v = (block.rows(x).permute(2, 0, 1, 3).flatten(0, 1) for x in (query, key, value))
+        logits = scale * (q @ k.mT)
+        if into_key is not None:
+            logits = logits + pairs.contract(pairs.by_node(q) @ into_key.mT)
+        logits = pairs.by_graph(logits).masked_fill(~mask, _NO_EDGE)
+        weights = (torch.softmax(logits, dim=-1) * mask).flatten(0, 1)
+        if dropout > 0:
+            drop = torch.rand_like(weights) < dropout if dropped is None else next(dropped)
+            weights = weights.masked_fill(drop, 0.0) / (1 - dropout)
+        out = pairs.by_graph(weights @ v)
+        if into_value is not None:
+            pooled = pairs.pool(weights, into_value.size(1)) @ into_value
+            out = out + pooled.view_as(out)
+        parts.append(out.permute(1, 2, 0, 3).flatten(0, 1))
+    return torch.cat(parts) if parts else torch.zeros_like(value)
 
 
 class _FusedAttention(torch.autograd.Function):
@@ -123,64 +164,93 @@ class _FusedAttention(torch.autograd.Function):
         return out.parts[0]
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        query, key, value, edges, edge_key, edge_value, out, *kept = ctx.saved_tensors
-        graph: CompleteGraphs = ctx.graph
-        scale: float = ctx.scale
-        grad_out = grad_out.contiguous()
-        nodes, upstream = _Nodes(query, key, value), _Nodes(grad_out)
-        shift = _Nodes((grad_out * out).sum(dim=-1, keepdim=True))  # sum_s b_rs dL/db_rs
-        grad_nodes = _Nodes.like(query, key, value)
-        into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
-        # Contiguous, or each head would be a product of its own.
-        grad_key, grad_value = (
-            None if t is None else t.new_zeros(t.shape) for t in (into_key, into_value)
+        with torch.autocast(grad_out.device.type, enabled=False):
+            if torch.is_grad_enabled() or is_transformed(grad_out):
+                return _differentiable_gradients(ctx, grad_out)
+            return _gradients(ctx, grad_out)
+
+
+def _gradients(ctx: Any, grad_out: Tensor) -> Any:
+    """Gradients that are constants to autograd."""
+    query, key, value, edges, edge_key, edge_value, out, *kept = ctx.saved_tensors
+    graph: CompleteGraphs = ctx.graph
+    scale: float = ctx.scale
+    grad_out = grad_out.contiguous()
+    nodes, upstream = _Nodes(query, key, value), _Nodes(grad_out)
+    shift = _Nodes((grad_out * out).sum(dim=-1, keepdim=True))  # sum_s b_rs dL/db_rs
+    grad_nodes = _Nodes.like(query, key, value)
+    into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
+    # Contiguous, or each head would be a product of its own.
+    grad_key, grad_value = (
+        None if t is None else t.new_zeros(t.shape) for t in (into_key, into_value)
+    )
+    grad_edges = torch.empty_like(edges) if ctx.needs_input_grad[4] else None
+    nothing = grad_out.new_zeros(())
+    saved = iter(kept)
+    for block in graph.blocks:
+        pairs = _Pairs(block, edges)
+        weights = applied = next(saved)
+        q, k, v = nodes.heads(block)
+        (u,) = upstream.heads(block)
+        (least,) = shift.heads(block)
+        # A pair has one code: shifting the codes, of which there are few, shifts the pairs.
+        shifted = pairs.coded and into_value is not None and ctx.dropout == 0
+        slopes = None
+        if into_value is None:
+            grad = torch.bmm(u, v.mT)
+        else:
+            slopes = pairs.by_node(u) @ into_value.mT  # dL/db through the edges' values
+            if shifted:
+                slopes.sub_(pairs.by_node(least))
+            grad = pairs.contract(slopes).baddbmm_(u, v.mT)
+        if ctx.dropout > 0:
+            drop = next(saved)
+            grad, applied = _drop(grad, drop, ctx.dropout), _drop(weights, drop, ctx.dropout)
+        if not shifted:
+            grad.sub_(least)
+        grad.mul_(weights)  # from here on of the logits
+        room = grad_nodes.room(block)
+        torch.baddbmm(nothing, grad, k, beta=0, alpha=scale, out=room[0])
+        torch.baddbmm(nothing, grad.mT, q, beta=0, alpha=scale, out=room[1])
+        torch.bmm(applied.mT, u, out=room[2])
+        if grad_value is not None:
+            grad_value.baddbmm_(next(saved).mT, pairs.by_node(u))
+        if into_key is not None and grad_key is not None:
+            of_scores = pairs.pool(grad, into_key.size(1))
+            pairs.by_node(room[0]).baddbmm_(of_scores, into_key)
+            grad_key.baddbmm_(of_scores.mT, pairs.by_node(q), alpha=scale)
+            if grad_edges is not None:
+                scores = pairs.by_node(q) @ into_key.mT
+                part = pairs.by_pair(grad) @ pairs.by_row(scores)
+                if slopes is not None:
+                    part += pairs.by_pair(applied) @ pairs.by_row(slopes)
+                block.pairs(grad_edges).copy_(part)
+        grad_nodes.put(block, room)
+    grads = (None if t is None else t.transpose(0, 1) for t in (grad_key, grad_value))
+    return None, *grad_nodes.parts, grad_edges, *grads, None, None
+
+
+def _differentiable_gradients(ctx: Any, grad_out: Tensor) -> Any:
+    """Gradients that have gradients themselves."""
+    inputs, kept = ctx.saved_tensors[:6], ctx.saved_tensors[7:]
+    with torch.enable_grad():
+        # Views, so that a tensor in two places has a gradient in each.
+        views: list[Any] = [None if x is None else x.view_as(x) for x in inputs]
+        per_block = len(kept) // max(len(ctx.graph.blocks), 1)
+        drops = kept[1::per_block] if ctx.dropout > 0 else None
+        out = _attention(ctx.graph, *views, scale=ctx.scale, dropout=ctx.dropout, drops=drops)
+    needed = [view for view, need in zip(views, ctx.needs_input_grad[1:], strict=False) if need]
+    grads = iter(
+        torch.autograd.grad(  # pyright: ignore[reportCallIssue]
+            out,
+            needed,  # pyright: ignore[reportArgumentType]
+            grad_out,
+            create_graph=torch.is_grad_enabled(),
+            materialize_grads=True,
         )
-        grad_edges = torch.empty_like(edges) if ctx.needs_input_grad[4] else None
-        nothing = grad_out.new_zeros(())
-        saved = iter(kept)
-        for block in graph.blocks:
-            pairs = _Pairs(block, edges)
-            weights = applied = next(saved)
-            q, k, v = nodes.heads(block)
-            (u,) = upstream.heads(block)
-            (least,) = shift.heads(block)
-            # A pair has one code: shifting the codes, of which there are few, shifts the pairs.
-            shifted = pairs.coded and into_value is not None and ctx.dropout == 0
-            slopes = None
-            if into_value is None:
-                grad = torch.bmm(u, v.mT)
-            else:
-                slopes = pairs.by_node(u) @ into_value.mT  # dL/db through the edges' values
-                if shifted:
-                    slopes.sub_(pairs.by_node(least))
-                grad = pairs.contract(slopes).baddbmm_(u, v.mT)
-            if ctx.dropout > 0:
-                drop = next(saved)
-                grad, applied = _drop(grad, drop, ctx.dropout), _drop(weights, drop, ctx.dropout)
-            if not shifted:
-                grad.sub_(least)
-            grad.mul_(weights)  # from here on of the logits
-            room = grad_nodes.room(block)
-            torch.baddbmm(nothing, grad, k, beta=0, alpha=scale, out=room[0])
-            torch.baddbmm(nothing, grad.mT, q, beta=0, alpha=scale, out=room[1])
-            torch.bmm(applied.mT, u, out=room[2])
-            if grad_value is not None:
-                grad_value.baddbmm_(next(saved).mT, pairs.by_node(u))
-            if into_key is not None and grad_key is not None:
-                of_scores = pairs.pool(grad, into_key.size(1))
-                pairs.by_node(room[0]).baddbmm_(of_scores, into_key)
-                grad_key.baddbmm_(of_scores.mT, pairs.by_node(q), alpha=scale)
-                if grad_edges is not None:
-                    scores = pairs.by_node(q) @ into_key.mT
-                    part = pairs.by_pair(grad) @ pairs.by_row(scores)
-                    if slopes is not None:
-                        part += pairs.by_pair(applied) @ pairs.by_row(slopes)
-                    block.pairs(grad_edges).copy_(part)
-            grad_nodes.put(block, room)
-        grads = (None if t is None else t.transpose(0, 1) for t in (grad_key, grad_value))
-        return None, *grad_nodes.parts, grad_edges, *grads, None, None
+    )
+    return tuple(next(grads) if need else None for need in ctx.needs_input_grad)
 
 
 class _Nodes:

@@ -6,6 +6,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_legacy_batchedtensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 from torch_geometric.nn.dense.linear import Linear as PyGLinear
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
@@ -66,7 +67,8 @@ def split(x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
 
     Gradients that come back as the columns of one tensor are not copied.
     """
-    if torch.compiler.is_compiling():  # the compiler avoids the copies itself
+    # A compiler avoids the copies itself.
+    if torch.compiler.is_compiling() or is_transformed(x):
         return x.split(list(widths), dim=-1)
     return _Split.apply(x, tuple(widths))  # pyright: ignore[reportReturnType]
 
@@ -94,32 +96,24 @@ def side_by_side(*parts: Tensor) -> Optional[Tensor]:
 
 
 def is_transformed(x: Tensor) -> bool:
-    """Whether a function transform (of torch.func, or a batch of gradients) is active."""
-    return is_legacy_batchedtensor(x) or torch._C._are_functorch_transforms_active()
+    """Whether forward mode, a transform of torch.func or a batch of gradients is active."""
+    return (
+        is_legacy_batchedtensor(x)
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+    )
 
 
 class _Split(torch.autograd.Function):
     @staticmethod
-    def forward(x: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx: Any, x: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return x.split(widths, dim=-1)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.widths = inputs[1]
-
-    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        whole = side_by_side(*grads)
+        # Of several gradients that have gradients themselves, a view would pass them to one alone.
+        whole = None if torch.is_grad_enabled() else side_by_side(*grads)
         return torch.cat(grads, dim=-1) if whole is None else whole, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
-        return tangents[0].split(ctx.widths, dim=-1)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, widths: tuple[int, ...]) -> Any:
-        parts = x.movedim(in_dims[0], 0).split(widths, dim=-1)
-        return parts, (0,) * len(parts)
 
 
 def _onednn() -> Any:
@@ -186,7 +180,6 @@ class _OneDNNLinear(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.save_for_forward(x, weight)
         return _product(x, weight, bias)
 
     @staticmethod
@@ -201,16 +194,3 @@ class _OneDNNLinear(torch.autograd.Function):
         if needs_weight:
             grad_weight = grad.t() @ x if plain else _sum_of_products(x, grad).t()
         return grad_x, grad_weight, grad.sum(dim=0) if needs_bias else None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Optional[Tensor]) -> Tensor:
-        x, weight = ctx.saved_tensors
-        dx, dweight, dbias = tangents
-        terms: list[Tensor] = []
-        if dx is not None:
-            terms.append(F.linear(dx, weight))
-        if dweight is not None:
-            terms.append(F.linear(x, dweight))
-        if dbias is not None:
-            terms.append(dbias.expand(x.size(0), -1))
-        return torch.stack(terms).sum(dim=0)

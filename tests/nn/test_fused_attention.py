@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from molattn.graph import CodedEdges, CompleteGraphs
-from molattn.nn import EdgeAttentionConv
+from molattn.nn import COMBINES, EdgeAttentionConv
 from molattn.nn.fused_attention import fused_attention
 
 DOUBLE = torch.float64
@@ -71,19 +71,19 @@ def test_equals_the_edge_list_in_values_and_gradients(
 @pytest.mark.parametrize("edge_value", [True, False])
 @pytest.mark.parametrize("edges", ["none", "features", "codes"])
 def test_gradients_are_right(edges, edge_value):
-    graphs = CompleteGraphs([3, 1, 2], self_loops=False)  # padding and a lonely node
+    graphs = CompleteGraphs([2, 1], self_loops=False)  # padding and a lonely node
 
     def leaf(*shape):
         return torch.randn(*shape, dtype=DOUBLE, requires_grad=True)
 
-    q, k, v = leaf(graphs.num_rows, 2, 3), leaf(graphs.num_rows, 2, 3), leaf(graphs.num_rows, 2, 2)
+    q, k, v = leaf(graphs.num_rows, 2, 2), leaf(graphs.num_rows, 2, 2), leaf(graphs.num_rows, 2, 1)
     if edges == "none":
         inputs = (q, k, v)
     elif edges == "features":
-        inputs = (q, k, v, leaf(graphs.num_pairs, 4), leaf(4, 2, 3), leaf(4, 2, 2))
+        inputs = (q, k, v, leaf(graphs.num_pairs, 3), leaf(3, 2, 2), leaf(3, 2, 1))
     else:
-        codes = code_edges(graphs, 4, torch.zeros(4, 1))[0].codes
-        inputs = (q, k, v, codes, leaf(4, 2, 3), leaf(4, 2, 2))
+        codes = code_edges(graphs, 3, torch.zeros(3, 1))[0].codes
+        inputs = (q, k, v, codes, leaf(3, 2, 2), leaf(3, 2, 1))
 
     def run(*inputs):
         *rest, key, value = inputs
@@ -95,6 +95,79 @@ def test_gradients_are_right(edges, edge_value):
         return fused_attention(graphs, *rest, key, value)[graphs.row_mask]
 
     assert torch.autograd.gradcheck(run, inputs)
+    # Fast mode compares random projections: each number would take seconds.
+    every_way = {"check_batched_grad": True, "fast_mode": True}
+    assert torch.autograd.gradcheck(run, inputs, check_forward_ad=True, **every_way)
+    assert torch.autograd.gradgradcheck(run, inputs, check_fwd_over_rev=True, **every_way)
+
+
+@settings(max_examples=40)
+@given(
+    score=st.sampled_from(SCORES),
+    combine=st.sampled_from([*COMBINES]),
+    gate=st.booleans(),
+    update_edges=st.booleans(),
+    coded=st.booleans(),
+    some=st.booleans(),
+)
+def test_second_derivatives_equal_those_of_the_edge_list(
+    score, combine, gate, update_edges, coded, some
+):
+    graphs = CompleteGraphs([3, 1, 2], self_loops=False)
+    if some:
+        graphs = graphs.with_edges(torch.rand(graphs.num_pairs) < 0.6)
+    conv = EdgeAttentionConv(
+        4, 4, 2, edge_dim=3, score=score, combine=combine, gate=gate, update_edges=update_edges
+    ).double()
+    x = torch.randn(graphs.num_nodes, 4, dtype=DOUBLE, requires_grad=True)
+    table = torch.randn(5, 3, dtype=DOUBLE, requires_grad=True)
+    codes, e = code_edges(graphs, 5, table)
+    listed = conv(x, graphs.edge_index, e)
+    rows = conv(graphs.nodes_to_rows(x), graphs, codes if coded else graphs.edges_to_pairs(e))
+    if update_edges:
+        listed = torch.cat([part.flatten() for part in listed])
+        nodes, edges = graphs.rows_to_nodes(rows[0]), graphs.pairs_to_edges(rows[1])
+        rows = torch.cat([nodes.flatten(), edges.flatten()])
+    else:
+        listed, rows = listed.flatten(), graphs.rows_to_nodes(rows).flatten()
+    inputs = (x, table, *conv.parameters())
+    upstream = torch.randn_like(listed)
+    second = []
+    for out in (rows, listed):
+        # A constant upstream too: a gradient of it must not be taken for a constant.
+        slopes = torch.autograd.grad(
+            (out * upstream).sum(), inputs, create_graph=True, materialize_grads=True
+        )
+        penalty = sum(slope.square().sum() for slope in slopes)
+        second.append(
+            torch.autograd.grad(penalty, inputs, retain_graph=True, materialize_grads=True)
+        )
+    for got, expected in zip(*second, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_second_derivatives_go_through_the_very_weights_that_dropout_kept():
+    graphs = CompleteGraphs([3, 4])
+    q, k, v = (
+        torch.randn(graphs.num_rows, 2, 3, dtype=DOUBLE, requires_grad=True) for _ in range(3)
+    )
+
+    def run(q, k, v):
+        torch.manual_seed(1)
+        return fused_attention(graphs, q, k, v, dropout=0.4)[graphs.row_mask]
+
+    assert torch.autograd.gradgradcheck(run, (q, k, v), fast_mode=True)
+
+
+def test_one_tensor_as_query_key_and_value_has_one_gradient_for_each():
+    graphs = CompleteGraphs([3, 2])
+    x = torch.randn(graphs.num_rows, 1, 3, dtype=DOUBLE, requires_grad=True)
+
+    def run(x):
+        return fused_attention(graphs, x, x, x)[graphs.row_mask]
+
+    assert torch.autograd.gradcheck(run, x)
+    assert torch.autograd.gradgradcheck(run, x)
 
 
 def test_edges_of_some_but_not_all_are_refused():
@@ -285,3 +358,18 @@ def test_autocast_keeps_the_packed_form():
     torch.testing.assert_close(got.float(), expected, rtol=0.05, atol=0.05)
     got.float().sum().backward()
     assert bool(x.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_gradients_can_be_taken_inside_autocast(second):
+    graphs = CompleteGraphs([30])
+    conv, x = EdgeAttentionConv(16, 16, 4), torch.randn(30, 16, requires_grad=True)
+
+    def gradient():
+        (first,) = torch.autograd.grad(conv(x, graphs).square().sum(), x, create_graph=second)
+        return torch.autograd.grad(first.square().sum(), x)[0] if second else first
+
+    expected = gradient()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = gradient()
+    assert float((got - expected).norm() / expected.norm()) < 0.05

@@ -152,6 +152,30 @@ def test_number_types_on_complete_graphs(dense_subject):
             torch.testing.assert_close(part, flat[name], rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("some", [False, True])
+def test_function_transforms_on_complete_graphs(dense_subject, some):
+    graph = CompleteGraphs([1, 3, 2])
+    if some:
+        graph = graph.with_edges(torch.rand(graph.num_pairs) < 0.6)
+    conv, x = dense_subject.make(), dense_subject.nodes(graph.num_nodes).detach()
+    given = dense_subject.features(graph.num_edges, batch=graph.batch)
+
+    def run(x):
+        return dense_subject.run_complete(conv, x, graph, given)["nodes"]
+
+    def listed(x):
+        return dense_subject.run(conv, x, graph.edge_index, given)["nodes"]
+
+    expected = torch.autograd.functional.jacobian(listed, x)
+    for jacobian in (torch.func.jacrev, torch.func.jacfwd):
+        torch.testing.assert_close(jacobian(run)(x), expected)
+    many = torch.stack([x, 2 * x])
+    torch.testing.assert_close(torch.func.vmap(run)(many), torch.stack([listed(x), listed(2 * x)]))
+    energy = torch.func.hessian(lambda x: run(x).square().sum())(x)
+    expected = torch.autograd.functional.hessian(lambda x: listed(x).square().sum(), x)
+    torch.testing.assert_close(energy, expected)
+
+
 @pytest.mark.gpu
 def test_cuda_gives_the_same_numbers(subject, multigraph):
     conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
