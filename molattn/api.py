@@ -22,16 +22,16 @@ from molattn.training.run_folder import run_folder
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Trained", "train"]
+__all__ = ["TrainingResult", "train"]
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained model with its scores.
+class TrainingResult:
+    """The model and the scores of :func:`molattn.train`.
 
     Args:
-        run: The model and the data that it was trained on.
-        run_scores: Scores and predictions of the model, and scores of the baselines.
+        run: The model and its training data.
+        run_scores: Scores and test predictions of the model, and scores of the baselines.
     """
 
     run: TrainingRun
@@ -39,7 +39,7 @@ class Trained:
 
     @property
     def model(self) -> MolAttn:
-        """The model."""
+        """The trained model."""
         return self.run.model
 
     @property
@@ -48,11 +48,11 @@ class Trained:
         return self.run_scores.test.tasks
 
     def save(self, folder: str | Path) -> None:
-        """Write the run to a folder, as ``molattn train`` does; a finished run there is replaced.
+        """Write the run folder of ``molattn train``; a finished run of that name is replaced.
 
         Raises:
-            InputError: If the folder is not a run or cannot be written, or there is an unfinished
-                run of that name.
+            InputError: If the folder exists and is not a run, or cannot be written, or if there is
+                an unfinished run of that name.
         """
         with run_folder(folder) as place:
             write_run(self.run, self.run_scores, place)
@@ -71,17 +71,17 @@ def train(
     verbose: bool = False,
     make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
     **options: Any,
-) -> Trained:
-    """Train a model on a table and score it, as ``molattn train`` does.
+) -> TrainingResult:
+    """Train a model on a table and score it on the test rows, as ``molattn train`` does.
 
     Args:
         table: A DataFrame, or a file in any format that the command reads.
         target_columns: One or more columns to predict.
-        verbose: Whether to log to the terminal.
-        make_model: Makes a new model of a config, once for each member of an ensemble: a function
-            that returns ``MolAttn(config, encoder=..., readout=..., head=...)``, to train a network
-            with parts of your own; see :class:`molattn.MolAttn`. With it ``init_from`` is ``none``
-            by default.
+        verbose: Whether to print a log.
+        make_model: Function that returns a new model for a config, called for each member of an
+            ensemble. Use ``lambda config: MolAttn(config, encoder=..., readout=...,
+            head=...)`` to train a network with your own parts, see :class:`molattn.MolAttn`. With
+            it, the default of ``init_from`` is ``none``.
         options: Options of ``molattn train`` by their Python names (``smiles_column``, ``split``,
             ``epochs``, ``width``, ``baselines``, ...).
 
@@ -89,8 +89,8 @@ def train(
         The model with its scores on the test rows.
 
     Raises:
-        InputError: If the table or an option cannot be used.
-        MolattnError: If the training diverges.
+        InputError: If the table or an option is invalid.
+        MolattnError: If training diverges.
     """
     frame = None if isinstance(table, str | Path) else table
     chosen = {"target_columns": target_columns, **options}
@@ -98,7 +98,9 @@ def train(
         chosen.setdefault("init_from", NO_MODEL)
     config = TrainConfig.from_options(str(table) if frame is None else "", chosen)
     if config.data.folds is not None and config.data.only_fold is None:
-        raise InputError("folds: expected together with only_fold; molattn train cross-validates")
+        raise InputError(
+            "folds needs only_fold; for a cross-validation, use the command molattn train"
+        )
     console = Console() if verbose else None
     run = train_run(config, console, frame=frame, make_model=make_model)
-    return Trained(run, score_run(run, console))
+    return TrainingResult(run, score_run(run, console))

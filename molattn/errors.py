@@ -67,6 +67,7 @@ def reason_table() -> str:
 
 
 _QUOTE_LIMIT = 80
+_MOST_CHOICES = 20
 
 
 class MolattnError(Exception):
@@ -102,7 +103,9 @@ def check_one_of(name: str, value: object, choices: Iterable[str]) -> None:
     if value not in choices:
         close = get_close_matches(str(value), choices, n=1)
         hint = f"; did you mean {quoted(close[0])}?" if close else ""
-        raise InputError(f"{name}: got {quoted(value)}, expected one of {', '.join(choices)}{hint}")
+        listed = ", ".join(choices[:_MOST_CHOICES])
+        more = f" and {len(choices) - _MOST_CHOICES:,} more" * (len(choices) > _MOST_CHOICES)
+        raise InputError(f"{name}: got {quoted(value)}, expected one of {listed}{more}{hint}")
 
 
 def quoted(text: object) -> str:

@@ -1,4 +1,4 @@
-"""The compact form of a molecule: ``chem`` makes it, ``graph`` and ``model`` read it."""
+"""The compact form of a molecule: written by ``chem``, read by ``graph`` and ``model``."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ __all__ = ["MoleculeRecord"]
 class MoleculeRecord:
     """A molecule as small integers.
 
-    What is None was not asked for (see :class:`molattn.chem.reader.MoleculeReader`).
+    Fields that were not requested are None (see :class:`molattn.chem.reader.MoleculeReader`).
 
     Args:
         atoms: Component codes of each atom, ``uint8 [n, A]``; the columns are the featurizer's

@@ -1,4 +1,4 @@
-"""scikit-learn estimators that read SMILES."""
+"""scikit-learn estimators for SMILES."""
 
 import inspect
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ _DEFAULTS = {name: TrainConfig.options()[option].default for option, name in _OP
 
 
 class _MolAttnEstimator(BaseEstimator):
-    """The base of both estimators: options as parameters, SMILES as input, a trained model."""
+    """Base class of the estimators: parameters from options, SMILES as input."""
 
     def __init__(self, *, random_state: Any = 0, **options: Any) -> None:
         if unknown := sorted(options.keys() - _DEFAULTS.keys()):
@@ -136,7 +136,7 @@ class _MolAttnEstimator(BaseEstimator):
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, smiles, ensure_non_negative=True)
             if not weights.any():
-                raise InputError("sample_weight: every weight is zero, expected some above")
+                raise InputError("sample_weight: all weights are 0, expected at least one above 0")
             frame[weight] = weights
             kept = np.flatnonzero(weights > 0.0)
             options["weight_column"] = weight
@@ -148,8 +148,8 @@ class _MolAttnEstimator(BaseEstimator):
             first = table.skipped[0]
             raise InputError(
                 f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
-                f"{len(table.skipped)} of {table.rows_in} rows cannot be used; expected only "
-                "rows that can"
+                f"{len(table.skipped)} of {table.rows_in} rows cannot be used; remove or correct "
+                "them"
             )
         if classes:
             named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
@@ -158,8 +158,7 @@ class _MolAttnEstimator(BaseEstimator):
         groups = rows if config.data.split_duplicates else same_molecule(table.records)
         if len(groups) < 2:
             raise InputError(
-                f"X: got {len(rows)} samples of {len(groups)} molecules, expected more than 1 "
-                "sample"
+                f"X: got only one molecule (n_samples={len(rows)}), expected two or more"
             )
         size = max(config.data.validation_size, min(map(len, groups)) / len(rows))
         sizes = (1.0 - size, size, 0.0)  # there are no test rows
@@ -187,26 +186,26 @@ class _MolAttnEstimator(BaseEstimator):
 
 
 class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
-    """A scikit-learn regressor of molecules.
+    """A scikit-learn regressor for molecules, given as SMILES.
 
     Its parameters are the options of ``molattn train`` under their Python names (``epochs``,
     ``width``, ``learning_rate``, ``loss``, ...: see :class:`molattn.config.NetworkConfig` and
     :class:`molattn.config.SupervisedConfig`), except that ``seed`` is called ``random_state`` and
-    ``score`` is called ``attention_score``. ``fit`` holds out a fraction ``validation_size`` of
-    the rows, at random, with rows of the same molecule together. They calibrate the model, and
-    choose the epoch with ``checkpoint="best"``.
+    ``score`` is called ``attention_score``. ``fit`` holds out a random fraction ``validation_size``
+    of the molecules for validation. These are used to calibrate the model and, with
+    ``checkpoint="best"``, to select the epoch.
 
     Args:
-        random_state: Seed of the held-out rows, the initial weights and the order of rows; None =
-            a random seed.
-        options: Options of the network, the training and the held-out rows.
+        random_state: Seed of the validation split, the initial weights and the order of the rows;
+            None = a random seed.
+        options: Options of the network, the training and the validation split.
 
     Attributes:
         model_: The trained :class:`molattn.MolAttn`.
-        histories_: Losses by epoch of each member (:class:`molattn.training.history.History`).
-        n_iter_: Number of epochs trained; the largest among the members of an ensemble.
+        histories_: Losses of each member by epoch (:class:`molattn.training.history.History`).
+        n_iter_: Number of epochs; for an ensemble, the largest among its members.
         n_features_in_: 1, the SMILES.
-        feature_names_in_: The column's name, if ``fit`` got a frame.
+        feature_names_in_: Name of the SMILES column, if ``X`` was a DataFrame in ``fit``.
 
     Example:
         >>> smiles = ["C" * n for n in range(1, 13)]
@@ -223,16 +222,15 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
     def fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> "MolAttnRegressor":
-        """Train.
+        """Train the model.
 
         Args:
-            X: n SMILES: a sequence, an array or Series, or a frame of one column.
-            y: ``[n]``, or ``[n, T]`` for several targets, NaN for missing labels.
-            sample_weight: Weights of the molecules in the loss ``[n]``; those of weight 0 are left
-                out.
+            X: n SMILES: a list, an array, a Series, or a DataFrame with one column.
+            y: ``[n]``, or ``[n, T]`` for several targets, with NaN for missing labels.
+            sample_weight: Weights of the rows in the loss ``[n]``; rows of weight 0 are ignored.
 
         Raises:
-            InputError: An invalid SMILES, given with its position, or an invalid option.
+            InputError: An invalid SMILES (with its row) or option.
             ValueError: Wrong shapes or labels.
         """
         y = _given(y)
@@ -252,16 +250,16 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         """Return predictions in the shape of the labels, ``[n]`` or ``[n, T]``.
 
         Raises:
-            SmilesError: An invalid SMILES; gives its position and the reason.
+            SmilesError: An invalid SMILES; the message gives its position and the reason.
         """
         prediction = self._predict(X)
         return prediction if self._several else prediction[:, 0]
 
 
 class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
-    """A scikit-learn classifier of molecules into two or more classes.
+    """A scikit-learn classifier for molecules, given as SMILES, with two or more classes.
 
-    Parameters and held-out rows are those of :class:`MolAttnRegressor`.
+    It has the parameters and the validation split of :class:`MolAttnRegressor`.
 
     Args:
         random_state: See :class:`MolAttnRegressor`.
@@ -270,26 +268,25 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
     Attributes:
         classes_: The labels, sorted.
         model_: The trained :class:`molattn.MolAttn`.
-        histories_: Losses by epoch of each member (:class:`molattn.training.history.History`).
-        n_iter_: Number of epochs trained; the largest among the members of an ensemble.
+        histories_: Losses of each member by epoch (:class:`molattn.training.history.History`).
+        n_iter_: Number of epochs; for an ensemble, the largest among its members.
         n_features_in_: 1, the SMILES.
-        feature_names_in_: The column's name, if ``fit`` got a frame.
+        feature_names_in_: Name of the SMILES column, if ``X`` was a DataFrame in ``fit``.
     """
 
     def fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> "MolAttnClassifier":
-        """Train.
+        """Train the model.
 
         Args:
-            X: n SMILES: a sequence, an array or Series, or a frame of one column.
-            y: n labels of two or more classes: strings or numbers.
-            sample_weight: Weights of the molecules in the loss ``[n]``; those of weight 0 are left
-                out.
+            X: n SMILES: a list, an array, a Series, or a DataFrame with one column.
+            y: n labels of two or more classes, as strings or numbers.
+            sample_weight: Weights of the rows in the loss ``[n]``; rows of weight 0 are ignored.
 
         Raises:
-            InputError: An invalid SMILES, given with its position; labels of one class; or an
-                invalid option.
+            InputError: An invalid SMILES (with its row), labels of a single class, or an invalid
+                option.
             ValueError: Wrong shapes or labels.
         """
         labels: Any = column_or_1d(_given(y), warn=True)
@@ -297,7 +294,7 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         assert_all_finite(labels, input_name="y")
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
-            raise InputError(f"y: got labels of {len(classes)} class, expected two or more classes")
+            raise InputError(f"y: got labels of {len(classes)} class, expected two or more")
         texts = [str(label) for label in classes]
         self._fit(X, codes.astype(np.float64)[:, None], ["y"], texts, sample_weight)
         self.classes_ = classes
@@ -307,7 +304,7 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         """Return the probability of each of ``classes_``, ``[n, len(classes_)]``.
 
         Raises:
-            SmilesError: An invalid SMILES; gives its position and the reason.
+            SmilesError: An invalid SMILES; the message gives its position and the reason.
         """
         probabilities = self._predict(X)
         if len(self.classes_) == 2:
@@ -318,7 +315,7 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         """Return the most probable class of each molecule ``[n]``.
 
         Raises:
-            SmilesError: An invalid SMILES; gives its position and the reason.
+            SmilesError: An invalid SMILES; the message gives its position and the reason.
         """
         most_probable = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most_probable]
@@ -331,18 +328,22 @@ def _given(y: Any) -> Any:
 
 
 def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
-    """Return SMILES as a list, and the name of their column if they are in a frame."""
+    """Return SMILES as a list, and the name of their column in a DataFrame."""
     if isinstance(X, str):
-        raise InputError(f"X: got one text, expected a list of them: [{quoted(X)}]")
+        raise InputError(f"X: got a single string, expected a list of SMILES: [{quoted(X)}]")
     if isinstance(X, pd.DataFrame):
         if X.shape[1] != 1:
-            raise InputError(f"X: got a frame of {X.shape[1]} columns, expected one, of SMILES")
+            raise InputError(
+                f"X: got a DataFrame with {X.shape[1]} columns, expected one column of SMILES"
+            )
         return X.iloc[:, 0].tolist(), str(X.columns[0])
     if issparse(X):
-        raise InputError("X: got a sparse matrix, expected SMILES [n]")
+        raise InputError("X: got a sparse matrix, expected SMILES of shape [n]")
     values = np.asarray(X, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise InputError(f"X: got an array {list(values.shape)}, expected SMILES [n]")
+        raise InputError(
+            f"X: got an array of shape {list(values.shape)}, expected SMILES of shape [n]"
+        )
     return values.tolist(), None

@@ -21,12 +21,12 @@ class Task:
     Args:
         name: The target column.
         kind: ``regression``, ``binary`` or ``multiclass``.
-        classes: Names of the classes: two for ``binary``, of which the second is positive, three
-            or more for ``multiclass``, none for ``regression``.
+        classes: Names of the classes: two for ``binary``, the second of which is the positive
+            class, three or more for ``multiclass``, none for ``regression``.
         unit: Unit of the target of a regression.
 
     Raises:
-        InputError: Classes that do not fit the kind.
+        InputError: If the name or the kind is invalid, or the classes do not match the kind.
     """
 
     name: str
@@ -36,20 +36,26 @@ class Task:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise InputError(f"task: got the name {self.name!r}, expected a text")
+            raise InputError(
+                f"task: got the name {self.name!r}, expected a string that is not empty"
+            )
         if self.kind not in get_args(TaskKind):
             raise InputError(
                 f"task {quoted(self.name)}: got the kind {quoted(self.kind)}, "
                 f"expected one of {', '.join(get_args(TaskKind))}"
             )
         object.__setattr__(self, "classes", tuple(self.classes))
-        expected = {"regression": "no classes", "binary": "two", "multiclass": "three or more"}
+        expected = {
+            "regression": "no classes",
+            "binary": "two different classes",
+            "multiclass": "three or more different classes",
+        }
         count = len(self.classes)
         fits = {"regression": count == 0, "binary": count == 2, "multiclass": count > 2}
         if not fits[self.kind] or len(set(self.classes)) != count:
             raise InputError(
                 f"task {quoted(self.name)}: got the classes {quoted(list(self.classes))}, "
-                f"expected {expected[self.kind]}, each once"
+                f"expected {expected[self.kind]} for the kind {quoted(self.kind)}"
             )
 
     @property
@@ -59,7 +65,7 @@ class Task:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Names of these outputs: a prediction, or probabilities (binary: of the second class)."""
+        """Names of the outputs: a prediction, or probabilities (binary: of the second class)."""
         if self.kind == "regression":
             return (f"{self.name}_predicted",)
         if self.kind == "binary":
@@ -68,16 +74,16 @@ class Task:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of a table of predictions: the most probable class, if any, then the outputs."""
+        """Columns of a table of predictions: the most probable class (if any), then the outputs."""
         if self.kind == "regression":
             return self.output_names
         return (f"{self.name}_predicted", *self.output_names)
 
     def cells(self, outputs: Sequence[float]) -> list[float | str]:
-        """Return the cells of :attr:`columns`.
+        """Return the cells of :attr:`columns` for one molecule.
 
         Args:
-            outputs: A model's outputs for one molecule, ``num_outputs`` finite numbers.
+            outputs: Outputs of the model for the molecule, ``num_outputs`` finite numbers.
         """
         values = [float(value) for value in outputs]
         if self.kind == "regression":
@@ -91,10 +97,10 @@ class Task:
 
     @classmethod
     def from_dict(cls, task: Mapping[str, Any]) -> "Task":
-        """Read what :meth:`to_dict` gave.
+        """Return the task of a :meth:`to_dict`.
 
         Raises:
-            InputError: A key that is missing or unknown, or classes that do not fit the kind.
+            InputError: A missing or unknown key, or classes that do not match the kind.
         """
         for key in sorted(set(task) ^ {field.name for field in fields(cls)}):
             raise InputError(f"task: {'unknown' if key in task else 'missing'} key {key!r}")

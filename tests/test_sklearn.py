@@ -251,9 +251,9 @@ def test_what_is_wrong_is_named():
         estimator.predict(SMILES)
     with pytest.raises(InputError, match=r"X, row 2 \(counted from 1\): 'C\(': .*; 1 of 24 rows"):
         estimator.fit([SMILES[0], "C(", *SMILES[2:]], CARBONS)
-    with pytest.raises(InputError, match="got one text, expected a list"):
+    with pytest.raises(InputError, match="got a single string, expected a list"):
         estimator.fit("CCO", [1.0])
-    with pytest.raises(InputError, match="frame of 2 columns"):
+    with pytest.raises(InputError, match="DataFrame with 2 columns"):
         estimator.fit(pd.DataFrame({"a": SMILES, "b": SMILES}), CARBONS)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         estimator.fit(SMILES, CARBONS[:5])

@@ -17,7 +17,7 @@ _MAX_FEATURES = 0.3  # fraction at each split; as accurate as all, in a third of
 def constant_prediction(
     tasks: Sequence[Task], targets: NDArray[np.float64], rows: int
 ) -> NDArray[np.float64]:
-    """Predict the mean of the training labels, or the frequency of each class, for some rows.
+    """Predict the mean of the training labels, or the frequency of each class, for all test rows.
 
     Labels are ``[n, T]``, NaN where missing; each task has some. The result is ``[rows, outputs]``.
     """

@@ -1,8 +1,8 @@
-"""Metrics with bootstrap intervals: missing labels are ignored, and NaN is never returned.
+"""Metrics with bootstrap confidence intervals. Missing labels are ignored; NaN is never returned.
 
-A metric is computed for many weightings of the rows at once, ``[R, n]``: weights of one give the
-value itself, the counts of a bootstrap sample one draw of its distribution. Rows are therefore
-sorted once rather than once for each sample, and all tasks share the samples of the rows.
+A metric is computed for many weightings of the rows at once, ``[R, n]``: with all weights 1 it is
+the score, with the counts of a bootstrap sample it is the score of that sample. Rows are therefore
+sorted once, not once per sample, and all tasks share the samples.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,8 @@ _Values = dict[str, dict[str, list[float]]]  # by task and metric: of the rows a
 
 Scores = dict[str, Any]
 """``count`` (labels scored); each metric by name, None where undefined; ``intervals``, the 95%
-bootstrap interval ``[low, high]`` of each metric or None; ``undefined``, why a metric is None."""
+confidence interval ``[low, high]`` of each metric (percentile bootstrap) or None; ``undefined``,
+why a metric is None."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Metric:
             undefined. Predictions are values ``[n]`` of a regression, probabilities ``[n]`` of the
             second of two classes, or probabilities ``[n, K]`` of K classes.
         kinds: Kinds of task that it scores.
-        heading: Of its column in tables and reports; "" = only in ``metrics.json``.
+        heading: Heading of its column in tables and reports; "" = only in ``metrics.json``.
         higher_is_better: Whether a higher value is better.
     """
 
@@ -114,8 +115,8 @@ def score_tasks(
             classes.
         target: ``[n, T]``, values or indices of classes, NaN where missing.
         tasks: The T tasks.
-        resamples: Number of bootstrap samples for the intervals, fewer if there are very many rows;
-            0 = no intervals.
+        resamples: Number of bootstrap samples for the confidence intervals, fewer if there are very
+            many rows; 0 = no intervals.
         seed: Seed of the bootstrap.
     """
     cases = {

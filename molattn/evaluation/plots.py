@@ -92,7 +92,7 @@ def task_results(
 
 
 def learning_curve(histories: Sequence[History]) -> Figure:
-    """Plot the losses of each model against the epoch, with the kept epoch marked."""
+    """Plot the losses of each model against the epoch, with the epoch of its checkpoint marked."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     best = ", ".join(str(history.best) for history in histories)
@@ -105,14 +105,14 @@ def learning_curve(histories: Sequence[History]) -> Figure:
         ):
             label = None if index else name
             axes.plot(epochs, losses, line, color=COLORS[color], label=label, marker=marker)
-        label = None if index else f"kept epoch ({best})"
+        label = None if index else f"checkpoint (epoch {best})"
         axes.axvline(history.best, color=COLORS["grey"], linestyle=":", label=label)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="epoch", ylabel="loss (scaled targets)", title="Learning curve")
+    axes.set(xlabel="epoch", ylabel="loss", title="Learning curve")
     axes.legend(frameon=False)
     return figure
 
@@ -135,9 +135,9 @@ def similarity_plot(results: Sequence[TaskResults], similarity: Array) -> Figure
         means = [(similar[part].mean(), errors[part].mean()) for part in quintiles if len(part)]
         if means:
             axes.plot(*zip(*means, strict=True), color=COLORS["vermillion"], marker="o")
-        axes.set(xlim=(-0.02, 1.02), xlabel="Tanimoto similarity to the training set")
+        axes.set(xlim=(-0.02, 1.02), xlabel="Tanimoto similarity to nearest training molecule")
         axes.set_ylabel(f"absolute error of {plain(target_label(one.task))}")
-        axes.set_title(f"line: mean of each quintile   n = {len(errors)}", fontsize=10)
+        axes.set_title(f"line: mean per similarity quintile   n = {len(errors)}", fontsize=10)
 
     return _figure([(draw, one) for one in _regressions(results)], height=4.0)
 
@@ -154,7 +154,7 @@ def coverage_plot(tasks: Sequence[Task], uncertainty: Mapping[str, Mapping[str, 
         observed = [*scores["coverage_at"].values()]
         label = f"{plain(task.name)} (n = {scores['count']})"
         axes.plot(levels, observed, color=color, marker="o", markersize=4, label=label)
-    _unit_square(axes, "nominal coverage of the intervals", "fraction of labels in the interval")
+    _unit_square(axes, "nominal coverage of the prediction intervals", "observed coverage")
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -184,13 +184,13 @@ def task_plots(
     if result.task.kind != "regression":
         return {
             "ROC curve": _figure([(_roc, result)]),
-            "Precision and recall": _figure([(_precision_recall, result)]),
+            "Precision-recall curve": _figure([(_precision_recall, result)]),
             "Calibration": calibration_plot([result]),
         }
-    figures = {"Predicted against measured": parity_plot([result])}
+    figures = {"Predicted vs. measured": parity_plot([result])}
     if result.task.name in uncertainty:
-        figures["Coverage of intervals"] = coverage_plot([result.task], uncertainty)
-        figures["Error against similarity"] = similarity_plot([result], similarity)
+        figures["Coverage of prediction intervals"] = coverage_plot([result.task], uncertainty)
+        figures["Error vs. similarity"] = similarity_plot([result], similarity)
     return figures
 
 
@@ -251,7 +251,7 @@ def _precision_recall(axes: Axes, result: TaskResults) -> None:
         axes.plot(recall, precision, drawstyle="steps-post", **style)
         axes.axhline(is_class.mean(), color=style["color"], linewidth=0.8, linestyle=":")
     _finish_curves(axes, result, "pr_auc")
-    _unit_square(axes, "recall", "precision (dotted: random)")
+    _unit_square(axes, "recall", "precision (dotted: random classifier)")
 
 
 def _unit_square(axes: Axes, x: str, y: str) -> None:
@@ -277,13 +277,13 @@ def _finish_curves(axes: Axes, result: TaskResults, metric: str) -> None:
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8)
     else:
-        axes.text(0.5, 0.5, "one class only", ha="center", va="center", color=COLORS["grey"])
+        axes.text(0.5, 0.5, "only one class", ha="center", va="center", color=COLORS["grey"])
 
 
 def _calibration(axes: Axes, result: TaskResults) -> None:
     task, predicted, target, *_ = result
     is_binary = task.kind == "binary"
-    what = f"probability of class {task.classes[1]}"
+    what = f"predicted probability of {task.classes[1]}"
     confidence, right, bins = confidence_bins(target, predicted[:, 0] if is_binary else predicted)
     spec = axes.get_subplotspec()
     assert spec is not None  # the axes are in a grid
@@ -301,9 +301,11 @@ def _calibration(axes: Axes, result: TaskResults) -> None:
     axes.tick_params(labelbottom=False)
     middles = (np.arange(BINS) + 0.5) / BINS
     below.bar(middles, counts / max(1, counts.sum()), 0.9 / BINS, color=COLORS["grey"])
-    below.set_ylabel("fraction")
+    below.set_ylabel("fraction of rows")
     axes.set_title(plain(f"{target_label(task)}   {_title(result, 'ece')}"), fontsize=10)
-    below.set_xlabel(plain(what if is_binary else "probability of the most probable class"))
+    below.set_xlabel(
+        plain(what if is_binary else "predicted probability of the most probable class")
+    )
 
 
 def _title(result: TaskResults, *metrics: str) -> str:

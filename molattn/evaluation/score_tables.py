@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from molattn.evaluation.metrics import Metric, format_score, metrics_of
-from molattn.task import Task
+from molattn.task import Task, TaskKind
 
-__all__ = ["MODELS", "ScoreTable", "score_tables", "target_label"]
+__all__ = ["MODELS", "ScoreTable", "model_label", "score_tables", "target_label"]
 
 MODELS = {
     "test": "molattn",
@@ -17,10 +17,20 @@ MODELS = {
 """Models that are scored on the test rows, by their key in ``metrics.json``."""
 
 
+def model_label(key: str, kind: TaskKind) -> str:
+    """Return the name of a model in the scores of a kind of task.
+
+    The constant prediction of a classification is the frequency of each class in the training rows,
+    the ``prior`` of scikit-learn's ``DummyClassifier``.
+    """
+    return "class prior" if key == "baseline" and kind != "regression" else MODELS[key]
+
+
 class ScoreTable(NamedTuple):
     """A table of scores.
 
-    A row is a task and, for each model, its name and cells: a value and its interval or spread.
+    A row is a task and, for each model, its name and cells: a value and its confidence interval or
+    standard deviation.
     """
 
     metrics: list[Metric]
@@ -43,7 +53,9 @@ class ScoreTable(NamedTuple):
 def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[ScoreTable]:
     """Return the test scores of all models, one table of regressions and one of classifications.
 
-    From the content of ``metrics.json`` of a run or of a cross-validation.
+    Args:
+        tasks: The tasks.
+        metrics: The content of ``metrics.json`` of a run or of a cross-validation.
     """
     models = [key for key in MODELS if key in metrics]
     tables = []
@@ -53,10 +65,16 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
             continue
         scored = [(target_label(t), {key: metrics[key][t.name] for key in models}) for t in some]
         if len(some) > 1:
-            scored.insert(0, ("mean of tasks", {key: metrics[f"{key}_mean"] for key in models}))
+            scored.insert(0, ("mean over tasks", {key: metrics[f"{key}_mean"] for key in models}))
         shown = metrics_of(*(task.kind for task in some), with_heading=True)
         rows = [
-            (label, [(MODELS[key], [_cell(by[key], name) for name in shown]) for key in models])
+            (
+                label,
+                [
+                    (model_label(key, some[0].kind), [_cell(by[key], name) for name in shown])
+                    for key in models
+                ],
+            )
             for label, by in scored
         ]
         tables.append(ScoreTable([*shown.values()], rows))

@@ -1,4 +1,4 @@
-"""Scores of a run: the model and the baselines on the test rows."""
+"""Scores of a run: its model and the baselines on the test rows."""
 
 import time
 from collections.abc import Iterator

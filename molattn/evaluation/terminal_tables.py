@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 
 from molattn.evaluation.metrics import METRICS, format_score
-from molattn.evaluation.score_tables import MODELS, ScoreTable, score_tables
+from molattn.evaluation.score_tables import MODELS, ScoreTable, model_label, score_tables
 from molattn.evaluation.scoring import RunScores
 from molattn.evaluation.uncertainty_metrics import CALIBRATION_METRICS
 from molattn.training.run import TrainingRun
@@ -25,12 +25,16 @@ def score_table(scores: RunScores, run: TrainingRun) -> Group:
 
 
 def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) -> list[Table]:
-    """Return the scores of intervals of a nominal coverage and of calibrated probabilities."""
+    """Return the scores of prediction intervals of a level, and of calibrated probabilities."""
     intervals = _table(
-        "prediction intervals", "labels", f"{level:.0%} interval coverage", "expected", "mean width"
+        "prediction intervals",
+        "labels",
+        f"{level:.0%} PI coverage",
+        "expected ± 2 SD",
+        "mean width",
     )
     headings = (METRICS[name].heading for name in CALIBRATION_METRICS)
-    probabilities = _table("before and after calibration", "labels", *headings)
+    probabilities = _table("calibration (before → after)", "labels", *headings)
     for name, given in scores.items():
         count = str(given["count"])
         if "coverage" in given:
@@ -40,28 +44,27 @@ def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) ->
             intervals.add_row(name, count, coverage, expected, width)
         else:
             pairs = ((given[f"{key}_before"], given[f"{key}_after"]) for key in CALIBRATION_METRICS)
-            cells = (" to ".join(map(format_score, pair)) for pair in pairs)
+            cells = (" → ".join(map(format_score, pair)) for pair in pairs)
             probabilities.add_row(name, count, *cells)
     return [table for table in (intervals, probabilities) if table.row_count]
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
     """Return the mean and standard deviation of the test scores over the rounds."""
-    table = _table("test scores", "model", "metric", "mean", "sd", texts=3)
-    models = {**MODELS, "uncertainty": MODELS["test"]}
+    table = _table("test scores", "model", "metric", "mean", "SD", texts=3)
     for task in summary["test"]:
-        for key, model in models.items():
+        for key in (*MODELS, "uncertainty"):
             for name, values in summary.get(key, {}).get(task, {}).items():
                 mean, sd = format_score(values["mean"]), format_score(values["sd"])
-                table.add_row(task, model, _metric_label(name), mean, sd)
+                table.add_row(task, _model_label(key, name), _metric_label(name), mean, sd)
     return table
 
 
 def _score_table(scores: ScoreTable) -> Table:
-    """Return the metrics of one kind of task; only the first is shown with its interval."""
+    """Return the metrics of one kind of task; only the first has its confidence interval."""
     first, *others = scores.headings
     has_interval = any(cells[0][1] for _, models in scores.rows for _, cells in models)
-    table = _table("test scores", first, *["95% interval"] * has_interval, *others)
+    table = _table("test scores", first, *["95% CI"] * has_interval, *others)
     for label, models in scores.rows:
         table.add_row(label)
         for model, ((value, interval), *rest) in models:
@@ -79,6 +82,12 @@ def _table(*headings: str, texts: int = 1) -> Table:
         else:
             table.add_column(heading, justify="right", no_wrap=True)
     return table
+
+
+def _model_label(key: str, name: str) -> str:
+    if key == "uncertainty":
+        return MODELS["test"]
+    return model_label(key, METRICS[name].kinds[0])
 
 
 def _metric_label(name: str) -> str:

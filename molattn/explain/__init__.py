@@ -1,4 +1,4 @@
-"""Explanations of predictions: scores of atoms and bonds, attention weights, and tests of both."""
+"""Explanations of predictions: atom and bond scores, attention weights, and tests of methods."""
 
 from molattn.explain.explainer import explain as explain
 from molattn.explain.explanation import Explanation as Explanation

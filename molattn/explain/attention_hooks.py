@@ -52,8 +52,8 @@ class Attention:
 def record_attention(model: MolAttn, graph: Any) -> Iterator[list[Recorded]]:
     """Record the attention of each network in the forward passes inside the block.
 
-    Forward hooks make each layer return its weights in the very call that uses them. Calls on other
-    graphs than ``graph``, the batch's ``edge_index``, are those of second molecules, and ignored.
+    Forward hooks make each layer return its weights in the call that uses them. Calls on graphs
+    other than ``graph``, the batch's ``edge_index``, are those of second molecules and are ignored.
     """
     found = [Recorded() for _ in model.nets]
     with ExitStack() as hooks:
@@ -91,7 +91,7 @@ def attention_weights(
 ) -> Attention:
     """Return the weights and gates that a model in evaluation mode applies to a batch of one.
 
-    They are those of no layer if a custom encoder does not apply attention layers of
+    The result has no layers (``L = 0``) if a custom encoder does not apply attention layers of
     ``molattn.nn``, all with the same number of heads, to the edges of the molecule.
     """
     n, reads_blocks = len(molecule.x), cast(Network, model.nets[0]).reads_blocks
@@ -121,9 +121,9 @@ def attention_weights(
 def attention_gradients(
     model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor], target: Target
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the weights of a batch of one, and the gradients of each member's target in them.
+    """Return the weights of a batch of one, and the gradient of each member's target in them.
 
-    Both are ``[members, layers, heads, n receivers, n senders]``, 0 where a pair is no edge.
+    Both are ``[members, layers, heads, n receivers, n senders]``, 0 for pairs without an edge.
     """
     # As a list of edges: on this path the weights that a layer returns are those in its sums, so
     # that gradients with respect to them exist.

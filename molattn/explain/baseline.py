@@ -32,7 +32,7 @@ def one_hot(codes: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.float3
 def average_atom(records: Iterable[MoleculeRecord], featurizer: Featurizer) -> NDArray[np.float64]:
     """Return the mean of the one-hot features of all atoms ``[sum(atom_sizes)]``.
 
-    It is the relative frequency of each atom code, so that every column sums to 1.
+    These are relative frequencies of the codes of each atom feature; those of a feature sum to 1.
 
     Raises:
         InputError: There is no molecule.
@@ -43,7 +43,7 @@ def average_atom(records: Iterable[MoleculeRecord], featurizer: Featurizer) -> N
         for count, size, codes in zip(counts, sizes, record.atoms.T, strict=True):
             count += np.bincount(codes, minlength=size)
     if not counts[0].any():
-        raise InputError("background: got no molecule, expected some")
+        raise InputError("background: got no molecules, expected at least one")
     return np.concatenate(counts) / counts[0].sum()
 
 

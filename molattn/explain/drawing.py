@@ -1,4 +1,4 @@
-"""A molecule with its atoms and bonds colored by score, as SVG and PNG."""
+"""Drawings of a molecule with atoms and bonds colored by score, as SVG and PNG."""
 
 import io
 import re
@@ -57,8 +57,8 @@ class Outline(NamedTuple):
     """A structure as lines to draw, without colors.
 
     Args:
-        width: Of the picture, in pixels.
-        height: Likewise.
+        width: Width of the picture in pixels.
+        height: Height in pixels.
         atoms: Coordinates of each atom.
         paths: Path data of SVG, each with its line width, 0 for a filled shape.
     """
@@ -72,8 +72,8 @@ class Outline(NamedTuple):
 def score_color(score: float, limit: float, *, signed: bool) -> Color:
     """Return the color of a score, saturated at ``limit``.
 
-    White is 0; a signed score is blue below 0 and orange above, on a symmetric scale; an unsigned
-    one is violet.
+    0 is white. A signed score is blue if negative and orange if positive, on a symmetric scale; an
+    unsigned score is violet.
 
     Example:
         >>> score_color(0.0, 2.0, signed=True)
@@ -94,14 +94,14 @@ class Drawing:
     Args:
         smiles: The molecule.
         atom_scores: Score of each atom ``[n]``, in the order of the SMILES.
-        bonds: Pairs of bonded atoms; bonds left out are not colored.
+        bonds: Pairs of bonded atoms; other bonds are not colored.
         bond_scores: Score of each of these bonds.
         signed: Whether scores are signed.
         limit: The score at which colors saturate.
         caption: Text below the color scale.
         ends: Labels of the color scale, spread evenly along it: two or three.
-        width: In pixels; a PNG has twice as many.
-        height: Likewise, legend included.
+        width: Width in pixels; a PNG has twice as many.
+        height: Height in pixels, including the legend; a PNG has twice as many.
     """
 
     smiles: str
@@ -182,7 +182,9 @@ class Drawing:
         path = Path(path)
         ending = path.suffix.lower()
         if ending not in (".svg", ".png"):
-            raise InputError(f"{path}: got the ending {path.suffix!r}, expected .svg or .png")
+            raise InputError(
+                f"{path}: got the file extension {path.suffix!r}, expected .svg or .png"
+            )
         try:
             write_file(path, self.svg().encode() if ending == ".svg" else self.png())
         except OSError as error:

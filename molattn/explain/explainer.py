@@ -1,4 +1,4 @@
-"""Explaining the predictions of a model for molecules."""
+"""Explain the predictions of a model."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Optional, overload
@@ -38,28 +38,30 @@ def explain(
     interval: float = LEVEL,
     **options: Any,
 ) -> Explanation | list[Explanation]:
-    """Explain the predictions of a model for molecules.
+    """Score the atoms and bonds of molecules by their importance for a prediction.
 
     Args:
         model: The model.
-        smiles: A molecule, or a list of them.
+        smiles: A SMILES, or a list of SMILES.
         method: A name in :data:`molattn.explain.METHODS`.
-        target: What to explain: a task, or one class of a multiclass task by its column of
-            predictions (``phase_probability_solid``); None = the first task. Given a multiclass
+        target: The prediction to explain: a task, or one class of a multiclass task by its column
+            of predictions (``phase_probability_solid``); None = the first task. For a multiclass
             task without a class, the most probable class of each molecule is explained.
-        partners: The second molecule of each, if the model reads one; its atoms get no scores.
-        features: Table features ``[n, len(config.features)]``, if the config names any.
-        background: Molecules, such as the training set, whose average atom is the baseline of
-            integrated gradients and of ``masking="blank"``; None = the bundled solubility set.
-        interval: Level of the prediction interval of a regression, if the model is calibrated.
-        options: Options of the method: see :class:`molattn.explain.MethodOptions`.
+        partners: SMILES of the second molecules, if the model takes pairs of molecules. Their atoms
+            are not scored.
+        features: Table features ``[n, len(config.features)]``, if the model uses any.
+        background: SMILES, such as the training set, whose average atom is the baseline of
+            integrated gradients and of ``masking="blank"``; None = the bundled solubility data.
+        interval: Nominal coverage of the prediction interval of a regression, if the model is
+            calibrated.
+        options: Options of the method, see :class:`molattn.explain.MethodOptions`.
 
     Returns:
-        An explanation, or a list of them, in the order of the molecules.
+        An explanation, or a list of explanations in the order of the molecules.
 
     Raises:
-        InputError: A method, target or option value that does not exist.
-        SmilesError: A text that is not a molecule; the message gives the text and the reason.
+        InputError: An unknown method or target, or an invalid option.
+        SmilesError: An invalid SMILES.
 
     Example:
         >>> from molattn import MolAttn, MolAttnConfig
@@ -107,9 +109,9 @@ def explain_instance(
     *,
     level: float = LEVEL,
 ) -> Explanation:
-    """Explain one molecule, with a prediction interval of that level."""
+    """Explain one molecule; ``level`` is the nominal coverage of its prediction interval."""
     chosen = METHODS[method]
-    scores = chosen.compute(instance, options)
+    scores = chosen(instance, options)
     attention, target, prediction = instance.attention, instance.target, instance.prediction
     residual = None
     if scores.baseline is not None:

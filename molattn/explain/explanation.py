@@ -22,35 +22,37 @@ class Explanation:
         \mathrm{prediction} - \mathrm{baseline} = \sum_i \mathrm{atom\_scores}_i
         + \mathrm{residual}
 
-    with a residual of at most ``tolerance`` in size. The scores of an unsigned method are at least
-    0: they measure how important an atom is, not whether it raises or lowers the prediction.
+    where the residual is at most ``tolerance`` in absolute value. The scores of an unsigned method
+    are never negative: they measure how important an atom is, not whether it raises or lowers the
+    prediction.
 
     Atoms are in the order of the SMILES, ``n`` of them.
 
     Args:
         smiles: The molecule.
-        target: What is explained: the name of a task, or of one class of a multiclass task, such
-            as ``phase_probability_solid``.
-        unit: Unit of the prediction: the task's own; ``log-odds`` for a class; empty = unknown.
+        target: The explained output: a task, or one class of a multiclass task, such as
+            ``phase_probability_solid``.
+        unit: Unit of the prediction: that of the task, ``log-odds`` for a class, empty if unknown.
         method: A name in :data:`molattn.explain.METHODS`.
-        signed: Whether scores are signed and add up.
-        prediction: The value explained: of a regression in its own unit, of a class the log-odds.
+        signed: Whether scores are contributions that add up, as above.
+        prediction: The explained value: of a regression in its unit, of a class its log-odds.
         probability: Predicted probability of the class, calibrated if the model is (the log-odds
             are those of the network, before calibration); None for a regression.
-        low: Lower end of the prediction interval, in the same unit; None = no interval.
-        high: Upper end, likewise.
-        baseline: The prediction with every atom masked, for a signed method.
+        low: Lower bound of the prediction interval, in the same unit; None = no interval.
+        high: Upper bound of the prediction interval; None = no interval.
+        baseline: Prediction with all atoms masked; None for an unsigned method.
         symbols: Element of each atom.
         bonds: Pairs of bonded atoms.
         atom_scores: ``float64 [n]``.
-        bond_scores: ``float64 [len(bonds)]``; defined by each method, and not part of the sum
-            above.
-        residual: Prediction minus baseline minus the sum of scores; None for an unsigned method.
+        bond_scores: ``float64 [len(bonds)]``; what they measure depends on the method. They are not
+            part of the sum above.
+        residual: Prediction minus baseline minus the sum of the atom scores; None for an unsigned
+            method.
         tolerance: Largest residual that the method aims for; None for an unsigned method.
-        attention: The attention weights as applied, ``float32 [layers, heads, n receivers, n
-            senders]``: those of a receiver sum to 1. The heads of the members of an ensemble are
-            concatenated.
-        gates: The gate of each head, ``float32 [layers, heads, n]``; None = heads have no gate.
+        attention: The attention weights of this prediction, before dropout, ``float32 [layers,
+            heads, n receivers, n senders]``; those of a receiver sum to 1. For an ensemble, the
+            heads of all members are concatenated.
+        gates: The gates of the heads, ``float32 [layers, heads, n]``; None if heads have no gates.
         head_names: Names of the heads, ``1`` and so on; ``2.1`` is the first head of member 2.
     """
 
@@ -99,7 +101,7 @@ class Explanation:
 
     @property
     def legend_lines(self) -> tuple[str, list[str]]:
-        """Caption of the color scale, and the labels at its ends."""
+        """Caption and labels of the color scale."""
         limit, method = self.score_limit, self.method.replace("_", " ")
         if not self.signed:
             return f"{method}: importance of each atom (unsigned)", ["0", f"{limit:.2g}"]
@@ -119,7 +121,7 @@ class Explanation:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types; arrays as nested lists, their axes under ``attention_axes``."""
+        """Return JSON types, with nested lists for arrays; ``attention_axes`` labels attention."""
         values: dict[str, Any] = {}
         for name, value in vars(self).items():
             values[name] = value.tolist() if isinstance(value, np.ndarray) else value
@@ -130,8 +132,8 @@ class Explanation:
         """Draw the structure with atoms and bonds colored by score, as SVG text.
 
         Args:
-            width: In pixels.
-            height: Likewise, legend included.
+            width: Width in pixels.
+            height: Height in pixels, including the legend.
         """
         return self._drawing(width, height).svg()
 
@@ -140,8 +142,8 @@ class Explanation:
 
         Args:
             path: The file; an existing one is replaced.
-            width: In pixels; a PNG has twice as many.
-            height: Likewise, legend included.
+            width: Width in pixels; a PNG has twice as many.
+            height: Height in pixels, including the legend; a PNG has twice as many.
 
         Raises:
             InputError: Another file extension, or a path that cannot be written.

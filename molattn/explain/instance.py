@@ -1,4 +1,4 @@
-"""One molecule to explain, and the predictions for variants of it with masked atoms."""
+"""A molecule to explain, and predictions with some of its atoms masked."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ from molattn.record import MoleculeRecord
 __all__ = ["LEVEL", "Instance", "Masking"]
 
 LEVEL = 0.9
-"""Default level of prediction intervals."""
+"""Default nominal coverage of prediction intervals."""
 
 Masking = Literal["remove", "blank"]
 """How atoms are masked; see :meth:`Instance.predict_kept`."""
@@ -36,10 +36,10 @@ _LARGEST_BATCH = 256
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A molecule, the model and the target to explain.
+    """A molecule, the model, and the target to explain.
 
-    Masking atoms changes neither a second molecule nor the features of the whole molecule (table
-    columns, descriptors, Morgan counts).
+    Masking atoms changes neither the second molecule, if there is one, nor the features of the
+    whole molecule (columns of the table, descriptors, Morgan counts).
 
     Args:
         model: The model.
@@ -90,7 +90,7 @@ class Instance:
 
     @cached_property
     def prediction(self) -> float:
-        """Prediction for the unmasked molecule, in the target's unit."""
+        """Prediction for the molecule without masking, in the target's unit."""
         return float(self.predict_kept(np.ones((1, self.num_atoms), dtype=bool))[0])
 
     @property
@@ -107,7 +107,7 @@ class Instance:
 
     @cached_property
     def similarity(self) -> float:
-        """Similarity to the nearest training molecule; NaN if the model has no index of them."""
+        """Similarity to the nearest training molecule; NaN if the model is not calibrated."""
         uncertainty, fingerprint = self.model.uncertainty, self.record.fingerprint
         if uncertainty is None:
             return math.nan
@@ -130,12 +130,12 @@ class Instance:
 
     @cached_property
     def baseline_atoms(self) -> Tensor:
-        """The baseline atom in every place, ``[n, S]``."""
+        """The baseline atom in place of every atom, ``[n, S]``."""
         return self._tensor(self.baseline_atom).expand_as(self.atoms)
 
     @cached_property
     def blank_pairs(self) -> Tensor:
-        """Zero pair features, except on the diagonal, which is the same in all molecules."""
+        """Pair features that are all zero, except on the diagonal, which is unchanged."""
         same = torch.eye(self.num_atoms, dtype=torch.bool, device=self.device)
         return self.pairs.where(same.unsqueeze(-1), 0.0)
 
@@ -147,11 +147,14 @@ class Instance:
     # Predictions.
 
     def __call__(self, atoms: Tensor, pairs: Tensor) -> Tensor:
-        """Predict variants of the molecule ``[B]``, in the target's unit, with gradients.
+        """Predict from given atom and pair features, differentiably.
 
         Args:
-            atoms: Atom features ``[B, n, S]``, one-hot or a mixture.
+            atoms: Atom features ``[B, n, S]``, one-hot or mixtures of one-hot vectors.
             pairs: Pair features ``[B, n, n, T]``, likewise.
+
+        Returns:
+            Predictions ``[B]`` in the target's unit.
         """
         count = len(atoms)
         batch = self._batch([self.record] * count)
@@ -165,7 +168,7 @@ class Instance:
         return features.expand(count, -1)
 
     def batch(self) -> tuple[MoleculeBatch, Optional[Tensor]]:
-        """The arguments of the model: the unmasked molecule as a batch, and its table features."""
+        """Return the arguments of the model: the molecule as a batch of one, and its features."""
         return self._batch([self.record]), self._features(1)
 
     def _batch(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
@@ -180,22 +183,25 @@ class Instance:
             kept: Which atoms are not masked, ``bool [B, n]``.
             masking: ``remove``: a masked atom is removed from the graph, so that no atom attends to
                 it and the readout ignores it; features of the other atoms, such as their number of
-                neighbors, do not change. ``blank``: it becomes the baseline atom, and all features
-                of its pairs are zero.
+                neighbors, do not change. ``blank``: a masked atom is replaced by the baseline atom,
+                and all features of its pairs are set to zero.
 
         Returns:
             ``[B]``, in the target's unit.
         """
         predict = {"remove": self._removed, "blank": self._blanked}[masking]
-        # Orders of one molecule have masks in common, at least the empty and the full one.
+        # Orders of the atoms share masks, at least the empty and the full one.
         distinct, place = np.unique(kept, axis=0, return_inverse=True)
         return self._in_batches(predict, distinct)[place.reshape(-1)]
 
     def predict_masked_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Predict with the features of some pairs set to zero, and no atom masked.
+        """Predict with the features of some pairs of atoms set to zero.
 
         Args:
             masked: Which ordered pairs, ``bool [B, n, n]``.
+
+        Returns:
+            ``[B]``, in the target's unit.
         """
         return self._in_batches(self._without_pairs, masked)
 
@@ -250,7 +256,7 @@ class Instance:
         """Return the prediction interval; None for a class or a model that is not calibrated.
 
         Args:
-            level: Probability that the true value lies in the interval.
+            level: Nominal coverage.
         """
         uncertainty, task = self.model.uncertainty, self.target.task
         if uncertainty is None or task.kind != "regression":

@@ -1,12 +1,13 @@
-"""The output of a model that is explained, and its unit."""
+"""The output of a model that an explanation is about, and its unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+import numpy as np
 from torch import Tensor
 
-from molattn.errors import InputError, quoted
+from molattn.errors import check_one_of
 from molattn.model.model import MolAttn
 from molattn.task import Task, output_slices
 
@@ -17,17 +18,17 @@ __all__ = ["Target", "describe_target", "find_target"]
 class Target:
     r"""One number that a model predicts for a molecule.
 
-    A regression is explained in its own unit. A class is explained as its log-odds
-    :math:`\log \frac{p}{1 - p}`, where 0 means even odds: log-odds can be attributed additively,
-    whereas probabilities saturate near 0 and 1.
+    A regression is explained in the unit of its task. A class is explained as its log-odds
+    :math:`\log \frac{p}{1 - p}`, which are 0 at a probability of 0.5: log-odds can be attributed
+    additively, whereas probabilities saturate near 0 and 1.
 
     Args:
-        name: Its name, see :func:`find_target`.
+        name: Name of the output, see :func:`find_target`.
         task: The task.
-        column: Its index among all outputs.
+        column: Index of the output among all outputs.
         first: Index of the task's first output.
         mean: Mean of the training targets, 0 for a class.
-        scale: Their standard deviation, 1 for a class.
+        scale: Standard deviation of the training targets, 1 for a class.
     """
 
     name: str
@@ -39,11 +40,11 @@ class Target:
 
     @property
     def unit(self) -> str:
-        """Unit of its value."""
+        """Unit of the explained value."""
         return self.task.unit if self.task.kind == "regression" else "log-odds"
 
     def value(self, outputs: Tensor) -> Tensor:
-        """Compute it from scaled outputs and logits ``[..., num_outputs]``: ``[...]``."""
+        """Return the explained value ``[...]`` for scaled outputs and logits ``[..., outputs]``."""
         own = outputs[..., self.column]
         if self.task.kind != "multiclass":
             return own * self.scale + self.mean
@@ -53,7 +54,7 @@ class Target:
 
 
 def describe_target(model: MolAttn, name: Optional[str]) -> str:
-    """Name the target of all molecules of a table together; see :func:`find_target`."""
+    """Return a name of the target for all molecules of a table; see :func:`find_target`."""
     target = find_target(model, name, [0.0] * len(model.config.output_names))
     if target.task.kind == "multiclass" and name in (None, target.task.name):
         return f"{target.task.name} (the most probable class of each molecule)"
@@ -71,21 +72,20 @@ def find_target(model: MolAttn, name: Optional[str], predicted: Sequence[float])
             probable class is the target.
 
     Raises:
-        InputError: No such target; the message lists them.
+        InputError: The model has no such target.
     """
     tasks = model.config.tasks
-    scalings = zip(model.target_mean.tolist(), model.target_scale.tolist(), strict=True)
     name = tasks[0].name if name is None else name
-    for task, part, scaling in zip(tasks, output_slices(tasks), scalings, strict=True):
-        columns = range(part.start, part.stop)
-        if task.kind != "multiclass" and name in (task.name, *task.output_names):
-            return Target(task.name, task, part.start, part.start, *scaling)
-        if task.kind == "multiclass" and name == task.name:
-            name = task.output_names[max(columns, key=lambda c: predicted[c]) - part.start]
-        if task.kind == "multiclass" and name in task.output_names:
-            column = part.start + task.output_names.index(name)
-            return Target(name, task, column, part.start, *scaling)
-    known = [name for task in tasks for name in (task.name, *task.output_names)]
-    raise InputError(
-        f"target: got {quoted(name)}, expected one of {', '.join(dict.fromkeys(known))}"
-    )
+    known: dict[str, int] = {}
+    for index, task in enumerate(tasks):
+        for one in (task.name, *task.output_names):
+            known.setdefault(one, index)
+    check_one_of("target", name, known)
+    index = known[name]
+    task, part = tasks[index], output_slices(tasks)[index]
+    scaling = float(model.target_mean[index]), float(model.target_scale[index])
+    if task.kind != "multiclass":
+        return Target(task.name, task, part.start, part.start, *scaling)
+    if name == task.name:
+        name = task.output_names[int(np.argmax(predicted[part]))]
+    return Target(name, task, part.start + task.output_names.index(name), part.start, *scaling)

@@ -17,8 +17,8 @@ from molattn.nn.gaan import GaANConv as GaANConv
 from molattn.nn.graph_network import GraphNetwork as GraphNetwork
 from molattn.nn.mat import MATConv as MATConv
 from molattn.nn.prediction_head import HEADS as HEADS
-from molattn.nn.prediction_head import BothHeads as BothHeads
 from molattn.nn.prediction_head import FourierHead as FourierHead
+from molattn.nn.prediction_head import MLPFourierHead as MLPFourierHead
 from molattn.nn.prediction_head import MLPHead as MLPHead
 from molattn.nn.readout import READOUTS as READOUTS
 from molattn.nn.readout import Readout as Readout

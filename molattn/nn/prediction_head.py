@@ -101,7 +101,7 @@ class FourierHead(nn.Module):
 
 
 @HEADS.register("both")
-class BothHeads(nn.Module):
+class MLPFourierHead(nn.Module):
     r"""The sum of an MLP and of Fourier features, both of :math:`[\mathrm{LayerNorm}(h), z]`.
 
     The MLP extrapolates beyond the range of the training targets, and the Fourier features resolve

@@ -57,7 +57,7 @@ def test_the_learning_curve_shows_every_member_under_one_legend():
     legend = axes.get_legend()
     assert legend is not None
     words = [text.get_text() for text in legend.get_texts()]
-    assert words == ["training", "validation", "kept epoch (1, 2)"]
+    assert words == ["training", "validation", "checkpoint (epoch 1, 2)"]
 
 
 def test_roc_and_pr_curves_are_drawn_for_each_class():
@@ -81,7 +81,7 @@ def test_roc_and_pr_curves_are_drawn_for_each_class():
 def test_one_class_alone_has_no_curve_and_says_so():
     figure = scored(roc_pr_plot, np.array([[0.2], [0.6]]), np.ones((2, 1)), [B])
     for axes in figure.axes:
-        assert [text.get_text() for text in axes.texts] == ["one class only"]
+        assert [text.get_text() for text in axes.texts] == ["only one class"]
 
 
 def test_calibration_is_frequency_against_probability_by_bin():

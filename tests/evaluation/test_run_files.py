@@ -191,7 +191,7 @@ def test_the_level_of_the_intervals_is_an_option(run, tmp_path):
     assert found["mean_width"] == pytest.approx(np.mean(widths), rel=1e-4)
     console = Console(file=io.StringIO(), width=120)
     console.print(score_table(scores, other), markup=False)
-    assert "50% interval coverage" in console.file.getvalue()
+    assert "50% PI coverage" in console.file.getvalue()
 
 
 def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_folder):
@@ -279,8 +279,8 @@ def test_an_ensemble_is_scored_beside_its_members(run, tmp_path):
 def test_the_table_of_scores_has_every_model(run, classes_run):
     scores = score_run(run)
     for given, of, words in (
-        (scores, run, ["RMSE", "95% interval", "mean baseline", "random forest", "y (mg)"]),
-        (classes_run[1], classes_run[0], ["ROC-AUC", "ECE", "mean baseline", "mean of tasks"]),
+        (scores, run, ["RMSE", "95% CI", "mean baseline", "random forest", "y (mg)"]),
+        (classes_run[1], classes_run[0], ["ROC-AUC", "ECE", "class prior", "mean over tasks"]),
     ):
         console = Console(file=io.StringIO(), width=100)
         console.print(score_table(given, of), markup=False)

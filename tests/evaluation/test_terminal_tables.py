@@ -33,4 +33,4 @@ def test_tables_fit_80_columns(kind):
         lines = console.file.getvalue().splitlines()
         assert max(map(len, lines)) <= 80
         assert "…" not in "".join(lines)
-        assert sum("95% interval" in line for line in lines) == (one is table)
+        assert sum("95% CI" in line for line in lines) == (one is table)

@@ -152,7 +152,7 @@ def test_a_notebook_shows_the_svg_and_save_writes_both_kinds(explanation, tmp_pa
     explanation.save(tmp_path / "a.PNG")
     assert (tmp_path / "a.svg").read_text(encoding="utf-8") == explanation.draw()
     assert (tmp_path / "a.PNG").read_bytes() == png_of(explanation)
-    with pytest.raises(InputError, match=r"got the ending '.gif', expected .svg or .png"):
+    with pytest.raises(InputError, match=r"got the file extension '.gif', expected .svg or .png"):
         explanation.save(tmp_path / "a.gif")
     with pytest.raises(InputError, match="cannot be written"):
         explanation.save(tmp_path / "none" / "a.svg")

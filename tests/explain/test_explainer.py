@@ -10,7 +10,7 @@ from rdkit import Chem
 from molattn import InputError, MolAttn, SmilesError
 from molattn.chem import parse_smiles
 from molattn.chem.fingerprint_index import FingerprintIndex
-from molattn.explain import METHODS, MethodOptions, explain
+from molattn.explain import METHODS, Method, MethodOptions, Scores, explain
 from molattn.explain.attention_hooks import attention_weights
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
@@ -175,11 +175,36 @@ def test_a_text_that_is_no_molecule_is_named(model):
     assert explain(model, []) == []
 
 
-def test_methods_have_what_a_page_needs():
-    for method in METHODS.values():
-        assert method.summary
+def test_methods_have_what_a_page_needs(model):
+    instance = next(read_instances(model, ["CC(=O)N"]))
+    for name, method in METHODS.items():
+        assert method.summary[:1].islower()
+        assert not method.summary.endswith(".")
         assert method.source
         assert method.meaning == f"{method.summary} ({method.source})"
+        scores = method(instance, MethodOptions())
+        assert (len(scores.atoms), len(scores.bonds)) == (4, 3)
+        assert (scores.baseline is not None) == method.signed
+        if not method.signed:
+            assert scores.atoms.min() >= 0
+        drawn = explain(model, "CC(=O)N", name).draw()
+        assert f">{name.replace('_', ' ')}: " in drawn
+
+
+@pytest.mark.parametrize(
+    "signed, scores, words",
+    [
+        (True, Scores(np.ones(3), np.ones(2)), "signed method returned scores without a baseline"),
+        (False, Scores(np.ones(3), np.ones(2), 0.5), "unsigned method returned scores with a base"),
+        (False, Scores(np.ones(2), np.ones(2)), r"atom scores of shape \[2\], expected \[3\]"),
+        (False, Scores(np.ones(3), np.ones(3)), r"bond scores of shape \[3\], expected \[2\]"),
+        (False, Scores(np.array([1, np.nan, 1]), np.ones(2)), "atom scores that are not finite"),
+    ],
+)
+def test_invalid_scores_of_a_method_are_an_error(model, signed, scores, words):
+    wrong = Method(lambda instance, options: scores, signed=signed, summary="wrong")
+    with patch.dict(METHODS._items, wrong=wrong), pytest.raises(ValueError, match=words):
+        explain(model, "CCO", "wrong")
 
 
 def test_models_without_self_loops_are_explained():

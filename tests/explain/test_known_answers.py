@@ -114,7 +114,7 @@ def test_verdicts_follow_the_intervals(linear):
         assert not uniform.beats_random
         assert verdict in (None, signed.verdict)
         assert signed.deletion_gain.low <= signed.deletion_gain.mean <= signed.deletion_gain.high
-    with pytest.raises(InputError, match="none of two atoms or more"):
+    with pytest.raises(InputError, match="none with two or more atoms"):
         measure_faithfulness(linear, ["C", "O"])
     with pytest.raises(InputError, match="measure: got 'size'"):
         measure_faithfulness(linear, some, measure="size")

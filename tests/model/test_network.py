@@ -15,7 +15,7 @@ from molattn.config import NetworkConfig, PretrainConfig
 from molattn.errors import InputError
 from molattn.graph import collate
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.nn import HEADS, LAYERS, BothHeads, FourierHead, MLPHead, check_network
+from molattn.nn import HEADS, LAYERS, FourierHead, MLPFourierHead, MLPHead, check_network
 from molattn.nn.registry import unused_options
 from molattn.task import Task
 from molattn.testing import assert_permutation_invariant
@@ -64,8 +64,8 @@ def test_blocks_and_head_have_a_dropout_each():
     [
         (["binary"], "auto", FourierHead),
         (["binary", "multiclass"], "auto", FourierHead),
-        (["binary", "regression"], "auto", BothHeads),
-        (["regression"], "auto", BothHeads),
+        (["binary", "regression"], "auto", MLPFourierHead),
+        (["regression"], "auto", MLPFourierHead),
         (["regression"], "fourier", FourierHead),
         (["binary"], "mlp", MLPHead),
     ],

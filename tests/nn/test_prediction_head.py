@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from molattn.nn.prediction_head import HEADS, BothHeads, FourierHead, MLPHead
+from molattn.nn.prediction_head import HEADS, FourierHead, MLPFourierHead, MLPHead
 
 CHANNELS, NUMBERS, OUT = 6, 3, 2
 
@@ -69,7 +69,7 @@ def test_lengths_of_fourier_weights_say_nothing():
 
 
 def test_a_step_turns_directions_by_the_rate_over_their_scale():
-    rate, head = 1e-3, BothHeads(200, 100, 8, OUT, dropout=0.0)
+    rate, head = 1e-3, MLPFourierHead(200, 100, 8, OUT, dropout=0.0)
     turned = []
     for fourier, scale in ((FourierHead(200, 100, 8, OUT, 0.0), 0.05), (head.fourier, 0.2)):
         before = fourier.directions.detach().clone()
@@ -94,7 +94,7 @@ def test_fourier_answers_are_bounded_and_those_of_an_mlp_are_not():
 
 
 def test_both_is_the_sum_of_the_two_of_a_normalized_vector():
-    head = BothHeads(CHANNELS, NUMBERS, 8, OUT, dropout=0.5).double().eval()
+    head = MLPFourierHead(CHANNELS, NUMBERS, 8, OUT, dropout=0.5).double().eval()
     h, z = inputs()
     normalized = torch.nn.functional.layer_norm(h, (CHANNELS,))
     torch.testing.assert_close(head(h, z), head.mlp(normalized, z) + head.fourier(h, z))

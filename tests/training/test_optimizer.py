@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from molattn.config import SupervisedConfig
-from molattn.nn.prediction_head import BothHeads
+from molattn.nn.prediction_head import MLPFourierHead
 from molattn.training.history import Epoch, RunningMean, write_history
 from molattn.training.optimizer import learning_rate_factor, new_optimizer
 
@@ -42,7 +42,7 @@ def test_biases_and_gains_do_not_decay():
 
 
 def test_directions_of_fourier_features_do_not_decay():
-    head = BothHeads(5, 3, 2, 1, dropout=0.0)
+    head = MLPFourierHead(5, 3, 2, 1, dropout=0.0)
     decayed, plain = new_optimizer(head, SupervisedConfig(weight_decay=0.3)).param_groups
     matrices = {head.mlp[0].weight, head.mlp[3].weight, head.fourier.out.weight}
     assert set(decayed["params"]) == matrices

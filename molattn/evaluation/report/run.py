@@ -13,7 +13,7 @@ from molattn.evaluation.metrics import format_score, main_metric
 from molattn.evaluation.plots import TaskResults, learning_curve, task_plots
 from molattn.evaluation.report.render import write_page
 from molattn.evaluation.report.svg import figure_svg, molecule_svg
-from molattn.evaluation.score_tables import MODELS, score_tables, target_label
+from molattn.evaluation.score_tables import MODELS, model_label, score_tables, target_label
 from molattn.evaluation.scoring import RunScores
 from molattn.task import Task
 from molattn.training.run import TrainingRun
@@ -58,7 +58,7 @@ def write_run_page(
     curve.set_size_inches(5.2, 3.5)
     curve.axes[0].set_title("")
     kept = _kept_epochs(run)
-    label = f"Training and validation loss against the epoch. {kept}"
+    label = f"Training and validation loss by epoch. {kept}"
     write_page(
         path,
         "run.html",
@@ -76,8 +76,7 @@ def write_run_page(
         labels=[*_labels(run)],
         leakage=run.leakage.lines(),
         skipped=_skipped(run),
-        seconds=scores.seconds,
-        models=MODELS,
+        forest_seconds=scores.seconds.get("random_forest"),
         unit=table.unit,
         versions=metrics["versions"],
         digest=metrics["data_sha256"],
@@ -87,19 +86,19 @@ def write_run_page(
 def _headlines(
     tasks: Sequence[Task], metrics: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str, list[tuple[str, str]]]]:
-    """Yield task, metric, value, and interval and values of the baselines, of the first tasks."""
+    """Yield task, metric, value, and confidence interval and baselines, of the first tasks."""
     for task in tasks[:4]:
         key, metric = main_metric(task.kind)
         given = metrics["test"][task.name]
         interval = (given.get("intervals") or {}).get(key)
         others = [
-            (model, format_score(metrics[name][task.name].get(key)))
-            for name, model in MODELS.items()
+            (model_label(name, task.kind), format_score(metrics[name][task.name].get(key)))
+            for name in MODELS
             if name != "test" and name in metrics
         ]
         if interval:
             low, high = map(format_score, interval)
-            others.insert(0, ("95% interval", f"{low} to {high}"))
+            others.insert(0, ("95% CI", f"{low} to {high}"))
         yield target_label(task), metric.heading, format_score(given.get(key)), others
 
 
@@ -142,15 +141,15 @@ def _worst(run: TrainingRun, result: TaskResults) -> Iterator[_Molecule]:
 
 def _kept_epochs(run: TrainingRun) -> str:
     epochs = [f"{history.best} of {len(history.epochs)}" for history in run.histories]
-    which = "last" if run.config.training.checkpoint == "last" else "best validation loss"
-    of = "The model has" if len(epochs) == 1 else "The models have"
-    return f"{of} the weights of epoch {', '.join(epochs)} ({which})."
+    is_last = run.config.training.checkpoint == "last"
+    which = "last epoch" if is_last else "lowest validation loss"
+    return f"Checkpoint: epoch {', '.join(epochs)} ({which})."
 
 
 def _split_words(run: TrainingRun) -> str:
     data = run.config.data
     if data.split_column is not None:
-        return f"given by column {data.split_column}"
+        return f"from column {data.split_column}"
     if data.folds is not None:
         return f"fold {data.only_fold} of {data.folds}, {data.split or 'random'}"
     return str(data.split or "random")

@@ -1,4 +1,4 @@
-"""Deletion and insertion tests: does a method find the atoms that determine a prediction?"""
+"""Deletion and insertion tests: do the atoms that a method ranks highest matter to the model?"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -28,36 +28,36 @@ FRACTIONS = np.linspace(0.0, 1.0, 21)
 """Fractions of a molecule's atoms at which curves are sampled."""
 
 Measure = Literal["support", "distance"]
-"""The loss when only some atoms are kept, where ``f`` is the prediction.
+"""How the change of the prediction ``f`` is measured when only some atoms are kept.
 
-``support``: ``(f(all) - f(kept)) s`` with ``s`` the sign of ``f(all) - f(none)``: how far the
-prediction moves towards that without any atom. A signed method ranks atoms by its scores times
-``s``, an unsigned one by its scores. ``distance``: ``|f(all) - f(kept)|``, with atoms ranked by the
-absolute value of their scores.
+``support``: ``(f(all) - f(kept)) s``, where ``s`` is the sign of ``f(all) - f(none)``: how far the
+prediction moves towards the prediction without any atom. Atoms are ranked by their scores, times
+``s`` for a signed method. ``distance``: ``|f(all) - f(kept)|``; atoms are ranked by the absolute
+value of their scores.
 """
 
 _RESAMPLES = 2000
 _VERDICTS = {
     (1, 1): "beats random",
-    (1, 0): "beats random by deletion alone",
-    (0, 1): "beats random by insertion alone",
+    (1, 0): "beats random in deletion only",
+    (0, 1): "beats random in insertion only",
     (0, 0): "no better than random",
-    (1, -1): "beats random by deletion, worse by insertion",
-    (-1, 1): "beats random by insertion, worse by deletion",
-    (-1, 0): "worse than random by deletion",
-    (0, -1): "worse than random by insertion",
+    (1, -1): "beats random in deletion, worse in insertion",
+    (-1, 1): "beats random in insertion, worse in deletion",
+    (-1, 0): "worse than random in deletion",
+    (0, -1): "worse than random in insertion",
     (-1, -1): "worse than random",
 }
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over molecules and its 95 % confidence interval.
+    """A mean over molecules and its 95% confidence interval.
 
     Args:
         mean: The mean.
-        low: Lower end, by the percentile bootstrap over molecules.
-        high: Upper end.
+        low: Lower bound (percentile bootstrap over molecules).
+        high: Upper bound.
     """
 
     mean: float
@@ -90,10 +90,11 @@ class MethodFaithfulness:
     Args:
         method: A method; ``uniform``, which gives every atom the same score and so ranks them in
             the order of the SMILES; or ``random``, the mean over random orders.
-        deletion: Mean loss with the top-ranked fraction of atoms masked, at :data:`FRACTIONS`.
-        insertion: Mean loss with all but the top-ranked fraction masked.
-        deletion_area: Area under the deletion curve; large = the top-ranked atoms are necessary.
-        insertion_area: Area under the insertion curve; small = the top-ranked atoms are sufficient.
+        deletion: Mean change of the prediction (:data:`Measure`) with the top-ranked fraction of
+            atoms masked, at :data:`FRACTIONS`.
+        insertion: Mean change with all but the top-ranked fraction masked.
+        deletion_area: Area under the deletion curve; large if the top-ranked atoms are necessary.
+        insertion_area: Area under the insertion curve; small if they are sufficient.
         deletion_gain: Deletion area minus that of random orders of the same molecule.
         insertion_gain: Insertion area of random orders minus that of the method.
     """
@@ -108,7 +109,7 @@ class MethodFaithfulness:
 
     @property
     def verdict(self) -> str:
-        """Whether it beats random, that is, the 95 % intervals of its gains are above 0."""
+        """Whether it beats random, that is, the 95% CIs of both gains are above 0."""
         gains = (self.deletion_gain, self.insertion_gain)
         deletion, insertion = (int(gain.low > 0) - int(gain.high < 0) for gain in gains)
         return _VERDICTS[deletion, insertion]
@@ -134,10 +135,10 @@ class Faithfulness:
     Args:
         target: The target; the task, if several of its classes were tested.
         unit: Unit of the target and of all areas and gains.
-        measure: The loss, see :data:`Measure`.
+        measure: How changes of the prediction were measured, see :data:`Measure`.
         masking: How atoms were masked.
         molecules: Number of molecules tested.
-        skipped: Number of molecules left out because they have a single atom.
+        skipped: Number of molecules that were skipped because they have a single atom.
         random_orders: Number of random orders of each molecule.
         rows: The methods, then ``uniform``, then ``random``.
         outputs: Number of molecules tested on each output: one output, or for a multiclass task
@@ -155,7 +156,7 @@ class Faithfulness:
     outputs: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
+        """Return the results as JSON types."""
         rows = []
         for row in self.rows:
             cells = {**asdict(row), "verdict": row.verdict, "beats_random": row.beats_random}
@@ -169,14 +170,14 @@ class Faithfulness:
         unit = f", {self.unit}" if self.unit else ""
         return (
             f"Deletion area{unit}",
-            "more than random",
+            "gain over random",
             f"Insertion area{unit}",
-            "less than random",
+            "gain over random",
         )
 
     def table(self) -> str:
-        """As a Markdown table."""
-        lines = [["Order", *self.headings, "Verdict"], ["---"] * 6]
+        """Return the results as a Markdown table."""
+        lines = [["Ranking", *self.headings, "Verdict"], ["---"] * 6]
         for row in self.rows:
             estimates, verdict = row.cells
             cells = ("-" if one is None else f"{one:.3f}" for one in estimates)
@@ -197,14 +198,14 @@ def measure_faithfulness(
     random_orders: int = 5,
     **options: Any,
 ) -> Faithfulness:
-    """Run the deletion and insertion tests: mask atoms in the order in which a method ranks them.
+    """Test explanation methods by deletion and insertion of the atoms that they rank highest.
 
     Deletion masks the top-ranked atoms: the faster the prediction changes, the better. Insertion
-    masks all others: the faster it recovers, the better. Each is compared with random orders of
-    the same molecules.
+    masks all other atoms: the faster the prediction recovers, the better. Both are compared with
+    random rankings of the atoms of the same molecules.
 
-    After Petsiuk, Das and Saenko 2018 ("RISE"), with a loss in the target's unit in place of the
-    probability of a class.
+    After Petsiuk, Das and Saenko 2018 ("RISE"), with the change of the prediction in the target's
+    unit in place of the probability of a class.
 
     Args:
         model: The model.
@@ -215,14 +216,14 @@ def measure_faithfulness(
         partners: As for :func:`molattn.explain.explain`.
         features: Likewise.
         background: Likewise.
-        measure: The loss, see :data:`Measure`.
-        random_orders: Number of random orders of each molecule.
+        measure: How changes of the prediction are measured, see :data:`Measure`.
+        random_orders: Number of random rankings of each molecule.
         options: Options of the methods, see :class:`molattn.explain.MethodOptions`; ``masking``
             and ``seed`` apply to the test too.
 
     Raises:
-        InputError: A method that does not exist, no molecule of two atoms or more, or
-            ``random_orders`` below 1.
+        InputError: An unknown method, no molecule with two or more atoms, or ``random_orders``
+            below 1.
     """
     instances = [*read_instances(model, smiles, target, partners, features, background)]
     return instances_faithfulness(
@@ -247,7 +248,7 @@ def instances_faithfulness(
     tested = [instance for instance in instances if instance.num_atoms > 1]
     if not tested:
         raise InputError(
-            f"molecules: got {len(instances)} and none of two atoms or more, expected some"
+            f"molecules: got {len(instances)}, none with two or more atoms; expected at least one"
         )
     names = [*methods, "uniform", "random"]
     curves = np.zeros((len(tested), len(names), 2, len(FRACTIONS)))
@@ -308,7 +309,7 @@ def _losses_by_order(
 def _order(
     instance: Instance, method: Method, options: MethodOptions, measure: Measure, support: float
 ) -> NDArray[np.int64]:
-    scores = method.compute(instance, options).atoms
+    scores = method(instance, options).atoms
     if method.signed:
         scores = scores * support if measure == "support" else np.abs(scores)
     return np.argsort(-scores, kind="stable")

@@ -1,4 +1,4 @@
-"""The result of a faithfulness test in words, for the page and the terminal."""
+"""The result of deletion and insertion tests in words, for the page and the terminal."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,14 +20,14 @@ _LOSS = {
 
 
 class FaithfulnessSummary(NamedTuple):
-    """Whether the atoms that each method ranks highest matter to the model.
+    """The result of deletion and insertion tests.
 
     Args:
-        sentence: The conclusion.
+        sentence: The methods that passed and those that failed.
         headings: Headings of the columns of numbers.
-        rows: Method, cells (a value and its interval, both as text), verdict, and whether it beats
-            random (None for ``uniform`` and ``random``).
-        note: How it was measured.
+        rows: Method, cells (a value and its confidence interval, as text), verdict, and whether it
+            beats random (None for ``uniform`` and ``random``).
+        note: How the tests were made.
     """
 
     sentence: str
@@ -37,7 +37,7 @@ class FaithfulnessSummary(NamedTuple):
 
 
 def summarize(result: Faithfulness) -> FaithfulnessSummary:
-    """Summarize the result of a faithfulness test in words."""
+    """Summarize the result of deletion and insertion tests in words."""
     rows = []
     for row in result.rows:
         estimates, verdict = row.cells
@@ -51,34 +51,32 @@ def _sentence(result: Faithfulness) -> str:
     good = [_title(row.method) for row in tested if row.beats_random]
     other = [f"{_title(row.method)} ({row.verdict})" for row in tested if not row.beats_random]
     count = f"{result.molecules:,} molecule{'s' * (result.molecules != 1)}"
-    parts = []
+    parts = [f"Deletion and insertion tests on {count}."]
     if good:
-        parts.append(
-            f"The atoms highlighted by {_listed(good)} matter more to this model than random "
-            f"atoms, in both tests on {count}."
-        )
+        parts.append(f"Passed (beats random in both tests): {', '.join(good)}.")
     if other:
-        parts.append(
-            f"On {count} this was not shown for {_listed(other)}: do not rely on those colors."
-        )
+        parts.append(f"Not passed: {', '.join(other)}. Do not rely on these atom scores.")
     return " ".join(parts)
 
 
 def _note(result: Faithfulness) -> str:
-    single = f" {result.skipped:,} with a single atom were left out." if result.skipped else ""
+    single = (
+        f" Molecules with a single atom, skipped: {result.skipped:,}." if result.skipped else ""
+    )
     classes = few = ""
     if len(result.outputs) > 1:
         counts = ", ".join(f"{name} ({count:,})" for name, count in sorted(result.outputs.items()))
         classes = f" Each molecule was tested on its most probable class: {counts}."
     if result.molecules < _FEW:
-        few = f" {result.molecules} molecules are few: {_FEW} or more give more reliable intervals."
+        few = f" With fewer than {_FEW} molecules, these intervals are unreliable."
     return (
         "Deletion masks the highest-ranked atoms first and averages how far the prediction "
-        f"{_LOSS[result.measure]} (more is better); insertion masks all but the highest-ranked "
-        f"atoms (less is better). {_MASKED[result.masking]}. Random is the mean over "
-        f"{result.random_orders} random orders of each molecule; uniform is the order of the "
-        "SMILES. Below each number is its 95 % bootstrap interval over molecules; a method beats "
-        f"random where the intervals of both gains lie above 0.{few}{single}{classes}"
+        f"{_LOSS[result.measure]} (larger is better). Insertion masks all but the highest-ranked "
+        f"atoms (smaller is better). {_MASKED[result.masking]}. random: mean over "
+        f"{result.random_orders} random rankings of each molecule; uniform: atoms in the order of "
+        "the SMILES. Below each number is its 95% bootstrap confidence interval over molecules; a "
+        "method beats random if the intervals of both gains are above 0."
+        f"{few}{single}{classes}"
     )
 
 
@@ -94,8 +92,3 @@ def _cell(estimate: Estimate | None) -> tuple[str, str]:
 
 def _title(method: str) -> str:
     return method.replace("_", " ")
-
-
-def _listed(names: Sequence[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last

@@ -1,4 +1,4 @@
-"""Explanation methods: each file registers its own in :data:`METHODS`, and is imported here."""
+"""Explanation methods; each file registers its methods in :data:`METHODS`."""
 
 from molattn.explain.methods import attention, integrated_gradients, occlusion
 from molattn.explain.methods.base import METHODS as METHODS

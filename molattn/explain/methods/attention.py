@@ -107,10 +107,9 @@ def _attention(instance: Instance) -> Attention:
     attention = instance.attention
     if not attention.weights.size:
         raise InputError(
-            "method: got a method that reads attention weights, but the model's custom encoder "
-            "does not apply attention layers of molattn.nn, with the same number of heads in each, "
-            "to the edges it is given; expected another method, such as integrated_gradients or "
-            "occlusion"
+            "method: this method reads attention weights, but the model's custom encoder does not "
+            "apply attention layers of molattn.nn, all with the same number of heads, to the edges "
+            "of the molecule; use integrated_gradients or occlusion"
         )
     return attention
 
@@ -119,7 +118,7 @@ METHODS.register("attention")(
     Method(
         raw_attention,
         signed=False,
-        summary="the mean attention an atom receives, over all receivers, layers and heads",
+        summary="mean attention weight of the atom, over all receivers, layers and heads",
         source="Vaswani et al. 2017",
     )
 )
@@ -127,7 +126,7 @@ METHODS.register("rollout")(
     Method(
         rollout,
         signed=False,
-        summary="an atom's share in all atoms of the last layer, with attention and residual "
+        summary="share of the atom in all atoms after the last layer, from attention and residual "
         "connections multiplied through the layers",
         source="Abnar and Zuidema 2020",
     )
@@ -136,8 +135,8 @@ METHODS.register("gradient_attention")(
     Method(
         gradient_attention,
         signed=False,
-        summary="the attention an atom receives, weighted by how strongly the prediction depends "
-        "on it",
+        summary="attention weight of the atom times the gradient of the prediction with respect to "
+        "it, in absolute value, accumulated through the layers",
         source="after Chefer, Gur and Wolf 2021",
     )
 )

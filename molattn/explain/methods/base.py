@@ -1,4 +1,4 @@
-"""What an explanation method is: a function from a molecule and options to scores."""
+"""Explanation methods: functions from a molecule and options to scores."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class Scores(NamedTuple):
     Args:
         atoms: Score of each atom ``[n]``.
         bonds: Score of each bond, in the order of :attr:`Instance.bonds`.
-        baseline: Prediction from which the scores of a signed method add up to that for the
-            molecule.
+        baseline: For a signed method, the prediction that the atom scores are relative to: baseline
+            plus scores is the prediction for the molecule. None for an unsigned method.
     """
 
     atoms: NDArray[np.float64]
@@ -40,11 +40,11 @@ class MethodOptions:
         masking: How occlusion masks an atom, ``remove`` or ``blank``: see
             :meth:`molattn.explain.Instance.predict_kept`.
         tolerance: Largest residual of a signed method, in standard deviations of the training
-            targets; for a class, in log-odds.
-        seed: Seed of the orders.
+            targets (in log-odds for a class).
+        seed: Seed of the random orders.
 
     Raises:
-        InputError: A value that is not allowed.
+        InputError: An invalid value.
     """
 
     groups: str | Sequence[Sequence[int]] = "atoms"
@@ -69,14 +69,39 @@ class Method:
         compute: The function that computes scores.
         signed: Whether scores are contributions in the target's unit, positive or negative, that
             sum to the prediction minus a baseline.
-        summary: What a score measures, in one phrase.
-        source: Where the method was published.
+        summary: What a score measures, in a phrase.
+        source: Publication of the method.
     """
 
     compute: Callable[[Instance, MethodOptions], Scores]
     signed: bool
     summary: str
     source: str = ""
+
+    def __call__(self, instance: Instance, options: MethodOptions) -> Scores:
+        """Compute the scores of a molecule.
+
+        Raises:
+            ValueError: Scores that are not a finite number for each atom and bond, or a baseline
+                that is missing for a signed method or present for an unsigned one.
+        """
+        scores = self.compute(instance, options)
+        for name, values, count in (
+            ("atom", scores.atoms, instance.num_atoms),
+            ("bond", scores.bonds, len(instance.bonds)),
+        ):
+            if values.shape != (count,):
+                raise ValueError(
+                    f"{self.summary}: got {name} scores of shape {list(values.shape)}, expected "
+                    f"[{count}]"
+                )
+            if not np.isfinite(values).all():
+                raise ValueError(f"{self.summary}: got {name} scores that are not finite")
+        if self.signed and scores.baseline is None:
+            raise ValueError(f"{self.summary}: a signed method returned scores without a baseline")
+        if scores.baseline is not None and not self.signed:
+            raise ValueError(f"{self.summary}: an unsigned method returned scores with a baseline")
+        return scores
 
     @property
     def meaning(self) -> str:

@@ -63,8 +63,8 @@ METHODS.register("integrated_gradients")(
     Method(
         integrated_gradients,
         signed=True,
-        summary="the contribution of an atom's features, and of half of each of its pairs', "
-        "relative to a molecule of average atoms whose pairs have no features",
+        summary="contribution of the features of the atom, and half of that of its atom pairs, "
+        "relative to a molecule of average atoms without pair features",
         source="Sundararajan, Taly and Yan 2017",
     )
 )

@@ -99,13 +99,15 @@ def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> Groups:
             other atom is a group of its own.
 
     Raises:
-        InputError: No such name, an empty group, or an atom that does not exist or is in two
+        InputError: An unknown name, an empty group, an atom that does not exist, or an atom in two
             groups.
     """
     if isinstance(groups, str):
         if groups not in GROUPINGS:
             names = ", ".join(GROUPINGS)
-            raise InputError(f"groups: got {quoted(groups)}, expected one of {names}, or atoms")
+            raise InputError(
+                f"groups: got {quoted(groups)}, expected one of {names}, or lists of atom indices"
+            )
         return GROUPINGS[groups](mol)
     named = [atom for group in groups for atom in group]
     if (
@@ -114,8 +116,8 @@ def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> Groups:
         or not {*named} <= {*range(mol.GetNumAtoms())}
     ):
         raise InputError(
-            f"groups: got {quoted([list(group) for group in groups])}, expected groups of atoms 0 "
-            f"to {mol.GetNumAtoms() - 1}, each in one at most"
+            f"groups: got {quoted([list(group) for group in groups])}, expected lists of atom "
+            f"indices from 0 to {mol.GetNumAtoms() - 1}, each index in at most one list"
         )
     return _filled(mol, groups)
 
@@ -130,8 +132,8 @@ METHODS.register("occlusion")(
     Method(
         occlusion,
         signed=True,
-        summary="the mean change of the prediction when an atom is masked after others in "
-        "random orders, a sampled Shapley value",
+        summary="mean change of the prediction when the atom is masked, after other atoms in "
+        "random orders (a sampled Shapley value)",
         source="Zeiler and Fergus 2014; Castro, Gómez and Tejada 2009",
     )
 )

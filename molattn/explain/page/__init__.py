@@ -1,1 +1,1 @@
-"""The folder that ``molattn explain`` writes."""
+"""The output folder of ``molattn explain``."""

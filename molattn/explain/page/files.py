@@ -39,7 +39,7 @@ class ExplanationFiles:
     _weights: zipfile.ZipFile
 
     def add(self, row: int, explanations: Sequence[Explanation]) -> None:
-        """Write the molecule of a row, counted from 1: explanations in the order of the methods."""
+        """Write the explanations of a row (counted from 1), one for each method, in their order."""
         first = explanations[0]
         scores = np.stack([one.atom_scores for one in explanations], axis=1)
         for atom, (symbol, cells) in enumerate(zip(first.symbols, scores.tolist(), strict=True)):

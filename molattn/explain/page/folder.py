@@ -1,4 +1,4 @@
-"""Explaining a table of molecules with a saved model, into a folder."""
+"""Explain the predictions of a saved model for a table of molecules."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -49,25 +49,25 @@ def explain_table(
     config: ExplainConfig | None = None,
     console: Console | None = None,
 ) -> RowCounts:
-    """Explain every row of a table.
+    """Explain the prediction for each row of a table.
 
-    The folder holds ``index.html``, ``molecules/``, ``atoms.csv``, ``bonds.csv``,
+    The output folder contains ``index.html``, ``molecules/``, ``atoms.csv``, ``bonds.csv``,
     ``explanations.json`` and ``attention.npz``, see
-    :func:`molattn.explain.page.files.explanation_files`; it is written completely or not at all.
-    Rows without an explanation are in all tables, with a reason code.
+    :func:`molattn.explain.page.files.explanation_files`. It is written completely or not at all.
+    All tables list the rows that cannot be explained, with a reason code.
 
     Args:
         model_folder: A run folder, or the folder of a saved model.
         source: The table, in any format that :func:`molattn.data.table.open_table` reads.
-        output: The folder to write; a former explanation is replaced.
+        output: Output folder; the result of an earlier call is replaced.
         config: Methods, target and how to read the table.
         console: Console for progress and messages; None = silent.
 
     Returns:
-        The numbers of rows explained and refused.
+        The numbers of rows with and without an explanation.
 
     Raises:
-        InputError: The model, the table, a method, the target or the output cannot be used.
+        InputError: An invalid model, table, method, target or output folder.
     """
     config = config or ExplainConfig()
     meanings = {name: METHODS[name].meaning for name in config.method}
@@ -75,8 +75,12 @@ def explain_table(
     console = console or Console(quiet=True)
     table, model = open_with_model(Path(source), model_folder, config, console)
     target = describe_target(model, config.target)  # refuses a name before anything is written
+    if config.target is None and (count := len(model.config.tasks)) > 1:
+        print_line(
+            console, f"explaining {target}, the first of {count} targets; --target selects another"
+        )
     if other := other_inputs(model.config):
-        print_line(console, f"the model also reads {other}, which atom scores do not include")
+        print_line(console, f"the model also reads {other}, which have no part in the atom scores")
     facts: dict[str, Any] = {
         "molattn": __version__,
         "model": str(model_folder),
@@ -92,7 +96,7 @@ def explain_table(
         open(folder / ".page", "w+", encoding="utf-8") as blobs,
         explanation_files(folder, config.method, facts) as files,
     ):
-        page = ExplanationPage(blobs, f"{100 * config.interval:g} % interval")
+        page = ExplanationPage(blobs, f"{100 * config.interval:g}% prediction interval")
         refused: list[Refused] = []
         sample = _Sample(_MOST_CHECKED if config.check else 0)
         with row_progress(console, "explain") as advance:
@@ -185,7 +189,7 @@ class _Sample:
 
 def _check(sample: list[Instance], config: ExplainConfig, console: Console) -> Faithfulness | None:
     if all(instance.num_atoms < 2 for instance in sample):
-        line = "--check: no molecule has two atoms or more, so faithfulness was not measured"
+        line = "--check: skipped, because no molecule has two or more atoms"
         print_line(console, line)
         return None
     with row_progress(console, "check", len(sample)) as advance:

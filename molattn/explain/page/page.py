@@ -21,7 +21,7 @@ from molattn.utils.html import page_environment
 __all__ = ["MOST_SHOWN", "ExplanationPage", "Refused", "pack"]
 
 MOST_SHOWN = 2000
-"""Most molecules on a page; the files beside it hold all."""
+"""Maximum number of molecules on a page; the other files contain all."""
 _MOST_REFUSED = 200
 _LEVELS = 255  # steps from 0 to the largest weight of a layer and head
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -39,11 +39,11 @@ class Refused(NamedTuple):
 
 @dataclass
 class ExplanationPage:
-    """A page that is filled molecule by molecule, without keeping them in memory.
+    """A page that is written molecule by molecule, without keeping them in memory.
 
     Args:
-        blobs: A text file, open to write and read, for the packed molecules.
-        interval: Name of the prediction interval.
+        blobs: A temporary text file, open for writing and reading, for the packed molecules.
+        interval: Label of the prediction interval.
     """
 
     blobs: IO[str]
@@ -56,7 +56,7 @@ class ExplanationPage:
     _coarsest: float = 0.0
 
     def add(self, row: int, explanations: Sequence[Explanation]) -> None:
-        """Add the molecule of a row, counted from 1: one explanation by each method."""
+        """Add the explanations of a row (counted from 1), one for each method."""
         self._total += 1
         if self._total > MOST_SHOWN:
             return
@@ -101,7 +101,7 @@ class ExplanationPage:
             methods: What a score of each method means.
             other_inputs: Inputs of the model besides the molecular graph, if any.
             refused: Rows without an explanation.
-            check: Result of the faithfulness test, if it was run.
+            check: Result of the deletion and insertion tests, if they were run.
         """
         script = _script()
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -120,7 +120,7 @@ class ExplanationPage:
                 refused=refused,
                 most_refused=_MOST_REFUSED,
                 check=check,
-                precision=f"{50 * self._coarsest / _LEVELS:.2g} %",
+                precision=f"{50 * self._coarsest / _LEVELS:.2g}%",
                 index=self._index(),
                 blobs=(line.rstrip("\n") for line in self.blobs),
                 script=Markup(script),

@@ -33,12 +33,11 @@ def test_only_what_beats_random_in_both_tests_is_commended():
     summary = summarize(
         found(occlusion=(ABOVE, ABOVE), rollout=(ABOVE, NEAR), attention=(BELOW, BELOW))
     )
-    good, bad = summary.sentence.split("On 120 molecules")
-    assert good.startswith("The atoms highlighted by occlusion matter")
-    assert "rollout" not in good
-    assert "attention" not in good
-    assert "rollout (beats random by deletion alone)" in bad
-    assert "attention (worse than random)" in bad
+    assert summary.sentence == (
+        "Deletion and insertion tests on 120 molecules. Passed (beats random in both tests): "
+        "occlusion. Not passed: rollout (beats random in deletion only), attention (worse than "
+        "random). Do not rely on these atom scores."
+    )
     assert [(row[0], row[3]) for row in summary.rows] == [
         ("occlusion", True),
         ("rollout", False),
@@ -48,14 +47,13 @@ def test_only_what_beats_random_in_both_tests_is_commended():
     ]
     assert summary.rows[0][1][1] == ("0.200", "0.100 to 0.300")
     assert summary.rows[-1][1][1] == ("-", "")
-    assert "3 with a single atom" in summary.note
+    assert "single atom, skipped: 3." in summary.note
 
 
 def test_nothing_is_commended_where_nothing_was_shown():
     summary = summarize(found(integrated_gradients=(NEAR, NEAR)))
-    assert summary.sentence.startswith(
-        "On 120 molecules this was not shown for integrated gradients"
-    )
+    assert "Passed (" not in summary.sentence
+    assert "Not passed: integrated gradients (no better than random)." in summary.sentence
     assert not any(row[3] for row in summary.rows)
 
 
@@ -69,4 +67,4 @@ def test_several_classes_are_named():
 @pytest.mark.parametrize("measure", get_args(Measure))
 def test_every_way_to_measure_has_words(measure, masking):
     result = replace(found(occlusion=(ABOVE, BELOW)), measure=measure, masking=masking, molecules=8)
-    assert "8 molecules are few" in summarize(result).note
+    assert "With fewer than 30 molecules" in summarize(result).note

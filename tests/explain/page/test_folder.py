@@ -69,8 +69,21 @@ def test_the_interval_is_that_of_the_model(explained, small_model, table, tmp_pa
         expected = (low[place, 0], high[place, 0])
         assert (found["low"], found["high"]) == pytest.approx(expected, rel=1e-5)
     assert (
-        f'"interval":"{100 * level:g} % interval"' in (tmp_path / "out" / "index.html").read_text()
+        f'"interval":"{100 * level:g}% prediction interval"'
+        in (tmp_path / "out" / "index.html").read_text()
     )
+
+
+def test_the_first_of_several_targets_is_explained_and_the_log_states_it(
+    explained, table, tmp_path
+):
+    folder, log = explained.parent / "model", io.StringIO()
+    for target in (None, "y"):
+        config = ExplainConfig(method=("attention",), target=target, limit=1)
+        explain_table(folder, table, tmp_path / "out", config, Console(file=log, width=200))
+    assert log.getvalue().splitlines() == [
+        f"explaining {TARGET}, the first of 2 targets; --target selects another"
+    ]
 
 
 def test_every_row_comes_out_and_a_bad_one_says_why(explained):
@@ -99,7 +112,7 @@ def test_target_and_limit(explained, table, tmp_path):
     "options, expected",
     [
         (["--method", "magic"], "'magic', expected one of attention"),
-        (["--target", "z"], "'z', expected one of logS"),
+        (["--target", "z"], "target: got 'z', expected one of logS"),
         (["--limit", "0"], "--limit: got 0"),
         (["--smiles-column", "smile"], "smile"),
         (["--partner-column", "smiles"], "reads one molecule"),

@@ -116,7 +116,7 @@ def test_hover_head_layer_and_direction_show_the_numbers(open_page, explained, n
             of_layers = gates[:, :, atom] if layer is None else gates[[layer], :, atom]
             assert [float(bar) for bar in bars] == pytest.approx(of_layers.mean(axis=0), abs=0.008)
         facts = page.locator("#facts").inner_text()
-        low, high = re.search(r"90 % interval\s+(\S+) to (\S+)", facts).groups()
+        low, high = re.search(r"90% prediction interval\s+(\S+) to (\S+)", facts).groups()
         assert [number(low), number(high)] == pytest.approx([own["low"], own["high"]], rel=0.006)
         assert "baseline" in page.locator("#facts").inner_text()
         shown = page.locator("#facts dd").first.inner_text()

@@ -16,7 +16,7 @@ function number(value, digits = 3) {
 const signed = (value) => (value > 0 ? "+" : "") + number(value);
 function percent(weight) {
   const share = 100 * weight;
-  return share > 0 && share < 1 ? "< 1 %" : `${Math.round(share)} %`;
+  return share > 0 && share < 1 ? "< 1%" : `${Math.round(share)}%`;
 }
 const withUnit = (text) => (index.unit ? `${text} ${index.unit}` : text);
 

@@ -123,7 +123,7 @@ function showGates() {
   $("gates-figure").hidden = !molecule.gates;
   if (!molecule.gates) return;
   const [layer, head] = [whole($("layer")), whole($("head"))];
-  const where = layer === null ? "mean of all layers" : `layer ${layer + 1}`;
+  const where = layer === null ? "mean over layers" : `layer ${layer + 1}`;
   $("gates-caption").textContent = `Gates of ${molecule.names[atom]}, ${where}`;
   meter($("gates"), index.heads.map((name, place) => {
     const value = gates(molecule, layer, place)[atom];
@@ -136,7 +136,7 @@ function showNumbers(own) {
   if (!table.closest("details").open) return;
   const { molecule, atom } = state;
   const headings = ["Atom", ...molecule.methods.map((one) => one.method),
-    $("weights").textContent.split(" ")[0] + (towards() ? " attends to it" : " attended to by it")];
+    `attention ${towards() ? "from" : "to"} ${molecule.names[atom]}`];
   const head = headings.map((text, place) =>
     element("th", { scope: "col", ...(place ? { class: "num" } : {}) }, text));
   const rows = molecule.names.map((name, place) => element("tr", place === atom ? { class: "chosen" } : {},
