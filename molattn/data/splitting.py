@@ -71,9 +71,7 @@ def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None
     learned = table.targets[_weighing(table, parts.train)]
     for task, name in enumerate(config.target_columns):
         if np.isnan(learned[:, task]).all():
-            raise InputError(
-                f"{table.path}, column {quoted(name)}: no training row has a label"
-            )
+            raise InputError(f"{table.path}, column {quoted(name)}: no training row has a label")
 
 
 def _weighing(table: TrainingTable, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -22,7 +22,11 @@ from molattn.nn import check_network
     [
         (SupervisedConfig, {"epochs": 0}, ["--epochs", "0", "at least 1"]),
         (SupervisedConfig, {"ensemble": 0}, ["--ensemble", "0", "at least 1"]),
-        (SupervisedConfig, {"ensemble": 3, "seed": 2**32 - 2}, ["--seed + --ensemble: got 4294967294 + 3"]),
+        (
+            SupervisedConfig,
+            {"ensemble": 3, "seed": 2**32 - 2},
+            ["--seed + --ensemble: got 4294967294 + 3"],
+        ),
         (SupervisedConfig, {"epochs": 2.5}, ["--epochs", "2.5", "whole number"]),
         (SupervisedConfig, {"patience": 0}, ["--patience", "at least 1"]),
         (SupervisedConfig, {"threads": 0}, ["--threads", "0"]),
@@ -51,8 +55,16 @@ from molattn.nn import check_network
         (DataConfig, {"validation_size": 0.0}, ["--validation-size", "0.0"]),
         (DataConfig, {"test_size": 1.0}, ["--test-size", "1.0"]),
         (DataConfig, {"test_size": 0.5, "folds": 3}, ["--test-size cannot be used with --folds"]),
-        (DataConfig, {"only_fold": 1, "folds": 3, "repeats": 2}, ["--repeats cannot be used with --only-fold"]),
-        (DataConfig, {"cluster_cutoff": 0.5}, ["--cluster-cutoff is used only with --split cluster"]),
+        (
+            DataConfig,
+            {"only_fold": 1, "folds": 3, "repeats": 2},
+            ["--repeats cannot be used with --only-fold"],
+        ),
+        (
+            DataConfig,
+            {"cluster_cutoff": 0.5},
+            ["--cluster-cutoff is used only with --split cluster"],
+        ),
         (DataConfig, {"test_size": 0.5, "split_column": "s"}, ["--test-size", "--split-column"]),
         (DataConfig, {"validation_size": 0.5, "test_size": 0.5}, ["0.5 + 0.5", "below 1"]),
         (DataConfig, {"target_columns": "logS"}, ["--target-columns", "'logS'", "tuple"]),

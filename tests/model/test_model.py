@@ -142,7 +142,7 @@ def test_the_batch_size_changes_nothing(model):
 
 @pytest.mark.parametrize("features", [None, FEATURES[:, :1], FEATURES[:2]])
 def test_features_that_do_not_fit_are_refused(model, features):
-    with pytest.raises(ValueError, match="features: (got|missing)"):
+    with pytest.raises(ValueError, match=r"features: (got|missing)"):
         model.predict(SMILES, features=features)
 
 

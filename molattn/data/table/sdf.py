@@ -40,7 +40,9 @@ class SDFTable(Table):
                 if line.startswith(">") and (match := _PROPERTY.match(line)):
                     properties[match[1]] = None
             if len(properties) > MOST_COLUMNS:
-                raise InputError(f"{path}: got more than {MOST_COLUMNS} properties, expected at most that")
+                raise InputError(
+                    f"{path}: got more than {MOST_COLUMNS} properties, expected at most that"
+                )
         if not found:
             raise InputError(f"{path}: got no molecule, expected one with a line 'M  END'")
         self.header = [*_NAMES]
