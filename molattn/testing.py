@@ -1,18 +1,42 @@
-"""Assertions of permutation equivariance and invariance, for molattn's layers and your own.
+"""Assertions that catch broken layers and models of graphs, molattn's and your own.
 
-For a permutation :math:`P` of nodes, a layer :math:`f` on a graph :math:`G` is *equivariant* when
-:math:`f(P G) = P f(G)`, and a model is *invariant* when :math:`f(P G) = f(G)`.
+============================================== =============================================
+:func:`assert_permutation_equivariant`         reordering nodes and edges reorders the output
+:func:`assert_permutation_invariant`           reordering nodes and edges changes nothing
+:func:`assert_graphs_independent`              the graphs of a batch do not affect each other
+:func:`assert_batch_invariant`                 a batch gives the same as its graphs one by one
+:func:`assert_attention_normalized`            the weights of a receiver's edges sum to 1
+:func:`assert_smooth`                          first and second derivatives are right
+============================================== =============================================
+
+All of them call the module with the attributes of ``data`` whose names are those of parameters of
+its ``forward`` (``x``, ``edge_index``, ``edge_attr``, ``batch``, ...), or with ``data`` itself if
+there are none but ``batch``; further keyword arguments are passed on. Outputs are tensors, or
+tuples of them. Put the module in ``eval()`` first if it has dropout. Use float64 to find small
+errors.
 """
 
+import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import functional_call
+from torch_geometric.data import Batch, Data
 
-__all__ = ["assert_permutation_equivariant", "assert_permutation_invariant", "permute_nodes"]
+__all__ = [
+    "assert_attention_normalized",
+    "assert_batch_invariant",
+    "assert_graphs_independent",
+    "assert_permutation_equivariant",
+    "assert_permutation_invariant",
+    "assert_smooth",
+    "permute_nodes",
+]
 
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 _HALF_TOLERANCE = 2e-2
@@ -22,16 +46,18 @@ def permute_nodes(data: Data, node_order: Tensor, edge_order: Optional[Tensor] =
     """Relabel the nodes of a graph, and list its edges in another order.
 
     Args:
-        data: The graph. An attribute counts as one of nodes or of edges as PyG has it
+        data: The graph. Which attributes are those of nodes and edges is decided by PyG
             (``Data.is_node_attr``, ``Data.is_edge_attr``).
         node_order: New node ``i`` is old node ``node_order[i]``, ``[N]``.
-        edge_order: New edge ``k`` is old edge ``edge_order[k]``, ``[E]``; None = the same.
+        edge_order: New edge ``k`` is old edge ``edge_order[k]``, ``[E]``; None = the same order.
 
     Returns:
         A new graph.
+
+    Raises:
+        ValueError: A sparse ``adj_t``.
     """
-    new_label = torch.empty_like(node_order)
-    new_label[node_order] = torch.arange(node_order.numel(), device=node_order.device)
+    new_label = _inverse(node_order)
     out = data.clone()
     for name, value in data.to_dict().items():
         if not isinstance(value, Tensor):
@@ -55,30 +81,32 @@ def assert_permutation_equivariant(
     trials: int = 3,
     tolerance: Optional[float] = None,
     seed: int = 0,
+    **kwargs: Any,
 ) -> float:
-    """Assert that relabeling nodes permutes a layer's outputs and changes nothing else.
+    r"""Assert that reordering nodes and edges reorders a layer's outputs and changes nothing else.
 
-    Nodes are relabeled and edges listed in another order. A tensor that comes out with one row
-    for each node must follow the nodes, one with a row for each edge the edges; a returned
-    ``edge_index`` must be the one given.
+    :math:`f(P G) = P f(G)` for a permutation :math:`P` of the nodes of a graph :math:`G`. An output
+    with a row for each node must follow the nodes, one with a row for each edge the edges. A
+    returned ``edge_index`` must have the edges of the graph, except for self loops, which layers
+    such as ``GATv2Conv`` replace; the tensor that follows it in a pair ``(edge_index, alpha)`` must
+    follow its edges.
 
     Args:
-        module: Called with the attributes of ``data`` whose names are those of parameters of its
-            ``forward`` (``x``, ``edge_index``, ``edge_attr``, ...), or with ``data`` itself if it
-            shares none but ``batch``. Put it in ``eval()`` first if it has dropout.
-        data: A graph; give it different numbers of nodes and edges.
+        module: The layer.
+        data: A graph, with different numbers of nodes and edges.
         trials: Number of random permutations.
-        tolerance: Largest error relative to the largest output; None = 1e-10 in float64, 1e-5 in
-            float32, 2e-2 in half precision.
+        tolerance: Largest error relative to the largest magnitude in that output and in the inputs;
+            None = 1e-10 in float64, 1e-5 in float32, 2e-2 in half precision.
         seed: Seed of the permutations.
+        kwargs: Further arguments of the layer.
 
     Returns:
-        The worst error.
+        The worst error, relative as above.
 
     Raises:
-        AssertionError: Not equivariant; names the worst error and where it is.
-        ValueError: As many edges as nodes, an output with a row for neither, a parameter without
-            an attribute of ``data``, or a sparse ``adj_t``.
+        AssertionError: Not equivariant; the message has the worst error and its place.
+        ValueError: As many edges as nodes, an output with a row for neither, a required argument
+            that is not an attribute of ``data``, or a sparse ``adj_t``.
     """
     num_nodes, num_edges = _counts(data)
     if num_nodes == num_edges:
@@ -86,24 +114,30 @@ def assert_permutation_equivariant(
             f"data: got {num_nodes} nodes and as many edges, expected different numbers: "
             "outputs of nodes and of edges could not be distinguished"
         )
-    expected = _outputs(module, data)
-    worst = _Worst(tolerance)
+    expected = _outputs(module, data, kwargs)
+    worst = _Worst(tolerance, data)
     for node_order, edge_order in _orders(data, trials, seed):
         permuted = permute_nodes(data, node_order, edge_order)
-        got = _outputs(module, permuted)
-        for name, before in expected.items():
-            if before.dtype == torch.int64 and before.shape == (2, num_edges):
-                _check_handed_back(name, (before, data), (got[name], permuted))
-            elif before.dim() and before.size(0) == num_nodes:
-                worst.see(name, before[node_order], got[name])
-            elif before.dim() and before.size(0) == num_edges:
-                worst.see(name, before[edge_order], got[name])
-            else:
+        new_label = _inverse(node_order)
+        for before, after in _pairs(expected, _outputs(module, permuted, kwargs)):
+            if before.edges is not None and after.edges is not None:
+                _check_edges(before, data)
+                _check_edges(after, permuted)
+                if _is_given(before, data) and _is_given(after, permuted):
+                    worst.see(before.name, before.value[edge_order], after.value)
+                else:
+                    moved = _Output(before.name, before.value, new_label[before.edges])
+                    worst.see_edges(moved, after, num_nodes)
+                continue
+            rows = before.value.size(0) if before.value.dim() else 0
+            orders = {num_nodes: node_order, num_edges: edge_order}
+            if rows not in orders:
                 raise ValueError(
-                    f"{name}: got shape {list(before.shape)}, expected a row for each of "
-                    f"{num_nodes} nodes or {num_edges} edges; "
+                    f"{before.name}: got shape {list(before.value.shape)}, expected a row for each "
+                    f"of {num_nodes} nodes or {num_edges} edges; "
                     "use assert_permutation_invariant for outputs of the whole graph"
                 )
+            worst.see(before.name, before.value[orders[rows]], after.value)
     return worst.check(f"{type(module).__name__} is not permutation equivariant")
 
 
@@ -114,78 +148,410 @@ def assert_permutation_invariant(
     trials: int = 3,
     tolerance: Optional[float] = None,
     seed: int = 0,
+    **kwargs: Any,
 ) -> float:
-    """Assert that relabeling nodes does not change a model's outputs.
+    """Assert that reordering nodes and edges does not change a model's outputs.
+
+    :math:`f(P G) = f(G)` for a permutation :math:`P` of the nodes of a graph :math:`G`.
 
     Args:
-        module: See :func:`assert_permutation_equivariant`.
-        data: A graph, or a PyG ``Batch`` (nodes are then relabeled within each graph).
+        module: The model.
+        data: A graph, or a PyG ``Batch`` (nodes are then reordered within each graph).
         trials: Number of random permutations.
         tolerance: See :func:`assert_permutation_equivariant`.
         seed: Seed of the permutations.
+        kwargs: Further arguments of the model.
+
+    Returns:
+        The worst error, relative as in :func:`assert_permutation_equivariant`.
+
+    Raises:
+        AssertionError: Not invariant; the message has the worst error and its place.
+        ValueError: A graph without node features.
+    """
+    orders = list(_orders(data, trials, seed))
+    expected = _outputs(module, data, kwargs)
+    worst = _Worst(tolerance, data)
+    for node_order, edge_order in orders:
+        permuted = permute_nodes(data, node_order, edge_order)
+        for before, after in _pairs(expected, _outputs(module, permuted, kwargs)):
+            if before.edges is not None:
+                raise ValueError(
+                    f"{before.name}: got edges, expected outputs of the whole graph; "
+                    "use assert_permutation_equivariant for outputs of nodes and edges"
+                )
+            worst.see(before.name, before.value, after.value)
+    return worst.check(f"{type(module).__name__} is not permutation invariant")
+
+
+def assert_graphs_independent(
+    module: nn.Module,
+    data: Data,
+    *,
+    tolerance: Optional[float] = None,
+    seed: int = 0,
+    **kwargs: Any,
+) -> float:
+    """Assert that the graphs of a batch do not affect each other.
+
+    Changing the features of one graph must not change the outputs of the others, and the gradients
+    of the outputs of one graph with respect to the features of the others must be 0. Features are
+    the floating-point attributes with a row for each node, edge or graph.
+
+    Args:
+        module: The layer or model. Its outputs have a row for each node, edge or graph.
+        data: A batch of at least two graphs, with different numbers of nodes, edges and graphs.
+        tolerance: See :func:`assert_permutation_equivariant`; for gradients, relative to the
+            largest one.
+        seed: Seed of the changes.
+        kwargs: Further arguments of the module.
+
+    Returns:
+        The worst error, relative as above.
+
+    Raises:
+        AssertionError: One graph affects another; the message has the worst error and its place.
+        ValueError: A single graph, equal numbers, or an output with rows of another number.
+    """
+    graph_of = _graph_of_rows(data)
+    *_, num_graphs = graph_of
+    generator = torch.Generator().manual_seed(seed)
+    data = data.clone()
+    features = {
+        name: value.detach().requires_grad_()
+        for name, value in _floats(data).items()
+        if value.dim() and value.size(0) in graph_of
+    }
+    _update(data, features)
+    with torch.enable_grad():
+        expected = _call(module, data, kwargs)
+    owners = [_owners(output, graph_of) for output in expected]
+    worst, flow = _Worst(tolerance, data), _Worst(tolerance)
+    for graph in range(num_graphs):
+        changed = data.clone()
+        for name, value in features.items():
+            factors = 1 + torch.rand(value.shape, generator=generator, dtype=torch.float64)
+            mine = _mask(graph_of[value.size(0)] == graph, value)
+            new = torch.where(mine, value * factors.to(value), value)
+            changed[name] = new.detach()
+        got = _outputs(module, changed, kwargs)
+        for (before, after), owner in zip(_pairs(expected, got), owners, strict=True):
+            others = (owner != graph).nonzero().flatten()
+            worst.see(before.name, before.value, after.value, others)
+        total = sum(
+            (torch.randn(output.value.shape, generator=generator).to(output.value) * output.value)[
+                owner == graph
+            ].sum()
+            for output, owner in zip(expected, owners, strict=True)
+            if output.value.requires_grad
+        )
+        if isinstance(total, Tensor) and features:
+            gradients = torch.autograd.grad(
+                total,
+                list(features.values()),
+                retain_graph=True,
+                materialize_grads=True,
+                allow_unused=True,
+            )
+            for (name, value), gradient in zip(features.items(), gradients, strict=True):
+                mine = _mask(graph_of[value.size(0)] == graph, value)
+                flow.see(f"gradient of {name}", torch.where(mine, gradient, 0.0), gradient)
+    message = f"graphs of a batch affect each other in {type(module).__name__}"
+    return max(worst.check(message), flow.check(message))
+
+
+def assert_batch_invariant(
+    module: nn.Module, data: Data, *, tolerance: Optional[float] = None, **kwargs: Any
+) -> float:
+    """Assert that a batch of graphs gives the same outputs as its graphs one by one.
+
+    Args:
+        module: The layer or model. Its outputs have a row for each node, edge or graph.
+        data: A batch of at least two graphs, made by ``Batch.from_data_list``.
+        tolerance: See :func:`assert_permutation_equivariant`.
+        kwargs: Further arguments of the module.
+
+    Returns:
+        The worst error, relative as in :func:`assert_permutation_equivariant`.
+
+    Raises:
+        AssertionError: The batch gives other outputs; the message has the worst error and its
+            place.
+        ValueError: A single graph, or an output without rows.
+    """
+    if not isinstance(data, Batch) or data.num_graphs < 2:
+        raise ValueError("data: got one graph, expected a Batch of at least two")
+    graphs: list[Any] = [Batch.from_data_list([graph]) for graph in data.to_data_list()]
+    together = _outputs(module, data, kwargs)
+    alone = [_outputs(module, graph, kwargs) for graph in graphs]
+    worst = _Worst(tolerance, data)
+    for got, *parts in _pairs(together, *alone):
+        if got.value.dim() == 0:
+            raise ValueError(
+                f"{got.name}: got a number, expected a row for each node, edge or graph"
+            )
+        values = torch.cat([part.value for part in parts])
+        if got.edges is None:
+            worst.see(got.name, values, got.value)
+            continue
+        starts = data["ptr"].tolist()
+        edges = [part.edges + start for part, start in zip(parts, starts, strict=False)]
+        worst.see_edges(_Output(got.name, values, torch.cat(edges, dim=1)), got, starts[-1])
+    return worst.check(f"{type(module).__name__} is not batch invariant")
+
+
+def assert_attention_normalized(
+    module: nn.Module, data: Data, *, tolerance: Optional[float] = None, **kwargs: Any
+) -> float:
+    r"""Assert that attention weights are at least 0 and sum to 1 over the edges of each receiver.
+
+    :math:`\sum_{j \in N(i)} \alpha_{ij} = 1` for every node :math:`i` that receives edges.
+
+    Args:
+        module: A layer that returns a pair ``(edge_index, alpha)``, ``alpha`` ``[E, ...]``. If its
+            ``forward`` has the parameter ``return_attention_weights``, it is called with True.
+        data: A graph, or a batch.
+        tolerance: Largest error of a sum; None = as for :func:`assert_permutation_equivariant`.
+        kwargs: Further arguments of the layer.
 
     Returns:
         The worst error.
 
     Raises:
-        AssertionError: Not invariant; names the worst error and where it is.
-        ValueError: A graph without node features.
+        AssertionError: Not normalized; the message has the worst error and its place.
+        ValueError: The layer returns no such pair.
     """
-    orders = list(_orders(data, trials, seed))
-    expected = _outputs(module, data)
-    worst = _Worst(tolerance)
-    for node_order, edge_order in orders:
-        got = _outputs(module, permute_nodes(data, node_order, edge_order))
-        for name, before in expected.items():
-            worst.see(name, before, got[name])
-    return worst.check(f"{type(module).__name__} is not permutation invariant")
+    if "return_attention_weights" in inspect.signature(module.forward).parameters:
+        kwargs = {"return_attention_weights": True, **kwargs}
+    num_nodes, _ = _counts(data)
+    receiver = 0 if getattr(module, "flow", "") == "target_to_source" else 1
+    worst, found = _Worst(tolerance), False
+    for output in _outputs(module, data, kwargs):
+        if output.edges is None or not output.value.is_floating_point():
+            continue
+        found, alpha, index = True, output.value, output.edges[receiver]
+        sums = alpha.new_zeros(num_nodes, *alpha.shape[1:]).index_add(0, index, alpha)
+        expected = torch.zeros_like(sums).index_fill(0, index, 1.0)
+        worst.see(f"sum of {output.name}", expected, sums)
+        worst.see(output.name, alpha.clamp(min=0.0), alpha)
+    if not found:
+        raise ValueError(
+            f"{type(module).__name__}: got no attention weights, expected a pair "
+            "(edge_index, alpha) among the outputs"
+        )
+    return worst.check(f"attention of {type(module).__name__} is not normalized")
 
 
-def _check_handed_back(name: str, *pairs: tuple[Tensor, Data]) -> None:
-    for edges, data in pairs:
-        if data.edge_index is None or not torch.equal(edges, data.edge_index):
-            raise AssertionError(f"{name}: got an edge_index that is not the one given")
+def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
+    """Assert that first and second derivatives agree with finite differences.
+
+    :func:`torch.autograd.gradcheck` and :func:`torch.autograd.gradgradcheck` (in fast mode) with
+    respect to all parameters and all floating-point attributes of ``data`` that the module reads,
+    in float64: forces, Hessians and gradient penalties need the second derivatives. At a kink, such
+    as that of a ReLU at 0, derivatives do not exist: use random features.
+
+    Args:
+        module: The layer or model. It is copied.
+        data: A graph, or a batch.
+        kwargs: Further arguments of the module.
+
+    Raises:
+        AssertionError: A derivative is wrong or missing; the message has the order, and what torch
+            reports.
+        ValueError: No floating-point output.
+    """
+    name, module = type(module).__name__, copy.deepcopy(module).double()
+    data = data.clone()
+    _update(data, {key: value.double() for key, value in _floats(data).items()})
+    args, given = _arguments(module, data, kwargs)
+    features = [key for key, value in given.items() if _is_float(value)]
+    if args:
+        features = list(_floats(data))
+    parameters = dict(module.named_parameters())
+
+    def outputs(*values: Tensor) -> tuple[Tensor, ...]:
+        inputs = dict(zip(features, values, strict=False))
+        new = dict(zip(parameters, values[len(features) :], strict=True))
+        if args:
+            _update(data, inputs)
+        out = functional_call(module, new, args, given if args else {**given, **inputs})
+        return tuple(
+            part.value
+            for part in _read("output", out)
+            if _is_float(part.value) and part.value.requires_grad
+        )
+
+    source = data if args else given
+    values = [source[key] for key in features] + list(parameters.values())
+    values = [value.detach().clone().requires_grad_() for value in values]
+    if not outputs(*values):
+        raise ValueError(f"{name}: got no differentiable output, expected at least one")
+    checks: dict[str, Callable[..., bool]] = {"first": gradcheck, "second": gradgradcheck}
+    for order, check in checks.items():
+        try:
+            check(outputs, values, fast_mode=True)
+        except RuntimeError as error:
+            raise AssertionError(f"{order} derivatives of {name} are wrong: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Output:
+    """A tensor that a module returned."""
+
+    name: str
+    value: Tensor
+    edges: Optional[Tensor] = None  # the edge_index that was returned with it, [2, E]
+
+    def order(self, num_nodes: int) -> Tensor:
+        """Sort by edge; duplicate edges by a projection of their values."""
+        assert self.edges is not None
+        columns = (
+            self.value.detach().double().flatten(1)
+            if self.value.dim() > 1
+            else self.value.detach().double().unsqueeze(-1)
+        )
+        directions = torch.arange(1.0, 1 + columns.size(1), device=columns.device).double().cos()
+        order = (columns @ directions).argsort()
+        return order[(self.edges[0] * num_nodes + self.edges[1])[order].argsort(stable=True)]
 
 
 class _Worst:
     """The largest error so far, relative to the tolerance."""
 
-    def __init__(self, tolerance: Optional[float]) -> None:
+    def __init__(self, tolerance: Optional[float], data: Optional[Data] = None) -> None:
         self.tolerance = tolerance
         self.error = 0.0
         self.excess = 0.0
         self.where = ""
+        # Rounding errors of outputs that are truly 0 have the scale of the inputs.
+        self.scale = (
+            0.0 if data is None else max(map(_largest, _floats(data).values()), default=0.0)
+        )
 
-    def see(self, name: str, expected: Tensor, got: Tensor) -> None:
+    def see(self, name: str, expected: Tensor, got: Tensor, rows: Optional[Tensor] = None) -> None:
+        """Compare two tensors, or some rows of them."""
         if expected.shape != got.shape:
             raise AssertionError(
-                f"{name}: shape {list(got.shape)} after relabeling, {list(expected.shape)} before"
+                f"{name}: got shape {list(got.shape)}, expected {list(expected.shape)}"
             )
-        if expected.numel() == 0:
-            return
         allowed = self.tolerance
         if allowed is None:
-            allowed = _TOLERANCE.get(expected.dtype, _HALF_TOLERANCE)
-        before, after = expected.double(), got.double()
-        largest = before.abs().max()
-        error = (before - after).abs() / (largest if largest > 0 else 1.0)
+            half = expected.dtype in (torch.float16, torch.bfloat16)
+            allowed = _HALF_TOLERANCE if half else _TOLERANCE.get(expected.dtype, 1e-10)
+        scale = max(_largest(expected), self.scale) or 1.0
+        if rows is not None:
+            expected, got = expected[rows], got[rows]
+        if expected.numel() == 0:
+            return
+        before, after = expected.detach().double(), got.detach().double()
+        error = (before - after).abs() / scale
         error = torch.where(before == after, 0.0, error)  # two equal infinities
-        most = float(error.nan_to_num(nan=torch.inf).max())
+        error = error.nan_to_num(nan=torch.inf)
+        most = float(error.max())
         if self.where and most / allowed <= self.excess:
             return
-        place = int(error.nan_to_num(nan=torch.inf).argmax())
+        place = int(error.argmax())
         index = [int(i) for i in torch.unravel_index(torch.tensor(place), error.shape)]
+        if rows is not None:
+            index[0] = int(rows[index[0]])
         self.error, self.excess = most, most / allowed
         self.where = (
             f"worst error {most:.3g} (allowed {allowed:.3g}) in {name}{index}: "
-            f"{float(after.flatten()[place]):.9g} after relabeling, "
-            f"{float(before.flatten()[place]):.9g} expected"
+            f"got {float(after.flatten()[place]):.9g}, "
+            f"expected {float(before.flatten()[place]):.9g}"
         )
 
+    def see_edges(self, expected: _Output, got: _Output, num_nodes: int) -> None:
+        """Compare outputs of edges, in any order."""
+        assert expected.edges is not None
+        assert got.edges is not None
+        before, after = expected.order(num_nodes), got.order(num_nodes)
+        if not torch.equal(expected.edges[:, before], got.edges[:, after]):
+            raise AssertionError(f"{got.name}: got other edges in edge_index than expected")
+        self.see(got.name, expected.value[before], got.value[after])
+
     def check(self, message: str) -> float:
+        """Return the worst error, or raise AssertionError."""
         if self.excess > 1:
             raise AssertionError(f"{message}: {self.where}")
         return self.error
+
+
+def _check_edges(output: _Output, data: Data) -> None:
+    """Check that the returned edges are those given, but for self loops."""
+
+    def proper(edges: Tensor) -> list[list[int]]:
+        return sorted(edges[:, edges[0] != edges[1]].t().tolist())
+
+    assert output.edges is not None
+    if data.edge_index is None or proper(output.edges) != proper(data.edge_index):
+        raise AssertionError(f"{output.name}: got an edge_index that is not the one given")
+
+
+def _is_given(output: _Output, data: Data) -> bool:
+    edges = (output.edges, data.edge_index)
+    return all(edge is not None for edge in edges) and torch.equal(*edges)  # pyright: ignore[reportArgumentType]
+
+
+def _graph_of_rows(data: Data) -> dict[int, Tensor]:
+    """For a tensor with a row for each node, edge or graph: the graph of each row."""
+    if data.batch is None or data.edge_index is None:
+        raise ValueError("data: got a graph without batch or edge_index, expected a batch")
+    graphs = torch.arange(int(data.batch.max()) + 1, device=data.batch.device)
+    numbers = (*_counts(data), graphs.numel())
+    if graphs.numel() < 2 or len(set(numbers)) < 3:
+        raise ValueError(
+            "data: got {} nodes, {} edges and {} graphs, expected three different numbers, and at "
+            "least two graphs".format(*numbers)
+        )
+    return dict(zip(numbers, (data.batch, data.batch[data.edge_index[0]], graphs), strict=True))
+
+
+def _owners(output: _Output, graph_of: dict[int, Tensor]) -> Tensor:
+    """The graph of each row of an output."""
+    if output.edges is not None:
+        nodes, *_ = graph_of.values()
+        sender, receiver = nodes[output.edges]
+        if not torch.equal(sender, receiver):
+            raise AssertionError(f"{output.name}: got edges from one graph to another")
+        return receiver
+    rows = output.value.size(0) if output.value.dim() else 0
+    if rows not in graph_of:
+        raise ValueError(
+            f"{output.name}: got shape {list(output.value.shape)}, expected a row for each of "
+            "{} nodes, {} edges or {} graphs".format(*graph_of)
+        )
+    return graph_of[rows]
+
+
+def _inverse(order: Tensor) -> Tensor:
+    inverse = torch.empty_like(order)
+    inverse[order] = torch.arange(order.numel(), device=order.device)
+    return inverse
+
+
+def _mask(rows: Tensor, like: Tensor) -> Tensor:
+    return rows.view(-1, *[1] * (like.dim() - 1))
+
+
+def _largest(x: Tensor) -> float:
+    finite = x.detach()[x.isfinite()]
+    return float(finite.abs().max()) if finite.numel() else 0.0
+
+
+def _is_float(value: object) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    return value.layout == torch.strided and value.is_floating_point()
+
+
+def _floats(data: Data) -> dict[str, Tensor]:
+    return {name: value for name, value in data.to_dict().items() if _is_float(value)}
+
+
+def _update(data: Data, values: dict[str, Tensor]) -> None:
+    for name, value in values.items():
+        data[name] = value
 
 
 def _counts(data: Data) -> tuple[int, int]:
@@ -212,38 +578,74 @@ def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor
         yield order.to(device), edges.to(device)
 
 
-@torch.no_grad()
-def _outputs(module: nn.Module, data: Data) -> dict[str, Tensor]:
+def _arguments(
+    module: nn.Module, data: Data, kwargs: dict[str, Any]
+) -> tuple[tuple[Data, ...], dict[str, Any]]:
+    """Return what to call the module with: ``data`` itself, or its attributes by name."""
     parameters = [
         parameter
         for parameter in inspect.signature(module.forward).parameters.values()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
-    given = {p.name: data[p.name] for p in parameters if p.name in data}
+    given = {p.name: data[p.name] for p in parameters if p.name in data} | kwargs
     # `batch` alone is no graph: a module whose only parameter is `batch` takes the whole batch.
-    if not given.keys() - {"batch"}:
-        return _named_outputs(module, module(data))
+    if not given.keys() - kwargs.keys() - {"batch"}:
+        return (data,), kwargs
     for parameter in parameters:
         if parameter.default is parameter.empty and parameter.name not in given:
             raise ValueError(
                 f"{type(module).__name__}.forward needs {parameter.name!r}, which data lacks: "
                 f"it has {', '.join(data.keys())}"
             )
-    return _named_outputs(module, module(**given))
+    return (), given
 
 
-def _named_outputs(module: nn.Module, out: Any) -> dict[str, Tensor]:
-    tensors = dict(_tensors("output", out))
-    if not tensors:
+def _call(module: nn.Module, data: Data, kwargs: dict[str, Any]) -> list[_Output]:
+    args, given = _arguments(module, data, kwargs)
+    outputs = list(_read("output", module(*args, **given)))
+    if not outputs:
         raise ValueError(f"{type(module).__name__}: got no tensor as output, expected at least one")
-    return tensors
+    return outputs
 
 
-def _tensors(name: str, thing: Any) -> Iterator[tuple[str, Tensor]]:
+@torch.no_grad()
+def _outputs(module: nn.Module, data: Data, kwargs: dict[str, Any]) -> list[_Output]:
+    return _call(module, data, kwargs)
+
+
+def _pairs(first: list[_Output], *others: list[_Output]) -> Iterator[tuple[_Output, ...]]:
+    """Match the outputs of several calls."""
+    names = [[output.name for output in outputs] for outputs in (first, *others)]
+    if any(other != names[0] for other in names):
+        raise AssertionError(f"got outputs {names[1]} in one call, {names[0]} in another")
+    return zip(first, *others, strict=True)
+
+
+def _read(name: str, thing: Any) -> Iterator[_Output]:
+    """Find the tensors in what a module returned."""
     if isinstance(thing, Tensor):
-        yield name, thing
+        if _is_edge_index(thing):
+            yield _Output(name, torch.zeros(thing.size(1), 0, device=thing.device), thing)
+        else:
+            yield _Output(name, thing)
     elif isinstance(thing, (tuple, list)):
+        if len(thing) == 2 and _is_edge_index(thing[0]) and _has_rows(thing[1], thing[0].size(1)):
+            yield _Output(f"{name}[1]", thing[1], thing[0])
+            return
         for i, part in enumerate(thing):
-            yield from _tensors(f"{name}[{i}]", part)
+            yield from _read(f"{name}[{i}]", part)
     elif thing is not None:
         raise ValueError(f"{name}: got {type(thing).__name__}, expected tensors")
+
+
+def _is_edge_index(thing: object) -> bool:
+    return (
+        isinstance(thing, Tensor)
+        and thing.dtype == torch.int64
+        and thing.dim() == 2
+        and thing.size(0) == 2
+    )
+
+
+def _has_rows(thing: object, rows: int) -> bool:
+    return isinstance(thing, Tensor) and thing.dim() > 0 and thing.size(0) == rows

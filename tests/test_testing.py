@@ -1,16 +1,23 @@
-"""molattn.testing catches what is not equivariant, and says where."""
+"""molattn.testing catches broken layers, says where they are wrong, and passes all others."""
 
 import re
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
+from torch_geometric import nn as pyg
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, global_add_pool
+from torch_geometric.utils import softmax
 
 from molattn.testing import (
+    assert_attention_normalized,
+    assert_batch_invariant,
+    assert_graphs_independent,
     assert_permutation_equivariant,
     assert_permutation_invariant,
+    assert_smooth,
     permute_nodes,
 )
 
@@ -77,8 +84,7 @@ def test_the_worst_error_and_its_place_are_named():
     message = str(caught.value)
     assert message.startswith("Function is not permutation equivariant: worst error ")
     found = re.search(
-        r"worst error (\S+) \(allowed 1e-05\) in output\[(\d), 1\]: (\S+) after relabeling, "
-        r"(\S+) expected",
+        r"worst error (\S+) \(allowed 1e-05\) in output\[(\d), 1\]: got (\S+), expected (\S+)",
         message,
     )
     assert found, message
@@ -87,40 +93,12 @@ def test_the_worst_error_and_its_place_are_named():
     assert float(error) == pytest.approx(1, rel=0.1)  # relative to the largest output
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x, edge_index, edge_attr: x.cumsum(0),
-        lambda x, edge_index, edge_attr: x.flip(0),
-        lambda x, edge_index, edge_attr: edge_attr.cumsum(0),
-        lambda x, edge_index, edge_attr: (x, edge_attr.roll(1, 0)),
-        lambda x, edge_index, edge_attr: x + torch.where(edge_index[0, 0] == 0, 1.0, torch.nan),
-    ],
-    ids=["cumsum", "flip", "edges", "second_output", "nan"],
-)
-def test_what_depends_on_the_order_is_caught(function):
-    torch.manual_seed(2)
-    with pytest.raises(AssertionError, match="Function is not permutation equivariant: worst"):
-        assert_permutation_equivariant(Function(function), graph(), trials=5)
-
-
 def test_the_second_output_is_named():
     def second(x, edge_index, edge_attr):
         return x, edge_attr.cumsum(0)
 
     with pytest.raises(AssertionError, match=r"in output\[1\]\[\d, \d\]: "):
         assert_permutation_equivariant(Function(second), graph())
-
-
-def test_nodes_that_attend_by_label_are_caught():
-    """Equivariant in the order of edges, and in nothing else."""
-
-    def by_label(x, edge_index, edge_attr):
-        keep = edge_index[0] <= edge_index[1]
-        return neighbor_sum(x, edge_index[:, keep], None)
-
-    with pytest.raises(AssertionError, match="not permutation equivariant"):
-        assert_permutation_equivariant(Function(by_label), graph())
 
 
 def test_tolerance_is_relative_and_may_be_given():
@@ -201,7 +179,7 @@ def test_a_shape_that_changes_is_caught():
 
     data = graph()
     data.edge_index[0] = torch.tensor([0, 1, 2, 3, 4, 0, 1, 2])
-    with pytest.raises(AssertionError, match=r"shape .* after relabeling, .* before"):
+    with pytest.raises(AssertionError, match=r"got shape .*, expected "):
         assert_permutation_invariant(Counts(), data, trials=5)
 
 
@@ -230,21 +208,30 @@ def test_permute_nodes_relabels_all_that_is_of_nodes_and_edges():
         assert torch.equal(back[key], data[key])
 
 
-def test_small_outputs_are_held_to_their_own_scale():
+def test_errors_are_relative_to_outputs_and_inputs():
     def faint(x, edge_index, edge_attr):
-        return 1e-9 * x * torch.arange(len(x)).unsqueeze(-1)
+        return 1e-8 * x * torch.arange(len(x)).unsqueeze(-1)
+
+    def zero(x, edge_index, edge_attr):
+        return neighbor_sum(x, edge_index, None) - neighbor_sum(x, edge_index.flip(1), None)
 
     with pytest.raises(AssertionError, match="not permutation equivariant"):
-        assert_permutation_equivariant(Function(faint), graph())
+        assert_permutation_equivariant(Function(faint), graph(dtype=torch.float64))
+    for dtype in (torch.float32, torch.float64):
+        data = graph(9, 80, dtype=dtype)
+        assert zero(data.x, data.edge_index, None).abs().max() > 0  # rounding errors
+        assert_permutation_equivariant(Function(zero), data)
     assert_permutation_equivariant(Function(lambda x, i, e: 0 * x), graph())
 
 
 def test_an_edge_index_that_is_not_the_one_given_is_caught():
-    turned = Function(lambda x, edge_index, e: (x, (edge_index.flip(1), e)))
+    turned = Function(lambda x, edge_index, e: (x, (edge_index.flip(0), e)))
     with pytest.raises(
-        AssertionError, match=r"output\[1\]\[0\]: got an edge_index that is not the one given"
+        AssertionError, match=r"output\[1\]\[1\]: got an edge_index that is not the one given"
     ):
         assert_permutation_equivariant(turned, graph())
+    reordered = Function(lambda x, edge_index, e: (x, (edge_index.flip(1), e.flip(0))))
+    assert_permutation_equivariant(reordered, graph())
 
 
 def test_what_the_module_needs_and_data_lacks_is_named():
@@ -265,3 +252,252 @@ def test_a_sparse_adjacency_is_refused():
 
     with pytest.raises(ValueError, match=r"adj_t: got torch\.sparse_coo, expected edge_index"):
         assert_permutation_equivariant(Sparse(), data)
+
+
+def batch_of_graphs(dtype=torch.float64):
+    return Batch.from_data_list([graph(n, e, dtype=dtype) for n, e in ((4, 7), (6, 11), (3, 5))])
+
+
+class Layer(nn.Module):
+    """A module whose forward is a function of x, edge_index and batch."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x, edge_index, batch):
+        return self.function(x, edge_index, batch)
+
+
+def attend(x, edge_index, groups, graph_mask=None):
+    """Attention whose weights are normalized over ``groups`` of edges."""
+    sender, receiver = edge_index
+    alpha = softmax((x[sender] * x[receiver]).sum(-1), groups)
+    nodes = torch.zeros_like(x).index_add(0, receiver, alpha.unsqueeze(-1) * x[sender])
+    return nodes, (edge_index, alpha)
+
+
+def own(x, edge_index, batch):
+    return attend(x, edge_index, edge_index[1])
+
+
+def over_all_edges(x, edge_index, batch):
+    return attend(x, edge_index, torch.zeros_like(edge_index[1]))[0]
+
+
+def over_all_nodes(x, edge_index, batch):
+    return (x @ x.t()).softmax(-1) @ x
+
+
+def over_senders(x, edge_index, batch):
+    return attend(x, edge_index, edge_index[0])
+
+
+def sigmoids(x, edge_index, batch):
+    nodes, (_, alpha) = own(x, edge_index, batch)
+    return nodes, (edge_index, alpha.sigmoid())
+
+
+def straight_through(x, edge_index, batch):
+    return x + x.mean(0) - x.mean(0).detach()
+
+
+def mean_of_padded(x, edge_index, batch):
+    return global_add_pool(x, batch) / batch.bincount().max()
+
+
+def detached_weights(x, edge_index, batch):
+    _, (_, alpha) = own(x, edge_index, batch)
+    values = alpha.detach().unsqueeze(-1) * x[edge_index[0]]
+    return torch.zeros_like(x).index_add(0, edge_index[1], values)
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * grad
+
+
+class Partial(Once):
+    """The gradient's own derivative with respect to x is lost without an error."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 3 * x.detach() ** 2 * grad
+
+
+def by_label(x, edge_index, edge_attr):
+    """Equivariant in the order of edges, and in nothing else."""
+    keep = edge_index[0] <= edge_index[1]
+    return neighbor_sum(x, edge_index[:, keep], None)
+
+
+EQUIVARIANT, INVARIANT = assert_permutation_equivariant, assert_permutation_invariant
+INDEPENDENT, NORMALIZED = assert_graphs_independent, assert_attention_normalized
+BROKEN = {
+    "cumsum": (EQUIVARIANT, lambda x, i, e: x.cumsum(0)),
+    "flip": (EQUIVARIANT, lambda x, i, e: x.flip(0)),
+    "edges": (EQUIVARIANT, lambda x, i, e: e.cumsum(0)),
+    "second_output": (EQUIVARIANT, lambda x, i, e: (x, e.roll(1, 0))),
+    "nan": (EQUIVARIANT, lambda x, i, e: x + torch.where(i[0, 0] == 0, 1.0, torch.nan)),
+    "by_label": (EQUIVARIANT, by_label),
+    "misaligned_weights": (EQUIVARIANT, lambda x, i, e: (x, (i.flip(1), e))),
+    "weighted_by_place": (INVARIANT, lambda x, i, b: (x * torch.arange(len(x))[:, None]).sum(0)),
+    "shape": (INVARIANT, lambda x, i, b: torch.ones(1 + int(i[0, 0]))),
+    "attention_over_all_edges": (INDEPENDENT, over_all_edges),
+    "attention_over_all_nodes": (INDEPENDENT, over_all_nodes),
+    "centered_over_the_batch": (INDEPENDENT, lambda x, i, b: x - x.mean(0)),
+    "batch_norm": (
+        INDEPENDENT,
+        lambda x, i, b: nn.functional.batch_norm(x, None, None, None, None, True),
+    ),
+    "gradient_only": (INDEPENDENT, straight_through),
+    "normalized_over_senders": (NORMALIZED, over_senders),
+    "sigmoid": (NORMALIZED, sigmoids),
+    "padding": (assert_batch_invariant, mean_of_padded),
+    "detached_weights": (assert_smooth, detached_weights),
+    "once_differentiable": (assert_smooth, lambda x, i, b: Once.apply(x)),
+    "partial_second_derivative": (assert_smooth, lambda x, i, b: Partial.apply(x)),
+}
+
+
+@pytest.mark.parametrize("assertion, function", BROKEN.values(), ids=BROKEN)
+def test_broken_layers_are_caught_by_the_assertion_meant_for_them(assertion, function):
+    torch.manual_seed(2)
+    if assertion is EQUIVARIANT:
+        layer, data = Function(function), graph()
+    else:
+        layer, data = Layer(function), batch_of_graphs()
+    with pytest.raises(AssertionError):
+        assertion(layer, data)
+
+
+PYG = {
+    "GATConv": lambda: pyg.GATConv(3, 4, heads=2, edge_dim=2),
+    "GATv2Conv": lambda: pyg.GATv2Conv(3, 4, heads=2, edge_dim=2),
+    "TransformerConv": lambda: pyg.TransformerConv(3, 4, heads=2, edge_dim=2),
+    "GCNConv": lambda: pyg.GCNConv(3, 4),
+    "GINConv": lambda: pyg.GINConv(nn.Sequential(nn.Linear(3, 4), nn.ReLU())),
+    "GINEConv": lambda: pyg.GINEConv(nn.Linear(3, 4), edge_dim=2),
+    "SAGEConv": lambda: pyg.SAGEConv(3, 4),
+    "SAGEConv-max": lambda: pyg.SAGEConv(3, 4, aggr="max"),
+    "ResGatedGraphConv": lambda: pyg.ResGatedGraphConv(3, 4, edge_dim=2),
+    "NNConv": lambda: pyg.NNConv(3, 4, nn.Linear(2, 12)),
+    "GraphNorm": lambda: pyg.GraphNorm(3),
+}
+WITH_WEIGHTS = ("GATConv", "GATv2Conv", "TransformerConv")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", PYG)
+def test_layers_of_pyg_pass(name, dtype):
+    layer, data = PYG[name]().to(dtype).eval(), batch_of_graphs(dtype)
+    weights = [{}, {"return_attention_weights": True}] if name in WITH_WEIGHTS else [{}]
+    for kwargs in weights:
+        for assertion in (EQUIVARIANT, INDEPENDENT, assert_batch_invariant):
+            assertion(layer, data, **kwargs)
+    if name in WITH_WEIGHTS:
+        NORMALIZED(layer, data)
+    assert_smooth(layer, data)
+    assert all(parameter.dtype == dtype for parameter in layer.parameters())
+
+
+def test_a_model_that_takes_a_batch_passes_all():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GATConv(3, 4, edge_dim=2)
+
+        def forward(self, data):
+            nodes = self.conv(data.x, data.edge_index, data.edge_attr)
+            return global_add_pool(nodes, data.batch, len(data.ptr) - 1).tanh()
+
+    model, data = Model().double(), batch_of_graphs()
+    for assertion in (INVARIANT, INDEPENDENT, assert_batch_invariant, assert_smooth):
+        assertion(model, data)
+
+
+def test_normalized_layers_may_leave_nodes_without_edges_and_turn_the_flow():
+    data = graph(6, 9, dtype=torch.float64)
+    data.edge_index[1].clamp_(max=3)
+    assert NORMALIZED(pyg.TransformerConv(3, 4, edge_dim=2).double(), data) < 1e-10
+    turned = pyg.GATv2Conv(3, 4, edge_dim=2, flow="target_to_source").double()
+    assert NORMALIZED(turned, data) < 1e-10
+
+
+@pytest.mark.parametrize(
+    "assertion, function, message",
+    [
+        (
+            INDEPENDENT,
+            lambda x, i, b: x - x.mean(0),
+            r"^graphs of a batch affect each other in Layer: worst error .* in output\[",
+        ),
+        (INDEPENDENT, straight_through, r"worst error .* in gradient of x\["),
+        (
+            NORMALIZED,
+            sigmoids,
+            r"^attention of Layer is not normalized: .* in sum of output\[1\]\[",
+        ),
+        (
+            NORMALIZED,
+            lambda x, i, b: (i, torch.where(torch.arange(23) == 0, -1.0, 0.5)),
+            r"^attention of Layer is not normalized: .* got .*, expected ",
+        ),
+        (assert_batch_invariant, mean_of_padded, r"^Layer is not batch invariant: worst error "),
+        (
+            assert_batch_invariant,
+            lambda x, i, b: x[: len(x) // 2 + 1],
+            r"output: got shape \[7, 3\], expected \[9, 3\]",
+        ),
+        (assert_smooth, detached_weights, r"^first derivatives of Layer are wrong: "),
+        (assert_smooth, lambda x, i, b: Once.apply(x), r"^second derivatives of Layer are wrong: "),
+    ],
+)
+def test_messages_name_the_worst_error_and_its_place(assertion, function, message):
+    with pytest.raises(AssertionError, match=message):
+        assertion(Layer(function), batch_of_graphs())
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: INDEPENDENT(Function(neighbor_sum), graph()), "without batch or edge_index"),
+        (
+            lambda: INDEPENDENT(Layer(own), Batch.from_data_list([graph()])),
+            "got 5 nodes, 8 edges and 1 graphs, expected three different numbers, and at least two",
+        ),
+        (
+            lambda: INDEPENDENT(Layer(lambda x, i, b: x.sum()), batch_of_graphs()),
+            "output: got shape [], expected a row for each of 13 nodes, 23 edges or 3 graphs",
+        ),
+        (lambda: assert_batch_invariant(Function(neighbor_sum), graph()), "data: got one graph"),
+        (
+            lambda: assert_batch_invariant(Layer(lambda x, i, b: x.sum()), batch_of_graphs()),
+            "output: got a number, expected a row for each node, edge or graph",
+        ),
+        (
+            lambda: NORMALIZED(Function(neighbor_sum), graph()),
+            "Function: got no attention weights, expected a pair (edge_index, alpha)",
+        ),
+        (
+            lambda: assert_smooth(Layer(lambda x, i, b: x.detach()), batch_of_graphs()),
+            "Layer: got no differentiable output",
+        ),
+        (
+            lambda: INVARIANT(Function(lambda x, i, e: (i, e)), graph()),
+            "output[1]: got edges, expected outputs of the whole graph",
+        ),
+    ],
+)
+def test_what_an_assertion_cannot_judge_is_refused(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
