@@ -46,7 +46,7 @@ def test_an_unfinished_run_of_that_name_is_not_lost(trained, tmp_path):
     unfinished.mkdir()
     for name in ("config.yaml", "checkpoint.safetensors"):
         (unfinished / name).touch()
-    with pytest.raises(InputError, match="holds an unfinished run"):
+    with pytest.raises(InputError, match="contains an unfinished run"):
         trained.save(tmp_path / "run")
     assert (unfinished / "checkpoint.safetensors").exists()
 

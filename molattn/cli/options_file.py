@@ -20,7 +20,7 @@ def options_from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCo
     if not any(tokens):
         return
     if all(tokens):
-        raise InputError("--resume: a run keeps its own options, expected no --config")
+        raise InputError("--resume cannot be used with --config: a resumed run keeps its options")
 
     from molattn.config import PretrainConfig, TrainConfig
     from molattn.config.yaml_file import read_config_file

@@ -58,7 +58,7 @@ def pretrain(
     if run.is_finished(console):
         return
     if not config.files:
-        raise InputError("INPUT: got no file, expected one or more tables of molecules")
+        raise InputError("INPUT is missing: expected one or more tables of molecules")
 
     from molattn.pretraining import pretrain as run_pretraining
     from molattn.pretraining import write_pretraining
@@ -67,22 +67,21 @@ def pretrain(
         done = run_pretraining(config, folder, console, num_workers=num_workers)
         write_pretraining(done, folder)
     print_line(console, _score_line(done.scores))
-    print_line(
-        console,
-        f"{done.history.steps} steps in {done.seconds:.0f} s; results written to {output}",
-    )
+    print_line(console, f"Trained in {done.seconds:.0f} s ({done.history.steps} steps)")
+    print_line(console, f"Results written to {output}")
 
 
 def _score_line(scores: Mapping[str, Any]) -> str:
     figures = {
-        "validation R² of descriptors": scores["descriptors"]["mean_r2"],
-        "of Morgan counts": scores["morgan"]["r2"],
-        "of atom pairs": scores["atom_pairs"]["r2"],
-        "accuracy for masked elements": scores["atoms"].get("element", {}).get("accuracy"),
-        "for masked bonds": scores["bonds"]["accuracy"],
+        "R² of descriptors": scores["descriptors"]["mean_r2"],
+        "R² of Morgan counts": scores["morgan"]["r2"],
+        "R² of atom-pair counts": scores["atom_pairs"]["r2"],
+        "accuracy of masked elements": scores["atoms"].get("element", {}).get("accuracy"),
+        "accuracy of masked bonds": scores["bonds"]["accuracy"],
     }
-    return ", ".join(
-        f"{name} {'none' if value is None else f'{value:.3f}'}" for name, value in figures.items()
+    return "Validation: " + ", ".join(
+        f"{name} {'undefined' if value is None else f'{value:.3f}'}"
+        for name, value in figures.items()
     )
 
 

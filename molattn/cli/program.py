@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError
 from molattn.cli import explain, fingerprint, predict, pretrain, train, tune
 from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import options_from_file
+from molattn.cli.usage_errors import usage_message
 from molattn.errors import InputError, MolattnError, quoted
 from molattn.version import __version__
 
@@ -72,8 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print_error=False,
             result_action="return_value",
         )
-    except (InputError, CycloptsError) as error:
+    except InputError as error:
         return _fail(str(error), 2)
+    except CycloptsError as error:
+        return _fail(usage_message(error, (command.__name__ for command in _COMMANDS)), 2)
     except KeyboardInterrupt as interrupt:
         return _fail(str(interrupt) or "interrupted", 130)
     except MolattnError as error:

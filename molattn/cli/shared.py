@@ -1,4 +1,4 @@
-"""What the commands share: groups of options, the folder of a run, the terminal."""
+"""Shared by the commands: groups of options, the folder of a run, the terminal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +44,7 @@ def section(title: str) -> Parameter:
         name="*",
         group=_GROUPS[title],
         negative_iterable=(),
-        consume_multiple=True,
+        consume_multiple=1,
         show_default=_shown_default,
     )
 
@@ -57,7 +57,7 @@ class RunOptions:
         output: Folder for the results; by default a new one in runs/.
         config: YAML file of options, such as config.yaml of a run.
         resume: Resume the interrupted run in this folder, with its options.
-        overwrite: Also replace an unfinished run in --output.
+        overwrite: Replace a run in --output.
     """
 
     output: Path | None = field(default=None, metadata=COMMON)
@@ -69,9 +69,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.resume is not None and (self.output is not None or self.overwrite):
-            raise InputError(
-                "--resume: it names the folder of the run, expected no --output or --overwrite"
-            )
+            other = "--overwrite" if self.overwrite else "--output"
+            raise InputError(f"--resume cannot be used with {other}")
 
     def is_finished(self, console: "Console") -> bool:
         """Return whether the run to resume is finished, and report it."""
@@ -79,7 +78,7 @@ class RunOptions:
 
         if self.resume is None or unfinished_run(self.resume) is not None:
             return False
-        print_line(console, f"{self.resume} is finished: nothing to resume")
+        print_line(console, f"{self.resume} is finished; there is nothing to resume")
         return True
 
     @contextmanager

@@ -46,10 +46,7 @@ class TrainOptions:
         if self.dataset is not None:
             return _with_named_dataset(config, self.dataset, self.dataset_folder)
         if self.dataset_folder is not None:
-            raise InputError(
-                f"--dataset-folder: got {quoted(str(self.dataset_folder))}, expected it with "
-                "--dataset"
-            )
+            raise InputError("--dataset-folder needs --dataset")
         return config if config.file else _with_bundled_data(config)
 
     def run_name(self, file: str) -> str:
@@ -77,15 +74,15 @@ def _with_bundled_data(config: TrainConfig) -> TrainConfig:
 
 def _with_named_dataset(config: TrainConfig, name: str, folder: Path | None) -> TrainConfig:
     if config.file:
-        raise InputError(f"--dataset: got {quoted(name)} and a table too, expected one of them")
+        raise InputError(f"--dataset {name} cannot be used with a table ({config.file})")
 
     from molattn.data.moleculenet import named_dataset
 
     found = named_dataset(name, folder)
     if (column := config.data.smiles_column) not in (DataConfig.smiles_column, found.smiles_column):
         raise InputError(
-            f"--smiles-column: got {quoted(column)}, but that of {name} is "
-            f"{quoted(found.smiles_column)}; expected that, or no --smiles-column"
+            f"--smiles-column: got {quoted(column)}, but the SMILES column of {name} is "
+            f"{quoted(found.smiles_column)}; leave out --smiles-column"
         )
     data = replace(config.data, smiles_column=found.smiles_column)
     if not data.target_columns:

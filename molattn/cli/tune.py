@@ -45,11 +45,11 @@ def tune(
     """
     if find_spec("optuna") is None:
         raise InputError(
-            "molattn tune: the package optuna is not installed, expected it: "
+            "molattn tune needs the package optuna, which is not installed: "
             "pip install 'molattn[tune]'"
         )
     if run.resume is not None and space is not None:
-        raise InputError("--resume: a study keeps its search space, expected no --space")
+        raise InputError("--resume cannot be used with --space: a study keeps its search space")
     config = options.train_config(table)
 
     from molattn.training.run_folder import free_folder
@@ -67,7 +67,7 @@ def tune(
     console.print(trials_table(result), markup=False)
     print_line(
         console,
-        f"written to {folder}; to train with the best options: "
+        f"Results written to {folder}; to train with the best options: "
         f"molattn train --config {folder / BEST_FILE}",
     )
 
@@ -99,12 +99,12 @@ def _check_free(folder: Path, study: str, overwrite: bool) -> None:
     from molattn.training.run_folder import LOCK_FILE
 
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: there is a file of that name, expected a folder")
+        raise InputError(f"{folder}: is a file, expected a folder")
     if (folder / study).exists():
         if not overwrite:
             raise InputError(
-                f"{folder}: there is a study; expected --resume {folder} to continue it, or "
-                "--overwrite to discard it"
+                f"{folder}: contains a study; --resume {folder} continues it, --overwrite "
+                "replaces it"
             )
     elif folder.exists() and any(entry.name != LOCK_FILE for entry in folder.iterdir()):
-        raise InputError(f"{folder}: the folder is not empty, expected a new or empty one")
+        raise InputError(f"{folder}: the folder is not empty, expected a new or empty folder")

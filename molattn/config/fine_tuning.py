@@ -19,8 +19,8 @@ class FineTuningConfig:
     does not, ``auto`` means training from scratch.
 
     Args:
-        init_from: Pretrained model: base, a folder, owner/model, none, or auto.
-        freeze: Pretrained weights to freeze: none, embeddings, encoder, or a number of blocks.
+        init_from: Model to fine-tune: base, a folder, owner/model, none, or auto (base if it fits).
+        freeze: Pretrained weights to freeze; a number stands for the embeddings and so many blocks.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
         head_steps: Number of initial steps in which only a new head is trained; at most half of
             all.

@@ -31,15 +31,15 @@ class NetworkConfig:
     own, and checks the names when training starts or a model is created.
 
     Args:
-        width: Hidden size of the atoms.
+        width: Hidden size of atoms.
         heads: Number of attention heads; must divide the width.
-        layers: Attention blocks.
-        edge_width: Hidden size of the atom pairs.
+        layers: Number of attention blocks.
+        edge_width: Hidden size of atom pairs.
         layer: Attention layer: edge_attention, gaan, mat, graph_network.
         pairs: Which atom pairs attend to each other.
         distances: Use the topological distance of atoms that are not bonded.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.
-        combine: How the outputs of the heads are combined: linear, concat, mean, max, weighted.
+        combine: How to combine the outputs of the heads: linear, concat, mean, max, weighted.
         gate: Gate each attention head (GaAN).
         edge_value: Add pair features to the values as well as the keys.
         update_edges: Update pair features in each block.
@@ -51,7 +51,7 @@ class NetworkConfig:
         attention_dropout: Dropout rate of the attention weights.
         readout: Readout: one or more poolings, joined by +: mean, sum, max, min, std, median,
             softmax, variance_preserving, attentional, deep_sets, set2set, set_transformer.
-        partner: How a second molecule is combined with the first.
+        partner: How to combine a second molecule with the first.
     """
 
     width: int = 128

@@ -23,10 +23,10 @@ class TrainingLoopConfig:
 
     Args:
         epochs: Maximum number of epochs.
-        checkpoint: Epoch whose weights are kept: best (lowest validation loss) or last.
+        checkpoint: Epoch whose weights are saved: best (lowest validation loss) or last.
         patience: Early stopping: epochs without a better validation loss.
         max_hours: Time limit in hours for training each network.
-        batch_size: Molecules per batch.
+        batch_size: Number of molecules per batch.
         learning_rate: Peak learning rate, reached after the warm-up.
         warmup: Warm-up fraction of the steps of the learning-rate schedule.
         schedule: Learning-rate schedule after the warm-up.
@@ -35,9 +35,9 @@ class TrainingLoopConfig:
         precision: Floating-point precision; bf16 is mixed precision.
         seed: Random seed of split, weights and row order.
         device: Device to train on.
-        threads: CPU threads; more than one is faster only for wide networks.
+        threads: Number of CPU threads; more than one is faster only for wide networks.
         checkpoint_steps: Steps between the checkpoints that --resume uses; 0 for one per epoch.
-        tensorboard: Also write TensorBoard logs into the run folder.
+        tensorboard: Also write TensorBoard logs to the run folder.
     """
 
     epochs: int = field(default=30, metadata=COMMON)

@@ -71,18 +71,17 @@ def prepare_molecules(
                 )
     store = open_store(folder)
     if store is None:
-        raise InputError(f"{folder}: the prepared molecules have been removed during the run")
+        raise InputError(f"{folder}: the prepared molecules were removed during the run")
     if store.molecules.featurizer != featurizer:
         raise InputError(
-            f"{folder}: holds molecules prepared with another featurizer than "
-            f"{quoted(config.featurizer)}; expected the same, or another folder"
+            f"{folder}: contains molecules prepared with a featurizer other than "
+            f"{quoted(config.featurizer)}; select that featurizer or another folder"
         )
     for name, value in asked.items():
         if store.about[name] != value:
             raise InputError(
-                f"{folder}: holds molecules prepared with other {name}: "
-                f"{_short(store.about[name])}, not {_short(value)}; expected the same, or "
-                "another folder"
+                f"{folder}: contains molecules prepared with other {name}: "
+                f"{_short(store.about[name])}, not {_short(value)}; select another folder"
             )
     return store
 
@@ -125,8 +124,8 @@ def _write_store(
         if store.count == 0:
             files = ", ".join(str(table.path) for table in tables)
             raise InputError(
-                f"{files}: no molecule is left ({chosen.duplicates} duplicates, "
-                f"{chosen.left_out} excluded, invalid: {_commonest(chosen.refused)}), expected some"
+                f"{files}: no molecules to train on ({chosen.duplicates} duplicates, "
+                f"{chosen.left_out} excluded; invalid SMILES: {_commonest(chosen.refused)})"
             )
         about |= chosen.about()
 
@@ -157,9 +156,9 @@ class _Chosen:
                     self.excluded.add(key)
         if not has_molecule:
             raise InputError(
-                f"--exclude: {table.path} has no molecule in column "
+                f"--exclude: {table.path} has no valid SMILES in column "
                 f"{quoted(table.header[column])} ({refused.total()} rows, invalid: "
-                f"{_commonest(refused)}), expected some"
+                f"{_commonest(refused)})"
             )
         self.excluded_refused += refused
 

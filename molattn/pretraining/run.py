@@ -113,7 +113,7 @@ def pretrain(
         scaling = descriptor_scaling(store, sample(rows))
         if not scaling.names:
             raise InputError(
-                "all descriptors are constant over the molecules, expected some to vary"
+                "all descriptors are constant over the molecules, expected more diverse molecules"
             )
         data = PretrainingData(store, scaling, config.molecules)
         fingerprint = run_fingerprint(config, init_from, store.about["sha256"])
@@ -170,15 +170,14 @@ def _prepared(
     read = store.about
     print_line(
         console,
-        f"{len(store)} molecules of {store.num_bytes / len(store):.0f} bytes; left out: "
-        f"{read['duplicates']} duplicates, {read['left_out']} excluded, "
-        f"invalid: {refusals(read['refused'])}",
+        f"{len(store)} molecules ({store.num_bytes / len(store):.0f} bytes each); left out: "
+        f"{read['duplicates']} duplicates, {read['left_out']} excluded; "
+        f"invalid SMILES: {refusals(read['refused'])}",
     )
     if read["excluded_refused"]:
         print_line(
             console,
-            "--exclude: rows without a valid molecule, which exclude nothing: "
-            f"{refusals(read['excluded_refused'])}",
+            f"--exclude: invalid SMILES, which were ignored: {refusals(read['excluded_refused'])}",
         )
     if len(store) < _FEWEST_MOLECULES:
         raise InputError(f"got {len(store)} molecules, expected at least {_FEWEST_MOLECULES}")

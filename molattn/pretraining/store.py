@@ -181,7 +181,7 @@ def open_store(folder: Path) -> MoleculeStore | None:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{folder}: the prepared molecules cannot be read ({error}); remove the folder, or "
+            f"{folder}: the prepared molecules cannot be read ({error}); remove the folder or "
             "select another one"
         ) from error
 

@@ -84,5 +84,6 @@ def check_same_digest(what: str, now: str | None, before: str | None, folder: Pa
     if now != before:
         raise InputError(
             f"{what} changed since the run in {folder} was started "
-            f"(SHA-256 {str(now)[:12]}..., was {str(before)[:12]}...); expected the same"
+            f"(SHA-256 {str(now)[:12]}..., was {str(before)[:12]}...); "
+            "use the original or start a new run"
         )

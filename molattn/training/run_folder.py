@@ -132,7 +132,7 @@ def unfinished_run(path: str | Path) -> Path | None:
     others = path.parent.glob(f"*{UNFINISHED}") if path.parent.is_dir() else ()
     names = {str(final_folder(other)) for other in others} - {str(path)}
     close = get_close_matches(str(path), names, n=1)
-    hint = f"; did you mean {close[0]}?" if close else f", expected a folder {partial}"
+    hint = f"; did you mean {close[0]}?" if close else f" (no folder {partial})"
     raise InputError(f"{path}: there is no unfinished run of that name{hint}")
 
 
@@ -208,7 +208,7 @@ def locked_folder(partial: Path) -> IO[str]:
         except BlockingIOError:
             lock.close()
             raise InputError(
-                f"{partial}: another process is writing to this folder, expected none"
+                f"{partial}: another process is writing to this folder; wait for it to end"
             ) from None
         except OSError:  # a file system without locks: train all the same
             return lock
@@ -218,8 +218,8 @@ def locked_folder(partial: Path) -> IO[str]:
 def _clear(partial: Path, path: Path, overwrite: bool) -> None:
     if has_checkpoint(path) and not overwrite:
         raise _KeptError(
-            f"{partial}: holds an unfinished run; --resume {path} continues it, --overwrite "
-            "starts again"
+            f"{partial}: contains an unfinished run; --resume {path} continues it, --overwrite "
+            "replaces it"
         )
     for entry in partial.iterdir():
         if entry.is_dir():

@@ -70,7 +70,9 @@ def default_space(config: TrainConfig) -> Space:
         if not is_set and name not in unused:
             space[name] = _read(name, name, value)
     if not space:
-        raise InputError("every option of the default search space is set, expected one to vary")
+        raise InputError(
+            "every option of the default search space has been set; select others with --space"
+        )
     return space
 
 
@@ -85,7 +87,9 @@ def read_space(path: Path) -> Space:
     """
     content = load_yaml(path)
     if not isinstance(content, dict) or not content:
-        raise InputError(f"{path}: got {quoted(content)}, expected options with their values")
+        raise InputError(
+            f"{path}: got {quoted(content)}, expected names of options with their values"
+        )
     return {name: _read(f"{path}, {name}", name, value) for name, value in content.items()}
 
 
@@ -134,22 +138,26 @@ def _read(where: str, name: Any, value: Any) -> Distribution:
     if isinstance(value, dict):
         return _range(where, kind, value)
     if not isinstance(value, list) or not value:
-        raise InputError(f"{where}: got {quoted(value)}, expected a list, or low and high")
+        raise InputError(
+            f"{where}: got {quoted(value)}, expected a list of values, or low and high"
+        )
     if any(isinstance(item, list | dict) for item in value):
-        raise InputError(f"{where}: got {quoted(value)}, expected plain values")
+        raise InputError(f"{where}: got {quoted(value)}, expected numbers, strings, true or false")
     values = tuple(_number(where, kind, item) if kind in (int, float) else item for item in value)
     if len(set(values)) != len(values):
-        raise InputError(f"{where}: got {quoted(value)}, expected each value once")
+        raise InputError(f"{where}: got {quoted(value)}, expected no value more than once")
     return CategoricalDistribution(values)
 
 
 def _range(where: str, kind: Any, value: Mapping[str, Any]) -> Distribution:
     if kind not in (int, float):
-        raise InputError(f"{where}: got a range, expected a list, as the option is not a number")
+        raise InputError(
+            f"{where}: got a range for an option that is not a number, expected a list of values"
+        )
     if unknown := sorted(map(str, value.keys() - {*_RANGE_KEYS})):
         raise InputError(f"{where}: got {quoted(unknown[0])}, expected {', '.join(_RANGE_KEYS)}")
     if missing := sorted({"low", "high"} - value.keys()):
-        raise InputError(f"{where}: got no {missing[0]!r}, expected low and high")
+        raise InputError(f"{where}: {missing[0]!r} is missing, expected low and high")
     low, high = (_number(where, kind, value[end]) for end in ("low", "high"))
     log = value.get("log", False)
     if not isinstance(log, bool):
@@ -166,9 +174,9 @@ def _number(where: str, kind: Any, value: Any) -> Any:
     except (TypeError, ValueError):
         number = math.nan
     if isinstance(value, bool) or not math.isfinite(number):
-        raise InputError(f"{where}: got {quoted(value)}, expected numbers")
+        raise InputError(f"{where}: got {quoted(value)}, expected a number")
     if kind is float:
         return number
     if not number.is_integer():
-        raise InputError(f"{where}: got {quoted(value)}, expected whole numbers")
+        raise InputError(f"{where}: got {quoted(value)}, expected a whole number")
     return int(number)

@@ -102,7 +102,7 @@ def run_study(
             of the study, or no trial that succeeded.
     """
     if config.data.folds is not None:
-        raise InputError("--folds: got it for a search, which uses one split; expected none")
+        raise InputError("--folds cannot be used with molattn tune, which uses one split")
     start = time.perf_counter()
     is_new = overwrite or not (folder / CONFIG_FILE).exists()
     if space is None and not is_new:
@@ -138,7 +138,7 @@ def run_study(
         study.pruner = optuna.pruners.MedianPruner(startup, config.training.epochs // 5)
         while (done := len(_ended(study))) < wanted:
             if tuning.timeout is not None and time.perf_counter() - start >= tuning.timeout:
-                print_line(console, f"timeout: {tuning.timeout:g} s have passed")
+                print_line(console, f"Stopped after {tuning.timeout:g} s (--timeout)")
                 break
             seed = np.random.SeedSequence([config.training.seed, done]).generate_state(1)[0]
             study.sampler = optuna.samplers.TPESampler(
@@ -236,11 +236,11 @@ def _finish(study: optuna.Study, space: Space, chosen: Any, folder: Path) -> Stu
     trials = _ended(study)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if not complete:
-        reason = trials[-1].user_attrs.get(_ERROR, "pruned") if trials else "timeout"
-        raise InputError(
-            f"{folder}: no trial of {len(trials)} succeeded (the last: {reason}), expected one; "
-            "--resume continues the study"
-        )
+        failure = "no trial started before the time limit (--timeout)"
+        if trials:
+            reason = trials[-1].user_attrs.get(_ERROR, "pruned")
+            failure = f"none of {len(trials)} trials succeeded (reason of the last: {reason})"
+        raise InputError(f"{folder}: {failure}; --resume {folder} continues the study")
     best = min(complete, key=_loss)
     result = StudyResult(chosen({name: best.params[name] for name in space}), _loss(best), trials)
     write_config_file(folder / BEST_FILE, result.config)

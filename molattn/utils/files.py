@@ -116,7 +116,7 @@ def check_output_folder(
     """
     try:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            raise InputError(f"{path}: this is a file, expected a folder to write")
+            raise InputError(f"{path}: is a file or a link, expected a folder")
         names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
@@ -126,7 +126,7 @@ def check_output_folder(
     if foreign:
         raise InputError(
             f"{path}: the folder contains {quoted(foreign[0])}, which is not part of {kind}; "
-            f"expected a new or empty folder, or the folder of {kind} to replace"
+            f"expected a new or empty folder, or {kind} to replace"
         )
 
 

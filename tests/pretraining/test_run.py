@@ -249,7 +249,7 @@ def test_a_run_goes_on_from_its_prepared_molecules(
     assert f"to resume: molattn pretrain --resume {output}" in capsys.readouterr().err
     assert not (tmp_path / "run.unfinished" / CHECKPOINT_FILE).exists()
     assert main(words) == 2  # it does not begin anew unasked
-    assert "holds an unfinished run; --resume" in capsys.readouterr().err
+    assert "contains an unfinished run; --resume" in capsys.readouterr().err
     begun_with = (tmp_path / "run.unfinished" / CONFIG_FILE).read_bytes()
     (tmp_path / "other.smi").write_text("CCO\nCCC\n")
     assert main(["pretrain", str(tmp_path / "other.smi"), "--resume", str(output)]) == 2

@@ -81,7 +81,7 @@ def test_a_run_of_members_is_kept_for_any_ones_checkpoint_and_ends_without_it(tm
     with pytest.raises(KeyboardInterrupt):
         fill(path, KeyboardInterrupt)
     assert has_checkpoint(path)
-    with pytest.raises(InputError, match="holds an unfinished run"):
+    with pytest.raises(InputError, match="contains an unfinished run"):
         fill(path)
     fill(path, resume=True)
     assert names(path) == [CONFIG_FILE, "member_1"]
@@ -190,9 +190,11 @@ def test_what_is_no_run_is_told_with_the_nearest(tmp_path):
     with pytest.raises(InputError, match=r"lipp: there is no unfinished run.*mean .*lipo\?"):
         unfinished_run(tmp_path / "lipp")
     (tmp_path / "folder" / "alone.unfinished").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"alone: there is no unfinished run of that name, exp"):
+    with pytest.raises(
+        InputError, match=r"alone: there is no unfinished run of that name .no folder"
+    ):
         unfinished_run(tmp_path / "folder" / "alone")
-    with pytest.raises(InputError, match=r"expected a folder .*quite_other\.unfinished"):
+    with pytest.raises(InputError, match=r"no folder .*quite_other\.unfinished"):
         unfinished_run(tmp_path / "nowhere" / "quite_other")
 
 

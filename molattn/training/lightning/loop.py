@@ -121,8 +121,8 @@ def fit(
 def _check_device(device: Device) -> None:
     if device == "gpu" and not (torch.cuda.is_available() or torch.backends.mps.is_available()):
         raise InputError(
-            "--device: got 'gpu', but torch finds none here; expected cpu or auto, or a driver and "
-            "a build of torch for the GPU"
+            "--device gpu: PyTorch found no GPU; use --device cpu or auto, or install a GPU driver "
+            "and a build of PyTorch for it"
         )
 
 
@@ -132,7 +132,7 @@ def _log_early_stop(module: TrainingModule, console: Console | None) -> None:
         if is_time_over(config, module.seconds):
             reason = "time limit reached (--max-hours)"
         else:
-            reason = f"no improvement (--patience {config.patience})"
+            reason = f"no improvement for {config.patience} epochs (--patience)"
         print_line(console, f"Stopped early after epoch {count} of {config.epochs}: {reason}")
     if module.steps_done <= module.head_steps > 0:
         print_line(
@@ -185,7 +185,7 @@ def _tensorboard(
         return False
     if find_spec("tensorboard") is None:
         raise InputError(
-            "--tensorboard: the package tensorboard is not installed, expected it: "
+            "--tensorboard needs the package tensorboard, which is not installed: "
             "pip install 'molattn[tensorboard]'"
         )
     # Epochs logged after the checkpoint are logged again.
