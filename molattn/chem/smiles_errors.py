@@ -110,10 +110,7 @@ def _structure_error(text: str) -> tuple[ReasonCode, str] | None:
         if re.search(r"\d", text) and _FORMULA.fullmatch(text):
             return "formula", "it is a molecular formula; look up its SMILES first"
         if _SEQUENCE.fullmatch(text):
-            return (
-                "sequence",
-                "it looks like a sequence of amino acids or nucleotides, not a SMILES",
-            )
+            return "sequence", "it looks like a sequence of residues, not a SMILES"
         if _WORD.fullmatch(text):
             return "name", "it looks like a name or another word; convert names to SMILES first"
     if _QUERY.search(re.sub(r"\[[^\]]*\]", "", text)):

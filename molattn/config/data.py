@@ -146,10 +146,6 @@ class DataConfig:
                 or not isinstance(weight, (int, float))
                 or not (0.0 <= weight < inf)
             ):
-                raise InputError(
-                    f"--task-weights: got {quoted(weight)}, expected numbers of at least 0"
-                )
+                raise InputError(f"--task-weights: got {quoted(weight)}, expected numbers >= 0")
         if self.task_weights and not any(self.task_weights):
-            raise InputError(
-                "--task-weights: got only zeros, expected at least one positive number"
-            )
+            raise InputError("--task-weights: expected at least one positive number")

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
 import yaml
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
 
 from molattn.config import RunConfig, TrainConfig, check_same_options
 from molattn.config.base import update_config
@@ -130,7 +132,7 @@ class _Loader(yaml.SafeLoader):
         """Compose a node, unless it is an alias."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
-            raise yaml.composer.ComposerError(
+            raise ComposerError(
                 problem=f"the alias '*{event.anchor}' is not supported",
                 problem_mark=event.start_mark,
             )
@@ -141,7 +143,7 @@ class _Loader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if len(set(keys)) != len(keys):
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise yaml.constructor.ConstructorError(
+            raise ConstructorError(
                 problem=f"the key {quoted(twice)} occurs more than once",
                 problem_mark=node.start_mark,
             )

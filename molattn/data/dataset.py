@@ -291,7 +291,7 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
     )
     if leaked := set(targets) & {smiles, partner, weight, *features}:
         raise InputError(
-            f"{table.path}: column {quoted(table.header[min(leaked)])} cannot be both a target "
+            f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "
             "(--target-columns) and an input (--smiles-column, --partner-column, "
             "--weight-column or --feature-columns)"
         )

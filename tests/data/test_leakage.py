@@ -33,10 +33,10 @@ def test_duplicates_conflicts_and_shared_molecules_are_counted(tmp_path):
     assert found.median_similarity == 1.0
     text = "\n".join(found.lines())
     for words in (
-        "duplicates: 2 molecules in more than one row, 1 of them with labels that differ",
+        "duplicates: 2 molecules occur in more than one row, 1 with conflicting labels",
         "lines 5 and 6",
         "2 of 3 test molecules",
-        "at least 0.9 for 67% of them",
+        "at least 0.9 for 67%",
     ):
         assert words in text
     json.dumps(found.to_dict(), allow_nan=False)

@@ -167,7 +167,7 @@ def test_partners_that_do_not_fit_are_refused():
 def test_options_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(InputError, match="--partner: got 'sum', expected one of concat"):
         replace(SMALL, partner="sum")
-    with pytest.raises(InputError, match="--partner: got cross_attention without --partner-column"):
+    with pytest.raises(InputError, match="--partner cross_attention needs --partner-column"):
         config(tmp_path / "t.csv", "cross_attention", partner_column=None)
     with pytest.raises(InputError, match="'y' is both a target"):
         train(config(tmp_path / "t.csv", "concat", partner_column="y"))

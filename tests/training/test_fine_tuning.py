@@ -287,7 +287,9 @@ def test_a_model_that_has_seen_the_test_is_told(table, pretrained, tmp_path, cap
     words = f"{table} --target-columns y --split-column part --epochs 1 --no-baselines".split()
     words += f"--bootstrap 0 --init-from {tmp_path} --device cpu --output {tmp_path}/run".split()
     assert main(["train", *words]) == 0
-    told = "4 of 4 test molecules have the fingerprint of a molecule of the training data of the"
+    told = (
+        "4 of 4 test molecules have the same fingerprint as a molecule that the --init-from model"
+    )
     assert told in capsys.readouterr().out  # of chains all of one fingerprint
     metrics = json.loads((tmp_path / "run" / RESULT_FILE).read_text())
     assert metrics["leakage"]["pretrained_test"] == 4
@@ -428,5 +430,5 @@ def test_a_run_without_a_model_to_begin_with_says_so(table):
     run = train(wider, Console(file=shown, width=200))
     assert run.config.fine_tuning.init_from == "none"
     assert "Starting from random weights" in shown.getvalue()
-    with pytest.raises(InputError, match="without a pretrained model"):
+    with pytest.raises(InputError, match="--freeze needs a pretrained model"):
         load_pretrained(replace(wider, fine_tuning=FineTuningConfig(freeze=1)))

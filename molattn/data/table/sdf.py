@@ -40,16 +40,13 @@ class SDFTable(Table):
                 if line.startswith(">") and (match := _PROPERTY.match(line)):
                     properties[match[1]] = None
             if len(properties) > MOST_COLUMNS:
-                raise InputError(
-                    f"{path}: got more than {MOST_COLUMNS} properties, expected at most that"
-                )
+                raise InputError(f"{path}: got more than {MOST_COLUMNS} properties")
         if not found:
             raise InputError(f"{path}: got no molecule, expected one with a line 'M  END'")
         self.header = [*_NAMES]
         for name in properties:
             self.header.append(free_name(name, self.header))
         self._places = {name: place for place, name in enumerate(properties, start=len(_NAMES))}
-        self.check_header()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the molecules."""

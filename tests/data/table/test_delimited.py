@@ -56,9 +56,9 @@ def test_ragged_rows_come_out_marked_and_whole(tmp_path):
     rows = list(open_table(saved(tmp_path, "a,b,c\n1,2\n1,2,3\n1,2,3,4,5\n")))
     assert [row.cells for row in rows] == [["1", "2", ""], ["1", "2", "3"], ["1", "2", "3,4,5"]]
     assert [row.fault for row in rows] == [
-        "2 cells where the header has 3",
+        "the row has 2 cells, the header has 3",
         None,
-        "5 cells where the header has 3",
+        "the row has 5 cells, the header has 3",
     ]
     assert [row.code for row in rows] == ["ragged", "", "ragged"]
 
@@ -75,7 +75,7 @@ def test_ragged_rows_come_out_marked_and_whole(tmp_path):
         (b"%PDF-1.4", ["PDF"]),
         ("smiles,y\nC,1\n".encode("utf-32"), ["UTF-32"]),
         ("smiles,y\nC,1\n".encode("utf-16-le"), ["binary"]),
-        (b'smiles,y\nC,1\n"CC,2\nCCC,3\n', ["line 3", "not cells between commas"]),
+        (b'smiles,y\nC,1\n"CC,2\nCCC,3\n', ["line 3", "cells separated by commas"]),
     ],
 )
 def test_a_file_that_is_no_csv_is_refused_by_name(tmp_path, content, words):
@@ -187,9 +187,9 @@ def test_the_digest_is_that_of_the_bytes(tmp_path):
 @pytest.mark.parametrize(
     "name, content, header, remarks",
     [
-        ("t.csv", "smiles;y\nC;1\n", ["smiles", "y"], ("cells between semicolons",)),
-        ("t.csv", "smiles\ty\nC\t1\n", ["smiles", "y"], ("cells between tabs",)),
-        ("t.tsv", "smiles,y\nC,1\n", ["smiles", "y"], ("cells between commas",)),
+        ("t.csv", "smiles;y\nC;1\n", ["smiles", "y"], ("cells are separated by semicolons",)),
+        ("t.csv", "smiles\ty\nC\t1\n", ["smiles", "y"], ("cells are separated by tabs",)),
+        ("t.tsv", "smiles,y\nC,1\n", ["smiles", "y"], ("cells are separated by commas",)),
         ("t.csv", "smiles,y\nC,1,5\n", ["smiles", "y"], ()),
         ("t.csv", "smiles,a;b\nC,1\nCC,2\n", ["smiles", "a;b"], ()),
         ("t.csv", 'smiles,"a;b"\nC,1;2\nCC,2\n', ["smiles", "a;b"], ()),
@@ -197,7 +197,7 @@ def test_the_digest_is_that_of_the_bytes(tmp_path):
             "t.csv",
             "smiles;y (mean, of 3)\nC;1\nCC;2,5\n",
             ["smiles", "y (mean, of 3)"],
-            ("cells between semicolons",),
+            ("cells are separated by semicolons",),
         ),
         ("t.csv", "smiles\nC\n", ["smiles"], ()),
         ("t.csv", "smiles;a,b\n", ["smiles;a", "b"], ()),  # nothing tells: what the name promises

@@ -128,7 +128,7 @@ def test_a_part_that_weighs_nothing_is_refused(frame, tmp_path, monkeypatch, cap
         save(frame.assign(part=part, w=weights), tmp_path / "t.csv")
         words = "t.csv --target-columns y --weight-column w --split-column part"
         assert main(["train", *words.split()]) == 2
-        assert f"t.csv, column 'w': every {name} row has the weight 0" in capsys.readouterr().err
+        assert f"t.csv, column 'w': the weight of every {name} row is 0" in capsys.readouterr().err
 
 
 class JsonLines(Table):
@@ -177,7 +177,8 @@ def test_a_registered_format_is_read_and_written_by_its_suffix(json_lines, tmp_p
 def test_a_format_that_is_only_read_is_refused_as_output(json_lines, tmp_path):
     FORMATS.register("xyz")(FileFormat("XYZ", (".xyz",), JsonLines, signature=b"XYZ"))
     with pytest.raises(
-        InputError, match=r"XYZ format, expected \.csv, \.tsv, \.parquet or \.jsonl"
+        InputError,
+        match=r"XYZ files cannot be written, expected \.csv, \.tsv, \.parquet or \.jsonl",
     ):
         check_output(tmp_path / "t.xyz")
     (tmp_path / "t.xyz").write_text("abc")
