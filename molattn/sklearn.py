@@ -123,22 +123,20 @@ class _MolAttnEstimator(BaseEstimator):
         targets: NDArray[np.float64],
         names: Sequence[str],
         classes: Sequence[str],
-        sample_weight: Any,
+        weights: NDArray[np.float64] | None,
     ) -> None:
+        """Train on the rows that have a weight above 0, as if the others did not exist."""
         smiles, column = _read_smiles(X)
-        check_consistent_length(smiles, targets)
+        check_consistent_length(smiles, targets, weights)
         text, weight = (free_name(name, names) for name in (_SMILES, _WEIGHT))
         frame = pd.DataFrame({text: smiles, **dict(zip(names, targets.T, strict=True))})
         options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
         options |= {"smiles_column": text, "target_columns": names, "seed": self._seed()}
         options["task"] = {0: "regression", 2: "binary"}.get(len(classes), "multiclass")
         kept = np.arange(len(frame))
-        if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, smiles, ensure_non_negative=True)
-            if not weights.any():
-                raise InputError("sample_weight: all weights are 0, expected at least one above 0")
+        if weights is not None:
             frame[weight] = weights
-            kept = np.flatnonzero(weights > 0.0)
+            kept = np.flatnonzero(weights)
             options["weight_column"] = weight
         config, pretrained = load_pretrained(TrainConfig.from_options("", options))
         source = FrameTable(frame.iloc[kept], (kept + 1).tolist())
@@ -148,8 +146,7 @@ class _MolAttnEstimator(BaseEstimator):
             first = table.skipped[0]
             raise InputError(
                 f"X, row {first.line} (counted from 1): {quoted(first.smiles)}: {first.reason}; "
-                f"{len(table.skipped)} of {table.rows_in} rows cannot be used; remove or correct "
-                "them"
+                f"{len(table.skipped)} of {len(frame)} rows cannot be used; remove or correct them"
             )
         if classes:
             named = tuple(Task(task.name, task.kind, tuple(classes)) for task in table.tasks)
@@ -242,7 +239,8 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         targets = values.reshape(len(values), -1)
         if names is None:
             names = ["y"] if targets.shape[1] == 1 else [f"y{k}" for k in range(targets.shape[1])]
-        self._fit(X, targets, [str(name) for name in names], (), sample_weight)
+        weights = _weights(sample_weight, targets)
+        self._fit(X, targets, [str(name) for name in names], (), weights)
         self._several = values.ndim > 1
         return self
 
@@ -292,11 +290,12 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         labels: Any = column_or_1d(_given(y), warn=True)
         check_classification_targets(labels)
         assert_all_finite(labels, input_name="y")
-        classes, codes = np.unique(labels, return_inverse=True)
+        weights = _weights(sample_weight, labels)
+        classes = np.unique(labels if weights is None else labels[weights > 0.0])
         if len(classes) < 2:
             raise InputError(f"y: got labels of {len(classes)} class, expected two or more")
-        texts = [str(label) for label in classes]
-        self._fit(X, codes.astype(np.float64)[:, None], ["y"], texts, sample_weight)
+        codes = np.searchsorted(classes, labels).astype(np.float64)
+        self._fit(X, codes[:, None], ["y"], [str(label) for label in classes], weights)
         self.classes_ = classes
         return self
 
@@ -325,6 +324,15 @@ def _given(y: Any) -> Any:
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     return y
+
+
+def _weights(sample_weight: Any, y: NDArray[Any]) -> NDArray[np.float64] | None:
+    if sample_weight is None:
+        return None
+    weights = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
+    if not weights.any():
+        raise InputError("sample_weight: all weights are 0, expected at least one above 0")
+    return weights
 
 
 def _read_smiles(X: Any) -> tuple[list[Any], str | None]:

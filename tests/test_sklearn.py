@@ -158,18 +158,34 @@ def test_fitting_again_gives_the_same_and_changes_no_input():
         assert not np.array_equal(different, first)
 
 
-def test_rows_of_weight_zero_are_as_if_not_there():
-    weights = np.r_[np.ones(20), np.zeros(4)]
-    y = np.r_[CARBONS[:20], np.full(4, 1e6)]
-    with_them = MolAttnRegressor(**TINY).fit(SMILES, y, weights).predict(SMILES)
-    without = MolAttnRegressor(**TINY).fit(SMILES[:20], y[:20], weights[:20]).predict(SMILES)
-    np.testing.assert_array_equal(with_them, without)
+@pytest.mark.parametrize(
+    "kind,y,of_weight_0",
+    [(MolAttnRegressor, CARBONS, 1e6), (MolAttnClassifier, RING, "a class of its own")],
+)
+def test_a_row_of_weight_0_is_like_a_removed_row(kind, y, of_weight_0):
+    rng = np.random.default_rng(0)
+    some = rng.random(len(SMILES)) > 0.3
+    weights = np.where(some, rng.uniform(0.5, 2.0, len(SMILES)), 0.0)
+    odd = [text if kept else "not a molecule" for text, kept in zip(SMILES, some, strict=True)]
+    labels = np.array([y[n] if kept else of_weight_0 for n, kept in enumerate(some)])
+    options = TINY | {"epochs": 2, "batch_size": 4, "validation_size": 0.6}
+    with_them = kind(**options).fit(odd, labels, weights)
+    without = kind(**options).fit([*np.array(SMILES)[some]], labels[some], weights[some])
+    for one, other in zip(
+        with_them.model_.state_dict().values(), without.model_.state_dict().values(), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+    known, expected = with_them.model_.uncertainty, without.model_.uncertainty
+    assert known.calibration.to_dict() == expected.calibration.to_dict()
+    np.testing.assert_array_equal(known.molecules.fingerprints, expected.molecules.fingerprints)
+    if kind is MolAttnClassifier:
+        assert with_them.classes_.tolist() == without.classes_.tolist() == ["chain", "ring"]
 
 
 def test_rows_are_named_by_their_places_among_all_that_were_given():
     weights = np.r_[0.0, 0.0, np.ones(len(SMILES) - 2)]
     odd = ["not a molecule", *SMILES[1:5], "C(C", *SMILES[6:]]
-    with pytest.raises(InputError, match=r"row 6 \(counted from 1\): 'C\(C'.*1 of 22 rows"):
+    with pytest.raises(InputError, match=r"row 6 \(counted from 1\): 'C\(C'.*1 of 24 rows"):
         MolAttnRegressor(**TINY).fit(odd, CARBONS, weights)
 
 

@@ -245,8 +245,13 @@ def _finish(study: optuna.Study, space: Space, chosen: Any, folder: Path) -> Stu
     result = StudyResult(chosen({name: best.params[name] for name in space}), _loss(best), trials)
     write_config_file(folder / BEST_FILE, result.config)
     _write_trials(folder / _TRIALS_FILE, study, space)
-    with plt.rc_context():  # Optuna changes the style of all later plots
-        _plot(study, folder, with_importance=len(complete) >= _RANDOM_TRIALS)
+    figures = {*plt.get_fignums()}
+    try:
+        with plt.rc_context():  # Optuna changes the style of all later plots
+            _plot(study, folder, with_importance=len(complete) >= _RANDOM_TRIALS)
+    finally:  # a plot that fails leaves its figure open
+        for number in {*plt.get_fignums()} - figures:
+            plt.close(number)
     return result
 
 
@@ -261,9 +266,7 @@ def _plot(study: optuna.Study, folder: Path, *, with_importance: bool) -> None:
 
 
 def _save(axes: Axes, path: Path) -> None:
-    figure = cast(Figure, axes.figure)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)
+    cast(Figure, axes.figure).savefig(path, dpi=150, bbox_inches="tight")
 
 
 def _write_trials(path: Path, study: optuna.Study, space: Space) -> None:

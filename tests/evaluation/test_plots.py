@@ -92,7 +92,7 @@ def test_calibration_is_frequency_against_probability_by_bin():
     np.testing.assert_allclose(first.lines[1].get_xydata(), [[0.15, 0.5], [0.91, 1.0]])
     heights = [bar.get_height() for bar in first_below.patches]
     np.testing.assert_allclose(heights, [0, 2 / 3, 0, 0, 0, 0, 0, 0, 0, 1 / 3], atol=1e-12)
-    assert first_below.get_xlabel() == "probability of class yes"
+    assert first_below.get_xlabel() == "predicted probability of yes"
     np.testing.assert_allclose(second.lines[1].get_xydata(), [[0.8, 1.0], [0.9, 0.5]])
     assert first.get_title() == "b   ECE 0.263   n = 3"
 

@@ -221,8 +221,11 @@ def test_equal_losses_have_no_importances(config, tmp_path, monkeypatch):
     monkeypatch.setattr(
         module, "train_model", lambda *_, on_epoch: on_epoch(module.Epoch(1, 1.0, 1.0, 0.0, 0.0))
     )
+    before = plt.get_fignums()
     searched(config, tmp_path, 10, prune=False)
     assert (tmp_path / "study.png").exists()
+    assert not (tmp_path / "importance.png").exists()
+    assert plt.get_fignums() == before
 
 
 def test_no_trial_begins_after_the_time_is_over(config, tmp_path):

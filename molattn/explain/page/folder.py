@@ -80,7 +80,7 @@ def explain_table(
             console, f"explaining {target}, the first of {count} targets; --target selects another"
         )
     if other := other_inputs(model.config):
-        print_line(console, f"the model also reads {other}, which have no part in the atom scores")
+        print_line(console, f"the model also reads {other}, which the atom scores do not include")
     facts: dict[str, Any] = {
         "molattn": __version__,
         "model": str(model_folder),

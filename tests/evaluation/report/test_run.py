@@ -222,7 +222,7 @@ def test_many_tasks_are_folded_and_bounded(open_page, tmp_path):
         assert "The first 12 of 20 tasks" in shown
         assert page.locator(".cards li").count() == 4
         every = page.locator("section[aria-labelledby=scores] th[scope=rowgroup]")
-        assert {name.strip() for name in every.all_text_contents()} == {"mean of tasks", *names}
+        assert {name.strip() for name in every.all_text_contents()} == {"mean over tasks", *names}
 
 
 @pytest.mark.browser

@@ -25,7 +25,7 @@ def number(text):
 
 def share(text):
     """Percent as the page writes it, as a number from 0 to 1."""
-    return 0.005 if text.startswith("<") else int(text.split()[0]) / 100
+    return 0.005 if text.startswith("<") else int(text.removesuffix("%")) / 100
 
 
 @pytest.fixture(scope="module")
