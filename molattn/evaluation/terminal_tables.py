@@ -34,7 +34,7 @@ def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) ->
         "mean width",
     )
     headings = (METRICS[name].heading for name in CALIBRATION_METRICS)
-    probabilities = _table("calibration (before → after)", "labels", *headings)
+    probabilities = _table("calibration: before → after", "labels", *headings)
     for name, given in scores.items():
         count = str(given["count"])
         if "coverage" in given:

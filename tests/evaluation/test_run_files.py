@@ -206,7 +206,7 @@ def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_fo
     assert not {"b_low", "b_std"} & set(rows[0])
     console = Console(file=io.StringIO(), width=120)
     console.print(score_table(classes_run[1], classes_run[0]), markup=False)
-    assert "calibration (before → after)" in console.file.getvalue()
+    assert "calibration: before → after" in console.file.getvalue()
 
 
 def test_plots_are_png_pictures_of_readable_size(folder, classes_folder):

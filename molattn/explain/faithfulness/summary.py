@@ -55,7 +55,8 @@ def _sentence(result: Faithfulness) -> str:
     if good:
         parts.append(f"Passed (beats random in both tests): {', '.join(good)}.")
     if other:
-        parts.append(f"Not passed: {', '.join(other)}. Do not rely on these atom scores.")
+        failed = f"Not passed: {', '.join(other)}."
+        parts += [failed, "Do not rely on the scores of a method that did not pass."]
     return " ".join(parts)
 
 

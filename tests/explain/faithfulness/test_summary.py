@@ -36,7 +36,7 @@ def test_only_what_beats_random_in_both_tests_is_commended():
     assert summary.sentence == (
         "Deletion and insertion tests on 120 molecules. Passed (beats random in both tests): "
         "occlusion. Not passed: rollout (beats random in deletion only), attention (worse than "
-        "random). Do not rely on these atom scores."
+        "random). Do not rely on the scores of a method that did not pass."
     )
     assert [(row[0], row[3]) for row in summary.rows] == [
         ("occlusion", True),
