@@ -5,16 +5,18 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 OUTPUT ?= runs/solubility
 PYTEST_ARGS ?=
+PYTHONS ?= python3.11 python3.12 python3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow lint format docs clean
+.PHONY: help train test test-slow test-versions fuzz lint format audit build docs clean
 
 help: ## Show this help
 	@echo "molattn: attention for molecules. Python 3.11 is all that has to be there already."
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  OUTPUT=$(OUTPUT)  PYTEST_ARGS=\"tests/nn -x\""
+	@echo "           PYTHONS=\"$(PYTHONS)\""
 
 train: $(READY) ## Train the solubility predictor on the bundled data, into runs/solubility
 	$(PY) scripts/train.py --output $(OUTPUT)
@@ -25,6 +27,17 @@ test: $(READY) ## Run the tests, on all cores
 test-slow: $(READY) ## Run the tests that take minutes
 	$(PY) -m pytest -m slow $(PYTEST_ARGS)
 
+test-versions: build ## Run the tests of the built wheel and sdist on each of PYTHONS that is there
+	@for python in $(PYTHONS); do \
+	  if ! $$python -c "" 2>/dev/null; then echo "$$python not found: skipped"; continue; fi; \
+	  for kind in wheel sdist; do \
+	    echo "$$python, $$kind"; scripts/test_distribution.sh $$python $$kind $(PYTEST_ARGS) || exit 1; \
+	  done; \
+	done
+
+fuzz: $(READY) ## Run the property-based tests on 3,000 examples each
+	$(PY) -m pytest -n auto -m "hypothesis and not slow" --hypothesis-profile fuzz $(PYTEST_ARGS)
+
 lint: $(READY) ## Check style, format, types and the import rule
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -34,6 +47,13 @@ lint: $(READY) ## Check style, format, types and the import rule
 format: $(READY) ## Rewrite the code in the house format
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
+
+audit: $(READY) ## Look for known vulnerabilities of the pinned dependencies
+	$(PY) -m pip_audit --strict --no-deps --disable-pip -r constraints.txt
+
+build: $(READY) ## Build the sdist and the wheel into dist/
+	rm -rf dist
+	$(PY) -m build --no-isolation
 
 docs: $(READY) ## Build the documentation into site/; a warning fails it
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet

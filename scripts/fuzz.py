@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import atheris
+import atheris  # pyright: ignore[reportMissingImports]
 
 with atheris.instrument_imports(include=["molattn.chem", "molattn.data", "molattn.errors"]):
     from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader

@@ -1,0 +1,47 @@
+"""What SECURITY.md promises."""
+
+import pickle
+import re
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+
+from molattn.chem.parse import parse_smiles
+from molattn.cli import main
+from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS
+from molattn.errors import SmilesError
+
+TEXT = " ".join((Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8").split())
+TRAIN = "train in.csv --target-columns y --output run --epochs 1 --init-from none --no-baselines"
+NETWORK = "--width 8 --heads 2 --layers 1 --no-descriptors --bootstrap 0 --device cpu"
+
+
+def test_commands_use_no_network_and_no_pickle(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        pytest.fail("not allowed")
+
+    for module, name in [
+        (socket.socket, "connect"),
+        (socket, "getaddrinfo"),
+        (pickle, "load"),
+        (pickle, "loads"),
+        (torch, "load"),
+    ]:
+        monkeypatch.setattr(module, name, refuse)
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{'C' * n}O,{n}" for n in range(1, 31)]
+    Path("in.csv").write_text("\n".join(["smiles,y", *rows]))
+    assert main([*TRAIN.split(), *NETWORK.split()]) == 0
+    assert main(["predict", "run", "in.csv", "--output", "out.csv"]) == 0
+    assert main(["explain", "run", "in.csv", "--output", "explained", "--limit", "2"]) == 0
+
+
+def test_stated_limits_are_those_of_the_readers():
+    stated = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\d", TEXT)}
+    assert {MOST_CHARACTERS, MOST_COLUMNS} <= stated
+    for text in ("C" * 40_001, "C" * 2001, "C(" * 201 + "C" + ")" * 201):
+        with pytest.raises(SmilesError, match=r"at most|more than") as caught:
+            parse_smiles(text)
+        assert {int(number) for number in re.findall(r"\d+", caught.value.reason)} & stated
