@@ -10,11 +10,16 @@ import pytest
 import safetensors.torch
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model import artefact
 from molattn.model.model import MolAttn, MolAttnConfig
+
+from ..conftest import assert_one_line
+from ..strategies import damaged
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 SMILES = ["CCO", "c1ccccc1"]
@@ -222,3 +227,15 @@ def test_a_hub_that_gives_no_model_is_told_in_a_line_with_its_reason(tmp_path, m
     told = "owner/model: no such folder, and no download from the Hugging Face Hub: "
     assert str(error.value) == told + "owner/model: no connection"
     assert error.value.__suppress_context__
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@given(data=st.data())
+def test_a_damaged_file_is_one_error_or_loads(saved, tmp_path_factory, name, data):
+    folder = tmp_path_factory.getbasetemp() / "damaged"
+    shutil.copytree(saved[1], folder, dirs_exist_ok=True)
+    (folder / name).write_bytes(data.draw(damaged((saved[1] / name).read_bytes())))
+    try:
+        MolAttn.from_pretrained(folder)
+    except InputError as error:
+        assert_one_line(error)
