@@ -3,8 +3,8 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, Optional
+from functools import wraps
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
@@ -46,12 +46,65 @@ class Block:
         return part.unflatten(0, (self.graphs, self.nodes, self.nodes))
 
 
+@dataclass(frozen=True)
+class _WholeBatch:
+    """All graphs as one block, whose places beyond a graph's own rows read zeros.
+
+    Args:
+        row_index: Node row of each place, ``int64 [B, N]``; ``R`` = none.
+        pair_index: Pair row of each pair of places, ``int64 [B, N, N]``; ``P`` = none.
+    """
+
+    row_index: Tensor
+    pair_index: Tensor
+
+    @property
+    def graphs(self) -> int:
+        """Number of graphs ``B``."""
+        return self.row_index.size(0)
+
+    @property
+    def nodes(self) -> int:
+        """Padded number of nodes of each ``N``."""
+        return self.row_index.size(1)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Node rows ``[R, ...]`` as ``[B, N, ...]``."""
+        return _take(x, self.row_index)
+
+    def pairs(self, e: Tensor) -> Tensor:
+        """Pair rows ``[P, ...]`` as ``[B, N receivers, N senders, ...]``."""
+        return _take(e, self.pair_index)
+
+
+GraphBlock = Union[Block, _WholeBatch]
+
+
 class GraphStart(NamedTuple):
     """Position of a graph: its first node row, its first pair row, its padded size."""
 
     row: int
     pair: int
     width: int
+
+
+def _derived(compute: Callable[["CompleteGraphs"], Any]) -> Any:
+    """Make a property that is computed at first use and kept.
+
+    Compilers and modes such as that of fake tensors compute it each time: their tensors have no
+    values that others could use.
+    """
+
+    @wraps(compute)
+    def get(self: "CompleteGraphs") -> Any:
+        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+            return compute(self)
+        if compute.__name__ not in self._cache:
+            with torch.inference_mode(False):  # as in __init__
+                self._cache[compute.__name__] = compute(self)
+        return self._cache[compute.__name__]
+
+    return property(get)
 
 
 class CompleteGraphs:
@@ -66,7 +119,9 @@ class CompleteGraphs:
     - rows: ``[num_rows, ...]`` and ``[num_pairs, ...]``, block after block, padding included, as
       the layers take them. Padding may hold any finite values: no real node reads them.
 
-    With :meth:`with_edges` only some pairs are edges, in the same layout.
+    With :meth:`with_edges` only some pairs are edges, in the same layout. Index tensors are on the
+    CPU until :meth:`to` moves them. A compiler sees all graphs as one block, padded to the largest,
+    so that what it compiles fits all layouts.
 
     Args:
         sizes: Number of nodes of each graph.
@@ -92,13 +147,15 @@ class CompleteGraphs:
         self.self_loops = self_loops
         self.checked_codes: Optional[Tensor] = None  # the last codes found to fit this layout
         self.kept: Optional[Tensor] = None  # see with_edges, bool [P]; None = all pairs
+        self._cache: dict[str, Any] = {}  # see _derived
         count = np.asarray(self.sizes, dtype=np.int64)
         order = np.argsort(count, kind="stable")
-        self._width = np.zeros_like(count)  # padded size of each graph's block
-        self._row_start = np.zeros_like(count)
-        self._pair_start = np.zeros_like(count)
+        width = np.zeros_like(count)  # padded size of each graph's block
+        row_start = np.zeros_like(count)
+        pair_start = np.zeros_like(count)
         blocks: list[Block] = []
         row_graph: list[np.ndarray] = []
+        singles: list[bool] = []  # whether a graph of the block has one node
         row = pair = 0
         for first, last in plan_blocks(count[order]):
             members = order[first:last]
@@ -107,21 +164,27 @@ class CompleteGraphs:
                 continue
             blocks.append(Block(len(members), nodes, row, pair))
             row_graph.append(np.repeat(members, nodes))
-            self._width[members] = nodes
-            self._row_start[members] = row + nodes * np.arange(len(members))
-            self._pair_start[members] = pair + nodes**2 * np.arange(len(members))
+            singles.append(1 in count[members])
+            width[members] = nodes
+            row_start[members] = row + nodes * np.arange(len(members))
+            pair_start[members] = pair + nodes**2 * np.arange(len(members))
             row += len(members) * nodes
             pair += len(members) * nodes**2
-        self.blocks = tuple(blocks)
+        self._blocks = tuple(blocks)
+        self._have_single_nodes = tuple(singles)
+        self._most_nodes = max(self.sizes, default=0)
+        self._num_all_edges = int((count * (count if self_loops else count - 1)).sum())
         self.num_rows, self.num_pairs = row, pair
         batch, within = _runs(count)
-        node_row = self._row_start[batch] + within
+        node_row = row_start[batch] + within
         mask = np.zeros(row, dtype=bool)
         mask[node_row] = True
         self.batch = torch.from_numpy(batch)
         self.node_row = torch.from_numpy(node_row)
         self.row_graph = torch.from_numpy(np.concatenate([*row_graph, np.zeros(0, np.int64)]))
         self.row_mask = torch.from_numpy(mask)
+        # For each graph its size, its first row, its first pair and its padded size.
+        self._places = torch.from_numpy(np.stack([count, row_start, pair_start, width]))
 
     @classmethod
     def from_edges(
@@ -187,9 +250,23 @@ class CompleteGraphs:
         return fewer
 
     @property
+    def blocks(self) -> tuple[GraphBlock, ...]:
+        """The blocks, in the order of their rows; for a compiler, one of all graphs."""
+        return (self._whole_batch(),) if torch.compiler.is_compiling() else self._blocks
+
+    def _whole_batch(self) -> _WholeBatch:
+        _, row_start, pair_start, width = self._places.unsqueeze(-1).unbind()  # [B, 1]
+        place = torch.arange(self._most_nodes, device=self.device)
+        exists = place < width  # [B, N]
+        row = (row_start + place).masked_fill(~exists, self.num_rows)
+        pair = (pair_start + place * width).unsqueeze(-1) + place
+        pair = pair.masked_fill(~(exists.unsqueeze(-1) & exists.unsqueeze(-2)), self.num_pairs)
+        return _WholeBatch(row, pair)
+
+    @property
     def num_graphs(self) -> int:
         """Number of graphs."""
-        return len(self.sizes)
+        return self._places.size(1)
 
     @property
     def num_nodes(self) -> int:
@@ -201,7 +278,7 @@ class CompleteGraphs:
         """Number of edges, without padding."""
         if self.kept is not None:
             return self.edge_row.numel()
-        return sum(n * n if self.self_loops else n * (n - 1) for n in self.sizes)
+        return self._num_all_edges
 
     @property
     def device(self) -> torch.device:
@@ -210,8 +287,7 @@ class CompleteGraphs:
 
     def graph_starts(self) -> Iterator[GraphStart]:
         """Position of each graph, in the order given."""
-        columns = (self._row_start.tolist(), self._pair_start.tolist(), self._width.tolist())
-        return map(GraphStart, *columns)
+        return map(GraphStart, *self._places[1:].tolist())
 
     def to(self, device: "torch.device | str", *, non_blocking: bool = False) -> "CompleteGraphs":
         """The same layout on another device."""
@@ -227,8 +303,7 @@ class CompleteGraphs:
             if isinstance(thing, Tensor):
                 setattr(moved, name, move(thing))
         moved.checked_codes = None
-        for derived in ("_edges", "is_edge", "pair_masks", "lonely_rows"):
-            vars(moved).pop(derived, None)
+        moved._cache = {}
         return moved
 
     # Flat and padded views of nodes.
@@ -243,25 +318,26 @@ class CompleteGraphs:
 
     # Flat and padded views of pairs.
 
-    @cached_property
-    @torch.inference_mode(False)
+    @_derived
     def _edges(self) -> tuple[Tensor, Tensor]:
         """``edge_index`` in flat nodes, and the pair row of each edge."""
-        count = np.asarray(self.sizes, dtype=np.int64)
-        first = np.cumsum(count) - count
-        graph, within = _runs(count**2)
-        size = np.maximum(count[graph], 1)
-        receiver, sender = within // size, within % size
+        size, _, pair_start, width = self._places
+        first = size.cumsum(0) - size
+        others = size if self.self_loops else size - 1  # senders of each receiver
+        count = size * others
+        every = self._num_all_edges
+        graph = torch.arange(size.numel(), device=self.device)
+        graph = graph.repeat_interleave(count, output_size=every)
+        within = torch.arange(every, device=self.device) - (count.cumsum(0) - count)[graph]
+        receiver, sender = within // others[graph], within % others[graph]
         if not self.self_loops:
-            keep = receiver != sender
-            graph, receiver, sender = graph[keep], receiver[keep], sender[keep]
-        index = np.stack([first[graph] + sender, first[graph] + receiver])
-        row = self._pair_start[graph] + receiver * self._width[graph] + sender
-        edges = torch.from_numpy(index).to(self.device), torch.from_numpy(row).to(self.device)
+            sender = sender + (sender >= receiver)
+        index = first[graph] + torch.stack([sender, receiver])
+        row = pair_start[graph] + receiver * width[graph] + sender
         if self.kept is None:
-            return edges
-        kept = self.kept[edges[1]]
-        return edges[0][:, kept], edges[1][kept]
+            return index, row
+        kept = self.kept[row]
+        return index[:, kept], row[kept]
 
     @property
     def edge_index(self) -> Tensor:
@@ -281,16 +357,27 @@ class CompleteGraphs:
         """Take edges ``[num_edges, ...]`` from pair rows ``[num_pairs, ...]``."""
         return pairs.index_select(0, self.edge_row)
 
+    def join_rows(self, parts: list[Tensor], like: Tensor) -> Tensor:
+        """Join nodes ``[B N, ...]`` of each block to rows, empty ones if there is no block."""
+        if torch.compiler.is_compiling():
+            return _put(parts[0], self._whole_batch().row_index, self.num_rows)
+        return torch.cat(parts) if parts else like.new_zeros((0, *like.shape[1:]))
+
+    def join_pairs(self, parts: list[Tensor], like: Tensor) -> Tensor:
+        """Join pairs ``[B N N, ...]`` of each block to pair rows, likewise."""
+        if torch.compiler.is_compiling():
+            return _put(parts[0], self._whole_batch().pair_index, self.num_pairs)
+        return torch.cat(parts) if parts else like.new_zeros((0, *like.shape[1:]))
+
     def receivers_to_pairs(self, rows: Tensor) -> Tensor:
         """Give each pair its receiver's row: ``[num_rows, ...]`` to ``[num_pairs, ...]``."""
         parts = []
         for block in self.blocks:
             part = block.rows(rows).unsqueeze(2)
             parts.append(part.expand(-1, -1, block.nodes, *rows.shape[1:]).flatten(0, 2))
-        return _join(parts, rows)
+        return self.join_pairs(parts, rows)
 
-    @cached_property
-    @torch.inference_mode(False)
+    @_derived
     def pair_masks(self) -> tuple[Tensor, ...]:
         """For each block, which pairs are edges: ``bool [B, N receivers, N senders]``."""
         masks = []
@@ -304,15 +391,12 @@ class CompleteGraphs:
             masks.append(mask)
         return tuple(masks)
 
-    @cached_property
-    @torch.inference_mode(False)
+    @_derived
     def is_edge(self) -> Tensor:
         """Which pair rows are edges, ``bool [num_pairs]``."""
-        masks = [mask.flatten() for mask in self.pair_masks]
-        return torch.cat(masks) if masks else self.row_mask.new_zeros(0)
+        return self.join_pairs([mask.flatten() for mask in self.pair_masks], self.row_mask)
 
-    @cached_property
-    @torch.inference_mode(False)
+    @_derived
     def lonely_rows(self) -> tuple[Optional[Tensor], ...]:
         """For each block, which nodes have no neighbors: ``bool [B, N]``; None if all have."""
         if self.kept is not None:
@@ -320,10 +404,11 @@ class CompleteGraphs:
             return tuple(~mask.any(dim=-1) & b.rows(self.row_mask) for b, mask in rows)
         if self.self_loops or 1 not in self.sizes:
             return (None,) * len(self.blocks)
-        alone = torch.tensor(self.sizes, device=self.device) == 1
-        alone = alone[self.row_graph] & self.row_mask
-        rows = [block.rows(alone) for block in self.blocks]
-        return tuple(part if bool(part.any()) else None for part in rows)
+        alone = (self._places[0] == 1)[self.row_graph] & self.row_mask
+        return tuple(
+            block.rows(alone) if is_single else None
+            for block, is_single in zip(self.blocks, self._have_single_nodes, strict=True)
+        )
 
     # Pooling over neighbors.
 
@@ -334,14 +419,19 @@ class CompleteGraphs:
             weights = mask.to(rows.dtype)
             weights = weights / weights.sum(dim=-1, keepdim=True).clamp_min(1)
             parts.append((weights @ block.rows(rows)).flatten(0, 1))
-        return _join(parts, rows)
+        return self.join_rows(parts, rows)
 
     def neighbor_max(self, rows: Tensor) -> Tensor:
         """Maximum over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
+        lowest = torch.finfo(rows.dtype).min
+        if torch.compiler.is_compiling():  # the number of edges is not known
+            (whole,), (mask,) = self.blocks, self.pair_masks
+            senders = whole.rows(rows).unsqueeze(1).masked_fill(~mask.unsqueeze(-1), lowest)
+            most = senders.amax(dim=2).masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+            return self.join_rows([most.flatten(0, 1)], rows)
         if self.kept is not None:
             sender, receiver = self.node_row[self.edge_index]
             return scatter(rows[sender], receiver, dim_size=len(rows), reduce="max")
-        lowest = torch.finfo(rows.dtype).min
         parts = []
         for block in self.blocks:
             node = block.rows(self.row_mask).unsqueeze(-1)
@@ -363,7 +453,7 @@ class CompleteGraphs:
                 degree = node.sum(dim=1, keepdim=True) - 1
                 most = most.masked_fill(degree < 1, 0.0)
             parts.append(most.expand_as(x).masked_fill(~node, 0.0).flatten(0, 1))
-        return _join(parts, rows)
+        return self.join_rows(parts, rows)
 
     def __repr__(self) -> str:
         blocks = ", ".join(f"{b.graphs}x{b.nodes}" for b in self.blocks)
@@ -450,5 +540,13 @@ def _runs(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return run, np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
-def _join(parts: list[Tensor], like: Tensor) -> Tensor:
-    return torch.cat(parts) if parts else like.new_zeros((0, *like.shape[1:]))
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """Take rows of ``x``, of which the one beyond the last is zero."""
+    padded = torch.cat([x, x.new_zeros((1, *x.shape[1:]))])
+    return padded.index_select(0, index.flatten()).unflatten(0, index.shape)
+
+
+def _put(values: Tensor, index: Tensor, count: int) -> Tensor:
+    """Put values into ``count`` rows; the row beyond the last is left out."""
+    rows = values.new_zeros((count + 1, *values.shape[1:]))
+    return rows.index_copy(0, index.flatten(), values)[:count]

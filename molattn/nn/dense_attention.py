@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molattn.graph.complete import Block, CodedEdges, CompleteGraphs
+from molattn.graph.complete import CodedEdges, CompleteGraphs, GraphBlock
 from molattn.nn.attention_heads import HeadScore
 from molattn.nn.functional import DenseRows, normalize
 from molattn.nn.fused_attention import fused_attention
@@ -139,18 +139,18 @@ def dense_attention(
             value.new_zeros((0, value.size(1))) if return_alpha else None,
             value.new_zeros((0, *value.shape[1:])) if return_messages else None,
         )
-    out = torch.cat(outs)
+    out = graph.join_rows(outs, value)
     if value_basis is not None:
-        out = out + torch.einsum("rhd,dhc->rhc", torch.cat(pooled), value_basis)
+        out = out + torch.einsum("rhd,dhc->rhc", graph.join_rows(pooled, value), value_basis)
     return Attended(
         out,
-        torch.cat(alphas) if return_alpha else None,
-        torch.cat(messages) if return_messages else None,
+        graph.join_pairs(alphas, value) if return_alpha else None,
+        graph.join_pairs(messages, value) if return_messages else None,
     )
 
 
 def _pairwise(
-    block: Block, score: HeadScore, query: Tensor, key: Tensor, edge_key: Optional[Tensor]
+    block: GraphBlock, score: HeadScore, query: Tensor, key: Tensor, edge_key: Optional[Tensor]
 ) -> Tensor:
     """Logits ``[B, H, N, N]`` of a score that is not bilinear."""
     query, key = query.transpose(1, 2), key.transpose(1, 2)  # [B, N, H, C]

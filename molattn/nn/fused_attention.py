@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from molattn.graph.complete import Block, CompleteGraphs
+from molattn.graph.complete import CompleteGraphs, GraphBlock
 from molattn.nn.linear import is_transformed, side_by_side
 
 # Logit of pairs that are no edges: finite, so that no gradient is NaN.
@@ -93,7 +93,7 @@ def _attention(
     dropped = None if drops is None else iter(drops)
     parts: list[Tensor] = []
     for block, mask in zip(graph.blocks, graph.pair_masks, strict=True):
-        pairs = _Pairs(block, edges)
+        pairs = _Pairs(block, query.size(1), edges)
         q, k, v = (block.rows(x).permute(2, 0, 1, 3).flatten(0, 1) for x in (query, key, value))
         logits = scale * (q @ k.mT)
         if into_key is not None:
@@ -108,7 +108,7 @@ def _attention(
             pooled = pairs.pool(weights, into_value.size(1)) @ into_value
             out = out + pooled.view_as(out)
         parts.append(out.permute(1, 2, 0, 3).flatten(0, 1))
-    return torch.cat(parts) if parts else torch.zeros_like(value)
+    return graph.join_rows(parts, value)
 
 
 class _FusedAttention(torch.autograd.Function):
@@ -131,7 +131,7 @@ class _FusedAttention(torch.autograd.Function):
         for block, mask, lonely in zip(
             graph.blocks, graph.pair_masks, graph.lonely_rows, strict=True
         ):
-            pairs = _Pairs(block, edges)
+            pairs = _Pairs(block, query.size(1), edges)
             q, k, v = nodes.heads(block)
             if into_key is None:
                 logits = torch.bmm(q, k.mT).mul_(scale)
@@ -189,7 +189,7 @@ def _gradients(ctx: Any, grad_out: Tensor) -> Any:
     nothing = grad_out.new_zeros(())
     saved = iter(kept)
     for block in graph.blocks:
-        pairs = _Pairs(block, edges)
+        pairs = _Pairs(block, query.size(1), edges)
         weights = applied = next(saved)
         q, k, v = nodes.heads(block)
         (u,) = upstream.heads(block)
@@ -272,20 +272,20 @@ class _Nodes:
         rows, *shape = parts[0].shape
         return cls(*parts[0].new_empty(rows, len(parts), *shape).unbind(1))
 
-    def heads(self, block: Block) -> Sequence[Tensor]:
+    def heads(self, block: GraphBlock) -> Sequence[Tensor]:
         """A block of each."""
         if self._whole is None:
             return [block.rows(x).permute(2, 0, 1, 3).flatten(0, 1) for x in self.parts]
         return block.rows(self._whole).permute(2, 3, 0, 1, 4).flatten(1, 2).unbind(0)
 
-    def room(self, block: Block) -> Union[Tensor, Sequence[Tensor]]:
+    def room(self, block: GraphBlock) -> Union[Tensor, Sequence[Tensor]]:
         """Make tensors for a block of each, not initialized."""
         shapes = [(x.size(1) * block.graphs, block.nodes, x.size(2)) for x in self.parts]
         if self._whole is None:
             return [x.new_empty(shape) for x, shape in zip(self.parts, shapes, strict=True)]
         return self._whole.new_empty(len(shapes), *shapes[0])
 
-    def put(self, block: Block, room: Union[Tensor, Sequence[Tensor]]) -> None:
+    def put(self, block: GraphBlock, room: Union[Tensor, Sequence[Tensor]]) -> None:
         """Write the block of each from there."""
         if self._whole is not None and isinstance(room, Tensor):
             heads = room.unflatten(1, (-1, block.graphs)).permute(2, 3, 0, 1, 4)
@@ -298,14 +298,14 @@ class _Nodes:
 class _Pairs:
     """The pairs of a block ``[H B, N receivers, N senders]`` and their edges."""
 
-    def __init__(self, block: Block, edges: Optional[Tensor]) -> None:
+    def __init__(self, block: GraphBlock, heads: int, edges: Optional[Tensor]) -> None:
         self.coded = edges is not None and edges.dim() == 1
-        self._block = block
+        self._graphs, self._nodes, self._heads = block.graphs, block.nodes, heads
         self._edges = None if edges is None else block.pairs(edges)  # [B, N, N] or [B, N, N, M]
 
     def by_graph(self, x: Tensor) -> Tensor:
         """``[H B, ...]`` as ``[H, B, ...]``."""
-        return x.unflatten(0, (-1, self._block.graphs))
+        return x.unflatten(0, (self._heads, self._graphs))
 
     def by_node(self, x: Tensor) -> Tensor:
         """``[H B, N, ...]`` as ``[H, B N, ...]``."""
@@ -313,7 +313,7 @@ class _Pairs:
 
     def by_row(self, sums: Tensor) -> Tensor:
         """Sums over the basis ``[H, B N, M]`` as ``[B, N, H, M]``."""
-        return sums.unflatten(1, (self._block.graphs, -1)).permute(1, 2, 0, 3)
+        return sums.unflatten(1, (self._graphs, self._nodes)).permute(1, 2, 0, 3)
 
     def by_pair(self, x: Tensor) -> Tensor:
         """Pairs as ``[B, N (receiver), N (sender), H]``."""
@@ -324,7 +324,7 @@ class _Pairs:
         assert self._edges is not None
         if self.coded:
             index = self._edges.expand(scores.size(0), *self._edges.shape)
-            each = scores.unflatten(1, (self._block.graphs, -1))
+            each = scores.unflatten(1, (self._graphs, self._nodes))
             return each.gather(3, index).flatten(0, 1)
         by_row = self.by_row(scores) @ self._edges.mT  # [B, N, H, N]
         return by_row.permute(2, 0, 1, 3).flatten(0, 1)

@@ -169,9 +169,9 @@ class MATConv(AttentionConv):
         if isinstance(graph, CompleteGraphs):
             blocks = zip(graph.blocks, graph.pair_masks, strict=True)
             parts = [
-                self._fixed(b.pairs(features), DenseRows(mask)).flatten(1) for b, mask in blocks
+                self._fixed(b.pairs(features), DenseRows(mask)).flatten(1).t() for b, mask in blocks
             ]
-            fixed = torch.cat(parts, dim=1) if parts else features.t()
+            fixed = graph.join_pairs(parts, features).t()
         else:
             fixed = self._fixed(features, ScatteredEdges(graph[1], num_receivers))
         return Prior(share[0], share[1] * fixed[0] + share[2] * fixed[1])
