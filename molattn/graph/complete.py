@@ -117,7 +117,8 @@ class CompleteGraphs:
     - flat: ``[num_nodes, ...]`` in the order given and ``[num_edges, ...]`` in the order of
       ``edge_index``, without padding, as everywhere in PyG;
     - rows: ``[num_rows, ...]`` and ``[num_pairs, ...]``, block after block, padding included, as
-      the layers take them. Padding may hold any finite values: no real node reads them.
+      the layers take them. Padding may hold any finite values: no real node reads them. Unless
+      rows and nodes are the same, there are more rows than nodes.
 
     With :meth:`with_edges` only some pairs are edges, in the same layout. Index tensors are on the
     CPU until :meth:`to` moves them. A compiler sees all graphs as one block, padded to the largest,
@@ -157,11 +158,8 @@ class CompleteGraphs:
         row_graph: list[np.ndarray] = []
         singles: list[bool] = []  # whether a graph of the block has one node
         row = pair = 0
-        for first, last in plan_blocks(count[order]):
+        for first, last, nodes in _pad(count, order):
             members = order[first:last]
-            nodes = int(count[members[-1]])
-            if nodes == 0:  # graphs without nodes have no rows
-                continue
             blocks.append(Block(len(members), nodes, row, pair))
             row_graph.append(np.repeat(members, nodes))
             singles.append(1 in count[members])
@@ -310,10 +308,12 @@ class CompleteGraphs:
 
     def nodes_to_rows(self, x: Tensor) -> Tensor:
         """Lay nodes ``[num_nodes, ...]`` out as rows ``[num_rows, ...]``; padding is zero."""
+        _check_rows("nodes", x, self.num_nodes)
         return x.new_zeros((self.num_rows, *x.shape[1:])).index_copy(0, self.node_row, x)
 
     def rows_to_nodes(self, rows: Tensor) -> Tensor:
         """Take nodes ``[num_nodes, ...]`` from rows ``[num_rows, ...]``."""
+        _check_rows("rows", rows, self.num_rows)
         return rows.index_select(0, self.node_row)
 
     # Flat and padded views of pairs.
@@ -351,10 +351,12 @@ class CompleteGraphs:
 
     def edges_to_pairs(self, e: Tensor) -> Tensor:
         """Lay edges ``[num_edges, ...]`` out as pair rows ``[num_pairs, ...]``; padding is zero."""
+        _check_rows("edges", e, self.num_edges)
         return e.new_zeros((self.num_pairs, *e.shape[1:])).index_copy(0, self.edge_row, e)
 
     def pairs_to_edges(self, pairs: Tensor) -> Tensor:
         """Take edges ``[num_edges, ...]`` from pair rows ``[num_pairs, ...]``."""
+        _check_rows("pairs", pairs, self.num_pairs)
         return pairs.index_select(0, self.edge_row)
 
     def join_rows(self, parts: list[Tensor], like: Tensor) -> Tensor:
@@ -534,6 +536,25 @@ def plan_blocks(
     return ranges[::-1]
 
 
+def _pad(count: NDArray[np.int64], order: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    """Plan blocks of graphs of ``count`` nodes: a range of ``order``, and the padded size of each.
+
+    If the rows would be the nodes in another order, a block gets one more row per graph, so that
+    node features are never taken for rows: there are more rows than nodes, or they are the same.
+    """
+    blocks = [
+        (first, last, int(count[order[last - 1]])) for first, last in plan_blocks(count[order])
+    ]
+    blocks = [block for block in blocks if block[2]]  # graphs without nodes have no rows
+    rows = sum((last - first) * nodes for first, last, nodes in blocks)
+    if rows == count.sum() and (np.diff(count[count > 0]) < 0).any():
+        costs = [(last - first) * (2 * nodes + 1) for first, last, nodes in blocks]
+        cheapest = int(np.argmin(costs))
+        first, last, nodes = blocks[cheapest]
+        blocks[cheapest] = (first, last, nodes + 1)
+    return blocks
+
+
 def _runs(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For consecutive runs of these lengths: the run of each place, and its index in the run."""
     run = np.repeat(np.arange(len(lengths)), lengths)
@@ -550,3 +571,8 @@ def _put(values: Tensor, index: Tensor, count: int) -> Tensor:
     """Put values into ``count`` rows; the row beyond the last is left out."""
     rows = values.new_zeros((count + 1, *values.shape[1:]))
     return rows.index_copy(0, index.flatten(), values)[:count]
+
+
+def _check_rows(name: str, x: Tensor, expected: int) -> None:
+    if x.size(0) != expected:
+        raise ValueError(f"{name}: got shape {list(x.shape)}, expected [{expected}, ...]")

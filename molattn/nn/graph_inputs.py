@@ -131,6 +131,11 @@ def read_complete(
     """Check the rows of nodes ``[num_rows, F]`` and of pairs ``[num_pairs, D]``."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x: got {_kind(x)}, expected a tensor: complete graphs are not bipartite")
+    if x.size(0) == graph.num_nodes != graph.num_rows:
+        raise ValueError(
+            f"x: got {graph.num_nodes} nodes, expected {graph.num_rows} rows of the complete "
+            "graphs: use graphs.nodes_to_rows(x), and graphs.rows_to_nodes(out) on the result"
+        )
     check_features("x", x, -1, graph.num_rows)
     if isinstance(edge_attr, CodedEdges):
         if edge_dim is None:
@@ -143,6 +148,12 @@ def read_complete(
             )
         _check_codes(edge_attr, graph)
         return Edges(graph, edge_attr)
+    rows = graph.num_pairs if edge_attr is None else edge_attr.size(0)
+    if rows != graph.num_pairs and rows == graph.num_edges:
+        raise ValueError(
+            f"edge_attr: got {graph.num_edges} edges, expected {graph.num_pairs} pairs of the "
+            "complete graphs: use graphs.edges_to_pairs(edge_attr)"
+        )
     return Edges(graph, _check_attr(edge_attr, graph.num_pairs, edge_dim))
 
 

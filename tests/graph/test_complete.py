@@ -1,5 +1,7 @@
 """The layout of complete graphs against plain loops."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -44,6 +46,37 @@ def test_views_convert_exactly(sizes, self_loops):
     assert int(graphs.row_mask.sum()) == graphs.num_nodes
     e = torch.randn(graphs.num_edges, 2)
     assert torch.equal(graphs.pairs_to_edges(graphs.edges_to_pairs(e)), e)
+
+
+@given(sizes=SIZES, self_loops=st.booleans())
+def test_rows_are_the_nodes_or_more_than_the_nodes(sizes, self_loops):
+    graphs = CompleteGraphs(sizes, self_loops=self_loops)
+    same = torch.equal(graphs.node_row, torch.arange(graphs.num_rows))
+    assert same == (graphs.num_rows == graphs.num_nodes)
+    if not same or not self_loops:
+        assert graphs.num_pairs > graphs.num_edges or graphs.num_pairs == 0
+
+
+def test_blocks_without_padding_in_another_order_than_the_graphs_get_little():
+    graphs = CompleteGraphs([60] * 40 + [10] * 60)
+    assert [(b.graphs, b.nodes) for b in graphs.blocks] == [(60, 11), (40, 60)]
+    in_order = CompleteGraphs([10] * 60 + [60] * 40)
+    assert [(b.graphs, b.nodes) for b in in_order.blocks] == [(60, 10), (40, 60)]
+
+
+@pytest.mark.parametrize(
+    "convert, rows, message",
+    [
+        ("nodes_to_rows", 6, "nodes: got shape [6, 2], expected [4, ...]"),
+        ("rows_to_nodes", 4, "rows: got shape [4, 2], expected [6, ...]"),
+        ("edges_to_pairs", 12, "edges: got shape [12, 2], expected [10, ...]"),
+        ("pairs_to_edges", 10, "pairs: got shape [10, 2], expected [12, ...]"),
+    ],
+)
+def test_views_are_not_converted_twice(convert, rows, message):
+    graphs = CompleteGraphs([3, 1])
+    with pytest.raises(ValueError, match=re.escape(message)):
+        getattr(graphs, convert)(torch.ones(rows, 2))
 
 
 @given(sizes=SIZES, self_loops=st.booleans())
