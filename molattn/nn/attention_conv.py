@@ -1,19 +1,35 @@
 """Base class of the attention layers: attention on lists of edges and on complete graphs."""
 
-from collections.abc import Callable
-from typing import Optional, Union
+from collections.abc import Callable, Mapping
+from typing import Any, Optional, Union
 
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.nn.conv import MessagePassing
-from torch_geometric.typing import OptTensor
+from torch_geometric.typing import OptTensor, Size
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_heads import HeadScore, check_positive
 from molattn.nn.dense_attention import Attended, EdgeMaps, Prior, dense_attention
 from molattn.nn.functional import ScatteredEdges, check_temperature, normalize
-from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, read_graph
+from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Nodes, Pair, read_graph
 from molattn.nn.linear import Linear, linear_together
+
+# Options of MessagePassing: the values that attention can have, and why no others.
+_OPTIONS = {
+    "aggr": (("sum", "add", "mean", "max", "min"), "each channel is aggregated by itself"),
+    "aggr_kwargs": ((None, {}), "these aggregations have no arguments"),
+    "flow": (("source_to_target", "target_to_source"), "there are no other directions"),
+    "node_dim": ((0, -2), "nodes are the rows of x"),
+    "decomposed_layers": ((1,), "attention weights depend on all channels"),
+}
+HOOKS = tuple(
+    f"_{step}_forward_{kind}hooks"
+    for step in ("propagate", "message", "aggregate", "edge_update")
+    for kind in ("", "pre_")
+)
+"""Attributes of ``MessagePassing`` that hold hooks."""
+_STEPS = ("message", "aggregate", "update", "edge_update")
 
 
 class AttentionConv(MessagePassing):
@@ -34,6 +50,7 @@ class AttentionConv(MessagePassing):
         score: See :func:`molattn.nn.functional.score`.
         temperature: See :func:`molattn.nn.functional.normalize`.
         dropout: Dropout probability of the attention weights.
+        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Raises:
         ValueError: A width or number that is not positive, or an invalid temperature or dropout.
@@ -57,8 +74,9 @@ class AttentionConv(MessagePassing):
         score: str,
         temperature: float = 1.0,
         dropout: float = 0.0,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(aggr="add", node_dim=0)
+        super().__init__(**message_passing_options(type(self).__name__, kwargs))
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected a probability in [0, 1)")
         check_temperature(temperature)
@@ -93,9 +111,11 @@ class AttentionConv(MessagePassing):
             if hasattr(module, "reset_parameters"):
                 module.reset_parameters()  # pyright: ignore[reportCallIssue]
 
-    def read(self, x: Union[Tensor, Pair], graph: Graph, edge_attr: EdgeAttr) -> Edges:
+    def read(
+        self, x: Nodes, graph: Graph, edge_attr: EdgeAttr, size: Size = None
+    ) -> tuple[Pair, Edges]:
         """Check nodes, graph and edge features; see :func:`~molattn.nn.graph_inputs.read_graph`."""
-        return read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim)
+        return read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim, size, self.flow)
 
     def project(self, x: Pair) -> tuple[Tensor, ...]:
         """Queries of receivers, keys and values of senders, ``[N, ...]``, heads side by side."""
@@ -125,6 +145,10 @@ class AttentionConv(MessagePassing):
             return_alpha: Also return the weights of the edges, before dropout.
             return_messages: Also return the weighted value of each edge, after dropout.
         """
+        if isinstance(edges.index, CompleteGraphs) and self._needs_edge_list():
+            return self._attend_edge_list(
+                (query, key, value), edges.index, edges, prior, return_alpha, return_messages
+            )
         query, key = self.head_score.query(query), self.head_score.key(key)
         maps = self._edge_maps(edges)
         if isinstance(edges.index, CompleteGraphs):
@@ -146,20 +170,55 @@ class AttentionConv(MessagePassing):
             edge_key = maps.key(edges.features)
             edge_value = None if maps.value is None else maps.value(edges.features)
         query = query * self.head_score.scale
-        size = (key.size(0), query.size(0))
-        alpha = self.edge_updater(edges.index, query=query, key=key, edge_key=edge_key, size=size)
+        graph, size = edges.index, (key.size(0), query.size(0))
+        if self.flow == "target_to_source":
+            graph, size = graph.flip(0), (query.size(0), key.size(0))
+        alpha = self.edge_updater(graph, query=query, key=key, edge_key=edge_key, size=size)
         if prior is not None:
             alpha = prior.mix(alpha, prior.weights.unsqueeze(-1))
         applied = F.dropout(alpha, self.dropout, self.training)
-        nodes = self.propagate(
-            edges.index, value=value, edge_value=edge_value, alpha=applied, size=size
-        )
+        nodes = self.propagate(graph, value=value, edge_value=edge_value, alpha=applied, size=size)
         messages = None
         if return_messages:
             messages = self.message(value.index_select(0, edges.index[0]), edge_value, applied)
             if self.explain:  # as propagate does
-                messages = self.explain_message(messages, size[1])
+                messages = self.explain_message(messages, query.size(0))
         return Attended(nodes, alpha if return_alpha else None, messages)
+
+    def _needs_edge_list(self) -> bool:
+        """Whether batched matrix products would leave out a hook, a mask or a changed step."""
+        return (
+            bool(self.explain)
+            or self.aggr not in ("sum", "add")
+            or any(getattr(self, hooks) for hooks in HOOKS)
+            or any(getattr(type(self), step) is not getattr(AttentionConv, step) for step in _STEPS)
+        )
+
+    def _attend_edge_list(
+        self,
+        nodes: tuple[Tensor, Tensor, Tensor],
+        graph: CompleteGraphs,
+        edges: Edges,
+        prior: Optional[Prior],
+        return_alpha: bool,
+        return_messages: bool,
+    ) -> Attended:
+        """Attend on the list of all edges of complete graphs, from rows to rows."""
+        if prior is not None:
+            prior = prior._replace(weights=graph.pairs_to_edges(prior.weights))
+        attr = None if edges.attr is None else graph.pairs_to_edges(edges.features)
+        query, key, value = map(graph.rows_to_nodes, nodes)
+        out, *of_edges = self.attend(
+            query,
+            key,
+            value,
+            Edges(graph.edge_index, attr),
+            prior=prior,
+            return_alpha=return_alpha,
+            return_messages=return_messages,
+        )
+        pairs = (None if part is None else graph.edges_to_pairs(part) for part in of_edges)
+        return Attended(graph.nodes_to_rows(out), *pairs)
 
     def _edge_maps(self, edges: Edges) -> Optional[EdgeMaps]:
         if edges.attr is None or self.lin_edge_key is None:
@@ -192,6 +251,23 @@ class AttentionConv(MessagePassing):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
+
+
+def message_passing_options(layer: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the options of ``MessagePassing`` that a layer was given.
+
+    Raises:
+        TypeError: An option that ``MessagePassing`` does not have.
+        ValueError: A value that attention cannot have.
+    """
+    for name, value in given.items():
+        if name not in _OPTIONS:
+            raise TypeError(f"{layer} got an unexpected keyword argument {name!r}")
+        allowed, reason = _OPTIONS[name]
+        if value not in allowed:
+            expected = " or ".join(map(repr, allowed))
+            raise ValueError(f"{name}: got {value!r}, expected {expected}: {reason}")
+    return {"aggr": "sum", **given, "node_dim": 0}
 
 
 def optional_linear(in_channels: Optional[int], out_channels: int) -> Optional[Linear]:

@@ -4,7 +4,7 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.typing import OptTensor
+from torch_geometric.typing import OptTensor, Size
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_conv import AttentionConv, optional_linear
@@ -13,9 +13,10 @@ from molattn.nn.dense_attention import Attended
 from molattn.nn.graph_inputs import (
     EdgeAttr,
     Edges,
+    Globals,
     Graph,
+    Nodes,
     Pair,
-    as_pair,
     at_receivers,
     read_globals,
 )
@@ -67,10 +68,14 @@ class EdgeAttentionConv(AttentionConv):
         dropout: Dropout probability of the attention weights.
         root_weight: Add :math:`W_r x_i`.
         bias: Add a bias to queries, keys, values and output.
+        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`; with
+            another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
-        - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])`` or
+          ``([N_src, F_src], None)``
+        - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
+          ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
         - **u**: ``[B, global_dim]``
         - **batch**: ``[N]``, or a pair for a bipartite graph; None = one graph
@@ -105,6 +110,7 @@ class EdgeAttentionConv(AttentionConv):
         dropout: float = 0.0,
         root_weight: bool = True,
         bias: bool = True,
+        **kwargs: Any,
     ) -> None:
         combined = COMBINES[combine](heads, out_channels)
         super().__init__(
@@ -117,6 +123,7 @@ class EdgeAttentionConv(AttentionConv):
             score=score,
             temperature=temperature,
             dropout=dropout,
+            **kwargs,
         )
         self.global_dim = global_dim
         self.combine = combine
@@ -158,23 +165,26 @@ class EdgeAttentionConv(AttentionConv):
 
     def forward(
         self,
-        x: Union[Tensor, Pair],
+        x: Nodes,
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
         return_attention_weights: Optional[bool] = False,
+        size: Size = None,
     ) -> Any:
         """Update nodes, and edges with ``update_edges``.
 
         Args:
-            x: Node features, or a pair (senders, receivers).
+            x: Node features, or a pair (senders, receivers); None for receivers without features,
+                which then count as zeros.
             edge_index: The graph.
             edge_attr: Edge features.
             u: Graph features.
             batch: Graph of each node.
             return_attention_weights: Also return ``edge_index`` as given and the weights of its
                 edges, before dropout.
+            size: Number of senders and of receivers; needed if ``x`` does not have it.
 
         Returns:
             ``x'``; ``(x', e')`` with ``update_edges``; with ``return_attention_weights`` the
@@ -185,13 +195,16 @@ class EdgeAttentionConv(AttentionConv):
             TypeError: A wrong type.
             IndexError: An edge to a node that does not exist.
         """
-        edges = self.read(x, edge_index, edge_attr)
-        (nodes, alpha, messages), root = self.attend_heads(
-            x, edges, u, batch, bool(return_attention_weights), self.update_edges
+        nodes, edges = self.read(x, edge_index, edge_attr, size)
+        graph = edges.index
+        batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
+        globals_ = read_globals(u, batch, nodes, self.global_dim)
+        heads, alpha, messages = self.attend_heads(
+            nodes, edges, globals_, bool(return_attention_weights), self.update_edges
         )
-        out = self.head_combine(nodes)
-        if root is not None:
-            out = out + root
+        out = self.head_combine(heads)
+        if self.lin_root is not None:
+            out = out + self.lin_root(nodes[1])
         if self.bias is not None:
             out = out + self.bias
         result: tuple[Any, ...] = (out,)
@@ -203,17 +216,14 @@ class EdgeAttentionConv(AttentionConv):
 
     def attend_heads(
         self,
-        x: Union[Tensor, Pair],
+        x: Pair,
         edges: Edges,
-        u: OptTensor,
-        batch: Union[Tensor, Pair, None],
+        globals_: Globals,
         return_alpha: bool,
         return_messages: bool,
-    ) -> tuple[Attended, OptTensor]:
-        """Return the gated heads, not yet combined, and :math:`W_r x`, if any."""
-        pair, graph = as_pair(x), edges.index
-        batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
-        query, key, value, root = self._project(pair, u, batch)
+    ) -> Attended:
+        """Return the gated heads, not yet combined."""
+        query, key, value = self._project(x, globals_)
         nodes, alpha, messages = self.attend(
             query,
             key,
@@ -223,11 +233,11 @@ class EdgeAttentionConv(AttentionConv):
             return_messages=return_messages,
         )
         if self.head_gate is not None:
-            gate = self.head_gate(*pair, graph).unsqueeze(-1)
+            gate = self.head_gate(*x, edges.index).unsqueeze(-1)
             nodes = nodes * gate
             if messages is not None:
-                messages = messages * at_receivers(gate, graph)
-        return Attended(nodes, alpha, messages), root
+                messages = messages * at_receivers(gate, edges.index)
+        return Attended(nodes, alpha, messages)
 
     def updated_edges(self, edges: Edges, messages: Tensor) -> Tensor:
         """Add the combined messages to the edge features, ``[E, edge_dim]``."""
@@ -235,13 +245,10 @@ class EdgeAttentionConv(AttentionConv):
         assert self.lin_edge_out is not None
         return edges.features + self.lin_edge_out(self.edge_combine(messages))
 
-    def _project(
-        self, x: Pair, u: OptTensor, batch: Union[Tensor, Pair, None]
-    ) -> tuple[Tensor, Tensor, Tensor, OptTensor]:
-        """Queries, keys and values ``[N, H, C]``, and :math:`W_r x`."""
+    def _project(self, x: Pair, globals_: Globals) -> tuple[Tensor, ...]:
+        """Queries, keys and values ``[N, H, C]``."""
         terms = list(self.project(x))
-        root = None if self.lin_root is None else self.lin_root(x[1])
-        u_src, u_dst = read_globals(u, batch, x, self.global_dim)
+        u_src, u_dst = globals_
         if u_src is not None and u_dst is not None:
             lins = (self.lin_global_query, self.lin_global_key, self.lin_global_value)
             terms = [
@@ -249,5 +256,4 @@ class EdgeAttentionConv(AttentionConv):
                 for term, lin, of in zip(terms, lins, (u_dst, u_src, u_src), strict=True)
                 if lin is not None
             ]
-        query, key, value = (t.view(-1, self.heads, self.head_channels) for t in terms)
-        return query, key, value, root
+        return tuple(t.view(-1, self.heads, self.head_channels) for t in terms)

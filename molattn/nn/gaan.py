@@ -3,12 +3,12 @@
 from typing import Any, Optional, Union
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
+from torch_geometric.typing import Size
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import HeadGate
-from molattn.nn.graph_inputs import EdgeAttr, Graph, Pair, as_pair
+from molattn.nn.graph_inputs import EdgeAttr, Graph, Nodes
 from molattn.nn.linear import Linear
 
 _VARIANTS = ("paper", "authors")
@@ -49,10 +49,14 @@ class GaANConv(AttentionConv):
         edge_value: Add edge features to values too; if False, to keys only.
         dropout: Dropout probability of the attention weights.
         bias: Add a bias to the linear maps of nodes.
+        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`; with
+            another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
-        - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])`` or
+          ``([N_src, F_src], None)``
+        - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
+          ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``, or ``CodedEdges`` with ``CompleteGraphs``
         - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``,
           if requested
@@ -81,6 +85,7 @@ class GaANConv(AttentionConv):
         edge_value: bool = True,
         dropout: float = 0.0,
         bias: bool = True,
+        **kwargs: Any,
     ) -> None:
         if variant not in _VARIANTS:
             raise ValueError(f"variant: got {variant!r}, expected one of {', '.join(_VARIANTS)}")
@@ -100,6 +105,7 @@ class GaANConv(AttentionConv):
             edge_dim=edge_dim,
             score="dot",
             dropout=dropout,
+            **kwargs,
         )
         self.variant = variant
         self.gate = variant == "paper" if gate is None else gate
@@ -122,19 +128,22 @@ class GaANConv(AttentionConv):
 
     def forward(
         self,
-        x: Union[Tensor, Pair],
+        x: Nodes,
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
         return_attention_weights: Optional[bool] = False,
+        size: Size = None,
     ) -> Any:
         """Update nodes.
 
         Args:
-            x: Node features, or a pair (senders, receivers).
+            x: Node features, or a pair (senders, receivers); None for receivers without features,
+                which then count as zeros.
             edge_index: The graph.
             edge_attr: Edge features.
             return_attention_weights: Also return ``edge_index`` as given and the weights
                 :math:`w` of its edges, before dropout and without the gate.
+            size: Number of senders and of receivers; needed if ``x`` does not have it.
 
         Returns:
             ``y``, or ``(y, (edge_index, alpha))``.
@@ -144,8 +153,7 @@ class GaANConv(AttentionConv):
             TypeError: A wrong type.
             IndexError: An edge to a node that does not exist.
         """
-        x_src, x_dst = as_pair(x)
-        edges = self.read(x, edge_index, edge_attr)
+        (x_src, x_dst), edges = self.read(x, edge_index, edge_attr, size)
         query, key, value = self.project((x_src, x_dst))
         query = query.view(-1, self.heads, self.query_channels)
         if self.variant == "authors":

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import (
+    Size,
     SparseTensor,  # pyright: ignore[reportAttributeAccessIssue]  (a stand-in when not installed)
 )
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
@@ -14,6 +15,7 @@ from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 from molattn.graph.complete import CodedEdges, CompleteGraphs
 
 Pair = tuple[Tensor, Tensor]
+Nodes = Union[Tensor, Pair, tuple[Tensor, None]]
 Graph = Union[Tensor, SparseTensor, CompleteGraphs]
 EdgeAttr = Union[Tensor, CodedEdges, None]
 
@@ -60,39 +62,80 @@ def check_features(name: str, x: object, channels: int, rows: Optional[int] = No
 
 
 def read_graph(
-    x: Union[Tensor, Pair],
+    x: Nodes,
     graph: Graph,
     edge_attr: EdgeAttr,
     in_channels: Union[int, tuple[int, int]],
     edge_dim: Optional[int],
-) -> Edges:
+    size: Size = None,
+    flow: str = "source_to_target",
+) -> tuple[Pair, Edges]:
     """Check nodes, graph and edge features, and convert any PyG graph to a list of edges.
 
     Args:
-        x: Node features, or a pair (senders, receivers).
+        x: Node features, or a pair (senders, receivers), of which the receivers may be None: they
+            have no features, and count as zeros.
         graph: Any PyG graph, or complete graphs.
         edge_attr: Edge features.
         in_channels: Number of node features, or a pair (senders, receivers); -1 = any.
         edge_dim: Number of edge features; -1 = any; None = the layer reads none.
+        size: Number of senders and of receivers; None = those of ``x``, and as many receivers as
+            senders if they have no features.
+        flow: As in ``MessagePassing``: with ``target_to_source``, row 0 of ``edge_index`` holds the
+            receivers.
+
+    Returns:
+        The features of senders and of receivers, and edges from sender to receiver.
 
     Raises:
         ValueError: A wrong shape.
         TypeError: A wrong type.
         IndexError: An edge to a node that does not exist.
     """
-    x_src, x_dst = as_pair(x)
     source, target = (in_channels,) * 2 if isinstance(in_channels, int) else in_channels
+    pair = x_src, x_dst = as_pair(_with_receivers(x, graph, size, target))
     one = x_src is x_dst
     check_features("x" if one else "x[0] (senders)", x_src, source)
     check_features("x" if one else "x[1] (receivers)", x_dst, target)
+    reverse = flow == "target_to_source"
+    if reverse and (not one or not isinstance(graph, Tensor) or is_torch_sparse_tensor(graph)):
+        raise ValueError(
+            "flow='target_to_source' can be used only with an edge_index and one set of nodes; for "
+            "other graphs use the default flow and swap senders and receivers"
+        )
     if isinstance(graph, CompleteGraphs):
-        return read_complete(x, graph, edge_attr, edge_dim)
+        if size is not None:
+            raise ValueError("size cannot be used with CompleteGraphs")
+        return pair, read_complete(pair, graph, edge_attr, edge_dim)
     if isinstance(edge_attr, CodedEdges):
         raise TypeError(
             "edge_attr: got CodedEdges, expected a tensor; CodedEdges are used only with "
             "CompleteGraphs"
         )
-    return read_edges(graph, edge_attr, x_src.size(0), x_dst.size(0), edge_dim)
+    numbers = (x_src.size(0), x_dst.size(0))
+    if size is not None and any(
+        given not in (None, number) for given, number in zip(size, numbers, strict=True)
+    ):
+        raise ValueError(f"size: got {tuple(size)}, expected {numbers}, the rows of x")
+    edges = read_edges(graph, edge_attr, *numbers, edge_dim)
+    return pair, edges._replace(index=edges.index.flip(0)) if reverse else edges
+
+
+def _with_receivers(x: Nodes, graph: Graph, size: Size, channels: int) -> Any:
+    """Replace receivers without features, ``(x, None)``, by zeros."""
+    if not isinstance(x, (tuple, list)) or len(x) != 2 or x[1] is not None:
+        return x
+    if isinstance(graph, CompleteGraphs) or channels < 0:
+        reason = "CompleteGraphs" if isinstance(graph, CompleteGraphs) else "in_channels=-1"
+        raise ValueError(f"x: got (senders, None), which cannot be used with {reason}")
+    senders = x[0]
+    if isinstance(graph, SparseTensor) or is_torch_sparse_tensor(graph):
+        count = graph.size(0)
+    elif size is None or size[1] is None:
+        count = senders.size(0)
+    else:
+        count = size[1]
+    return senders, senders.new_zeros(count, channels)
 
 
 def read_edges(
@@ -112,8 +155,7 @@ def read_edges(
     index, values = _read_index(edge_index, num_senders, num_receivers)
     if index.dim() != 2 or index.size(0) != 2:
         raise ValueError(f"edge_index: got shape {list(index.shape)}, expected [2, E]")
-    if index.dtype != torch.int64:
-        raise TypeError(f"edge_index: got {index.dtype}, expected torch.int64")
+    index = _as_int64("edge_index", index)
     senders = ("edge_index[0]", "senders", num_senders)
     receivers = ("edge_index[1]", "receivers", num_receivers)
     _check_range(index, (senders, receivers))
@@ -123,14 +165,15 @@ def read_edges(
 
 
 def read_complete(
-    x: Union[Tensor, Pair],
+    nodes: Pair,
     graph: CompleteGraphs,
     edge_attr: EdgeAttr,
     edge_dim: Optional[int],
 ) -> Edges:
     """Check the rows of nodes ``[num_rows, F]`` and of pairs ``[num_pairs, D]``."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x: got {_kind(x)}, expected a tensor: complete graphs are not bipartite")
+    x, receivers = nodes
+    if x is not receivers:
+        raise TypeError("x: got a pair, expected a tensor: complete graphs are not bipartite")
     if x.size(0) == graph.num_nodes != graph.num_rows:
         raise ValueError(
             f"x: got {graph.num_nodes} nodes, expected {graph.num_rows} rows of the complete "
@@ -187,12 +230,15 @@ class NodeGlobals(NamedTuple):
         return values if self.batch is None else values.index_select(0, self.batch)
 
 
+Globals = Union[tuple[NodeGlobals, NodeGlobals], tuple[None, None]]  # of senders and of receivers
+
+
 def read_globals(
     u: Optional[Tensor],
     batch: Union[Tensor, Pair, None],
     x: Pair,
     global_dim: Optional[int],
-) -> tuple[Optional[NodeGlobals], Optional[NodeGlobals]]:
+) -> Globals:
     """Check graph features, for senders and for receivers."""
     if global_dim is None:
         if u is not None:
@@ -214,8 +260,8 @@ def read_globals(
     for nodes, of in zip(x, batches, strict=True):
         if tuple(of.shape) != (nodes.size(0),):
             raise ValueError(f"batch: got shape {list(of.shape)}, expected [{nodes.size(0)}]")
-        if of.dtype != torch.int64:
-            raise TypeError(f"batch: got {of.dtype}, expected torch.int64")
+    batches = tuple(_as_int64("batch", of) for of in batches)
+    for of in batches:
         _check_range(of.unsqueeze(0), (("batch", "graphs", u.size(0)),))
     return NodeGlobals(u, batches[0]), NodeGlobals(u, batches[1])
 
@@ -310,6 +356,13 @@ def _check_range(indices: Tensor, rows: Sequence[tuple[str, str, int]]) -> None:
                 f"{name}: got indices from {least} to {most}, expected 0 <= index < {size}, the "
                 f"number of {things}"
             )
+
+
+def _as_int64(name: str, index: Tensor) -> Tensor:
+    """Convert integers, which PyG accepts in any size."""
+    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+        raise TypeError(f"{name}: got {index.dtype}, expected integers")
+    return index.long()
 
 
 def _shape(rows: Optional[int], channels: int) -> str:

@@ -6,18 +6,20 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn.conv import MessagePassing
-from torch_geometric.typing import OptTensor
+from torch_geometric.typing import OptTensor, Size
 from torch_geometric.utils import scatter
 
 from molattn.graph.complete import CompleteGraphs
+from molattn.nn.attention_conv import HOOKS, message_passing_options
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.graph_inputs import (
     EdgeAttr,
     Edges,
+    Globals,
     Graph,
     NodeGlobals,
+    Nodes,
     Pair,
-    as_pair,
     edge_list,
     read_globals,
     read_graph,
@@ -88,10 +90,13 @@ class GraphNetwork(MessagePassing):
         gate: See :class:`EdgeAttentionConv`.
         edge_value: See :class:`EdgeAttentionConv`.
         dropout: See :class:`EdgeAttentionConv`.
+        kwargs: ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
-        - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])`` or
+          ``([N_src, F_src], None)``
+        - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
+          ``CompleteGraphs``
         - **edge_attr**: ``[E, edge_dim]``; **u**: ``[B, global_dim]``; **batch**: ``[N]``
         - **output**: nodes ``[N_dst, out_channels]``; then edges with ``update_edges``; then
           ``u'`` with ``update_global``; then ``(edge_index, alpha)`` if requested
@@ -133,8 +138,11 @@ class GraphNetwork(MessagePassing):
         gate: bool = False,
         edge_value: bool = True,
         dropout: float = 0.0,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(node_dim=0)
+        if "aggr" in kwargs:
+            raise ValueError("aggr cannot be used with GraphNetwork: use edge_to_node")
+        super().__init__(**message_passing_options(type(self).__name__, kwargs))
         for name, reducer in (
             ("edge_to_node", edge_to_node),
             ("edge_to_global", edge_to_global),
@@ -170,6 +178,7 @@ class GraphNetwork(MessagePassing):
         self.update_nodes = update_nodes
         self.update_edges = update_edges
         self.update_global = update_global
+        self._pools_edges = update_global and "edges" in self.global_inputs
 
         self.edge_function = edge_function
         self.attention: Optional[EdgeAttentionConv] = None
@@ -189,7 +198,11 @@ class GraphNetwork(MessagePassing):
                 dropout=dropout,
                 root_weight=False,
                 bias=False,
+                aggr=edge_to_node,
+                flow=self.flow,
             )
+            for hooks in HOOKS:  # of the block are those of its attention
+                setattr(self, hooks, getattr(self.attention, hooks))
         pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
         widths = {
             "edges": out_channels if edge_function is None else -1,
@@ -204,6 +217,13 @@ class GraphNetwork(MessagePassing):
         self.node_function = node_function
         self.global_function = global_function
 
+    @MessagePassing.explain.setter
+    def explain(self, explain: Optional[bool]) -> None:
+        """Whether edge masks are applied, as explainers set it."""
+        MessagePassing.explain.fset(self, explain)  # pyright: ignore[reportOptionalCall]
+        if self.attention is not None:
+            self.attention.explain = explain
+
     def reset_parameters(self) -> None:
         """Reset all parameters of the functions that have ``reset_parameters``."""
         super().reset_parameters()
@@ -212,23 +232,26 @@ class GraphNetwork(MessagePassing):
 
     def forward(
         self,
-        x: Union[Tensor, Pair],
+        x: Nodes,
         edge_index: Graph,
         edge_attr: EdgeAttr = None,
         u: OptTensor = None,
         batch: Union[Tensor, Pair, None] = None,
         return_attention_weights: Optional[bool] = False,
+        size: Size = None,
     ) -> Any:
         """Update edges, then nodes, then the graph.
 
         Args:
-            x: Node features, or a pair (senders, receivers).
+            x: Node features, or a pair (senders, receivers); None for receivers without features,
+                which then count as zeros.
             edge_index: The graph.
             edge_attr: Edge features.
             u: Graph features.
             batch: Graph of each node.
             return_attention_weights: Also return ``edge_index`` as given and the weights of its
                 edges, before dropout.
+            size: Number of senders and of receivers; needed if ``x`` does not have it.
 
         Returns:
             Nodes, or a tuple that begins with them; see the class.
@@ -243,16 +266,16 @@ class GraphNetwork(MessagePassing):
             raise ValueError(
                 "return_attention_weights cannot be used with edge_function, which has no weights"
             )
-        if isinstance(edge_index, CompleteGraphs) and not self._dense:
-            return self._through_edges(x, edge_index, edge_attr, u, bool(return_attention_weights))
-        edges = read_graph(x, edge_index, edge_attr, self.in_channels, self.edge_dim)
-        graph = edges.index
-        batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
-        globals_ = read_globals(u, batch, as_pair(x), self.global_dim)
-        stage = self._edge_stage(
-            as_pair(x), edges, u, batch, globals_[1], bool(return_attention_weights)
+        nodes, edges = read_graph(
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, size, self.flow
         )
-        node = as_pair(x)[1]
+        graph = edges.index
+        if isinstance(graph, CompleteGraphs) and self.attention is None:
+            return self._through_edges(nodes[1], graph, edges.attr, u)
+        batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
+        globals_ = read_globals(u, batch, nodes, self.global_dim)
+        stage = self._edge_stage(nodes, edges, globals_, bool(return_attention_weights))
+        node = nodes[1]
         if self.node_function is not None:
             seen = {"edges": stage.to_nodes, "node": node}
             if globals_[1] is not None:
@@ -269,56 +292,44 @@ class GraphNetwork(MessagePassing):
             result += ((edge_index, stage.alpha),)
         return result if len(result) > 1 else node
 
-    @property
-    def _dense(self) -> bool:
-        """Whether edges are used only through the sums over each receiver's edges."""
-        pools_edges = self.update_global and "edges" in self.global_inputs
-        return (
-            self.edge_function is None
-            and self.edge_to_node == "sum"
-            and not (pools_edges and self.edge_to_global != "sum")
-        )
-
     def _edge_stage(
-        self,
-        x: Pair,
-        edges: Edges,
-        u: OptTensor,
-        batch: Union[Tensor, Pair, None],
-        globals_: Optional[NodeGlobals],
-        return_alpha: bool,
+        self, x: Pair, edges: Edges, globals_: Globals, return_alpha: bool
     ) -> _EdgeStage:
-        on = {name: name in self.edge_inputs for name in EDGE_INPUTS}
-        size = x[1].size(0)
         if self.attention is None:
-            return self._own_edge_stage(x, edges, globals_)
+            return self._own_edge_stage(x, edges, globals_[1])
+        on = {name: name in self.edge_inputs for name in EDGE_INPUTS}
         seen = (_if(on["sender"], x[0]), _if(on["receiver"], x[1]))
         attr = edges.attr if on["edge"] or edges.attr is None else torch.zeros_like(edges.features)
-        (heads, alpha, messages), _ = self.attention.attend_heads(
+        if not on["global"] and globals_[0] is not None and globals_[1] is not None:
+            nothing = torch.zeros_like(globals_[0].values)
+            globals_ = (globals_[0]._replace(values=nothing), globals_[1]._replace(values=nothing))
+        # The sum over a graph's edges is that of the sums over the edges of its nodes.
+        of_nodes = self.edge_to_node == self.edge_to_global == "sum"
+        heads, alpha, messages = self.attention.attend_heads(
             seen,
             Edges(edges.index, attr),
-            None if u is None else _if(on["global"], u),
-            batch,
+            globals_,
             return_alpha,
-            self.update_edges or not self._dense,
+            self.update_edges or (self._pools_edges and not of_nodes),
         )
-        combine = self.attention.head_combine
-        to_nodes = heads
-        if self.edge_to_node != "sum":
-            to_nodes = _scatter(messages, edges.index[1], size, self.edge_to_node)
-        to_graphs = None
-        if self.update_global and globals_ is not None:
-            if self.edge_to_global == "sum":
-                to_graphs = combine(_to_graphs(heads, globals_, edges.index, "sum"))
+        combine, to_graphs = self.attention.head_combine, None
+        if self._pools_edges and globals_[1] is not None:
+            if of_nodes:
+                to_graphs = combine(_to_graphs(heads, globals_[1], edges.index, "sum"))
             else:
-                to_graphs = combine(self._edges_to_graphs(messages, edges, globals_))
+                to_graphs = combine(self._edges_to_graphs(messages, edges, globals_[1]))
         new_edges = None
         if self.update_edges and messages is not None:
             new_edges = self.attention.updated_edges(edges, messages)
-        return _EdgeStage(combine(to_nodes), to_graphs, new_edges, alpha)
+        return _EdgeStage(combine(heads), to_graphs, new_edges, alpha)
 
     def _own_edge_stage(self, x: Pair, edges: Edges, globals_: Optional[NodeGlobals]) -> _EdgeStage:
         assert self.edge_function is not None
+        if any(getattr(self, hooks) for hooks in HOOKS):
+            raise ValueError(
+                "hooks of message passing cannot be used with edge_function: register them with "
+                "edge_function.register_forward_hook"
+            )
         sender, receiver = edges.index[0], edges.index[1]
         seen = {
             "edge": None if edges.attr is None else edges.features,
@@ -332,25 +343,27 @@ class GraphNetwork(MessagePassing):
         new = self.edge_function(_join(seen, self.edge_inputs, receiver.numel()))
         if self.explain:  # as propagate does
             new = self.explain_message(new, x[1].size(0))
-        to_nodes = _scatter(new, receiver, x[1].size(0), self.edge_to_node)
+        to_nodes = scatter(new, receiver, dim=0, dim_size=x[1].size(0), reduce=self.edge_to_node)
         to_graphs = None
-        if self.update_global and globals_ is not None:
+        if self._pools_edges and globals_ is not None:
             to_graphs = self._edges_to_graphs(new, edges, globals_)
         return _EdgeStage(to_nodes, to_graphs, new, None)
 
     def _edges_to_graphs(self, e: OptTensor, edges: Edges, globals_: NodeGlobals) -> Tensor:
-        receiver = edges.index[1]
-        index = torch.zeros_like(receiver) if globals_.batch is None else globals_.batch[receiver]
-        return _scatter(e, index, globals_.values.size(0), self.edge_to_global)
+        assert e is not None  # requested where edges are pooled
+        graph, batch = edges.index, globals_.batch
+        if isinstance(graph, CompleteGraphs):
+            e, graph, batch = graph.pairs_to_edges(e), graph.edge_index, graph.batch
+        index = torch.zeros_like(graph[1]) if batch is None else batch[graph[1]]
+        return scatter(
+            e, index, dim=0, dim_size=globals_.values.size(0), reduce=self.edge_to_global
+        )
 
-    def _through_edges(
-        self, x: Any, graph: CompleteGraphs, edge_attr: EdgeAttr, u: OptTensor, weights: bool
-    ) -> Any:
+    def _through_edges(self, x: Tensor, graph: CompleteGraphs, attr: EdgeAttr, u: OptTensor) -> Any:
         """Call the block on the list of all edges, and convert the results to rows."""
-        attr = read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim).attr
         nodes, attr = edge_list(x, graph, attr)
-        out = self(nodes, graph.edge_index, attr, u, graph.batch, weights)
-        return results_in_rows(out, graph, edges=self.update_edges, weights=weights)
+        out = self(nodes, graph.edge_index, attr, u, graph.batch)
+        return results_in_rows(out, graph, edges=self.update_edges, weights=False)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"
@@ -385,11 +398,6 @@ def _join(seen: Mapping[str, OptTensor], names: Sequence[str], rows: int) -> Ten
     return torch.cat([part.expand(rows, -1) for part in parts if part is not None], dim=-1)
 
 
-def _scatter(values: OptTensor, index: Tensor, size: int, reduce: str) -> Tensor:
-    assert values is not None
-    return scatter(values, index, dim=0, dim_size=size, reduce=reduce)
-
-
 def _to_graphs(
     nodes: Tensor, globals_: NodeGlobals, graph: Union[Tensor, CompleteGraphs], reduce: str
 ) -> Tensor:
@@ -398,4 +406,4 @@ def _to_graphs(
         nodes, batch = graph.rows_to_nodes(nodes), graph.batch
     if batch is None:
         batch = torch.zeros(nodes.size(0), dtype=torch.long, device=nodes.device)
-    return _scatter(nodes, batch, globals_.values.size(0), reduce)
+    return scatter(nodes, batch, dim=0, dim_size=globals_.values.size(0), reduce=reduce)

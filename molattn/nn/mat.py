@@ -5,12 +5,13 @@ from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.typing import Size
 
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_conv import AttentionConv
 from molattn.nn.dense_attention import Prior
 from molattn.nn.functional import DenseRows, Receivers, ScatteredEdges, normalize
-from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Pair, as_pair
+from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Nodes
 from molattn.nn.linear import Linear
 
 _KERNELS = ("softmax", "exp")
@@ -44,10 +45,14 @@ class MATConv(AttentionConv):
         kernel: :math:`g`, ``softmax`` or ``exp``.
         dropout: Dropout probability of the weights :math:`A^h`.
         bias: Add a bias to the linear maps.
+        kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`; with
+            another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
 
     Shapes:
-        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])``
-        - **edge_index**: ``[2, E]``, ``EdgeIndex``, sparse ``adj_t``, or ``CompleteGraphs``
+        - **x**: ``[N, in_channels]``, or a pair ``([N_src, F_src], [N_dst, F_dst])`` or
+          ``([N_src, F_src], None)``
+        - **edge_index**: ``[2, E]`` of any integer type, ``EdgeIndex``, sparse ``adj_t``, or
+          ``CompleteGraphs``
         - **edge_attr**: ``[E, 2]``
         - **output**: ``[N_dst, out_channels]``; then ``(edge_index, alpha)``, ``alpha`` ``[E, H]``
           :math:`= A^h`, if requested
@@ -75,6 +80,7 @@ class MATConv(AttentionConv):
         kernel: str = "softmax",
         dropout: float = 0.0,
         bias: bool = True,
+        **kwargs: Any,
     ) -> None:
         if kernel not in _KERNELS:
             raise ValueError(f"kernel: got {kernel!r}, expected one of {', '.join(_KERNELS)}")
@@ -100,6 +106,7 @@ class MATConv(AttentionConv):
             edge_dim=2,
             score="scaled_dot",
             dropout=dropout,
+            **kwargs,
         )
         self.kernel = kernel
         self.shares = tuple(shares)
@@ -126,19 +133,22 @@ class MATConv(AttentionConv):
 
     def forward(
         self,
-        x: Union[Tensor, Pair],
+        x: Nodes,
         edge_index: Graph,
         edge_attr: EdgeAttr,
         return_attention_weights: Optional[bool] = False,
+        size: Size = None,
     ) -> Any:
         """Update nodes.
 
         Args:
-            x: Node features, or a pair (senders, receivers).
+            x: Node features, or a pair (senders, receivers); None for receivers without features,
+                which then count as zeros.
             edge_index: The graph.
             edge_attr: Distance and bond of each edge.
             return_attention_weights: Also return ``edge_index`` as given and the weights
                 :math:`A^h` of its edges, before dropout.
+            size: Number of senders and of receivers; needed if ``x`` does not have it.
 
         Returns:
             ``x'``, or ``(x', (edge_index, alpha))``.
@@ -148,8 +158,7 @@ class MATConv(AttentionConv):
             TypeError: A wrong type.
             IndexError: An edge to a node that does not exist.
         """
-        x_src, x_dst = as_pair(x)
-        edges = self.read(x, edge_index, edge_attr)
+        (x_src, x_dst), edges = self.read(x, edge_index, edge_attr, size)
         shape = (-1, self.heads, self.head_channels)
         query, key, value = (t.view(shape) for t in self.project((x_src, x_dst)))
         heads, alpha, _ = self.attend(

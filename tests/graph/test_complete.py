@@ -69,8 +69,8 @@ def test_blocks_without_padding_in_another_order_than_the_graphs_get_little():
     [
         ("nodes_to_rows", 6, "nodes: got shape [6, 2], expected [4, ...]"),
         ("rows_to_nodes", 4, "rows: got shape [4, 2], expected [6, ...]"),
-        ("edges_to_pairs", 12, "edges: got shape [12, 2], expected [10, ...]"),
-        ("pairs_to_edges", 10, "pairs: got shape [10, 2], expected [12, ...]"),
+        ("edges_to_pairs", 18, "edges: got shape [18, 2], expected [10, ...]"),
+        ("pairs_to_edges", 10, "pairs: got shape [10, 2], expected [18, ...]"),
     ],
 )
 def test_views_are_not_converted_twice(convert, rows, message):

@@ -75,7 +75,7 @@ def test_senders_and_receivers():
     a, b = torch.ones(2, 1), torch.ones(3, 1)
     assert as_pair(a) == (a, a)
     assert as_pair((a, b)) == as_pair([a, b]) == (a, b)
-    for wrong in (None, (a,), (a, None), (a, b, a), "x", {"x": a}):
+    for wrong in (None, (a,), (None, b), (a, b, a), "x", {"x": a}):
         with pytest.raises(TypeError, match="expected a tensor or a pair"):
             as_pair(wrong)
 
@@ -122,7 +122,7 @@ def test_graph_features_of_senders_and_receivers():
             "adj_t: got shape [2, 3], expected [3, 2] (receivers, senders)",
         ),
         (
-            lambda x: read_complete(x, CompleteGraphs([3]), torch.ones(6, 2), 2),
+            lambda x: read_complete((x, x), CompleteGraphs([3]), torch.ones(6, 2), 2),
             ValueError,
             "edge_attr: got shape [6, 2], expected [9, 2]",
         ),
@@ -139,7 +139,7 @@ def test_graph_features_of_senders_and_receivers():
         (
             lambda x: read_globals(torch.ones(2, 1), torch.zeros(3), (x, x), 1),
             TypeError,
-            "batch: got torch.float32, expected torch.int64",
+            "batch: got torch.float32, expected integers",
         ),
         (
             lambda x: read_globals(torch.ones(2, 1), "graphs", (x, x), 1),

@@ -1,4 +1,6 @@
-"""Every registered layer inside PyG: lazy widths, heterogeneous graphs, Sequential, Explainer."""
+"""Every registered layer inside PyG: options, hooks, heterogeneous graphs, explainers."""
+
+import re
 
 import pytest
 import torch
@@ -9,9 +11,12 @@ from torch_geometric.explain import (
     Explainer,
     GNNExplainer,
 )
+from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import HeteroConv, Sequential, global_add_pool, to_hetero
+from torch_geometric.utils import scatter
 
 from molattn.graph import CompleteGraphs
+from molattn.nn import LAYERS, EdgeAttentionConv, GaANConv, GraphNetwork, MATConv
 
 DOUBLE = torch.float64
 WRITES = ("author", "writes", "paper")
@@ -79,6 +84,147 @@ def test_a_transposed_csc_matrix_is_an_adj_t(subject):
     assert got["graph"] is adj_t
     assert_near(got["nodes"], expected["nodes"])
     assert_near(got["weights"], expected["weights"])
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
+def test_indices_of_any_integer_type(subject, multigraph, dtype):
+    conv, x = subject.make(), subject.nodes(9)
+    given = subject.features(20, batch=torch.zeros(9, dtype=torch.long))
+    expected = subject.run(conv, x, multigraph, given)
+    if "batch" in given:
+        given["batch"] = given["batch"].to(dtype)
+    for name, part in subject.run(conv, x, multigraph.to(dtype), given).items():
+        assert_near(part, expected[name])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|invariant).*:UserWarning")
+def test_receivers_without_features_count_as_zeros(subject):
+    edge_index, senders = torch.tensor([[0, 2, 3, 4], [0, 0, 1, 1]]), subject.nodes(5)
+    conv = subject.make((4, 7))
+
+    def run(receivers, **size):
+        batch = (torch.zeros(5, dtype=torch.long), torch.zeros(receivers, dtype=torch.long))
+        given = subject.features(4, batch=batch) | fixed | size
+        return lambda x, graph=edge_index: subject.run(conv, x, graph, given)["nodes"]
+
+    fixed = {k: v for k, v in subject.features(4).items() if k != "batch"}
+    expected = run(3)((senders, torch.zeros(3, 7, dtype=DOUBLE)))
+    assert_near(run(3, size=(5, 3))((senders, None)), expected)
+    adj_t = torch.sparse_coo_tensor(edge_index.flip(0), torch.ones(4), (3, 5)).coalesce()
+    assert_near(run(3)((senders, None), adj_t), expected)
+    assert_near(run(5)((senders, None))[:3], expected)  # as many receivers as senders
+    lazy = subject.make((4, -1))
+    with pytest.raises(ValueError, match="cannot be used with in_channels=-1"):
+        subject.run(lazy, (senders, None), edge_index, fixed)
+
+
+def test_flow_from_target_to_source(subject, multigraph):
+    x, given = subject.nodes(9), subject.features(20)
+    conv, turned = subject.make(), subject.make(flow="target_to_source")
+    turned.load_state_dict(conv.state_dict())
+    expected = subject.run(conv, x, multigraph, given, weights=True)
+    graph = multigraph.flip(0)
+    got = subject.run(turned, x, graph, given, weights=True)
+    assert got.pop("graph") is graph
+    for name, part in got.items():
+        assert_near(part, expected[name])
+    message = "can be used only with an edge_index and one set of nodes"
+    for nodes, other in (((x, x[:8]), graph), (x, CompleteGraphs([9])), (x, as_adj_t(graph))):
+        with pytest.raises(ValueError, match=message):
+            subject.run(turned, nodes, other, given)
+
+
+def as_adj_t(edge_index):
+    return torch.sparse_coo_tensor(edge_index, torch.ones(20), (9, 9)).coalesce()
+
+
+@pytest.mark.parametrize("aggr", ["mean", "max", "min"])
+@pytest.mark.parametrize("layer", ["edge_attention", "gaan", "mat"])
+def test_other_aggregations_of_messages(layer, aggr):
+    graph, options = CompleteGraphs([2, 4]), {"edge_dim": 2, "heads": 2}
+    conv = LAYERS[layer].make(4, 6, aggr=aggr, **options).double()
+    messages = []
+    conv.register_message_forward_hook(lambda module, inputs, out: messages.append(out))
+    conv.register_propagate_forward_hook(lambda module, inputs, out: messages.append(out))
+    x, attr = torch.randn(6, 4, dtype=DOUBLE), torch.rand(20, 2, dtype=DOUBLE)
+    out = conv(x, graph.edge_index, attr)
+    weighted, heads = messages
+    assert_near(heads, scatter(weighted, graph.edge_index[1], reduce=aggr))
+    rows = conv(graph.nodes_to_rows(x), graph, graph.edges_to_pairs(attr))
+    assert_near(graph.rows_to_nodes(rows), out)
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"aggr": "std"}, ValueError, "aggr: got 'std', expected 'sum' or 'add' or 'mean' or"),
+        ({"aggr": ["sum", "max"]}, ValueError, "aggr: got ['sum', 'max'], expected 'sum' or "),
+        ({"flow": "both"}, ValueError, "flow: got 'both', expected 'source_to_target' or "),
+        ({"node_dim": 1}, ValueError, "node_dim: got 1, expected 0 or -2: nodes are the rows"),
+        ({"decomposed_layers": 2}, ValueError, "decomposed_layers: got 2, expected 1: attention"),
+        ({"color": "red"}, TypeError, "got an unexpected keyword argument 'color'"),
+    ],
+)
+def test_options_of_message_passing_that_attention_cannot_have(options, error, message):
+    for conv in (EdgeAttentionConv, GaANConv, MATConv, GraphNetwork):
+        if conv is GraphNetwork and "aggr" in options:
+            message = "aggr cannot be used with GraphNetwork: use edge_to_node"
+        with pytest.raises(error, match=re.escape(message)):
+            conv(4, 6, 2, **options)
+
+
+HOOKS = [
+    f"register_{step}_forward_{kind}"
+    for step in ("propagate", "message", "aggregate", "edge_update")
+    for kind in ("pre_hook", "hook")
+]
+
+
+@pytest.mark.parametrize("register", HOOKS)
+def test_hooks_are_called_on_any_graph(dense_subject, register):
+    graph, conv = CompleteGraphs([2, 4]), dense_subject.make()
+    x, given = dense_subject.nodes(6), dense_subject.features(20, batch=graph.batch)
+    expected = dense_subject.run_complete(conv, x, graph, given, weights=True)
+    calls = []
+    handle = getattr(conv, register)(lambda *args: calls.append(args))
+    dense_subject.run(conv, x, graph.edge_index, given)
+    assert len(calls) == 1
+    got = dense_subject.run_complete(conv, x, graph, given, weights=True)
+    assert len(calls) == 2
+    for name in got.keys() - {"graph"}:
+        assert_near(got[name], expected[name])
+    handle.remove()
+    dense_subject.run_complete(conv, x, graph, given)
+    assert len(calls) == 2
+
+
+def test_hooks_and_changed_steps_have_their_effect_on_complete_graphs():
+    class Louder(EdgeAttentionConv):
+        def message(self, value_j, edge_value, alpha):
+            return 2 * super().message(value_j, edge_value, alpha)
+
+    graph, x = CompleteGraphs([2, 4]), torch.randn(6, 4)
+    for conv in (EdgeAttentionConv(4, 6, 2), GraphNetwork(4, 6, 2), Louder(4, 6, 2)):
+        if not isinstance(conv, Louder):
+            before = conv(graph.nodes_to_rows(x), graph)
+            conv.register_message_forward_hook(lambda module, inputs, out: 2 * out)
+            assert not torch.allclose(conv(graph.nodes_to_rows(x), graph), before)
+        rows = conv(graph.nodes_to_rows(x), graph)
+        torch.testing.assert_close(graph.rows_to_nodes(rows), conv(x, graph.edge_index))
+
+
+def test_edge_masks_have_their_effect_on_complete_graphs(dense_subject):
+    graph, conv = CompleteGraphs([2, 4]), dense_subject.make()
+    x, given = dense_subject.nodes(6), dense_subject.features(20, batch=graph.batch)
+    before = dense_subject.run_complete(conv, x, graph, given)
+    mask = torch.randn(20, dtype=DOUBLE)
+    set_masks(conv, mask, graph.edge_index)
+    masked = dense_subject.run_complete(conv, x, graph, given)
+    assert not torch.allclose(masked["nodes"], before["nodes"])
+    for name, part in dense_subject.run(conv, x, graph.edge_index, given).items():
+        assert_near(masked[name], part)
+    clear_masks(conv)
+    assert_near(dense_subject.run_complete(conv, x, graph, given)["nodes"], before["nodes"])
 
 
 class TwoLayers(torch.nn.Module):

@@ -91,7 +91,8 @@ GRAPH = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 0]])
         ({"x": torch.ones(3)}, ValueError, "x: got shape [3], expected [*, 4]"),
         ({"x": torch.ones(3, 4).long()}, TypeError, "x: got torch.int64, expected a floating"),
         ({"x": [[1.0] * 4] * 3}, TypeError, "x: got list, expected a tensor or a pair"),
-        ({"x": (torch.ones(3, 4), None)}, TypeError, "x: got tuple, expected a tensor or a pair"),
+        ({"x": (None, torch.ones(3, 4))}, TypeError, "x: got tuple, expected a tensor or a pair"),
+        ({"size": (3, 4)}, ValueError, "size: got (3, 4), expected (3, 3), the rows of x"),
         (
             {"x": (torch.ones(3, 4), torch.ones(3, 5))},
             ValueError,
@@ -99,8 +100,8 @@ GRAPH = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 0]])
         ),
         ({"edge_index": GRAPH.t()}, ValueError, "edge_index: got shape [4, 2], expected [2, E]"),
         ({"edge_index": GRAPH[0]}, ValueError, "edge_index: got shape [4], expected [2, E]"),
-        ({"edge_index": GRAPH.int()}, TypeError, "got torch.int32, expected torch.int64"),
-        ({"edge_index": GRAPH.float()}, TypeError, "got torch.float32, expected torch.int64"),
+        ({"edge_index": GRAPH.bool()}, TypeError, "edge_index: got torch.bool, expected integers"),
+        ({"edge_index": GRAPH.float()}, TypeError, "got torch.float32, expected integers"),
         ({"edge_index": GRAPH.tolist()}, TypeError, "edge_index: got list, expected int64 [2, E]"),
         ({"edge_index": None}, TypeError, "edge_index: got NoneType, expected int64 [2, E]"),
         (
@@ -124,9 +125,24 @@ GRAPH = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 0]])
             "x: got shape [3, 4], expected [2, *]",
         ),
         (
+            {"x": (torch.ones(3, 4), None), "edge_index": CompleteGraphs([3])},
+            ValueError,
+            "x: got (senders, None), which cannot be used with CompleteGraphs",
+        ),
+        (
+            {"size": (3, 3), "edge_index": CompleteGraphs([3])},
+            ValueError,
+            "size cannot be used with CompleteGraphs",
+        ),
+        (
+            {"edge_index": CompleteGraphs([2, 1])},
+            ValueError,
+            "x: got 3 nodes, expected 4 rows of the complete graphs: use graphs.nodes_to_rows(x)",
+        ),
+        (
             {"x": (torch.ones(3, 4), torch.ones(3, 4)), "edge_index": CompleteGraphs([3])},
             TypeError,
-            "x: got tuple, expected a tensor: complete graphs are not bipartite",
+            "x: got a pair, expected a tensor: complete graphs are not bipartite",
         ),
     ],
 )
