@@ -177,13 +177,11 @@ class AttentionConv(MessagePassing):
         if prior is not None:
             alpha = prior.mix(alpha, prior.weights.unsqueeze(-1))
         applied = F.dropout(alpha, self.dropout, self.training)
-        nodes = self.propagate(graph, value=value, edge_value=edge_value, alpha=applied, size=size)
-        messages = None
-        if return_messages:
-            messages = self.message(value.index_select(0, edges.index[0]), edge_value, applied)
-            if self.explain:  # as propagate does
-                messages = self.explain_message(messages, query.size(0))
-        return Attended(nodes, alpha if return_alpha else None, messages)
+        messages: Optional[list[Tensor]] = [] if return_messages else None
+        nodes = self.propagate(
+            graph, value=value, edge_value=edge_value, alpha=applied, messages=messages, size=size
+        )
+        return Attended(nodes, alpha if return_alpha else None, messages[0] if messages else None)
 
     def _needs_edge_list(self) -> bool:
         """Whether batched matrix products would leave out a hook, a mask or a changed step."""
@@ -248,6 +246,19 @@ class AttentionConv(MessagePassing):
     def message(self, value_j: Tensor, edge_value: OptTensor, alpha: Tensor) -> Tensor:
         """Weighted values ``[E, H, C]``."""
         return alpha.unsqueeze(-1) * (value_j if edge_value is None else value_j + edge_value)
+
+    def aggregate(
+        self,
+        inputs: Tensor,
+        index: Tensor,
+        ptr: OptTensor,
+        dim_size: Optional[int],
+        messages: Optional[list[Tensor]],
+    ) -> Tensor:
+        """Aggregate messages ``[E, H, C]`` to ``[N, H, C]``, and append them to ``messages``."""
+        if messages is not None:
+            messages.append(inputs)
+        return super().aggregate(inputs, index, ptr, dim_size)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"

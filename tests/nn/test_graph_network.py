@@ -1,5 +1,6 @@
 """GraphNetwork against PyG's MetaLayer, plain NumPy and its own switches."""
 
+import copy
 import itertools
 import re
 
@@ -12,7 +13,8 @@ from torch_geometric.nn import MetaLayer
 from torch_geometric.utils import scatter
 
 from molattn.graph import CompleteGraphs
-from molattn.nn import EdgeAttentionConv, GraphNetwork
+from molattn.nn import EdgeAttentionConv, GraphNetwork, edge_attention, graph_network
+from molattn.nn.graph_inputs import read_globals
 from molattn.nn.graph_network import EDGE_INPUTS, GLOBAL_INPUTS, NODE_INPUTS, REDUCERS
 
 DOUBLE = torch.float64
@@ -298,6 +300,81 @@ def test_options_agree_on_complete_graphs(reducers, own, self_loops):
         assert_near(mine, other)
     for mine, other in zip(*grads, strict=True):
         assert_near(mine, other)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("reduce", REDUCERS)
+def test_edges_that_are_no_input_of_the_graph_are_not_pooled(reduce, own):
+    graph = CompleteGraphs([3, 4])
+    x, u = torch.randn(7, NODE, dtype=DOUBLE), torch.randn(2, GLOBAL, dtype=DOUBLE)
+    options = {"global_dim": GLOBAL, "update_global": True, "edge_to_global": reduce}
+    for inputs in (("nodes",), ("global",), ("nodes", "global")):
+        function = mlp(2 * NODE + GLOBAL, 6) if own else None
+        block = GraphNetwork(
+            NODE, 6, 2, global_inputs=inputs, edge_function=function, **options
+        ).double()
+        flat = block(x, graph.edge_index, None, u, graph.batch)
+        rows, globals_ = block(graph.nodes_to_rows(x), graph, None, u)
+        assert_near(graph.rows_to_nodes(rows), flat[0])
+        assert_near(globals_, flat[1])
+        block.edge_to_global = "sum"
+        assert_near(block(x, graph.edge_index, None, u, graph.batch)[1], flat[1])
+
+
+def test_hooks_reach_all_that_messages_reach():
+    """A hook that silences messages leaves edges as they were, and a mean over edges of 0."""
+    x, edge_index, e, u, batch = two_graphs()
+    block = GraphNetwork(
+        NODE,
+        6,
+        2,
+        edge_dim=EDGE,
+        global_dim=GLOBAL,
+        edge_to_global="mean",
+        global_inputs=("edges",),
+        update_edges=True,
+        update_global=True,
+        global_function=nn.Identity(),
+    ).double()
+    block.register_message_forward_hook(lambda module, inputs, out: 0 * out)
+    _, edges, globals_ = block(x, edge_index, e, u, batch)
+    assert_near(edges, e)
+    assert_near(globals_, torch.zeros(2, 6, dtype=DOUBLE))
+
+
+def test_hooks_of_a_copy_are_its_own():
+    block = GraphNetwork(NODE, 6, 2)
+    twin = copy.deepcopy(block)
+    calls = []
+    twin.register_propagate_forward_hook(lambda *args: calls.append(args))
+    x, edge_index = torch.randn(3, NODE), torch.tensor([[0, 1], [1, 2]])
+    block(x, edge_index)
+    assert calls == []
+    twin(x, edge_index)
+    assert len(calls) == 1
+
+
+def test_hooks_cannot_be_used_with_a_function_of_yours():
+    block = GraphNetwork(NODE, 6, edge_function=nn.Identity())
+    block.register_message_forward_hook(lambda *args: None)
+    with pytest.raises(
+        ValueError, match=r"register them with edge_function\.register_forward_hook"
+    ):
+        block(torch.randn(2, NODE), torch.tensor([[0], [1]]))
+
+
+def test_graph_features_are_checked_once(monkeypatch):
+    calls = []
+
+    def counted(*args):
+        calls.append(args)
+        return read_globals(*args)
+
+    for module in (graph_network, edge_attention):
+        monkeypatch.setattr(module, "read_globals", counted)
+    x, edge_index, e, u, batch = two_graphs()
+    GraphNetwork(NODE, 6, edge_dim=EDGE, global_dim=GLOBAL).double()(x, edge_index, e, u, batch)
+    assert len(calls) == 1
 
 
 def test_what_comes_out_is_what_was_asked_for():
