@@ -12,7 +12,6 @@ from safetensors import SafetensorError
 from molattn.chem.fingerprints import FINGERPRINT_BYTES, packed_fingerprints
 from molattn.chem.parse import parse_smiles
 from molattn.errors import InputError
-from molattn.utils.files import write_file
 
 __all__ = ["MOST_KEPT", "FingerprintIndex"]
 
@@ -59,15 +58,19 @@ class FingerprintIndex:
         return cls(found)
 
     @classmethod
-    def load(cls, path: Path) -> "FingerprintIndex":
-        """Read what :meth:`save` wrote.
+    def from_bytes(cls, content: bytes, path: Path) -> "FingerprintIndex":
+        """Read the output of :meth:`to_bytes`.
+
+        Args:
+            content: The content of a file.
+            path: The file, for error messages.
 
         Raises:
             InputError: The file is damaged or holds something else.
         """
         try:
-            found = safetensors.numpy.load_file(path).get(_TENSOR, np.zeros(0))
-        except (SafetensorError, OSError) as error:
+            found = safetensors.numpy.load(content).get(_TENSOR, np.zeros(0))
+        except SafetensorError as error:
             raise InputError(f"{path}: not a readable file of fingerprints: {error}") from error
         is_packed = found.dtype == np.uint8 and found.shape[1:] == (FINGERPRINT_BYTES,)
         if not is_packed or not len(found):
@@ -77,9 +80,9 @@ class FingerprintIndex:
             )
         return cls(found)
 
-    def save(self, path: Path) -> None:
-        """Write the fingerprints to a file, whole or not at all."""
-        write_file(path, safetensors.numpy.save({_TENSOR: self.fingerprints}))
+    def to_bytes(self) -> bytes:
+        """Return the fingerprints as the content of a safetensors file."""
+        return safetensors.numpy.save({_TENSOR: self.fingerprints})
 
     def similarity(self, molecules: Sequence[str] | NDArray[np.uint8]) -> NDArray[np.float64]:
         """Return each molecule's Tanimoto similarity to the nearest of these, ``[n]``.

@@ -1,9 +1,11 @@
 """Saved models: a folder of safetensors and JSON files, without pickles."""
 
-import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Union
 
@@ -13,28 +15,30 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError
 from torch import Tensor
 
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError
-from molattn.utils.files import read_json, write_file
+from molattn.model.checkpoints import FIRST_WITH_MANIFEST
+from molattn.utils.files import parse_json, write_file
 
 __all__ = [
     "CALIBRATION_FILE",
     "CONFIG_FILE",
     "FINGERPRINTS_FILE",
+    "MANIFEST_FILE",
     "MODEL_CARD",
+    "ModelFiles",
     "PACKAGED",
     "WEIGHTS_FILE",
     "find_model",
     "is_packaged",
-    "model_digest",
-    "read_config",
-    "read_weights",
-    "write_artefact",
 ]
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CALIBRATION_FILE = "calibration.json"
 FINGERPRINTS_FILE = "training_fingerprints.safetensors"
+MANIFEST_FILE = "manifest.json"
+_FILES = (CONFIG_FILE, WEIGHTS_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE)
 
 MODEL_CARD = """---
 {{ card_data }}
@@ -51,6 +55,7 @@ A molecular property predictor trained with molattn.
 | `model.safetensors` | weights, and the scaling of targets and features |
 | `calibration.json` | calibration of prediction intervals and probabilities |
 | `training_fingerprints.safetensors` | fingerprints of the training molecules |
+| `manifest.json` | size and SHA-256 of each of these files, checked when the model is loaded |
 """
 """Template of the README of a saved model."""
 
@@ -109,9 +114,8 @@ def _packaged() -> list[str]:
 
 
 def _download(name: str, options: dict[str, Any]) -> Path:
-    wanted = [CONFIG_FILE, WEIGHTS_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE]
     try:
-        return Path(snapshot_download(name, allow_patterns=wanted, **options))
+        return Path(snapshot_download(name, allow_patterns=[MANIFEST_FILE, *_FILES], **options))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(
@@ -119,73 +123,200 @@ def _download(name: str, options: dict[str, Any]) -> Path:
         ) from None
 
 
-def write_artefact(folder: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Write a model's config, in JSON types, and ``state_dict``; make the folder if needed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    write_file(folder / WEIGHTS_FILE, safetensors.torch.save(plain, {"format": "pt"}))
-    text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_file(folder / CONFIG_FILE, text.encode())
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of a saved model.
 
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """Read a model's config.
-
-    Raises:
-        InputError: The folder or file is missing, or is not a JSON object.
+    Args:
+        folder: Their folder.
+        content: The content of each file by its name, without the manifest.
+        manifest: The content of the manifest; None without one, as in models of older formats.
     """
-    return read_json(_existing(folder, CONFIG_FILE))
 
+    folder: Path
+    content: Mapping[str, bytes]
+    manifest: Union[bytes, None]
 
-def read_weights(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read a model's weights.
+    @classmethod
+    def read(cls, folder: Path) -> "ModelFiles":
+        """Read the files of a saved model, each once, and check them.
 
-    Raises:
-        InputError: A file that is missing or damaged, or weights that are not finite or have other
-            names, shapes or number types than the ``state_dict`` that they are expected to fit.
-    """
-    path = _existing(folder, WEIGHTS_FILE)
-    try:
-        weights = safetensors.torch.load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: not a readable safetensors file: {error}") from error
-    for name in sorted(weights.keys() ^ expected.keys()):
-        raise InputError(
-            f"{path}: {'unexpected' if name in weights else 'missing'} weight {name!r}; "
-            f"does it belong to the {CONFIG_FILE} beside it?"
-        )
-    for name, tensor in expected.items():
-        got = weights[name]
-        if got.shape != tensor.shape:
+        Raises:
+            InputError: As :meth:`check`, or a folder or file that cannot be read.
+        """
+        files = cls.open(folder)
+        files.check()
+        return files
+
+    @classmethod
+    def open(cls, folder: Path) -> "ModelFiles":
+        """Read the files of a saved model without checking them.
+
+        Raises:
+            InputError: The folder or a file cannot be read.
+        """
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder; expected the folder of a saved model")
+        found = {}
+        for name in (MANIFEST_FILE, *_FILES):
+            try:
+                found[name] = (folder / name).read_bytes()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise InputError(
+                    f"{folder / name}: cannot be read: {error.strerror or error}"
+                ) from error
+        manifest = found.pop(MANIFEST_FILE, None)
+        return cls(folder, found, manifest)
+
+    @classmethod
+    def pack(
+        cls,
+        folder: Path,
+        config: Mapping[str, Any],
+        weights: Mapping[str, Tensor],
+        others: Mapping[str, bytes],
+    ) -> "ModelFiles":
+        """Make the files of a model from its config, in JSON types, and its ``state_dict``.
+
+        Args:
+            folder: Where they will be.
+            config: The configuration.
+            weights: The weights.
+            others: The content of other files by name.
+        """
+        plain = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+        content = {
+            CONFIG_FILE: _json(config),
+            WEIGHTS_FILE: safetensors.torch.save(plain, {"format": "pt"}),
+            **others,
+        }
+        manifest = {name: _entry(some) for name, some in content.items()}
+        return cls(folder, content, _json(manifest))
+
+    def write(self) -> None:
+        """Write the files in place of those of any other model in the folder.
+
+        The previous manifest is removed first and the new one is written last, so that a model is
+        never loaded from files of which some were not written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in (MANIFEST_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+        for name, content in self.content.items():
+            write_file(self.folder / name, content)
+        if self.manifest is not None:
+            write_file(self.folder / MANIFEST_FILE, self.manifest)
+
+    def check(self) -> None:
+        """Check that all files are there, and are those that the manifest lists.
+
+        Raises:
+            InputError: A file that is missing, damaged or of another model; names each.
+        """
+        problems = [f"{name} {problem}" for name, problem in self.problems().items() if problem]
+        if problems:
             raise InputError(
-                f"{path}: weight {name!r} has shape {list(got.shape)}, "
-                f"expected {list(tensor.shape)}"
+                f"{self.folder}: {', '.join(problems)}; copy the folder again from where the model "
+                "was saved, or save the model again"
             )
-        if got.is_floating_point() != tensor.is_floating_point():
-            raise InputError(f"{path}: weight {name!r} has {got.dtype}, expected {tensor.dtype}")
-        if not bool(got.isfinite().all()):
-            raise InputError(f"{path}: weight {name!r} has values that are not finite")
-    return weights
+
+    def problems(self) -> dict[str, str]:
+        """Return for each file of the model what is wrong with it; "" = nothing."""
+        if self.manifest is None:
+            return dict(self._problems_without_manifest())
+        listed = parse_json(self.manifest, self.folder / MANIFEST_FILE)
+        found = dict.fromkeys([*_FILES[:2], *listed, *self.content], "")
+        for name in found:
+            if name not in self.content:
+                found[name] = "is missing" if name in _FILES else "is not a file of a model"
+            elif name not in listed:
+                found[name] = f"is not listed in {MANIFEST_FILE}"
+            elif listed[name] != _entry(self.content[name]):
+                found[name] = f"is not as {MANIFEST_FILE} lists it"
+        return found
+
+    def _problems_without_manifest(self) -> Iterator[tuple[str, str]]:
+        needed = {CONFIG_FILE, WEIGHTS_FILE}
+        if {CALIBRATION_FILE, FINGERPRINTS_FILE} & self.content.keys():
+            needed |= {CALIBRATION_FILE, FINGERPRINTS_FILE}
+        if CONFIG_FILE in self.content:
+            number = self.config.get("format")
+            if type(number) is int and number >= FIRST_WITH_MANIFEST:
+                yield MANIFEST_FILE, "is missing"
+        for name in _FILES:
+            if name in needed:
+                yield name, "" if name in self.content else "is missing"
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Return the content of a JSON file.
+
+        Raises:
+            InputError: It is not a JSON object.
+        """
+        return parse_json(self.content[name], self.folder / name)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The configuration."""
+        return self.json(CONFIG_FILE)
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights by name."""
+        try:
+            return safetensors.torch.load(self.content[WEIGHTS_FILE])
+        except (SafetensorError, OSError) as error:
+            raise InputError(
+                f"{self.folder / WEIGHTS_FILE}: not a readable safetensors file: {error}"
+            ) from error
+
+    @property
+    def fingerprints(self) -> FingerprintIndex:
+        """The fingerprints of the training molecules."""
+        path = self.folder / FINGERPRINTS_FILE
+        return FingerprintIndex.from_bytes(self.content[FINGERPRINTS_FILE], path)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of configuration and weights, one after the other, in hexadecimal."""
+        return sha256(self.content[CONFIG_FILE] + self.content[WEIGHTS_FILE]).hexdigest()
+
+    def check_weights(self, expected: Mapping[str, Tensor]) -> None:
+        """Check that the weights fit a model.
+
+        Args:
+            expected: The ``state_dict`` of a model of the configuration, on any device.
+
+        Raises:
+            InputError: Weights that are not finite, or of other names, shapes or number types.
+        """
+        path, weights = self.folder / WEIGHTS_FILE, self.weights
+        for name in sorted(weights.keys() ^ expected.keys()):
+            raise InputError(
+                f"{path}: {'unexpected' if name in weights else 'missing'} weight {name!r}; "
+                f"does it belong to the {CONFIG_FILE} beside it?"
+            )
+        for name, tensor in expected.items():
+            got = weights[name]
+            if got.shape != tensor.shape:
+                raise InputError(
+                    f"{path}: weight {name!r} has shape {list(got.shape)}, "
+                    f"expected {list(tensor.shape)}"
+                )
+            if got.is_floating_point() != tensor.is_floating_point():
+                raise InputError(
+                    f"{path}: weight {name!r} has {got.dtype}, expected {tensor.dtype}"
+                )
+            if not bool(got.isfinite().all()):
+                raise InputError(f"{path}: weight {name!r} has values that are not finite")
 
 
-def model_digest(folder: Path) -> str:
-    """Return the SHA-256 of a model's two files, one after the other, in hexadecimal.
-
-    Raises:
-        InputError: No such file.
-    """
-    digest = hashlib.sha256()
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        with open(_existing(folder, name), "rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
-    return digest.hexdigest()
+def _entry(content: bytes) -> dict[str, Any]:
+    return {"size": len(content), "sha256": sha256(content).hexdigest()}
 
 
-def _existing(folder: Path, name: str) -> Path:
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; expected the folder of a saved model")
-    path = folder / name
-    if not path.is_file():
-        raise InputError(f"{folder}: has no {name}; expected the folder of a saved model")
-    return path
+def _json(content: Mapping[str, Any]) -> bytes:
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode()

@@ -9,10 +9,13 @@ from typing import Any
 
 from molattn.errors import InputError
 
-__all__ = ["FORMAT", "OLDEST_FORMAT", "update_config"]
+__all__ = ["FIRST_WITH_MANIFEST", "FORMAT", "OLDEST_FORMAT", "update_config"]
 
-FORMAT = 4
+FORMAT = 5
 """Format of the configurations that this version writes."""
+
+FIRST_WITH_MANIFEST = 5
+"""The first format whose models have a manifest."""
 
 Config = dict[str, Any]
 
@@ -45,7 +48,12 @@ def _from_3(config: Config) -> Config:
     return {**kept, "format": 4, "network": {**added, **network}, "custom_parts": {}}
 
 
-_UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3}
+def _from_4(config: Config) -> Config:
+    """Change the number only: the manifest is a file of its own."""
+    return {**config, "format": 5}
+
+
+_UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3, 4: _from_4}
 
 OLDEST_FORMAT = min(_UPDATES)
 """The oldest format that can be read."""

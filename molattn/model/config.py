@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from molattn.chem import Featurizer
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.config import NetworkConfig
-from molattn.errors import InputError
+from molattn.errors import InputError, quoted
 from molattn.model.checkpoints import FORMAT, OLDEST_FORMAT, update_config
 from molattn.nn.registry import check_network
 from molattn.task import Task
@@ -143,9 +143,11 @@ class MolAttnConfig:
         """
         config = update_config(config)
         if config.get("format") != FORMAT:
+            number, version = (quoted(config.get(key)) for key in ("format", "molattn_version"))
             raise InputError(
-                f"model config: got format {config.get('format')!r} of molattn "
-                f"{config.get('molattn_version')!r}, expected {OLDEST_FORMAT} to {FORMAT}"
+                f"model config: got format {number}, saved by molattn {version}, expected "
+                f"{OLDEST_FORMAT} to {FORMAT}; use the version of molattn that saved the model, or "
+                "a later one"
             )
         expected = {"format", "molattn_version"} | {option.name for option in fields(cls)}
         _check_keys("model config", config, expected)

@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -19,7 +20,7 @@ from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.reader import MoleculeReader
 from molattn.config import Freeze
-from molattn.errors import InputError, SmilesError
+from molattn.errors import InputError, SmilesError, quoted
 from molattn.graph import MoleculeBatch, collate
 from molattn.model import artefact
 from molattn.model.batching import batches
@@ -27,6 +28,7 @@ from molattn.model.config import MolAttnConfig
 from molattn.model.extra_features import given_numbers, joined_numbers, number_type, scaled_numbers
 from molattn.model.network import Network
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
+from molattn.nn.attention_heads import COMBINES
 from molattn.record import MoleculeRecord
 from molattn.task import Task, output_slices
 
@@ -117,7 +119,7 @@ class MolAttn(
         for name, part in parts.items():
             if not isinstance(part, nn.Module):
                 raise InputError(f"{name}: got {part!r}, expected a torch.nn.Module")
-        classes = {name: type(part).__name__ for name, part in parts.items()}
+        classes = _classes(parts)
         expected = dict(config.custom_parts)
         if expected and classes != expected:
             raise InputError(
@@ -535,12 +537,9 @@ class MolAttn(
     # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        # Removed first, so that an interruption cannot leave the calibration of other weights.
-        for name in (artefact.CALIBRATION_FILE, artefact.FINGERPRINTS_FILE):
-            (save_directory / name).unlink(missing_ok=True)
-        artefact.write_artefact(save_directory, self.config.to_dict(), self.state_dict())
-        if self.uncertainty is not None:
-            self.uncertainty.save(save_directory)
+        others = {} if self.uncertainty is None else self.uncertainty.to_files()
+        config, weights = self.config.to_dict(), self.state_dict()
+        artefact.ModelFiles.pack(save_directory, config, weights, others).write()
 
     @classmethod
     def from_pretrained(
@@ -569,21 +568,85 @@ class MolAttn(
                 model was saved with.
         """
         folder = artefact.find_model(pretrained_model_name_or_path, **hub_options)
-        file = folder / artefact.CONFIG_FILE
-        content = artefact.read_config(folder)
-        try:
+        files = artefact.ModelFiles.read(folder)
+        return cls.from_files(files, encoder=encoder, readout=readout, head=head)
+
+    @classmethod
+    def from_files(cls, files: artefact.ModelFiles, **parts: Optional[nn.Module]) -> "MolAttn":
+        """Make a model of its files; ``parts`` are those of :meth:`from_pretrained`.
+
+        Raises:
+            InputError: As :meth:`from_pretrained`.
+        """
+        file, content, weights = files.folder / artefact.CONFIG_FILE, files.config, files.weights
+        with _config_errors(file):
             config = MolAttnConfig.from_dict(content)
-            model = cls(config, encoder=encoder, readout=readout, head=head)
-        except InputError as error:
-            raise InputError(f"{file}: {error}") from error
-        except (TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
-            raise InputError(f"{file}: not a valid configuration: {error}") from error
-        if model.config != config:
-            got = _listed(dict(model.config.custom_parts))
-            raise InputError(f"{file}: got {got}, but the model was saved without custom parts")
-        model.load_state_dict(artefact.read_weights(folder, model.state_dict()))
-        model.uncertainty = Uncertainty.load(folder, model.config.tasks)
+            if not config.custom_parts and (given := _classes(parts)):
+                raise InputError(
+                    f"got {_listed(given)}, but the model was saved without custom parts"
+                )
+            _check_sizes(config, weights)  # before memory of these sizes is allocated
+            model = cls(config, **parts)
+        files.check_weights(model.state_dict())
+        model.load_state_dict(weights)
+        model.uncertainty = Uncertainty.from_files(files, model.config.tasks)
         return model.eval()
+
+
+def _classes(parts: Mapping[str, Optional[nn.Module]]) -> dict[str, str]:
+    return {name: type(part).__name__ for name, part in parts.items() if part is not None}
+
+
+@contextmanager
+def _config_errors(file: Path) -> Iterator[None]:
+    """Raise what a configuration causes as an error that names its file."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+    except (
+        TypeError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        OverflowError,
+        RuntimeError,
+    ) as error:
+        raise InputError(f"{file}: not a valid configuration: {error}") from error
+
+
+def _check_sizes(config: MolAttnConfig, weights: Mapping[str, Tensor]) -> None:
+    """Check the sizes that determine how much memory a model takes against its weights.
+
+    Raises:
+        InputError: A size that the weights do not have.
+    """
+    network, places = config.network, [name.split(".") for name in weights]
+    embedding, pair_embedding = (f"nets.0.{kind}_embedding.weight" for kind in ("atom", "pair"))
+    for name in (embedding, "feature_mean"):
+        if name not in weights or not weights[name].dim():
+            raise InputError(f"{artefact.WEIGHTS_FILE}: missing weight {name!r}")
+    width = weights[embedding].size(-1)
+    sizes = {
+        "members": (config.members, len({place[1] for place in places if place[0] == "nets"})),
+        "width": (network.width, width),
+        "extra features": (config.num_numbers, len(weights["feature_mean"])),
+    }
+    if pair_embedding in weights:
+        sizes["edge_width"] = (network.edge_width, weights[pair_embedding].size(-1))
+    if "encoder" not in dict(config.custom_parts):
+        blocks = {tuple(place[:5]) for place in places if place[1:4] == ["0", "encoder", "blocks"]}
+        sizes["layers"] = (network.layers, len(blocks))
+    for name, (got, expected) in sizes.items():
+        if got != expected:
+            raise InputError(
+                f"{name}: got {quoted(got)}, but {artefact.WEIGHTS_FILE} has weights for {expected}"
+            )
+    most = width  # heads that each have a part of it
+    if not COMBINES[network.combine].splits_width:  # each has weights [width, width]
+        most = sum(weight.numel() for weight in weights.values()) // width**2
+    if network.heads > most:
+        raise InputError(f"heads: got {network.heads}, expected at most {most}")
 
 
 def _listed(classes: Mapping[str, str]) -> str:

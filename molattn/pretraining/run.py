@@ -27,7 +27,7 @@ from molattn.task import Task
 from molattn.training.fine_tuning import load_pretrained
 from molattn.training.history import History
 from molattn.training.lightning.loop import fit
-from molattn.training.resume import resume_checkpoint, run_fingerprint
+from molattn.training.resume import resume_checkpoint, resume_message, run_fingerprint
 from molattn.training.run_folder import CONFIG_FILE
 from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
@@ -121,6 +121,8 @@ def pretrain(
         checkpoint = resume_checkpoint(
             folder, config, loop.init_from, fingerprint, subject, console
         )
+        if checkpoint is not None:
+            print_line(console, resume_message(checkpoint))
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
         model = _new_model(config, scaling.names, featurizer)

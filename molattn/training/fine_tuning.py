@@ -10,7 +10,7 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, TrainConfig
 from molattn.config.validation import option
 from molattn.errors import InputError, quoted
-from molattn.model.artefact import find_model, is_packaged, model_digest, read_config
+from molattn.model.artefact import ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.nn.registry import check_network
 from molattn.task import Task
@@ -44,8 +44,8 @@ class PretrainedWeights:
         Raises:
             InputError: If there is no such model, or its featurizer is another one.
         """
-        folder = find_model(name)
-        model = MolAttn.from_pretrained(folder)
+        files = ModelFiles.read(find_model(name))
+        model = MolAttn.from_files(files)
         for setting in fields(featurizer):
             got = getattr(model.config.featurizer, setting.name)
             expected = getattr(featurizer, setting.name)
@@ -59,7 +59,7 @@ class PretrainedWeights:
                 )
         # A path is made absolute, so that the run can be repeated from anywhere.
         is_path = Path(name).exists() and not is_packaged(name)
-        return cls(str(Path(name).absolute()) if is_path else name, model, model_digest(folder))
+        return cls(str(Path(name).absolute()) if is_path else name, model, files.digest)
 
     @property
     def molecules(self) -> FingerprintIndex | None:
@@ -191,7 +191,7 @@ def _fits_default_model(
 ) -> bool:
     if not is_packaged(_DEFAULT_MODEL):
         return False
-    default = MolAttnConfig.from_dict(read_config(find_model(_DEFAULT_MODEL)))
+    default = MolAttnConfig.from_dict(ModelFiles.open(find_model(_DEFAULT_MODEL)).config)
     differs = any(_differences(network, default.network, varied))
     return featurizer == default.featurizer and not differs
 

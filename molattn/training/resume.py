@@ -13,7 +13,7 @@ from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.lightning.module import RUN_KEY, epochs_done
 from molattn.utils.console import print_line
 
-__all__ = ["check_same_digest", "resume_checkpoint", "run_fingerprint"]
+__all__ = ["check_same_digest", "resume_checkpoint", "resume_message", "run_fingerprint"]
 
 _DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
 
@@ -38,8 +38,7 @@ def resume_checkpoint(
 ) -> dict[str, Any] | None:
     """Read the checkpoint of a folder, if there is one, and check that it is of the same run.
 
-    The step to resume from is logged, and so is a package that affects results and has changed its
-    version.
+    A package that affects results and has changed its version is logged.
 
     Returns:
         The checkpoint, or None if there is none.
@@ -64,9 +63,12 @@ def resume_checkpoint(
                 f"Run started with {package} {was}, resuming with {now}: results may differ in "
                 "their last digits",
             )
-    done = epochs_done(checkpoint)
-    print_line(console, f"Resuming after epoch {done}, step {checkpoint['global_step']}")
     return checkpoint
+
+
+def resume_message(checkpoint: Mapping[str, Any]) -> str:
+    """Return the log message of a run that is resumed from a checkpoint."""
+    return f"Resuming after epoch {epochs_done(checkpoint)}, step {checkpoint['global_step']}"
 
 
 def check_same_digest(what: str, now: str | None, before: str | None, folder: Path) -> None:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,12 +25,13 @@ from molattn.data.dataset import (
 from molattn.data.leakage import Leakage, find_leakage
 from molattn.data.splitting import split_rows
 from molattn.errors import InputError
+from molattn.model.artefact import is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import Epoch, History
 from molattn.training.optimizer import FineTuningPlan
-from molattn.training.resume import resume_checkpoint, run_fingerprint
+from molattn.training.resume import resume_checkpoint, resume_message, run_fingerprint
 from molattn.training.run_folder import CONFIG_FILE, member_folders
 from molattn.training.supervised import fit_model
 from molattn.utils.console import print_line
@@ -122,6 +122,12 @@ def train_split(
     leakage = find_leakage(table, parts, config.training.seed, molecules)
     for line in (_part_sizes(parts, len(table.rows)), *leakage.lines()):
         print_line(console, line)
+    if pretrained is not None and molecules is None and not is_packaged(pretrained.name):
+        print_line(
+            console,
+            f"leakage from --init-from {pretrained.name} not checked: the model has no "
+            "fingerprints of its training molecules",
+        )
     model, histories, predictions = train_model(
         config, table, parts, pretrained, console, folder=folder, make_model=make_model
     )
@@ -168,23 +174,30 @@ def train_model(
     init_from = config.fine_tuning.init_from
     fingerprint = run_fingerprint(config, pretrained and pretrained.digest, table.digest)
     members = config.training.members()
-    folders = [None] if folder is None else member_folders(folder, len(members))
+    folders = [None] * len(members)
+    checkpoints = [None] * len(members)
+    if folder is not None:
+        folders = member_folders(folder, len(members))
+        data = f"{table.path}: the file has"
+        # All are read before any member is trained, which may take hours.
+        checkpoints = [
+            resume_checkpoint(place, config, init_from, fingerprint, data, console)
+            for place in folders
+        ]
     models, histories = [], []
-    for number, (member, place) in enumerate(zip_longest(members, folders)):
+    for number, (member, place, checkpoint) in enumerate(
+        zip(members, folders, checkpoints, strict=True)
+    ):
         if len(members) > 1:
             print_line(console, f"Member {number + 1} of {len(members)} (seed {member.seed})")
-        checkpoint = None
         if place is not None:
             place.mkdir(exist_ok=True)
-            data = f"{table.path}: the file has"
-            checkpoint = resume_checkpoint(place, config, init_from, fingerprint, data, console)
         with seeded(member.seed):
             model = _new_model(config, table, make_model)
             plan, message = FineTuningPlan(), "Starting from random weights"
             if pretrained is not None:
                 plan, message = pretrained.apply(model, number, config.fine_tuning)
-            if checkpoint is None:
-                print_line(console, message)
+            print_line(console, message if checkpoint is None else resume_message(checkpoint))
             history = fit_model(
                 model,
                 training,

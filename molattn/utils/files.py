@@ -1,8 +1,10 @@
 """Files and folders that are written completely or not at all."""
 
 import json
+import math
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,22 +17,66 @@ __all__ = [
     "atomic_folder",
     "atomic_write",
     "check_output_folder",
+    "parse_json",
     "read_json",
     "replace_folder",
     "write_file",
     "write_json",
 ]
 
+_MOST_DIGITS = 20  # of a JSON integer: more than in 64 bits
+
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object, or raise an :class:`InputError`."""
+    """Read a JSON object as :func:`parse_json` does."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+        return parse_json(path.read_bytes(), path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def parse_json(content: bytes, path: Path) -> dict[str, Any]:
+    """Parse the content of a JSON file, which holds an object.
+
+    Raises:
+        InputError: Anything else; a duplicate key; NaN, an infinite or a very long number; names
+            the path.
+    """
+    try:
+        parsed = json.loads(
+            content.decode(),
+            object_pairs_hook=_unique,
+            parse_int=_integer,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
+    except RecursionError:
+        raise InputError(f"{path}: not a JSON file: nested too deeply") from None
+    except ValueError as error:
         raise InputError(f"{path}: not a JSON file: {error}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: got a JSON {type(content).__name__}, expected an object")
-    return content
+    if not isinstance(parsed, dict):
+        raise InputError(f"{path}: got a JSON {type(parsed).__name__}, expected an object")
+    return parsed
+
+
+def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(items)
+    if len(found) < len(items):
+        repeated = next(key for key, count in Counter(key for key, _ in items).items() if count > 1)
+        raise ValueError(f"duplicate key {quoted(repeated)}")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"integer of {len(text)} digits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{quoted(text)} is not a finite number")
+    return number
 
 
 @contextmanager

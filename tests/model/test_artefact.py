@@ -1,9 +1,11 @@
 """A saved model comes back as it was, or not at all."""
 
+import hashlib
 import json
 import pickle
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model import artefact
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.task import Task
+from molattn.training.fine_tuning import PretrainedWeights
 
 from ..conftest import assert_one_line
 from ..strategies import damaged
@@ -41,11 +45,30 @@ def folder(saved, tmp_path):
     return shutil.copytree(saved[1], tmp_path / "model")
 
 
+def write_manifest(folder):
+    """List the files as they are, as somebody does who wants a changed one to be loaded."""
+    content = {
+        path.name: {
+            "size": path.stat().st_size,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
+        for path in folder.iterdir()
+        if path.name not in ("manifest.json", "README.md")
+    }
+    (folder / "manifest.json").write_text(json.dumps(content))
+
+
 def change_config(folder, change):
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     change(config)
     path.write_text(json.dumps(config), encoding="utf-8")
+    write_manifest(folder)
+
+
+def change_weights(folder, weights):
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+    write_manifest(folder)
 
 
 def test_a_model_comes_back_as_it_was(saved):
@@ -63,7 +86,7 @@ def test_a_model_comes_back_as_it_was(saved):
 def test_a_model_saved_again_is_the_same_files(saved, tmp_path):
     _, folder = saved
     MolAttn.from_pretrained(folder).save_pretrained(tmp_path / "again")
-    for name in ("config.json", "model.safetensors"):
+    for name in ("config.json", "model.safetensors", "manifest.json"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
     assert not list(folder.glob("*.part"))
 
@@ -89,6 +112,7 @@ def test_a_pickle_by_the_name_of_safetensors_is_refused(saved, folder, make):
     else:
         thing = Bomb() if make == "bomb" else dict(saved[0].state_dict())
         path.write_bytes(pickle.dumps(thing))
+    write_manifest(folder)
     with pytest.raises(InputError, match="not a readable safetensors file"):
         MolAttn.from_pretrained(folder)
 
@@ -97,6 +121,7 @@ def test_a_pickle_by_the_name_of_safetensors_is_refused(saved, folder, make):
 def test_weights_that_are_cut_short_are_refused(folder, keep):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
+    write_manifest(folder)
     with pytest.raises(InputError, match="not a readable safetensors file"):
         MolAttn.from_pretrained(folder)
 
@@ -110,10 +135,18 @@ def test_weights_that_are_cut_short_are_refused(folder, keep):
         (b"[1, 2]", "got a JSON list, expected an object"),
         (b"null", "got a JSON NoneType, expected an object"),
         (b"{}", "got format None"),
+        (b'{"a": NaN}', "'NaN' is not a finite number"),
+        (b'{"a": [-Infinity]}', "'-Infinity' is not a finite number"),
+        (b'{"a": 1e999}', "'1e999' is not a finite number"),
+        (b'{"a": 1, "b": {"c": 2, "c": 3}}', "duplicate key 'c'"),
+        (b'{"a": %s}' % (b"9" * 5000), "integer of 5000 digits"),
+        (b'{"a": %s}' % (b"[" * 100_000 + b"]" * 100_000), "nested too deeply"),
+        (b'{"a": ' * 100_000, "nested too deeply"),
     ],
 )
 def test_a_config_that_is_damaged_is_refused(folder, text, message):
     (folder / "config.json").write_bytes(text)
+    write_manifest(folder)
     with pytest.raises(InputError, match=message):
         MolAttn.from_pretrained(folder)
 
@@ -121,7 +154,7 @@ def test_a_config_that_is_damaged_is_refused(folder, text, message):
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_file_that_is_missing_is_named(folder, name):
     (folder / name).unlink()
-    with pytest.raises(InputError, match=f"has no {re.escape(name)}"):
+    with pytest.raises(InputError, match=f"{re.escape(name)} is missing"):
         MolAttn.from_pretrained(folder)
 
 
@@ -150,7 +183,7 @@ def test_a_model_that_was_saved_before_an_option_has_its_default(folder):
     [
         (lambda c: c.update(color="red"), "model config: unknown key 'color'"),
         (lambda c: c.pop("featurizer"), "model config: missing key 'featurizer'"),
-        (lambda c: c.update(format=99), "got format 99 of molattn .*, expected"),
+        (lambda c: c.update(format=99), "got format 99, saved by molattn .*, expected"),
         (
             lambda c: c["network"].update(depth=3),
             "model config, network: unknown key 'depth'",
@@ -190,12 +223,11 @@ def test_a_config_of_no_possible_model_is_refused(folder, change):
 
 
 def test_weights_of_another_model_are_refused(folder):
-    path = folder / "model.safetensors"
-    weights = safetensors.torch.load_file(path)
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
     first = sorted(weights)[0]
 
     def refused(changed, message):
-        safetensors.torch.save_file(changed, path)
+        change_weights(folder, changed)
         with pytest.raises(InputError, match=message):
             MolAttn.from_pretrained(folder)
 
@@ -203,16 +235,158 @@ def test_weights_of_another_model_are_refused(folder):
     refused(weights | {"extra": torch.ones(1)}, "unexpected weight 'extra'")
     wider = weights | {"target_mean": torch.ones(2)}
     refused(wider, r"weight 'target_mean' has shape \[2\], expected \[1\]")
-    change_config(folder, lambda c: c["network"].update(width=16))
-    refused(weights, r"has shape .*, expected")
 
 
 @pytest.mark.parametrize("value", [torch.tensor([1]), torch.tensor([torch.nan])])
 def test_weights_that_are_no_finite_numbers_are_refused(folder, value):
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    change_weights(folder, weights | {"target_mean": value})
+    with pytest.raises(InputError, match="target_mean"):
+        MolAttn.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """The folder of a saved model with all its files."""
+    torch.manual_seed(0)
+    tasks = (Task("y"), Task("b", "binary", ("no", "yes")))
+    model = MolAttn(MolAttnConfig(tasks, SMALL)).eval()
+    known = ["C" * length + end for length in range(1, 21) for end in "ON"]
+    model.calibrate(known, [[len(text), text[-1] == "N"] for text in known], ["CCO", "c1ccccc1"])
+    folder = tmp_path_factory.mktemp("calibrated") / "model"
+    model.save_pretrained(folder)
+    return folder
+
+
+FILES = (
+    "config.json",
+    "model.safetensors",
+    "calibration.json",
+    "training_fingerprints.safetensors",
+    "manifest.json",
+)
+
+
+def test_each_of_400_flipped_bits_is_noticed(calibrated, tmp_path):
+    folder = shutil.copytree(calibrated, tmp_path / "model")
+    rng = np.random.default_rng(0)
+    for name in FILES:
+        path, whole = folder / name, (folder / name).read_bytes()
+        for bit in rng.choice(8 * len(whole), 80, replace=False).tolist():
+            damaged = bytearray(whole)
+            damaged[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            with pytest.raises(InputError) as error:
+                MolAttn.from_pretrained(folder)
+            assert name in str(error.value) or name == "manifest.json"
+        path.write_bytes(whole)
+    MolAttn.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_model_without_one_of_its_files_is_refused(calibrated, tmp_path, name):
+    folder = shutil.copytree(calibrated, tmp_path / "model")
+    (folder / name).unlink()
+    with pytest.raises(InputError) as error:
+        MolAttn.from_pretrained(folder)
+    assert str(error.value) == (
+        f"{folder}: {name} is missing; copy the folder again from where the model was saved, or "
+        "save the model again"
+    )
+
+
+def test_a_file_of_another_model_is_refused(saved, calibrated, tmp_path):
+    folder = shutil.copytree(calibrated, tmp_path / "model")
+    for name in ("config.json", "model.safetensors", "manifest.json"):
+        shutil.copy(saved[1] / name, folder / name)
+    unlisted = "calibration.json is not listed in manifest.json, training_fingerprints.safetensors"
+    with pytest.raises(InputError, match=re.escape(unlisted)):
+        MolAttn.from_pretrained(folder)
+
+
+def test_a_model_of_an_old_format_without_half_of_its_calibration_is_refused(calibrated, tmp_path):
+    for name in ("calibration.json", "training_fingerprints.safetensors"):
+        folder = shutil.copytree(calibrated, tmp_path / name)
+        change_config(folder, lambda config: config.update(format=4))
+        (folder / "manifest.json").unlink()
+        MolAttn.from_pretrained(folder)
+        (folder / name).unlink()
+        with pytest.raises(InputError, match=f"{name} is missing"):
+            MolAttn.from_pretrained(folder)
+
+
+def test_a_tensor_of_another_number_type_is_noticed(folder):
     path = folder / "model.safetensors"
     weights = safetensors.torch.load_file(path)
-    safetensors.torch.save_file(weights | {"target_mean": value}, path)
-    with pytest.raises(InputError, match="target_mean"):
+    name = "nets.0.atom_embedding.weight"
+    safetensors.torch.save_file(weights | {name: weights[name].half()}, path)
+    with pytest.raises(InputError, match=r"model\.safetensors is not as manifest\.json lists it"):
+        MolAttn.from_pretrained(folder)
+
+
+def test_a_model_changed_and_saved_again_is_loaded(saved, tmp_path):
+    model, folder = saved
+    MolAttn.from_pretrained(folder).half().save_pretrained(tmp_path)
+    loaded = MolAttn.from_pretrained(tmp_path)
+    assert {weight.dtype for weight in loaded.parameters()} == {torch.float32}
+    np.testing.assert_allclose(loaded.predict(SMILES), model.predict(SMILES), rtol=0.01)
+
+
+def test_a_model_whose_saving_was_interrupted_is_refused(saved, folder, monkeypatch):
+    def write_file(path, content):
+        if path.name == "config.json":
+            raise KeyboardInterrupt
+        path.write_bytes(content)
+
+    monkeypatch.setattr(artefact, "write_file", write_file)
+    with pytest.raises(KeyboardInterrupt):
+        saved[0].save_pretrained(folder)
+    with pytest.raises(InputError, match=r"config\.json is missing"):
+        MolAttn.from_pretrained(folder)
+
+
+def test_a_model_card_may_be_edited(calibrated, tmp_path):
+    folder = shutil.copytree(calibrated, tmp_path / "model")
+    (folder / "README.md").write_text("A better one.")
+    MolAttn.from_pretrained(folder)
+
+
+def test_each_file_is_read_once(calibrated, monkeypatch):
+    read, seen = Path.read_bytes, []
+    monkeypatch.setattr(Path, "read_bytes", lambda path: seen.append(path.name) or read(path))
+    monkeypatch.setattr(Path, "read_text", None)
+    PretrainedWeights.load(str(calibrated), MolAttn.from_pretrained(calibrated).config.featurizer)
+    assert sorted(seen) == sorted([*FILES, *FILES])  # of two loads
+
+
+@pytest.mark.parametrize(
+    "name, size",
+    [
+        ("members", 10**9),
+        ("members", 2),
+        ("layers", 10**9),
+        ("layers", 2),
+        ("width", 10**4),
+        ("width", 10**19),
+        ("edge_width", 10**9),
+        ("heads", 10**9),
+        ("heads", 64),
+        ("morgan_counts", 1024),
+        ("morgan_counts", 10**9),
+    ],
+)
+@pytest.mark.parametrize("combine", ["linear", "mean"])
+def test_sizes_that_the_weights_do_not_have_are_refused_before_they_are_made(
+    folder, monkeypatch, name, size, combine
+):
+    def change(config):
+        config["network"]["combine"] = combine
+        (config if name in config else config["network"])[name] = size
+
+    change_config(folder, change)
+    monkeypatch.setattr("molattn.model.model.Network", None)  # not reached
+    what = "extra features|--morgan-counts" if name == "morgan_counts" else name
+    with pytest.raises(InputError, match=rf"config\.json: ({what}): got"):
         MolAttn.from_pretrained(folder)
 
 

@@ -21,7 +21,7 @@ from molattn.config import (
 from molattn.config.yaml_file import read_config_file, write_config_file
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
-from molattn.model.artefact import PACKAGED, WEIGHTS_FILE, model_digest
+from molattn.model.artefact import PACKAGED, WEIGHTS_FILE, ModelFiles
 from molattn.model.model import MolAttn
 from molattn.pretraining import pretrain
 from molattn.pretraining.batches import MaskedLoader
@@ -155,7 +155,7 @@ def test_it_goes_on_from_a_model_with_its_network_and_weights(former, tmp_path):
     heads = [name for name in weights(run) if ".head." in name and name.endswith("weight")]
     assert heads
     assert not any(torch.equal(weights(run)[name], model.state_dict()[name]) for name in heads)
-    assert run.init_from == model_digest(tmp_path / "former" / "model")
+    assert run.init_from == ModelFiles.read(tmp_path / "former" / "model").digest
 
 
 def test_going_on_interrupted_comes_to_the_same_weights(former, tmp_path, monkeypatch):
@@ -226,7 +226,9 @@ def test_the_command_goes_on_from_a_run_and_its_card_says_so(
     assert main(words.split()) == 0
     card = (output / "model" / "README.md").read_text()
     assert "--init-from first " in card
-    assert f"Initial weights from a model, SHA-256 {model_digest(first / 'model')} " in card
+    assert (
+        f"Initial weights from a model, SHA-256 {ModelFiles.read(first / 'model').digest} " in card
+    )
     assert str(tmp_path) not in card
     assert MolAttn.from_pretrained(output).config.network.width == 8
     shutil.rmtree(first)  # what is finished does not need it

@@ -23,10 +23,9 @@ from molattn.config import (
 )
 from molattn.config.yaml_file import read_config_file
 from molattn.errors import InputError
-from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
+from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE, ModelFiles
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
-from molattn.training import fine_tuning
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.run import train
 from molattn.training.run_folder import RESULT_FILE
@@ -313,16 +312,15 @@ def test_the_initial_model_is_chosen_and_read_once(table, pretrained, tmp_path, 
         monkeypatch.setattr(owner, name, counted)
 
     for owner, name in (
-        (MolAttn, "from_pretrained"),
-        (FingerprintIndex, "load"),
-        (fine_tuning, "read_config"),
-        (fine_tuning, "model_digest"),
+        (MolAttn, "from_files"),
+        (FingerprintIndex, "from_bytes"),
+        (ModelFiles, "open"),
     ):
         count(owner, name)
     words = f"{table} --target-columns y --epochs 1 --no-baselines --bootstrap 0 --ensemble 2"
     words += f" --init-from {tmp_path}/mine --device cpu --output {tmp_path}/run{folds}"
     assert main(["train", *words.split()]) == 0
-    assert counts == {"from_pretrained": 1, "load": 1, "model_digest": 1}
+    assert counts == {"from_files": 1, "from_bytes": 1, "open": 1}
 
 
 def test_options_that_weights_do_not_depend_on_say_so_themselves(monkeypatch, table, pretrained):

@@ -8,7 +8,7 @@ from molattn.config import TrainConfig
 from molattn.errors import InputError
 from molattn.training.checkpoint import CHECKPOINT_FILE, write_checkpoint
 from molattn.training.lightning.module import RUN_KEY, STATE_KEY
-from molattn.training.resume import resume_checkpoint, run_fingerprint
+from molattn.training.resume import resume_checkpoint, resume_message, run_fingerprint
 from molattn.version import __version__
 
 CONFIG = TrainConfig.from_options("a.csv", {"target_columns": "y"})
@@ -29,11 +29,12 @@ def test_the_same_run_is_resumed_and_other_versions_are_logged(folder):
     shown = io.StringIO()
     fingerprint = run_fingerprint(CONFIG, None, "a" * 64)
     console = Console(file=shown, width=20)
-    resume_checkpoint(folder, CONFIG, "none", fingerprint, "a.csv: it has", console)
+    checkpoint = resume_checkpoint(folder, CONFIG, "none", fingerprint, "a.csv: it has", console)
     words = (
         f"Run started with molattn 0.0.1, resuming with {__version__}: results may differ in "
-        "their last digits\nResuming after epoch 1, step 7\n"
+        "their last digits\n"
     )
+    assert resume_message(checkpoint) == "Resuming after epoch 1, step 7"
     assert shown.getvalue() == words
     assert fingerprint["versions"].keys() == {"molattn", "torch", "rdkit"}
 

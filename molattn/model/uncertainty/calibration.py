@@ -325,7 +325,7 @@ class Calibration:
                     f"{quoted(sorted(task.name for task in tasks))}"
                 )
             return cls(tuple(tasks), tuple(_part(parts[task.name]) for task in tasks))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"calibration: not valid: {error}") from error
 
 

@@ -4,17 +4,16 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
 from molattn.chem.fingerprint_index import FingerprintIndex
-from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE
+from molattn.errors import InputError
+from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
 from molattn.model.uncertainty.calibration import Calibration
 from molattn.task import Task, output_slices
-from molattn.utils.files import read_json, write_file
 
 __all__ = ["Prediction", "Uncertainty", "assemble_prediction"]
 
@@ -51,24 +50,24 @@ class Uncertainty:
         return cls(Calibration.fit(tasks, prediction, targets, similarity), molecules)
 
     @classmethod
-    def load(cls, folder: Path, tasks: Sequence[Task]) -> "Optional[Uncertainty]":
+    def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "Optional[Uncertainty]":
         """Read the uncertainty of a saved model; None if it is not calibrated.
 
         Raises:
             InputError: Files that are damaged, or belong to another model.
         """
-        if not (folder / CALIBRATION_FILE).is_file():
+        if CALIBRATION_FILE not in files.content:
             return None
-        parts = read_json(folder / CALIBRATION_FILE)
-        molecules = FingerprintIndex.load(folder / FINGERPRINTS_FILE)
-        return cls(Calibration.from_dict(tasks, parts), molecules)
+        try:
+            calibration = Calibration.from_dict(tasks, files.json(CALIBRATION_FILE))
+        except InputError as error:
+            raise InputError(f"{files.folder / CALIBRATION_FILE}: {error}") from error
+        return cls(calibration, files.fingerprints)
 
-    def save(self, folder: Path) -> None:
-        """Write the uncertainty into the folder of a saved model."""
-        self.molecules.save(folder / FINGERPRINTS_FILE)
-        parts = self.calibration.to_dict()
-        text = json.dumps(parts, ensure_ascii=False, allow_nan=False) + "\n"
-        write_file(folder / CALIBRATION_FILE, text.encode())
+    def to_files(self) -> dict[str, bytes]:
+        """Return the content of each file of the uncertainty by name."""
+        text = json.dumps(self.calibration.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
+        return {CALIBRATION_FILE: text.encode(), FINGERPRINTS_FILE: self.molecules.to_bytes()}
 
 
 class Prediction(NamedTuple):
