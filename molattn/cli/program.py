@@ -9,7 +9,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError
 
-from molattn.cli import explain, fingerprint, predict, pretrain, train, tune
+from molattn.cli import explain, fingerprint, predict, pretrain, train, tune, verify
 from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import options_from_file
 from molattn.cli.usage_errors import usage_message
@@ -31,6 +31,7 @@ _COMMANDS: dict[Callable[..., Any], str] = {
     tune.tune: tune.EXAMPLES,
     explain.explain: explain.EXAMPLE,
     fingerprint.fingerprint: fingerprint.EXAMPLE,
+    verify.verify: verify.EXAMPLE,
 }
 
 

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.evaluation.baselines import constant_prediction, forest_prediction
 from molattn.evaluation.metrics import Scores, TaskScores, mean_scores, score_tasks
 from molattn.evaluation.uncertainty_metrics import score_uncertainty
+from molattn.model.outputs import class_probabilities
 from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.training.run import TrainingRun
@@ -65,16 +67,15 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     output = PredictionColumns(run.model, config.interval)
     molecules = run.table.molecules(run.parts.test)
     with threads(run.config.training.threads):
-        members = run.model.predict_records(
-            molecules.records, features=molecules.features, members=True
-        )
+        outputs = run.model.predict_outputs(molecules.records, features=molecules.features)
     validation, test = (
         output.predict_with_uncertainty(predicted, run.table.fingerprints[rows])
         for predicted, rows in (
-            (run.validation_predictions, run.parts.val),
-            (members, run.parts.test),
+            (run.validation_outputs, run.parts.val),
+            (outputs, run.parts.test),
         )
     )
+    members = class_probabilities(torch.from_numpy(outputs), tasks).numpy()
     baselines: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
     for name, prediction in _baselines(run, console) if config.baselines else ():

@@ -52,12 +52,12 @@ def _prediction_spec(model: MolAttn, level: float) -> OutputSpec:
     def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         features = [molecule.features for molecule in molecules] if model.config.features else None
         records = [molecule.record for molecule in molecules if molecule.record is not None]
-        members = model.predict_records(records, len(records), features=features, members=True)
-        is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(members).all(axis=(0, 2)))
+        outputs = model.predict_outputs(records, len(records), features=features)
+        is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
         # An array of None, which is not used, if the model has no training fingerprints.
         fingerprints = np.array([record.fingerprint for record in records])
         prediction = columns.predict_with_uncertainty(
-            members[:, is_finite], fingerprints[is_finite]
+            outputs[:, is_finite], fingerprints[is_finite]
         )
         rows = iter(range(len(prediction.prediction)))
         for good in is_finite:

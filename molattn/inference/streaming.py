@@ -23,7 +23,7 @@ from molattn.data.table import (
     write_table,
 )
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
-from molattn.model.artefact import is_packaged
+from molattn.model.artefact import find_local_model
 from molattn.model.batching import batches
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.record import MoleculeRecord
@@ -176,13 +176,7 @@ def open_with_model(
         print_line(console, f"{table.path}: {remark}")
     if isinstance(model_folder, MolAttn):
         return table, model_folder
-    if not Path(model_folder).exists():
-        model_folder = str(model_folder)
-        if not is_packaged(model_folder):  # the hub is not searched
-            raise InputError(
-                f"{model_folder}: no such folder; expected the folder of a saved model"
-            )
-    return table, MolAttn.from_pretrained(model_folder)
+    return table, MolAttn.from_pretrained(find_local_model(model_folder))
 
 
 def print_refused(refused: Counter[str], console: Console) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "ModelFiles",
     "PACKAGED",
     "WEIGHTS_FILE",
+    "find_local_model",
     "find_model",
     "is_packaged",
 ]
@@ -102,6 +103,19 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
             f"them, such as {folder / folds[0]}"
         )
     return folder
+
+
+def find_local_model(path: Union[str, Path]) -> Path:
+    """Return the folder of a saved model or of a model of the package; the Hub is not searched.
+
+    Raises:
+        InputError: No such folder, or the folder of a cross-validation.
+    """
+    if Path(path).exists():
+        return find_model(Path(path))
+    if is_packaged(str(path)):
+        return find_model(str(path))
+    raise InputError(f"{path}: no such folder; expected the folder of a saved model")
 
 
 def is_packaged(name: Union[str, Path]) -> bool:

@@ -1,7 +1,6 @@
 """MolAttn: a molecular property predictor."""
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +9,6 @@ from typing import Any, Optional, Union
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from huggingface_hub import ModelHubMixin
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
@@ -27,12 +25,13 @@ from molattn.model.batching import batches
 from molattn.model.config import MolAttnConfig
 from molattn.model.extra_features import given_numbers, joined_numbers, number_type, scaled_numbers
 from molattn.model.network import Network
+from molattn.model.outputs import class_probabilities, mean_of_members
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
 from molattn.nn.attention_heads import COMBINES
 from molattn.record import MoleculeRecord
-from molattn.task import Task, output_slices
+from molattn.task import output_slices
 
-__all__ = ["MolAttn", "MolAttnConfig", "mean_of_members"]
+__all__ = ["MolAttn", "MolAttnConfig"]
 
 
 class MolAttn(
@@ -194,8 +193,7 @@ class MolAttn(
             ValueError: Features that are missing or of a wrong shape, or a graph that lacks atom
                 pairs.
         """
-        outputs = self.member_outputs(batch, features)
-        return outputs[0] if len(self.nets) == 1 else mean_of_members(outputs, self.config.tasks)
+        return mean_of_members(self.member_outputs(batch, features), self.config.tasks)
 
     def member_outputs(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
@@ -266,21 +264,18 @@ class MolAttn(
     def unscale(self, prediction: Tensor) -> Tensor:
         """Convert outputs of :meth:`forward` to the targets' own units and to probabilities.
 
-        Pass outputs in double precision: in single precision, the probability of a logit above 17
-        rounds to 1.
+        Pass outputs in double precision, see :func:`molattn.model.outputs.class_probabilities`.
         """
-        tasks, parts = self.config.tasks, []
-        mean, scale = self.target_mean.to(prediction), self.target_scale.to(prediction)
-        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-            some = prediction[..., part]
-            if task.kind == "regression":
-                some = some * scale[place] + mean[place]
-            elif task.kind == "binary":
-                some = some.sigmoid()
-            else:
-                some = some.softmax(dim=-1)
-            parts.append(some)
-        return torch.cat(parts, dim=-1)
+        return class_probabilities(self._in_own_units(prediction), self.config.tasks)
+
+    def _in_own_units(self, outputs: Tensor) -> Tensor:
+        """Convert regressions to the targets' own units; a logit has mean 0 and scale 1."""
+        counts = torch.tensor([task.num_outputs for task in self.config.tasks])
+        mean, scale = (
+            values.to(outputs).repeat_interleave(counts.to(outputs.device))
+            for values in (self.target_mean, self.target_scale)
+        )
+        return outputs * scale + mean
 
     # Molecules.
 
@@ -342,19 +337,35 @@ class MolAttn(
         Raises:
             ValueError: Features of another shape, or that are not finite.
         """
+        outputs = torch.from_numpy(self.predict_outputs(records, batch_size, features=features))
+        if members:
+            return class_probabilities(outputs, self.config.tasks).numpy()
+        mean, known = mean_of_members(outputs, self.config.tasks), self.uncertainty
+        if known is None:
+            return class_probabilities(mean, self.config.tasks).numpy()
+        return known.calibration.calibrated(mean.numpy())
+
+    def predict_outputs(
+        self,
+        records: Sequence[MoleculeRecord],
+        batch_size: int = 64,
+        *,
+        features: Optional[ArrayLike] = None,
+    ) -> NDArray[np.float64]:
+        """Predict compact molecules with each member, ``[members, n, num_outputs]``.
+
+        Regressions are in the targets' own units, classifications are logits, uncalibrated. See
+        :meth:`predict_records` for the arguments and errors.
+        """
         given = given_numbers(features, len(records), self.config)
 
         def compute(batch: MoleculeBatch, rows: slice) -> Tensor:
             extra = None if given is None else given[rows].to(self._weight.device)
-            return self.unscale(self.member_outputs(batch, extra).cpu().double())
+            return self._in_own_units(self.member_outputs(batch, extra).cpu().double())
 
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
         parts = self._in_batches(records, batch_size, compute)
-        found = torch.cat([nothing, *parts], dim=1).numpy()
-        if members:
-            return found
-        mean, known = found.mean(axis=0), self.uncertainty
-        return mean if known is None else known.calibration.calibrated(mean)
+        return torch.cat([nothing, *parts], dim=1).numpy()
 
     def predict(
         self,
@@ -381,6 +392,17 @@ class MolAttn(
         """
         records = self._reader(partners, self.config.calculator).all(smiles, partners)
         return self.predict_records(records, batch_size, features=features, members=members)
+
+    def _predict_outputs(
+        self,
+        smiles: Sequence[str],
+        batch_size: int = 64,
+        *,
+        partners: Optional[Sequence[str]] = None,
+        features: Optional[ArrayLike] = None,
+    ) -> NDArray[np.float64]:
+        records = self._reader(partners, self.config.calculator).all(smiles, partners)
+        return self.predict_outputs(records, batch_size, features=features)
 
     def embedding_width(self, *, atoms: bool = False) -> int:
         """Return the width of the vectors that :meth:`embed` returns."""
@@ -485,9 +507,9 @@ class MolAttn(
         labels = np.asarray(targets, dtype=np.float64)
         if labels.shape != (expected := (len(smiles), len(self.config.tasks))):
             raise ValueError(f"targets: got {labels.shape}, expected {expected}")
-        prediction = self.predict(smiles, members=True, **inputs).mean(axis=0)
+        outputs = self._predict_outputs(smiles, **inputs)
         molecules = FingerprintIndex.from_smiles(training_smiles)
-        self.uncertainty = Uncertainty.fit(self.config.tasks, molecules, smiles, prediction, labels)
+        self.uncertainty = Uncertainty.fit(self.config.tasks, molecules, smiles, outputs, labels)
 
     def predict_interval(
         self, smiles: Sequence[str], level: float = 0.9, batch_size: int = 64, **inputs: Any
@@ -512,8 +534,8 @@ class MolAttn(
             SmilesError: An invalid SMILES.
         """
         uncertainty, tasks = self._calibrated(), self.config.tasks
-        members = self.predict(smiles, batch_size, members=True, **inputs)
-        found = assemble_prediction(tasks, uncertainty, members, smiles, level)
+        outputs = self._predict_outputs(smiles, batch_size, **inputs)
+        found = assemble_prediction(tasks, uncertainty, outputs, smiles, level)
         middle = found.prediction[:, [part.start for part in output_slices(tasks)]]
         return middle - found.half_width, middle + found.half_width
 
@@ -651,24 +673,3 @@ def _check_sizes(config: MolAttnConfig, weights: Mapping[str, Tensor]) -> None:
 
 def _listed(classes: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={kind}(...)" for name, kind in classes.items()) or "none"
-
-
-def mean_of_members(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
-    """Return the mean of regressions, and the logits of the mean class probabilities.
-
-    Args:
-        outputs: Of each member, in scaled units and logits ``[members, ..., num_outputs]``.
-        tasks: The tasks.
-    """
-    parts = []
-    for task, part in zip(tasks, output_slices(tasks), strict=True):
-        some = outputs[..., part]
-        if task.kind == "regression":
-            parts.append(some.mean(dim=0))
-        elif task.kind == "binary":
-            # Sums in place of means, as the common factor cancels in their ratio.
-            yes, no = (F.logsigmoid(x).logsumexp(dim=0) for x in (some, -some))
-            parts.append(yes - no)
-        else:
-            parts.append(some.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(outputs)))
-    return torch.cat(parts, dim=-1)

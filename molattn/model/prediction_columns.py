@@ -46,12 +46,12 @@ class PredictionColumns:
             self.columns["training_similarity"] = "float64"
 
     def predict_with_uncertainty(
-        self, members: NDArray[np.float64], molecules: Sequence[str] | NDArray[np.uint8]
+        self, outputs: NDArray[np.float64], molecules: Sequence[str] | NDArray[np.uint8]
     ) -> Prediction:
-        """Combine predictions of each member; see :func:`assemble_prediction`."""
+        """Combine the outputs of each member; see :func:`assemble_prediction`."""
         model = self._model
         return assemble_prediction(
-            model.config.tasks, model.uncertainty, members, molecules, self._level
+            model.config.tasks, model.uncertainty, outputs, molecules, self._level
         )
 
     def cells(self, prediction: Prediction, row: int) -> list[float | str | None]:

@@ -55,8 +55,8 @@ class TrainingRun:
         model: The model, in evaluation mode on the CPU.
         histories: The history of each member.
         seconds: Duration of reading the table and of training.
-        validation_predictions: What each member predicts for the validation rows, ``[members, n,
-            outputs]``, uncalibrated.
+        validation_outputs: Outputs of each member for the validation rows, as
+            :meth:`molattn.MolAttn.predict_outputs` returns them.
         init_from_digest: SHA-256 of the model that training started from, if any.
     """
 
@@ -67,7 +67,7 @@ class TrainingRun:
     model: MolAttn
     histories: list[History]
     seconds: float
-    validation_predictions: NDArray[np.float64]
+    validation_outputs: NDArray[np.float64]
     init_from_digest: str | None
 
 
@@ -128,14 +128,12 @@ def train_split(
             f"leakage from --init-from {pretrained.name} not checked: the model has no "
             "fingerprints of its training molecules",
         )
-    model, histories, predictions = train_model(
+    model, histories, outputs = train_model(
         config, table, parts, pretrained, console, folder=folder, make_model=make_model
     )
     seconds = sum(history.seconds for history in histories)
     digest = pretrained and pretrained.digest
-    return TrainingRun(
-        config, table, parts, leakage, model, histories, seconds, predictions, digest
-    )
+    return TrainingRun(config, table, parts, leakage, model, histories, seconds, outputs, digest)
 
 
 def read_rows(
@@ -167,8 +165,8 @@ def train_model(
     """Train and calibrate a model; see :func:`train_split`.
 
     Returns:
-        The model, the history of each member, and the validation predictions of each member,
-        uncalibrated.
+        The model, the history of each member, and the outputs of each member for the validation
+        rows.
     """
     training, validation = table.molecules(parts.train), table.molecules(parts.val)
     init_from = config.fine_tuning.init_from
@@ -216,19 +214,18 @@ def train_model(
         histories.append(history)
     model = models[0] if len(models) == 1 else MolAttn.ensemble(models)
     with threads(config.training.threads):
-        predictions = model.predict_records(
-            validation.records, features=validation.features, members=True
-        )
+        outputs = model.predict_outputs(validation.records, features=validation.features)
     prints = table.fingerprints
     molecules = FingerprintIndex.from_fingerprints(prints[parts.train], config.training.seed)
     targets = validation.targets
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
-    mean = predictions.mean(axis=0)
-    model.uncertainty = Uncertainty.fit(table.tasks, molecules, prints[parts.val], mean, targets)
+    model.uncertainty = Uncertainty.fit(table.tasks, molecules, prints[parts.val], outputs, targets)
     for line in model.uncertainty.calibration.lines():
         print_line(console, line)
-    return model, histories, predictions
+    if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
+        print_line(console, f"{unusable} validation rows without a finite prediction")
+    return model, histories, outputs
 
 
 def _new_model(

@@ -2,6 +2,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,13 +31,21 @@ from molattn.config import (
 )
 from molattn.data.table import bundled_dataset
 from molattn.errors import MolattnError
-from molattn.model.artefact import WEIGHTS_FILE
+from molattn.model.artefact import (
+    CALIBRATION_FILE,
+    CONFIG_FILE,
+    FINGERPRINTS_FILE,
+    WEIGHTS_FILE,
+)
+from molattn.model.checkpoints import FORMAT
 from molattn.nn import LAYERS
+from molattn.version import __version__
 
 TINY = (
     "--width 8 --heads 2 --layers 1 --edge-width 4 --epochs 2 --batch-size 8 --device cpu"
 ).split()
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+FILES = (CONFIG_FILE, WEIGHTS_FILE, FINGERPRINTS_FILE, CALIBRATION_FILE)
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
@@ -232,6 +241,48 @@ EXAMPLES = {
     "explain": "molattn explain runs/solubility",
     "fingerprint": "molattn fingerprint runs/solubility",
 }
+
+
+def test_a_saved_model_is_verified(run_folder, tmp_path, capsys):
+    folder = shutil.copytree(run_folder / "model", tmp_path / "model")
+    assert main(["verify", str(folder)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in shown[:-1]} == {*FILES}
+    for line in shown[:-1]:
+        name, size, state = line.split()
+        assert (int(size.replace(",", "")), state) == ((folder / name).stat().st_size, "ok")
+    assert shown[-1] == (
+        f"{folder}: format {FORMAT}, saved by molattn {__version__}; all files as saved; "
+        "the model can be loaded"
+    )
+    assert main(["verify", "base"]) == 0
+    assert "format 3, saved by molattn 0.1.0; all files as saved" in capsys.readouterr().out
+    (folder / "calibration.json").unlink()
+    weights = bytearray((folder / WEIGHTS_FILE).read_bytes())
+    weights[-1] ^= 1
+    (folder / WEIGHTS_FILE).write_bytes(weights)
+    assert main(["verify", str(folder)]) == 2
+    shown = capsys.readouterr()
+    assert "calibration.json                              -  is missing" in shown.out
+    assert shown.err.startswith(
+        f"error: {folder}: model.safetensors is not as manifest.json lists it, "
+        "calibration.json is missing; copy the folder again"
+    )
+    assert "no such folder" in refused(capsys, 2, ["verify", "absent"])
+
+
+def test_a_model_of_an_earlier_format_is_verified_without_digests(capsys):
+    golden = Path(__file__).parents[1] / "model" / "golden" / "regression_4"
+    assert main(["verify", str(golden)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "format 4, saved by molattn 0.1.0; without a manifest" in shown
+
+
+def test_the_help_of_verify_has_an_example(capsys):
+    assert main(["verify", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "molattn verify runs/solubility" in text
+    assert "MODEL" in text
 
 
 @pytest.mark.parametrize("command", SECTIONS)

@@ -218,17 +218,17 @@ def test_models_without_self_loops_are_explained():
 def test_a_calibrated_model_gives_its_interval_and_probability():
     model = make()
     smiles = [("C" * n) + "O" for n in range(1, 41)]
-    predicted = model.predict(smiles)
+    outputs = model.predict_outputs([model.featurize(text) for text in smiles])
+    predicted = outputs[0]
     draw = np.random.default_rng(0)
     targets = np.column_stack(
         [predicted[:, 0] + draw.normal(size=40), *draw.integers(2, size=(2, 40))]
     )
     molecules = FingerprintIndex.from_smiles(smiles)
     tasks = model.config.tasks
-    model.uncertainty = Uncertainty.fit(tasks, molecules, smiles, predicted, targets)
-    said = assemble_prediction(
-        tasks, model.uncertainty, model.predict(SMILES, members=True), SMILES, 0.8
-    )
+    model.uncertainty = Uncertainty.fit(tasks, molecules, smiles, outputs, targets)
+    outputs = model.predict_outputs([model.featurize(text) for text in SMILES])
+    said = assemble_prediction(tasks, model.uncertainty, outputs, SMILES, 0.8)
     for row, found in enumerate(explain(model, SMILES, "attention", interval=0.8)):
         assert found.high - found.low == pytest.approx(2 * said.half_width[row, 0])
         assert found.low + found.high == pytest.approx(2 * found.prediction)

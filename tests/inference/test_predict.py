@@ -81,12 +81,12 @@ def test_the_batch_size_and_bad_rows_change_no_prediction(tmp_path, model_folder
 def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, monkeypatch):
     sizes = []
 
-    def predict_records(self, records, batch_size, features, members):
+    def predict_outputs(self, records, batch_size, features):
         sizes.append([record.num_atoms for record in records])
         return np.zeros((1, len(records), 2))
 
     monkeypatch.setattr(batching, "MOST_PAIRS", 100)
-    monkeypatch.setattr(MolAttn, "predict_records", predict_records)
+    monkeypatch.setattr(MolAttn, "predict_outputs", predict_outputs)
     source = saved(tmp_path, "smiles\n" + "\n".join("C" * n for n in (2, 3, 20, 9, 5, 5, 5)))
     predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=3))
     assert sizes == [[2, 3], [20], [9], [5, 5, 5]]
@@ -121,13 +121,13 @@ def test_no_code_is_kept_for_numbers_of_pairs(tmp_path, monkeypatch, updates):
     """With oneDNN, memory grows with the number of batches of different sizes."""
     small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, update_edges=updates)
     MolAttn(MolAttnConfig(("y",), small)).save_pretrained(tmp_path / "model")
-    seen, predict_records = [], MolAttn.predict_records
+    seen, predict_outputs = [], MolAttn.predict_outputs
 
     def predicting(self, *args, **options):
         seen.append(torch.backends.mkldnn.enabled)
-        return predict_records(self, *args, **options)
+        return predict_outputs(self, *args, **options)
 
-    monkeypatch.setattr(MolAttn, "predict_records", predicting)
+    monkeypatch.setattr(MolAttn, "predict_outputs", predicting)
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", True)
     predict_table(tmp_path / "model", saved(tmp_path, "smiles\nCC\n"), tmp_path / "out.csv")
     assert seen == [not updates]
@@ -250,7 +250,7 @@ def test_a_refused_text_is_no_formula_for_a_spreadsheet(tmp_path, model_folder):
 
 
 def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder, monkeypatch):
-    monkeypatch.setattr(MolAttn, "unscale", lambda self, outputs: outputs + torch.inf)
+    monkeypatch.setattr(MolAttn, "_in_own_units", lambda self, outputs: outputs + torch.inf)
     source = saved(tmp_path, "smiles\nCCO\n")
     assert predict_table(model_folder, source, tmp_path / "out.csv") == (0, 1)
     assert rows_of(tmp_path / "out.csv") == [

@@ -8,7 +8,8 @@ import torch
 
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
-from molattn.model.model import MolAttn, MolAttnConfig, mean_of_members
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.outputs import mean_of_members
 from molattn.task import Task
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)

@@ -181,7 +181,7 @@ def test_a_checkpoint_is_read_once(config, tmp_path, monkeypatch):
 
 
 def test_validation_rows_are_predicted_once(config, monkeypatch):
-    predicted = calls_of(monkeypatch, MolAttn, "predict_records")
+    predicted = calls_of(monkeypatch, MolAttn, "predict_outputs")
     two = replace(config, training=replace(QUICK, ensemble=2, epochs=1))
     run = train(replace(two, report=ReportConfig(baselines=False)))
     scores = score_run(run)
@@ -189,7 +189,7 @@ def test_validation_rows_are_predicted_once(config, monkeypatch):
     assert [len(records) for _, records in predicted] == parts
     rows = run.table.molecules(run.parts.val)
     again = run.model.predict_records(rows.records, members=True)
-    np.testing.assert_array_equal(run.validation_predictions, again)
+    np.testing.assert_array_equal(run.validation_outputs, again)  # of a regression
     error = again.mean(axis=0) - rows.targets
     rmse = scores.validation.tasks["logS"]["rmse"]
     assert rmse == pytest.approx(float(np.sqrt(np.mean(error**2))))

@@ -11,10 +11,10 @@ from typing import Any, Optional, Union
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 from torch import Tensor
 
 from molattn.errors import InputError, quoted
+from molattn.model.outputs import class_probabilities
 from molattn.task import Task, output_slices
 
 __all__ = ["Calibration", "ConformalScores", "ProbabilityScaling", "difficulty"]
@@ -23,7 +23,6 @@ Array = NDArray[np.float64]
 
 _FEWEST_LABELS = 30
 _MOST_SCORES = 1000
-_SMALLEST_PROBABILITY = 1e-12
 
 
 def difficulty(similarity: Array) -> Array:
@@ -127,7 +126,9 @@ class ConformalScores:
 
 @dataclass(frozen=True)
 class ProbabilityScaling:
-    """Probabilities p of K classes as softmax(scale · log p + bias): Platt scaling for any K.
+    """Probabilities of K classes as softmax(scale · log p + bias): Platt scaling for any K.
+
+    log p are the normalized logits, log_softmax(logits).
 
     Scale and biases minimize the negative log-likelihood of the labels plus a penalty: log(scale)
     and each bias have a normal prior of mean 0 and standard deviation 1, which keeps the scaling
@@ -155,9 +156,9 @@ class ProbabilityScaling:
             )
 
     @classmethod
-    def fit(cls, probabilities: Array, labels: NDArray[np.int64]) -> "ProbabilityScaling":
-        """Fit to probabilities ``[n, K]`` and the class index of each row, ``[n]``."""
-        logs, target = torch.from_numpy(_logs(probabilities)), torch.from_numpy(labels)
+    def fit(cls, logits: Array, labels: NDArray[np.int64]) -> "ProbabilityScaling":
+        """Fit to logits ``[n, K]`` and the class index of each row, ``[n]``."""
+        logs, target = torch.from_numpy(logits).log_softmax(dim=1), torch.from_numpy(labels)
         # log(scale), then the biases
         parameters = torch.zeros(1 + logs.size(1), dtype=torch.float64, requires_grad=True)
         optimizer = torch.optim.LBFGS([parameters], max_iter=100, line_search_fn="strong_wolfe")
@@ -175,14 +176,10 @@ class ProbabilityScaling:
         log_scale, *bias = parameters.detach().tolist()
         return cls(math.exp(log_scale), tuple(bias))
 
-    def __call__(self, probabilities: Array) -> Array:
-        """Calibrate probabilities ``[n, K]``."""
-        scaled = self.scale * _logs(probabilities) + np.asarray(self.bias)
-        return softmax(scaled, axis=1)
-
-
-def _logs(probabilities: Array) -> Array:
-    return np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))
+    def __call__(self, logits: Array) -> Array:
+        """Return calibrated probabilities of logits ``[n, K]``."""
+        logs = torch.from_numpy(logits).log_softmax(dim=1)
+        return (self.scale * logs + torch.tensor(self.bias).double()).softmax(dim=1).numpy()
 
 
 @dataclass(frozen=True)
@@ -212,20 +209,21 @@ class Calibration:
 
     @classmethod
     def fit(
-        cls, tasks: Sequence[Task], prediction: Array, targets: Array, similarity: Array
+        cls, tasks: Sequence[Task], outputs: Array, targets: Array, similarity: Array
     ) -> "Calibration":
-        """Fit each task to the rows that have its label.
+        """Fit each task to the rows that have its label and a finite prediction.
 
         Args:
             tasks: T tasks.
-            prediction: Predictions of n molecules, ``[n, outputs]``, uncalibrated.
+            outputs: Predictions of n molecules, ``[n, outputs]``: regressions in the targets' own
+                units, logits of classes.
             targets: Their labels ``[n, T]``, NaN where missing.
             similarity: Of each to the nearest training molecule, ``[n]``.
         """
         parts = []
-        for place, (task, outputs) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-            known = ~np.isnan(targets[:, place])
-            labels, predicted = targets[known, place], prediction[known, outputs]
+        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+            known = ~np.isnan(targets[:, place]) & np.isfinite(outputs[:, part]).all(axis=1)
+            labels, predicted = targets[known, place], outputs[known, part]
             if task.kind == "regression":
                 errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[known])
                 parts.append(ConformalScores.from_scores(errors))
@@ -234,19 +232,22 @@ class Calibration:
             elif len(set(labels.tolist())) == 1:
                 parts.append("all labels are of one class")
             else:
-                probabilities = _class_probabilities(task, predicted)
-                parts.append(ProbabilityScaling.fit(probabilities, labels.astype(int)))
+                logits = _class_logits(task, predicted)
+                parts.append(ProbabilityScaling.fit(logits, labels.astype(int)))
         return cls(tuple(tasks), tuple(parts))
 
-    def calibrated(self, prediction: Array) -> Array:
-        """Calibrate the probabilities of a prediction ``[n, outputs]``; regressions stay."""
-        result = prediction.copy()
-        for task, part, outputs in zip(
+    def calibrated(self, outputs: Array) -> Array:
+        """Convert logits ``[n, outputs]`` to calibrated probabilities; regressions stay.
+
+        The probabilities of a task that is not calibrated are those of the model.
+        """
+        result = class_probabilities(torch.from_numpy(outputs), self.tasks).numpy()
+        for task, part, place in zip(
             self.tasks, self.parts, output_slices(self.tasks), strict=True
         ):
             if isinstance(part, ProbabilityScaling):
-                scaled = part(_class_probabilities(task, prediction[:, outputs]))
-                result[:, outputs] = scaled[:, 1:] if task.kind == "binary" else scaled
+                scaled = part(_class_logits(task, outputs[:, place]))
+                result[:, place] = scaled[:, 1:] if task.kind == "binary" else scaled
         return result
 
     def half_widths(self, similarity: Array, level: float) -> Array:
@@ -338,6 +339,8 @@ def _part(values: Mapping[str, Any]) -> Union[ConformalScores, ProbabilityScalin
 
 
 def _summary(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
+    if isinstance(part, ConformalScores) and not part.count:
+        return "no intervals: no labels to calibrate on"
     if isinstance(part, ConformalScores):
         return f"intervals calibrated on {part.count} rows, up to level {part.highest_level:.3g}"
     if isinstance(part, ProbabilityScaling):
@@ -345,6 +348,6 @@ def _summary(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
     return f"probabilities not calibrated: {part}"
 
 
-def _class_probabilities(task: Task, outputs: Array) -> Array:
-    """Return the probability of each class, ``[n, K]``."""
-    return outputs if task.kind == "multiclass" else np.hstack([1.0 - outputs, outputs])
+def _class_logits(task: Task, outputs: Array) -> Array:
+    """Return a logit for each class, ``[n, K]``."""
+    return outputs if task.kind == "multiclass" else np.hstack([np.zeros_like(outputs), outputs])

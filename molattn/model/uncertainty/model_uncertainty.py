@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
+from molattn.model.outputs import class_probabilities, mean_of_members
 from molattn.model.uncertainty.calibration import Calibration
 from molattn.task import Task, output_slices
 
@@ -38,16 +40,18 @@ class Uncertainty:
         tasks: Sequence[Task],
         molecules: FingerprintIndex,
         held_out: Sequence[str] | NDArray[np.uint8],
-        prediction: Array,
+        outputs: Array,
         targets: Array,
     ) -> "Uncertainty":
         """Fit to n labeled molecules that the model was not trained on.
 
-        ``held_out`` are their SMILES, or fingerprints ``uint8 [n, 256]``; ``prediction`` is
-        ``[n, outputs]``, uncalibrated; ``targets`` are ``[n, T]``, NaN where missing.
+        ``held_out`` are their SMILES, or fingerprints ``uint8 [n, 256]``; ``outputs`` are those of
+        :meth:`molattn.MolAttn.predict_outputs`, ``[members, n, outputs]``; ``targets`` are
+        ``[n, T]``, NaN where missing.
         """
+        mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
         similarity = molecules.similarity(held_out)
-        return cls(Calibration.fit(tasks, prediction, targets, similarity), molecules)
+        return cls(Calibration.fit(tasks, mean, targets, similarity), molecules)
 
     @classmethod
     def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "Optional[Uncertainty]":
@@ -91,7 +95,7 @@ class Prediction(NamedTuple):
 def assemble_prediction(
     tasks: Sequence[Task],
     uncertainty: Optional[Uncertainty],
-    members: Array,
+    outputs: Array,
     molecules: Sequence[str] | NDArray[np.uint8],
     level: float,
 ) -> Prediction:
@@ -100,20 +104,23 @@ def assemble_prediction(
     Args:
         tasks: The model's T tasks.
         uncertainty: Its uncertainty; None = not calibrated.
-        members: Predictions of each member, ``[members, n, outputs]``, uncalibrated.
+        outputs: From :meth:`molattn.MolAttn.predict_outputs`, ``[members, n, outputs]``.
         molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
         level: Level of the intervals, between 0 and 1.
 
     Raises:
         InputError: A level outside the range.
     """
-    prediction = members.mean(axis=0)
+    of_members = torch.from_numpy(outputs)
+    mean = mean_of_members(of_members, tasks)
+    prediction = class_probabilities(mean, tasks).numpy()
     half_width = np.full((len(prediction), len(tasks)), math.nan)
     similarity = np.full(len(prediction), math.nan)
     if uncertainty is not None:
-        prediction = uncertainty.calibration.calibrated(prediction)
+        prediction = uncertainty.calibration.calibrated(mean.numpy())
         similarity = uncertainty.molecules.similarity(molecules)
         half_width = uncertainty.calibration.half_widths(similarity, level)
+    members = class_probabilities(of_members, tasks).numpy()
     return Prediction(prediction, half_width, _spread(tasks, members, prediction), similarity)
 
 

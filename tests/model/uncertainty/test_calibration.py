@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, softmax
 from scipy.stats import betabinom
 from sklearn.metrics import log_loss
 
@@ -108,11 +108,11 @@ def test_each_task_learns_from_its_own_labels():
 
 
 def draw_classes(rng, count, sharpness, shift=0.0):
-    """Probabilities [n, 3] that are too sharp or shifted, with labels of the true ones."""
+    """Logits [n, 3] that are too sharp or shifted, with labels of the true ones."""
     logits = rng.normal(scale=1.5, size=(count, 3))
     truth = softmax(logits, axis=1)
     labels = (truth.cumsum(axis=1) < rng.uniform(size=(count, 1))).sum(axis=1)
-    return softmax(sharpness * logits + [shift, 0.0, 0.0], axis=1), labels
+    return sharpness * logits + [shift, 0.0, 0.0], labels
 
 
 @pytest.mark.parametrize("sharpness, shift", [(3.0, 0.0), (0.4, 0.0), (1.0, 2.0), (2.5, -1.0)])
@@ -120,35 +120,31 @@ def test_wrong_confidence_is_mended(sharpness, shift):
     rng = np.random.default_rng(1)
     scaling = ProbabilityScaling.fit(*draw_classes(rng, 400, sharpness, shift))
     fresh, labels = draw_classes(rng, 4000, sharpness, shift)
-    true_nll = log_loss(labels, softmax(log_softmax_inverse(fresh, sharpness, shift), axis=1))
-    before, after = log_loss(labels, fresh), log_loss(labels, scaling(fresh))
+    true_nll = log_loss(labels, softmax((fresh - [shift, 0.0, 0.0]) / sharpness, axis=1))
+    before, after = log_loss(labels, softmax(fresh, axis=1)), log_loss(labels, scaling(fresh))
     assert after < before - 0.04
     assert after < true_nll + 0.01
     assert scaling.scale == pytest.approx(1.0 / sharpness, rel=0.2)
-
-
-def log_softmax_inverse(probabilities, sharpness, shift):
-    return (log_softmax(np.log(probabilities), axis=1) - [shift, 0.0, 0.0]) / sharpness
 
 
 def test_right_confidence_is_hardly_changed():
     rng = np.random.default_rng(2)
     given, labels = draw_classes(rng, 3000, 1.0)
     scaling = ProbabilityScaling.fit(given, labels)
-    assert np.abs(scaling(given) - given).max() < 0.03
+    assert np.abs(scaling(given) - softmax(given, axis=1)).max() < 0.03
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_likelihood_of_its_own_labels_never_falls(seed):
     rng = np.random.default_rng(seed)
-    given, labels = softmax(rng.normal(scale=4.0, size=(31, 4)), axis=1), rng.integers(0, 4, 31)
-    after = ProbabilityScaling.fit(given, labels)(given)
+    logits, labels = rng.normal(scale=4.0, size=(31, 4)), rng.integers(0, 4, 31)
+    given, after = softmax(logits, axis=1), ProbabilityScaling.fit(logits, labels)(logits)
     np.testing.assert_allclose(after.sum(axis=1), 1.0)
     assert log_loss(labels, after, labels=range(4)) <= log_loss(labels, given, labels=range(4))
 
 
 def test_labels_told_apart_without_error_leave_finite_probabilities():
-    given = np.repeat([[1.0, 0.0], [0.0, 1.0]], 50, axis=0)
+    given = np.repeat([[1e3, -1e3], [-1e3, 1e3]], 50, axis=0)
     scaling = ProbabilityScaling.fit(given, np.repeat([0, 1], 50))
     assert np.isfinite(scaling(given)).all()
     assert 0.1 < scaling.scale < 10.0
@@ -163,10 +159,45 @@ def test_labels_told_apart_without_error_leave_finite_probabilities():
     ],
 )
 def test_few_labels_calibrate_no_probability_and_say_so(labels, reason):
-    given = np.random.default_rng(0).uniform(size=(len(labels), 1))
+    given = np.random.default_rng(0).normal(size=(len(labels), 1))
     found = Calibration.fit([BINARY], given, np.array(labels)[:, None], np.zeros(len(labels)))
-    np.testing.assert_array_equal(found.calibrated(given), given)
+    np.testing.assert_allclose(found.calibrated(given), expit(given))
     assert reason in found.lines()[0]
+
+
+def test_probabilities_near_0_and_1_are_calibrated_as_their_logits_say():
+    """A probability of 1 - 1e-17 is 1 in double precision; its logit is 39."""
+    scaling = ProbabilityScaling(0.1, (0.0, 0.0))
+    found = Calibration((BINARY,), (scaling,)).calibrated(np.array([[39.0], [200.0], [-200.0]]))
+    np.testing.assert_allclose(found[:, 0], expit([3.9, 20.0, -20.0]))
+    several = ProbabilityScaling(0.1, (0.0, 0.0, 0.0))
+    logits = np.array([[300.0, 290.0, 0.0]])
+    np.testing.assert_allclose(several(logits), softmax(0.1 * logits, axis=1))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_rows_without_a_finite_prediction_are_not_calibrated_with(bad):
+    rng = np.random.default_rng(1)
+    several, labels = draw_classes(rng, 90, 2.0)
+    outputs = np.hstack([rng.normal(size=(90, 2)), several])
+    targets = np.column_stack([rng.normal(size=90), labels == 0, labels])
+    similarity, tasks = rng.uniform(size=90), [Y, BINARY, SEVERAL]
+    rows, damaged = np.arange(90) >= 5, outputs.copy()
+    damaged[~rows, 0] = bad
+    damaged[~rows, 1] = bad
+    damaged[~rows, 3] = bad  # one logit of three
+    found = Calibration.fit(tasks, damaged, targets, similarity)
+    assert found == Calibration.fit(tasks, outputs[rows], targets[rows], similarity[rows])
+    known = targets.copy()
+    known[~rows] = np.nan
+    assert found == Calibration.fit(tasks, outputs, known, similarity)
+    assert np.isfinite(found.calibrated(damaged)[rows]).all()
+
+
+def test_a_task_without_any_finite_prediction_has_no_interval():
+    found = Calibration.fit([Y], np.full((9, 1), np.nan), np.zeros((9, 1)), np.ones(9))
+    assert found.lines() == ["'y': no intervals: no labels to calibrate on"]
+    assert found.half_widths(np.ones(1), 0.5) == np.inf
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +215,7 @@ def test_numbers_stay_and_the_order_of_two_classes_too(mixed):
     after = found.calibrated(prediction)
     np.testing.assert_array_equal(after[:, 0], prediction[:, 0])
     assert np.argsort(after[:, 1]).tolist() == np.argsort(prediction[:, 1]).tolist()
-    assert (after[:, 1] != prediction[:, 1]).any()
+    assert (after[:, 1] != expit(prediction[:, 1])).any()
     np.testing.assert_allclose(after[:, 2:].sum(axis=1), 1.0)
     assert np.isnan(found.half_widths(np.zeros(2), 0.9)).tolist() == [[False, True, True]] * 2
 

@@ -1,0 +1,46 @@
+"""``molattn verify``."""
+
+from pathlib import Path
+
+from molattn.cli.shared import make_console
+from molattn.utils.console import print_line
+
+__all__ = ["EXAMPLE", "verify"]
+
+EXAMPLE = """Example:
+  molattn verify runs/solubility
+"""
+
+
+def verify(model: Path, /) -> None:
+    """Check that the files of a saved model are complete and unchanged.
+
+    Their sizes and SHA-256 digests are compared with the manifest that was saved with the model,
+    and the model is loaded. The exit code is 2 if a file is missing or was changed.
+
+    Args:
+        model: Folder of a run or of a saved model, or base, the pretrained model that comes with
+            molattn.
+    """
+    from molattn.model.artefact import ModelFiles, find_local_model
+    from molattn.model.model import MolAttn
+
+    console = make_console()
+    files = ModelFiles.open(find_local_model(model))
+    problems = files.problems()
+    for name, problem in problems.items():
+        size = f"{len(files.content[name]):,}" if name in files.content else "-"
+        print_line(console, f"{name:<{max(map(len, problems))}}  {size:>12}  {problem or 'ok'}")
+    files.check()
+    config = files.config
+    has_parts = bool(config.get("custom_parts"))
+    if not has_parts:
+        MolAttn.from_files(files)
+    facts = [
+        f"format {config.get('format')}, saved by molattn {config.get('molattn_version')}",
+        "without a manifest, so changes cannot be detected"
+        if files.manifest is None
+        else "all files as saved",
+        "not loaded, as it has custom parts" if has_parts else "the model can be loaded",
+    ]
+    print_line(console, f"{files.folder}: {'; '.join(facts)}")
