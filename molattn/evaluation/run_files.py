@@ -23,7 +23,7 @@ from molattn.evaluation.plots import (
 )
 from molattn.evaluation.report import write_run_page
 from molattn.evaluation.scoring import RunScores
-from molattn.model.prediction_columns import PredictionColumns
+from molattn.model.prediction_columns import PredictionColumns, number_text
 from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.training.history import write_history
 from molattn.training.run import TrainingRun
@@ -127,5 +127,5 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
     with write_table(path, header) as write:
         for index, row in enumerate(run.parts.test):
             cells = output.cells(prediction, index)
-            texts = (f"{cell:.7g}" if isinstance(cell, float) else cell for cell in cells)
+            texts = (number_text(cell) if isinstance(cell, float) else cell for cell in cells)
             write([*table.rows[row].cells, *texts, "test"])

@@ -26,6 +26,7 @@ from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.model.artefact import find_local_model
 from molattn.model.batching import batches
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.prediction_columns import number_text
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_line
 from molattn.utils.progress import row_progress
@@ -295,4 +296,4 @@ def _own_cells(row: Row, places: _Places, code: str, schema: object) -> Sequence
 def _text(cell: float | int | str | None) -> str:
     if cell is None:
         return ""
-    return f"{cell:.7g}" if isinstance(cell, float) else str(cell)
+    return number_text(cell) if isinstance(cell, float) else str(cell)

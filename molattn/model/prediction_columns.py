@@ -10,7 +10,17 @@ from molattn.model.model import MolAttn
 from molattn.model.uncertainty.model_uncertainty import Prediction, assemble_prediction
 from molattn.task import output_slices
 
-__all__ = ["PredictionColumns"]
+__all__ = ["PredictionColumns", "number_text"]
+
+_LARGE = 1000.0
+
+
+def number_text(number: float) -> str:
+    """Return a number for a text table, with 7 significant digits, or all of them from 1,000 on.
+
+    The first digits of a large number may be those of the mean of the targets.
+    """
+    return f"{number:.7g}" if abs(number) < _LARGE else str(float(number))
 
 
 class PredictionColumns:

@@ -258,6 +258,26 @@ def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder,
     ]
 
 
+@pytest.mark.parametrize("member, output", [(0, 0), (1, 1)])
+def test_a_row_with_one_number_that_is_not_finite_has_no_prediction(
+    tmp_path, model, monkeypatch, member, output
+):
+    predict_outputs = MolAttn.predict_outputs
+
+    def damaged(self, *args, **options):
+        outputs = predict_outputs(self, *args, **options)
+        outputs[member, 1, output] = np.nan
+        return outputs
+
+    monkeypatch.setattr(MolAttn, "predict_outputs", damaged)
+    source = saved(tmp_path, "smiles\nCCO\nCC\nC\n")
+    predict_table(MolAttn.ensemble([model, model]), source, tmp_path / "out.csv")
+    rows = rows_of(tmp_path / "out.csv")
+    assert [row["error"] for row in rows] == ["", "not_finite", ""]
+    assert [row["y_predicted"] != "" for row in rows] == [True, False, True]
+    assert [row["z_std"] != "" for row in rows] == [True, False, True]
+
+
 def test_a_molecule_is_parsed_once_for_all_that_is_said_of_it(tmp_path, model, monkeypatch):
     known = copy.deepcopy(model)
     smiles = ["CCO", "c1ccccc1O", "CCCCN"]

@@ -278,8 +278,11 @@ def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(
 
 
 def test_a_model_that_has_seen_the_test_is_told(table, pretrained, tmp_path, capsys):
-    once = replace(QUICK, epochs=1)
-    assert train(config_of(table, pretrained[1], training=once)).leakage.pretrained_test is None
+    once, shown = replace(QUICK, epochs=1), io.StringIO()
+    unknown = train(config_of(table, pretrained[1], training=once), Console(file=shown, width=200))
+    assert unknown.leakage.pretrained_test is None
+    told = f"leakage from --init-from {pretrained[1]} not checked: the model has no fingerprints"
+    assert told in shown.getvalue()
     knows = copy.deepcopy(pretrained[0])
     knows.calibrate(SMILES, np.zeros((3, 1)), ["CCO", "C" * 26 + "O", "BrBr"])
     knows.save_pretrained(tmp_path / "model")

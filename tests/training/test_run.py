@@ -1,4 +1,5 @@
 import io
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from molattn.config import (
     DataConfig,
     NetworkConfig,
+    PredictConfig,
     ReportConfig,
     SupervisedConfig,
     TrainConfig,
@@ -17,6 +19,7 @@ from molattn.config import (
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run
+from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn
 from molattn.training import checkpoint, resume
 from molattn.training import run as run_module
@@ -24,6 +27,8 @@ from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.lightning.module import epochs_done
 from molattn.training.run import train
+
+from ..conftest import rows_of
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.2, readout="sum")
 # 27 training rows: 7 steps an epoch.
@@ -125,6 +130,58 @@ def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_
     other = replace(config, training=replace(config.training, ensemble=2))
     with pytest.raises(InputError, match=r"--ensemble: got 2, but the run in .* has 3"):
         train(other, folder=folder)
+
+
+def test_the_checkpoints_of_all_members_are_checked_before_training(config, tmp_path, monkeypatch):
+    config = replace(config, training=replace(QUICK, ensemble=2, epochs=2))
+    interrupted(monkeypatch, config, tmp_path, 25)  # in the second epoch of the second member
+    path = tmp_path / "member_2" / CHECKPOINT_FILE
+    path.write_bytes(path.read_bytes()[:-1])
+    monkeypatch.setattr(run_module, "fit_model", None)  # not reached
+    with pytest.raises(InputError, match=rf"{path}: not a readable checkpoint"):
+        train(config, folder=tmp_path)
+
+
+def test_rows_of_weight_0_do_not_count_in_the_calibration(tmp_path):
+    smiles = ["C" * n + end for n in range(1, 31) for end in "ONF"]
+    parts = ["train", "val", "val", "test"]
+    rows = [(text, n, n % 3, parts[n % 4]) for n, text in enumerate(smiles)]
+
+    def calibration(kept, scale):
+        path = tmp_path / "t.csv"
+        lines = [
+            f"{text},{scale if not weight else 1.0}e{number % 2},{weight},{part}"
+            for text, number, weight, part in rows
+            if weight or part != "val" or kept
+        ]
+        path.write_text("\n".join(["smiles,y,w,part", *lines]) + "\n")
+        data = DataConfig(target_columns=("y",), split_column="part", weight_column="w")
+        data = replace(data, descriptors=False)
+        options = replace(QUICK, epochs=1, checkpoint="last", patience=None)
+        return train(TrainConfig(str(path), data, SMALL, options)).model.uncertainty.calibration
+
+    assert calibration(True, 1.0) == calibration(True, 99.0) == calibration(False, 1.0)
+
+
+@pytest.mark.parametrize("mean", [1e9, -1e6])
+def test_a_large_mean_of_a_target_and_a_feature_costs_no_digit(tmp_path, mean):
+    numbers = np.random.default_rng(0).integers(-2048, 2048, (60, 2)) / 1024
+    smiles = ["C" * n + end for n in range(1, 21) for end in "ONF"]
+    parts = ["train", "train", "val", "test"]
+    found = []
+    for shift in (0.0, mean):  # the numbers are exact with each
+        path, output = tmp_path / f"{shift}.csv", tmp_path / "out.csv"
+        rows = zip(smiles, (numbers + shift).tolist(), itertools.cycle(parts), strict=False)
+        lines = [f"{text},{y!r},{x!r},{part}" for text, (y, x), part in rows]
+        path.write_text("\n".join(["smiles,y,x,part", *lines]) + "\n")
+        data = DataConfig(target_columns=("y",), split_column="part", feature_columns=("x",))
+        data = replace(data, descriptors=False)
+        model = train(TrainConfig(str(path), data, SMALL, replace(QUICK, epochs=1))).model
+        model.save_pretrained(tmp_path / "model")
+        predict_table(tmp_path / "model", path, output, PredictConfig(interval=0.5))
+        columns = ("y_predicted", "y_low", "y_high")
+        found.append([[float(row[name]) - shift for name in columns] for row in rows_of(output)])
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-6)
 
 
 def test_a_member_is_the_model_that_its_seed_alone_gives(config, tmp_path):
