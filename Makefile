@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 PYTHONS ?= python3.11 python3.12 python3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow test-versions fuzz lint format audit build docs clean
+.PHONY: help train test test-slow test-faults test-versions fuzz lint format audit build docs clean
 
 help: ## Show this help
 	@echo "molattn: attention for molecules. Python 3.11 is all that has to be there already."
@@ -18,14 +18,17 @@ help: ## Show this help
 	@echo "Variables: PYTHON=$(PYTHON)  OUTPUT=$(OUTPUT)  PYTEST_ARGS=\"tests/nn -x\""
 	@echo "           PYTHONS=\"$(PYTHONS)\""
 
-train: $(READY) ## Train the solubility predictor on the bundled data, into runs/solubility
-	$(PY) scripts/train.py --output $(OUTPUT)
+train: $(READY) ## Train the solubility predictor on the bundled data; replaces runs/solubility
+	$(PY) scripts/train.py --output $(OUTPUT) --overwrite
 
 test: $(READY) ## Run the tests, on all cores
 	$(PY) -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
 
 test-slow: $(READY) ## Run the tests that take minutes
 	$(PY) -m pytest -m slow $(PYTEST_ARGS)
+
+test-faults: $(READY) ## Run the tests that kill processes and fill disks, in minutes
+	$(PY) -m pytest -m faults $(PYTEST_ARGS)
 
 test-versions: build ## Run the tests of the built wheel and sdist on each of PYTHONS that is there
 	@for python in $(PYTHONS); do \

@@ -14,6 +14,7 @@ from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import options_from_file
 from molattn.cli.usage_errors import usage_message
 from molattn.errors import InputError, MolattnError, quoted
+from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
 
 __all__ = ["app", "main", "make_app", "run"]
@@ -65,6 +66,16 @@ app = make_app(all_options=True)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
+    with signals_handled():
+        return _run(words)
+
+
+def run() -> None:
+    """Run a command and exit: the entry point of ``molattn``."""
+    sys.exit(main())
+
+
+def _run(words: list[str]) -> int:
     try:
         if words and not {*_HELP, "--version"} & {*words}:
             _load_plugins()
@@ -78,7 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), 2)
     except CycloptsError as error:
         return _fail(usage_message(error, (command.__name__ for command in _COMMANDS)), 2)
-    except KeyboardInterrupt as interrupt:
+    except Interrupted as interrupt:
+        return _fail(str(interrupt), 128 + interrupt.signum)
+    except KeyboardInterrupt as interrupt:  # not in the main thread
         return _fail(str(interrupt) or "interrupted", 130)
     except MolattnError as error:
         return _fail(str(error), 1)
@@ -89,11 +102,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{type(error).__name__}: {error} (set {_TRACEBACK_VARIABLE}=1 to see where)", 1
         )
     return 0
-
-
-def run() -> None:
-    """Run a command and exit: the entry point of ``molattn``."""
-    sys.exit(main())
 
 
 def _load_plugins() -> None:

@@ -97,11 +97,14 @@ class RunOptions:
             with folders.run_folder(path, resume=is_resumed, overwrite=self.overwrite) as folder:
                 yield path, folder
         except KeyboardInterrupt as interrupt:
-            if not folders.has_checkpoint(path):
-                raise
-            raise KeyboardInterrupt(
-                f"interrupted; to resume: molattn {command} --resume {path}"
-            ) from interrupt
+            if folders.has_checkpoint(path):
+                checkpoint = folders.latest_checkpoint(path)
+                place = f"checkpoint {checkpoint}; " if checkpoint else ""
+                hint = f"{place}to resume: molattn {command} --resume {path}"
+            else:
+                hint = "there is no checkpoint yet, nothing was saved"
+            interrupt.args = (f"{interrupt or 'interrupted'}; {hint}",)
+            raise
 
 
 def make_console() -> "Console":

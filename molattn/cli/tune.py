@@ -83,11 +83,10 @@ def _study_folder(folder: Path) -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt as interrupt:
-            if not (folder / CONFIG_FILE).exists():
-                raise
-            raise KeyboardInterrupt(
-                f"interrupted; to resume: molattn tune --resume {folder}"
-            ) from interrupt
+            if (folder / CONFIG_FILE).exists():
+                hint = f"to resume: molattn tune --resume {folder}"
+                interrupt.args = (f"{interrupt or 'interrupted'}; {hint}",)
+            raise
         except InputError:
             if is_new and not (folder / "trials.csv").exists():
                 shutil.rmtree(folder, ignore_errors=True)

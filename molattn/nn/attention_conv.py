@@ -5,7 +5,6 @@ from typing import Any, Optional, Union
 
 from torch import Tensor
 from torch.nn import functional as F
-from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.typing import OptTensor, Size
 
 from molattn.graph.complete import CompleteGraphs
@@ -14,6 +13,7 @@ from molattn.nn.dense_attention import Attended, EdgeMaps, Prior, dense_attentio
 from molattn.nn.functional import ScatteredEdges, check_temperature, normalize
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Nodes, Pair, read_graph
 from molattn.nn.linear import Linear, linear_together
+from molattn.nn.message_passing import MessagePassing
 
 # Options of MessagePassing: the values that attention can have, and why no others.
 _OPTIONS = {

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.typing import OptTensor, Size
 from torch_geometric.utils import scatter
 
@@ -26,6 +25,7 @@ from molattn.nn.graph_inputs import (
     results_in_rows,
 )
 from molattn.nn.linear import Linear
+from molattn.nn.message_passing import MessagePassing
 
 EDGE_INPUTS = ("edge", "receiver", "sender", "global")
 NODE_INPUTS = ("edges", "node", "global")

@@ -31,6 +31,7 @@ __all__ = [
     "final_folder",
     "free_folder",
     "has_checkpoint",
+    "latest_checkpoint",
     "locked_folder",
     "member_folders",
     "run_folder",
@@ -160,13 +161,19 @@ def has_checkpoint(path: str | Path) -> bool:
     cross-validation; or a finished round; or the prepared molecules of a pretraining.
     """
     partial = _partial(final_folder(path))
-    folds = _rounds(partial)
-    checkpoints = (place for run in (partial, *folds) for place in (run, *_members(run)))
     return (
-        any((place / CHECKPOINT_FILE).exists() for place in checkpoints)
+        latest_checkpoint(path) is not None
         or _has_round(partial)
         or (partial / _PREPARED).exists()
     )
+
+
+def latest_checkpoint(path: str | Path) -> Path | None:
+    """Return the checkpoint of an unfinished run that was written last, if it has any."""
+    partial = _partial(final_folder(path))
+    places = (place for run in (partial, *_rounds(partial)) for place in (run, *_members(run)))
+    found = [file for place in places if (file := place / CHECKPOINT_FILE).exists()]
+    return max(found, key=lambda file: file.stat().st_mtime, default=None)
 
 
 def member_folders(folder: Path, count: int) -> list[Path]:

@@ -1,6 +1,8 @@
-"""Callbacks: early stopping, time limit, progress and checkpoints."""
+"""Callbacks: early stopping, time limit, signals, progress and checkpoints."""
 
 import math
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,19 @@ from torch import Tensor
 from molattn.training.history import write_history
 from molattn.training.lightning.module import TrainingModule, is_time_over
 from molattn.utils.console import print_line
+from molattn.utils.signals import pending_interrupt
 
-__all__ = ["CheckpointCallback", "KeepWeights", "ProgressCallback", "TimeLimit", "as_training"]
+__all__ = [
+    "CheckpointCallback",
+    "KeepWeights",
+    "ProgressCallback",
+    "StopAtSignal",
+    "TimeLimit",
+    "as_training",
+]
 
 _LINES_IN_LOG = 10
+_VALIDATION_SECONDS = 5.0
 
 
 def as_training(module: pl.LightningModule) -> TrainingModule:
@@ -133,9 +144,48 @@ class CheckpointCallback(Callback):
     ) -> None:
         # After the last step of an epoch, the checkpoint is written with its validation loss.
         is_last = index + 1 == len(as_training(pl_module).loader)
-        if self.steps and trainer.global_step % self.steps == 0 and not is_last:
+        is_due = self.steps and trainer.global_step % self.steps == 0
+        if (is_due or pending_interrupt()) and not is_last:
             trainer.save_checkpoint(self.path)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         trainer.save_checkpoint(self.path)
         write_history(self.path.parent, as_training(pl_module).epochs)
+
+
+class StopAtSignal(Callback):
+    """Stops after the step in which a signal came; follows the callback that saves checkpoints.
+
+    A validation that has begun is finished if that takes a few seconds, and repeated on resume if
+    not.
+    """
+
+    def __init__(self) -> None:
+        self.handler = signal.getsignal(signal.SIGTERM)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # In place of Lightning's, which would exit with code 0.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self.handler)
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        index: int,
+    ) -> None:
+        if index + 1 < len(as_training(pl_module).loader):
+            _raise_pending()
+
+    def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        _raise_pending(_VALIDATION_SECONDS)
+
+    def on_train_epoch_end(self, *args: Any, **kwargs: Any) -> None:
+        _raise_pending()
+
+
+def _raise_pending(grace: float = 0.0) -> None:
+    if (interrupt := pending_interrupt(grace)) is not None:
+        raise interrupt

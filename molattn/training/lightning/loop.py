@@ -12,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins import CheckpointIO
+from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Callback, LambdaCallback
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -27,6 +28,7 @@ from molattn.training.lightning.callbacks import (
     CheckpointCallback,
     KeepWeights,
     ProgressCallback,
+    StopAtSignal,
     TimeLimit,
     as_training,
 )
@@ -35,6 +37,7 @@ from molattn.training.losses import Objective
 from molattn.training.optimizer import FineTuningPlan
 from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
+from molattn.utils.signals import interrupts_deferred
 
 __all__ = ["fit"]
 
@@ -68,7 +71,8 @@ def fit(
         config: How to train.
         console: Where to log; silent without one.
         folder: Folder for checkpoint and logs; nothing is saved without one.
-        checkpoint: The checkpoint of that folder to resume from.
+        checkpoint: The checkpoint of that folder to resume from; it is emptied once loaded, so that
+            it takes no memory during the training.
         fingerprint: What identifies the run in its checkpoints.
         plan: How to train pretrained weights.
         on_epoch: Called after each epoch; an exception that it raises stops the training.
@@ -91,7 +95,10 @@ def fit(
     path = None if folder is None else folder / CHECKPOINT_FILE
     if path is not None:
         callbacks.append(CheckpointCallback(path, config.checkpoint_steps))
-    with _quiet_lightning(), seeded(config.seed), threads(config.threads):
+    callbacks.append(StopAtSignal())
+    if checkpoint is not None:
+        callbacks.append(LambdaCallback(on_train_start=lambda *_: checkpoint.clear()))
+    with _quiet_lightning(), seeded(config.seed), threads(config.threads), interrupts_deferred():
         try:
             if checkpoint is None or not _load_if_finished(checkpoint, module, kept):
                 trainer = pl.Trainer(
@@ -101,7 +108,8 @@ def fit(
                     precision=_PRECISIONS[config.precision],  # pyright: ignore[reportArgumentType]
                     gradient_clip_val=config.gradient_clip or None,
                     callbacks=callbacks,
-                    plugins=[_CheckpointIO(checkpoint)],
+                    # A Slurm job would otherwise be queued again at a signal.
+                    plugins=[_CheckpointIO(checkpoint), LightningEnvironment()],
                     logger=_tensorboard(config, folder, checkpoint),
                     enable_checkpointing=False,
                     enable_progress_bar=False,
@@ -204,10 +212,11 @@ def _run(
         trainer.fit(module, *loaders, ckpt_path=checkpoint)
     except SystemExit as error:
         # Lightning replaces KeyboardInterrupt by SystemExit, and leaves the signal ignored.
-        if not isinstance(error.__context__, KeyboardInterrupt):
+        interrupt = error.__context__
+        if not isinstance(interrupt, KeyboardInterrupt):
             raise
         signal.signal(signal.SIGINT, handler)
-        raise KeyboardInterrupt from None
+        raise interrupt from None
 
 
 @contextmanager

@@ -1,0 +1,80 @@
+"""SIGINT and SIGTERM of a command: stop where nothing is lost, and exit with 128 + the signal."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["Interrupted", "interrupts_deferred", "pending_interrupt", "signals_handled"]
+
+_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated (SIGTERM)"}
+
+
+class Interrupted(KeyboardInterrupt):
+    """A command was stopped by a signal.
+
+    Args:
+        signum: The signal.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(_WORDS[signal.Signals(signum)])
+        self.signum = signum
+
+
+class _State:
+    """The first signal, and when it came; whether it is only noted."""
+
+    signum: int | None = None
+    time = 0.0
+    is_deferred = False
+
+
+@contextmanager
+def signals_handled() -> Iterator[None]:
+    """Raise :class:`Interrupted` at SIGINT and SIGTERM within the block of a command.
+
+    Does nothing outside the main thread, where Python allows no handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = {one: signal.signal(one, _handle) for one in _WORDS}
+    try:
+        yield
+    finally:
+        _State.signum = None
+        for one, handler in former.items():
+            signal.signal(one, handler)
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Only note the first signal within the block, for :func:`pending_interrupt`; the next raises.
+
+    Has an effect within :func:`signals_handled` only.
+    """
+    before, _State.is_deferred = _State.is_deferred, True
+    try:
+        yield
+    finally:
+        _State.is_deferred = before
+    if (found := pending_interrupt()) is not None:
+        raise found
+
+
+def pending_interrupt(grace: float = 0.0) -> Interrupted | None:
+    """Return the signal that was noted at least ``grace`` seconds ago, if any."""
+    if _State.signum is None or time.monotonic() - _State.time < grace:
+        return None
+    return Interrupted(_State.signum)
+
+
+def _handle(signum: int, frame: FrameType | None) -> None:
+    is_first = _State.signum is None
+    if is_first:
+        _State.signum, _State.time = signum, time.monotonic()
+    if not (is_first and _State.is_deferred):
+        raise Interrupted(signum)
