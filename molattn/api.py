@@ -47,14 +47,18 @@ class TrainingResult:
         """Scores on the test rows, by target and metric."""
         return self.run_scores.test.tasks
 
-    def save(self, folder: str | Path) -> None:
-        """Write the run folder of ``molattn train``; a finished run of that name is replaced.
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the run to a folder, as ``molattn train`` does.
+
+        Args:
+            folder: The folder.
+            overwrite: Whether to replace a run of that name.
 
         Raises:
-            InputError: If the folder exists and is not a run, or cannot be written, or if there is
-                an unfinished run of that name.
+            InputError: If the folder is not a run or cannot be written, or there is a run of that
+                name and ``overwrite`` is false.
         """
-        with run_folder(folder) as place:
+        with run_folder(folder, overwrite=overwrite) as place:
             write_run(self.run, self.run_scores, place)
 
     def __str__(self) -> str:

@@ -1,5 +1,6 @@
 """Every error a user can meet: what was got, what was expected, and where."""
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -10,6 +11,7 @@ __all__ = [
     "ReasonCode",
     "SmilesError",
     "check_one_of",
+    "os_error_line",
     "quoted",
     "reason_meaning",
     "reason_table",
@@ -95,6 +97,12 @@ class SmilesError(InputError):
 
     def __reduce__(self) -> tuple[type["SmilesError"], tuple[object, ReasonCode, str]]:
         return type(self), (self.smiles, self.code, self.reason)
+
+
+def os_error_line(error: OSError) -> str:
+    """Return the file and the reason of an error of the operating system, as a line."""
+    reason = error.strerror or str(error)
+    return reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}"
 
 
 def check_one_of(name: str, value: object, choices: Iterable[str]) -> None:

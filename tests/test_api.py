@@ -33,7 +33,7 @@ def test_scores_are_told(trained):
 
 def test_the_folder_is_that_of_a_run(trained, tmp_path):
     trained.save(tmp_path / "run")
-    trained.save(tmp_path / "run")
+    trained.save(tmp_path / "run", overwrite=True)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["test"] == trained.scores
     model = MolAttn.from_pretrained(tmp_path / "run" / "model")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Group, Parameter
 
 from molattn.config.base import COMMON
-from molattn.errors import InputError
+from molattn.errors import InputError, MolattnError, os_error_line
 from molattn.utils.console import print_line
 
 if TYPE_CHECKING:
@@ -105,6 +105,12 @@ class RunOptions:
                 hint = "there is no checkpoint yet, nothing was saved"
             interrupt.args = (f"{interrupt or 'interrupted'}; {hint}",)
             raise
+        except OSError as error:
+            if error.errno is None or not folders.has_checkpoint(path):
+                raise
+            raise MolattnError(
+                f"{os_error_line(error)}; to resume: molattn {command} --resume {path}"
+            ) from error
 
 
 def make_console() -> "Console":

@@ -16,12 +16,7 @@ from typing import IO
 
 from molattn.errors import InputError, MolattnError
 from molattn.training.checkpoint import CHECKPOINT_FILE
-from molattn.utils.files import check_output_folder, replace_folder
-
-try:
-    import fcntl
-except ImportError:  # no such locks here: the user must not start two runs of one name
-    fcntl = None
+from molattn.utils.files import check_output_folder, lock_file, naming_path, replace_folder
 
 __all__ = [
     "CONFIG_FILE",
@@ -74,26 +69,32 @@ def run_folder(
 ) -> Iterator[Path]:
     """Write the folder of a run.
 
-    The block writes to the folder of the unfinished run, which is renamed to its final name, and
-    replaces a finished run of that name, when the block ends without an exception. If it is
+    The block writes to the folder of the unfinished run, which is renamed to its final name when
+    the block ends without an exception, and replaces the finished run of that name then. If it is
     interrupted, the folder is kept if it has a checkpoint.
 
     Args:
         path: The final folder.
         resume: Whether to continue an unfinished run.
-        overwrite: Whether to replace an unfinished run.
+        overwrite: Whether to replace a run, finished or not.
 
     Yields:
         The folder to write to.
 
     Raises:
         InputError: If the path is not a run or cannot be written, another process is writing to it,
-            or there is an unfinished run that is neither to be resumed nor overwritten.
+            or there is a run that is neither to be resumed nor overwritten.
+        OSError: Names the file, also if the disk is full.
     """
     path = final_folder(path)
     partial = _partial(path)
     _check_replaceable(path)
     _check_replaceable(partial)
+    is_kept = path.is_dir() and any(path.iterdir()) and not has_checkpoint(path)
+    if is_kept and not (resume or overwrite):
+        raise InputError(
+            f"{path}: contains a finished run; --overwrite replaces it, another --output keeps it"
+        )
     new_parents = [parent for parent in path.parents if not parent.exists()]
     try:
         partial.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,7 @@ def run_folder(
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     try:
-        with lock:
+        with lock, naming_path(partial):
             if not resume:
                 _clear(partial, path, overwrite)
             yield partial
@@ -162,9 +163,7 @@ def has_checkpoint(path: str | Path) -> bool:
     """
     partial = _partial(final_folder(path))
     return (
-        latest_checkpoint(path) is not None
-        or _has_round(partial)
-        or (partial / _PREPARED).exists()
+        latest_checkpoint(path) is not None or _has_round(partial) or (partial / _PREPARED).exists()
     )
 
 
@@ -209,16 +208,11 @@ def locked_folder(partial: Path) -> IO[str]:
         InputError: If another process has locked it.
     """
     lock = open(partial / LOCK_FILE, "w")  # noqa: SIM115 (held until the run ends)
-    if fcntl is not None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise InputError(
-                f"{partial}: another process is writing to this folder; wait for it to end"
-            ) from None
-        except OSError:  # a file system without locks: train all the same
-            return lock
+    if lock_file(lock.fileno()) is False:
+        lock.close()
+        raise InputError(
+            f"{partial}: another process is writing to this folder; wait for it to end"
+        )
     return lock
 
 

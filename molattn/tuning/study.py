@@ -14,12 +14,14 @@ import numpy as np
 import optuna
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from optuna.exceptions import StorageInternalError
 from optuna.importance import FanovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from optuna.visualization.matplotlib import plot_optimization_history, plot_param_importances
 from rich.console import Console
 from rich.table import Table as TextTable
 from sqlalchemy import URL
+from sqlalchemy.exc import SQLAlchemyError
 
 from molattn.chem.split import Split
 from molattn.config import DataConfig, TrainConfig, TuneConfig
@@ -314,6 +316,9 @@ def _opened(path: Path) -> Iterator[optuna.Study]:
                 raise InputError(f"{path}: not a readable study: {reason}") from error
             try:
                 yield optuna.create_study(storage=storage, study_name=_NAME, load_if_exists=True)
+            except (SQLAlchemyError, StorageInternalError) as error:
+                reason = str(error.__cause__ or error).partition("\n")[0]
+                raise MolattnError(f"{path}: {reason}") from error
             finally:
                 storage.remove_session()
                 storage.engine.dispose()

@@ -6,17 +6,24 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
 from molattn.errors import InputError, quoted
 
+try:
+    import fcntl
+except ImportError:  # no such locks here: a file must not be written by two processes at once
+    fcntl = None
+
 __all__ = [
     "atomic_folder",
     "atomic_write",
     "check_output_folder",
+    "lock_file",
+    "naming_path",
     "parse_json",
     "read_json",
     "replace_folder",
@@ -25,6 +32,7 @@ __all__ = [
 ]
 
 _MOST_DIGITS = 20  # of a JSON integer: more than in 64 bits
+_LONGEST_NAME = 200  # of the 255 bytes that most file systems allow
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -85,19 +93,18 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
     The content goes to a temporary file in the same folder, which is renamed once it is on disk.
     Readers therefore see the previous file or the new one. After an exception the temporary file is
-    removed and the previous file is unchanged; only a killed process leaves it behind, under a name
-    that ends in ``.part``.
+    removed and the previous file is unchanged. A killed process leaves its temporary file behind,
+    under a name that ends in ``.part``; the next one that writes the same file removes it.
+
+    Raises:
+        OSError: Names ``path``, also if the disk is full.
     """
-    part = _temporary(path)
-    try:
+    with _temporary(path, lambda part: open(part, "xb").close()) as part:
         with open(part, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -116,26 +123,60 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """Fill a temporary folder that replaces ``path`` when the block ends.
 
     After an exception the temporary folder is removed and the previous one is unchanged.
+
+    Raises:
+        InputError: The folder cannot be created.
+        OSError: Names ``path`` or a file in it, also if the disk is full.
     """
     path = Path(os.path.abspath(path))
-    part = _temporary(path)
     try:
-        part.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    try:
+    with _temporary(path, Path.mkdir) as part:
         yield part
         replace_folder(part, path)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+
+
+@contextmanager
+def naming_path(path: Path, part: Path | None = None) -> Iterator[None]:
+    """Let an ``OSError`` within the block name ``path`` in place of ``part`` or of no file.
+
+    Errors of writing, such as a full disk, name no file.
+    """
+    try:
+        yield
+    except OSError as error:
+        named = str(path) if error.filename is None else os.fsdecode(error.filename)
+        if part is not None:
+            named = named.replace(str(part), str(path), 1)
+        if error.errno is None or named == error.filename:
+            raise
+        raise OSError(error.errno, error.strerror, named) from error
+
+
+def lock_file(descriptor: int) -> bool | None:
+    """Lock an open file or folder until it is closed or the process ends.
+
+    Returns:
+        Whether it is locked now; None where the file system has no locks.
+    """
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def replace_folder(folder: Path, path: Path) -> None:
     """Rename a folder to ``path`` and remove the folder that had this name, if any."""
-    previous = path.with_name(f".{path.name}.former")
-    shutil.rmtree(previous, ignore_errors=True)
+    previous = _restored(path)
     if path.exists():
+        shutil.rmtree(previous, ignore_errors=True)
         path.rename(previous)
     try:
         folder.rename(path)
@@ -161,6 +202,7 @@ def check_output_folder(
         InputError: If the path is a file or a link, or the folder holds anything else.
     """
     try:
+        _restored(path)
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             raise InputError(f"{path}: is a file or a link, expected a folder")
         names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
@@ -176,5 +218,68 @@ def check_output_folder(
         )
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid4().hex[:8]}.part")
+def _restored(path: Path) -> Path:
+    """Return the name of a folder that is being replaced; undo a replacement that was cut short."""
+    previous = path.with_name(f".{path.name}.former")
+    if previous.exists() and not path.exists():
+        previous.rename(path)
+    return previous
+
+
+@contextmanager
+def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Make a temporary file or folder beside ``path``; the block renames it, or it is removed.
+
+    It is locked within the block, so that other processes know that it is in use.
+    """
+    name = os.fsencode(path.name)[:_LONGEST_NAME].decode(errors="ignore")
+    with naming_path(path):
+        _remove_abandoned(path.parent, f".{name}.")
+    part, lock = _make_locked(path, name, make)
+    try:
+        with naming_path(path, part):
+            yield part
+    finally:
+        if lock is not None:
+            os.close(lock)
+        _remove(part)
+
+
+def _make_locked(path: Path, name: str, make: Callable[[Path], None]) -> tuple[Path, int | None]:
+    while True:
+        part = path.with_name(f".{name}.{uuid4().hex[:8]}.part")
+        with naming_path(path, part):
+            make(part)
+            if fcntl is None:
+                return part, None
+            try:
+                lock = os.open(part, os.O_RDONLY)
+            except OSError:
+                _remove(part)
+                raise
+        if lock_file(lock) is not False and part.exists():
+            return part, lock
+        os.close(lock)  # another process took it for abandoned before it was locked
+
+
+def _remove_abandoned(folder: Path, prefix: str) -> None:
+    """Remove the temporary files and folders of processes that were killed."""
+    if fcntl is None or not folder.is_dir():
+        return
+    for name in os.listdir(folder):
+        if name.startswith(prefix) and name.endswith(".part"):
+            with suppress(OSError):
+                lock = os.open(folder / name, os.O_RDONLY)
+                try:
+                    if lock_file(lock):
+                        _remove(folder / name)
+                finally:
+                    os.close(lock)
+
+
+def _remove(part: Path) -> None:
+    with suppress(OSError):
+        if part.is_dir():
+            shutil.rmtree(part)
+        else:
+            part.unlink(missing_ok=True)

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from molattn.errors import MolattnError
+
 __all__ = ["parallel_map"]
 
 Item = TypeVar("Item")
@@ -27,6 +29,9 @@ def parallel_map(
             results.
         items: The items, consumed lazily; with worker processes a few ahead.
         num_workers: Number of worker processes; 0 computes in this process.
+
+    Raises:
+        MolattnError: A worker process was killed.
     """
     loader: DataLoader[Any] = DataLoader(
         _Indexed(function),
@@ -39,9 +44,16 @@ def parallel_map(
         worker_init_fn=_end_with_parent,
         generator=torch.Generator(),  # leaves the global random state unchanged
     )
-    with _interrupts_blocked():
-        results = iter(loader)
-    yield from results
+    try:
+        with _interrupts_blocked():
+            results = iter(loader)
+        yield from results
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        raise MolattnError(
+            f"a worker process was killed: {error}; is there enough memory?"
+        ) from None
 
 
 class _Indexed(Dataset[Any]):

@@ -318,7 +318,7 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
 @pytest.mark.parametrize(
     "words,said",
     [
-        (["--output", "o"], "INPUT: got no file"),
+        (["--output", "o"], "INPUT is missing"),
         (["absent.smi"], "absent.smi: no such file"),
         (["absent.smi", "--output", "o"], "absent.smi"),
         (["a.smi", "--output", "o", "--masked-atoms", "1"], "--masked-atoms"),

@@ -57,10 +57,14 @@ def test_a_run_is_there_whole_or_not_at_all(tmp_path):
 def test_a_former_run_is_replaced_only_by_a_whole_one(tmp_path):
     path = tmp_path / "run"
     finish(path, "1")
-    with pytest.raises(ZeroDivisionError), run_folder(path) as folder:
+    with pytest.raises(ZeroDivisionError), run_folder(path, overwrite=True) as folder:
         (folder / CONFIG_FILE).write_text(str(1 / 0))
     assert (path / CONFIG_FILE).read_text() == "1"
-    finish(path, "2")
+    with pytest.raises(InputError, match=r"run: contains a finished run; --overwrite replaces it"):
+        finish(path, "2")
+    assert (path / CONFIG_FILE).read_text() == "1"
+    assert names(tmp_path) == ["run"]
+    finish(path, "2", overwrite=True)
     assert (path / CONFIG_FILE).read_text() == "2"
     assert names(path) == [CONFIG_FILE, RESULT_FILE]
     assert names(tmp_path) == ["run"]
@@ -86,14 +90,14 @@ def test_a_run_of_members_is_kept_for_any_ones_checkpoint_and_ends_without_it(tm
     fill(path, resume=True)
     assert names(path) == [CONFIG_FILE, "member_1"]
     assert names(path / "member_1") == ["history.csv"]
-    fill(path)
+    fill(path, overwrite=True)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError])
 def test_an_interrupted_run_stays_and_is_finished_under_its_name(tmp_path, error):
     path = tmp_path / "run"
     finish(path, "former")
-    interrupt(path, error)
+    interrupt(path, error, overwrite=True)
     assert names(tmp_path) == ["run", "run.unfinished"]
     assert (path / CONFIG_FILE).read_text() == "former"
     assert has_checkpoint(path)

@@ -1,12 +1,16 @@
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+from itertools import count
 
 import pytest
+import torch
 
-from molattn.errors import InputError
-from molattn.training.checkpoint import CHECKPOINT_FILE
+from molattn.errors import InputError, os_error_line
+from molattn.training.checkpoint import CHECKPOINT_FILE, write_checkpoint
 from molattn.training.run_folder import CONFIG_FILE, RESULT_FILE, run_folder
 from molattn.utils.files import (
     atomic_folder,
@@ -16,6 +20,8 @@ from molattn.utils.files import (
     write_file,
     write_json,
 )
+
+from ..faulty_files import ERRORS, FaultyFiles
 
 
 @pytest.fixture
@@ -148,5 +154,99 @@ def test_a_folder_with_anything_else_is_not_replaced(tmp_path):
     (tmp_path / "c").touch()
     with pytest.raises(InputError, match="contains 'c', which is not part of a run"):
         check_output_folder(tmp_path, "a run", "ab".__contains__, "a")
-    with pytest.raises(InputError, match="this is a file"):
+    with pytest.raises(InputError, match="is a file or a link"):
         check_output_folder(tmp_path / "a", "a run", "ab".__contains__)
+
+
+def write_run(path):
+    with run_folder(path / "run", overwrite=True) as folder:
+        for name in (CONFIG_FILE, CHECKPOINT_FILE, RESULT_FILE):
+            write_file(folder / name, b"new" * 10_000)
+
+
+def write_folder(path):
+    with atomic_folder(path / "folder") as folder:
+        (folder / "file").write_bytes(b"new" * 10_000)
+
+
+WRITERS = {
+    "file": lambda path: write_file(path / "file", b"new" * 10_000),
+    "checkpoint": lambda path: write_checkpoint(path / "file", {"a": torch.ones(10_000)}),
+    "folder": write_folder,
+    "run": write_run,
+}
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_whatever_call_fails_the_path_is_named_and_the_former_or_new_content_whole(
+    tmp_path, writer, lasting
+):
+    write = WRITERS[writer]
+    (tmp_path / "former").mkdir()
+    write(tmp_path / "former")
+    seen = set()
+    for number in count():
+        place = tmp_path / str(number)
+        shutil.copytree(tmp_path / "former", place)
+        before = contents(place)
+        faulty = FaultyFiles(place, number, ERRORS[number % len(ERRORS)], lasting=lasting)
+        failure = None
+        with faulty.active():
+            try:
+                write(place)
+            except (OSError, InputError) as error:
+                failure = error
+        if faulty.failed is None:
+            assert failure is None
+            break
+        seen.add(faulty.failed)
+        if isinstance(failure, OSError):
+            assert str(place) in os_error_line(failure)
+            assert ".part" not in os_error_line(failure)
+            assert failure.errno == faulty.error
+        elif failure is not None:
+            assert str(place) in str(failure)
+            assert os.strerror(faulty.error) in str(failure)
+        if faulty.failed not in ("unlink", "rmdir", "scandir") and not lasting:
+            assert not [*place.rglob("*.part")]
+        after = contents(place)
+        assert {**after, **before} == after, faulty.failed  # equal: new and former are the same
+        write(place)  # once the cause is gone
+        assert contents(place) == before
+    assert {"write", "open", "fsync", "replace"} <= seen or writer == "folder"
+
+
+def contents(folder):
+    """Return the content of files other than the temporary and those of unfinished runs."""
+    return {
+        re.sub(r"\.(\w+)\.former", r"\1", str(path.relative_to(folder))): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and ".part" not in str(path) and ".unfinished" not in str(path)
+    }
+
+
+def test_a_file_of_a_killed_process_is_removed_by_the_next_and_that_of_a_living_one_kept(path):
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "from molattn.utils.files import atomic_write\n"
+        "with atomic_write(pathlib.Path(sys.argv[1])) as file:\n"
+        "    file.write(b'half')\n"
+        "    print('writing', flush=True)\n"
+        "    signal.pause()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"writing\n"
+        write_file(path, b"new")
+        assert len([*path.parent.glob(".*.part")]) == 1
+        other.kill()
+    write_file(path, b"newer")
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_a_name_as_long_as_the_file_system_allows_is_written(tmp_path):
+    write_file(tmp_path / ("é" * 127), b"1")
+    with pytest.raises(OSError, match="too long"):
+        write_file(tmp_path / ("é" * 128), b"1")
+    assert len([*tmp_path.iterdir()]) == 1
