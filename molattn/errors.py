@@ -44,8 +44,11 @@ REASONS: dict[ReasonCode, str] = {
     "kekulize": "RDKit cannot kekulize the aromatic atoms.",
     "aromaticity": "An aromatic atom or bond outside a ring.",
     "sanitize": "RDKit's sanitization fails for another reason.",
-    "too_long": "More than 40,000 characters.",
-    "too_large": "More than 2,000 atoms, or more than 20,000 lines in an SD record.",
+    "too_long": "More characters than `--max-length` (40,000 by default).",
+    "too_large": "More atoms than `--max-atoms` (2,000 by default, 100 in pretraining), or more "
+    "than 20,000 lines in an SD record.",
+    "too_slow": "RDKit needs more time than `--max-seconds` (10 s by default) or more than 2 GB of "
+    "memory to read the molecule and calculate its features.",
     "too_nested": "Branches nested more than 200 deep.",
     "mol_block": "The structure in the SD file cannot be read.",
     "ragged": "The row and the header have different numbers of cells.",

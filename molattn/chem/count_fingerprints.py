@@ -46,8 +46,11 @@ class SubstructureCounter:
             places.astype(np.uint16), np.minimum(counts[places], 255).astype(np.uint8)
         )
 
+    def __reduce__(self) -> tuple[type["SubstructureCounter"], tuple[()]]:
+        return type(self), ()  # without RDKit's generators, which cannot be pickled
+
     @cached_property
-    def _generators(self) -> tuple[Any, ...]:  # made on first use, as RDKit's cannot be pickled
+    def _generators(self) -> tuple[Any, ...]:
         return (
             rdFingerprintGenerator.GetMorganGenerator(radius=_RADIUS, fpSize=_SIZE),
             rdFingerprintGenerator.GetAtomPairGenerator(fpSize=_SIZE),

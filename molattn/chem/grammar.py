@@ -6,7 +6,7 @@ That branches and ring closures are closed is left to RDKit.
 
 import re
 
-__all__ = ["ATOM", "BRACKET_ATOM", "EXTENSION", "SMILES"]
+__all__ = ["ATOM", "ATOM_MAP", "BRACKET_ATOM", "CLOSURE", "EXTENSION", "SMILES"]
 
 _ELEMENT = (
     "A[cglmrstu]|B[aehikr]?|C[adeflmnorsu]?|D[bsy]|E[rsu]|F[elmr]?|G[ade]|H[efgos]?|I[nr]?|Kr?"
@@ -25,6 +25,8 @@ BRACKET_ATOM = (
 )
 _ATOM = rf"(?:Cl|Br|[BCNOPSFIbcnops*]|{BRACKET_ATOM})"
 
+ATOM_MAP = re.compile(r":\d+(?=\])")
+CLOSURE = re.compile(_RING_CLOSURE)
 ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[A-Za-z*]")
 # Possessive, so that the time is linear in the length of the text.
 SMILES = re.compile(rf"{_ATOM}(?>\(?(?:{_BOND}|\.)?{_ATOM}|{_BOND}?{_RING_CLOSURE}|\))*+", re.ASCII)

@@ -4,15 +4,15 @@ import re
 
 from rdkit import Chem
 
-from molattn.chem.grammar import ATOM, EXTENSION, SMILES
+from molattn.chem.grammar import ATOM, ATOM_MAP, EXTENSION, SMILES
 from molattn.chem.rdkit_log import quiet
 from molattn.chem.smiles_errors import grammar_error, rdkit_error
+from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 
 __all__ = ["parse_smiles", "smiles_of_mol_block"]
 
 _WHITE_SPACE = " \t\r\n\v\f"
-_CHARACTERS_PER_ATOM = 20
 _MAX_NESTING = 200
 
 
@@ -31,15 +31,22 @@ _STEREO = re.compile(r"[@/\\]")
 _EXPLICIT_HYDROGEN = re.compile(r"\[\d*H(?![efgos])")
 
 
-def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
+def parse_smiles(
+    text: str,
+    *,
+    max_atoms: int = MoleculeLimits.max_atoms,
+    max_length: int = MoleculeLimits.max_length,
+) -> Chem.Mol:
     """Read a SMILES into a sanitized molecule with implicit hydrogens.
 
     White space around the SMILES is dropped. A CXSMILES extension (``CCO |...|``) is read if it is
-    valid; other text after a space is refused, since RDKit would ignore it silently.
+    valid; other text after a space is refused, since RDKit would ignore it silently. Atom-map
+    numbers are dropped, since RDKit would take the atoms that they distinguish for different ones.
 
     Args:
         text: The SMILES.
-        max_atoms: Largest number of atoms of a molecule, without implicit hydrogens.
+        max_atoms: Maximum number of atoms of a molecule, without implicit hydrogens.
+        max_length: Maximum number of characters.
 
     Raises:
         SmilesError: The text is not a molecule; ``code`` and ``reason`` give the cause.
@@ -51,10 +58,9 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
     if not isinstance(text, str):
         raise SmilesError(text, *grammar_error(text))
     smiles = text.strip(_WHITE_SPACE)
-    limit = _CHARACTERS_PER_ATOM * max_atoms
-    if len(smiles) > limit:
+    if len(smiles) > max_length:
         raise SmilesError(
-            text, "too_long", f"it has {len(smiles)} characters, the limit is {limit}"
+            text, "too_long", f"it has {len(smiles)} characters, the limit is {max_length}"
         )
     parameters = None
     if SMILES.fullmatch(smiles) is None:
@@ -65,6 +71,8 @@ def parse_smiles(text: str, *, max_atoms: int = 2000) -> Chem.Mol:
         raise SmilesError(
             text, "too_nested", f"its branches are nested more than {_MAX_NESTING} deep"
         )
+    if ":" in smiles:
+        smiles = ATOM_MAP.sub("", smiles)
     with quiet:
         mol = _read(smiles, parameters)
         if mol is None:

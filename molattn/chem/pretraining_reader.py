@@ -12,7 +12,8 @@ from molattn.chem.count_fingerprints import HashedCounts, SubstructureCounter
 from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.inchi_keys import KeySet, connectivity_keys
-from molattn.chem.parse import parse_smiles
+from molattn.chem.limits import calculate_within, read_molecule
+from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 from molattn.record import MoleculeRecord
 
@@ -58,53 +59,62 @@ class PretrainingReader:
     """Reads blocks of SMILES; runs in worker processes, without PyTorch.
 
     Args:
-        max_atoms: Most heavy atoms of a molecule.
+        limits: Limits of each molecule.
         excluded: Keys of excluded molecules; a molecule is left out if any of its
             :func:`molattn.chem.inchi_keys.connectivity_keys` is among them.
         featurizer: Encodes atoms and atom pairs.
 
     Example:
-        >>> reader = PretrainingReader(100, excluded=KeySet(), featurizer=Featurizer.default())
+        >>> reader = PretrainingReader(MoleculeLimits(), KeySet(), Featurizer.default())
         >>> read = reader(["CCO", "ethanol", "OCC"])
         >>> read.keys, read.refused, read.duplicates
         (['LFQSCWFLJHTTHZ'], Counter({'name': 1}), 1)
     """
 
-    def __init__(self, max_atoms: int, excluded: KeySet, featurizer: Featurizer) -> None:
-        self._max_atoms = max_atoms
+    def __init__(self, limits: MoleculeLimits, excluded: KeySet, featurizer: Featurizer) -> None:
+        self._limits = limits
         self._excluded = excluded
         self._seen = KeySet()
         self._featurizer = featurizer
-        self._descriptors = DescriptorCalculator(PRETRAINING_DESCRIPTORS)
-        self._counts = SubstructureCounter()
+        self._targets = _Targets()
 
     def __call__(self, texts: Sequence[str]) -> PretrainingBlock:
         """Read a block of SMILES; invalid ones are counted by reason."""
         refused: Counter[str] = Counter()
         left_out = duplicates = 0
-        chosen: list[tuple[str, Chem.Mol]] = []
+        chosen: list[tuple[str, Chem.Mol, tuple[NDArray[np.float32], HashedCounts]]] = []
         for text in texts:
             try:
-                mol = parse_smiles(text, max_atoms=self._max_atoms)
+                mol, keys = read_molecule(text, self._limits, connectivity_keys)
+                if any(key in self._excluded for key in keys):
+                    left_out += 1
+                elif keys[0] in self._seen:
+                    duplicates += 1
+                else:
+                    targets = calculate_within(text, mol, self._limits, self._targets)
+                    chosen.append((keys[0], mol, targets))
+                    self._seen.add(keys[0])
             except SmilesError as error:
                 refused[error.code] += 1
-                continue
-            keys = connectivity_keys(mol)
-            if any(key in self._excluded for key in keys):
-                left_out += 1
-            elif not self._seen.add(keys[0]):
-                duplicates += 1
-            else:
-                chosen.append((keys[0], mol))
-        mols = [mol for _, mol in chosen]
-        numbers = [self._descriptors(mol) for mol in mols]
+        numbers = [numbers for _, _, (numbers, _) in chosen]
         return PretrainingBlock(
             len(texts),
             refused,
             left_out,
             duplicates,
-            [key for key, _ in chosen],
-            self._featurizer.many(mols),
-            np.array(numbers, dtype=np.float32).reshape(-1, len(self._descriptors)),
-            [self._counts(mol) for mol in mols],
+            [key for key, _, _ in chosen],
+            self._featurizer.many([mol for _, mol, _ in chosen]),
+            np.array(numbers, dtype=np.float32).reshape(-1, len(PRETRAINING_DESCRIPTORS)),
+            [counts for _, _, (_, counts) in chosen],
         )
+
+
+class _Targets:
+    """Calculates the targets of pretraining."""
+
+    def __init__(self) -> None:
+        self._descriptors = DescriptorCalculator(PRETRAINING_DESCRIPTORS)
+        self._counts = SubstructureCounter()
+
+    def __call__(self, mol: Chem.Mol) -> tuple[NDArray[np.float32], HashedCounts]:
+        return self._descriptors(mol), self._counts(mol)

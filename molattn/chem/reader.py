@@ -1,7 +1,7 @@
 """Many SMILES to records, in blocks that share NumPy's calls."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -12,7 +12,8 @@ from molattn.chem.descriptors import DescriptorCalculator, calculate
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import packed_fingerprints
 from molattn.chem.groups import scaffold_smiles
-from molattn.chem.parse import parse_smiles
+from molattn.chem.limits import read_molecule
+from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
 from molattn.record import MoleculeRecord
 
@@ -60,6 +61,7 @@ class MoleculeReader:
             rows is read once, and is the same object in all their records.
         distinct: Whether to remember first molecules too, all of them; rows of equal texts then
             share their arrays.
+        limits: Limits of each molecule; by default those of :class:`MoleculeLimits`.
     """
 
     def __init__(
@@ -74,14 +76,15 @@ class MoleculeReader:
         baseline: DescriptorCalculator | None = None,
         remember: int | None = None,
         distinct: bool = False,
+        limits: MoleculeLimits | None = None,
     ) -> None:
         self._featurizer = featurizer
         fields = {"numbers": calculator, "baseline_numbers": baseline}
-        self._calculators = {name: one for name, one in fields.items() if one}
+        calculators = {name: one for name, one in fields.items() if one}
+        self._fields = _Fields(calculators, canonical, scaffolds)
         self._name = partner
         self._fingerprints = fingerprints
-        self._canonical = canonical
-        self._scaffolds = scaffolds
+        self._limits = limits or MoleculeLimits()
         self._known: dict[str, MoleculeRecord | SmilesError] | None = {} if distinct else None
         self._partner = lru_cache(maxsize=remember)(lambda text: next(self._records([text])))
 
@@ -142,30 +145,42 @@ class MoleculeReader:
             yield from (self._known[text] for text in block)
 
     def _block(self, texts: Sequence[str]) -> Iterator[MoleculeRecord | SmilesError]:
-        read = [_parse(text) for text in texts]
-        mols = [mol for mol in read if isinstance(mol, Chem.Mol)]
+        read = [self._read(text) for text in texts]
+        mols = [found[0] for found in read if not isinstance(found, SmilesError)]
         records = iter(self._featurizer.many(mols))
         packed = iter(packed_fingerprints(mols) if self._fingerprints else ())
-        for mol in read:
-            if isinstance(mol, SmilesError):
-                yield mol
+        for found in read:
+            if isinstance(found, SmilesError):
+                yield found
                 continue
-            added: dict[str, Any] = {}
-            if self._calculators:
-                numbers = calculate(mol, self._calculators.values())
-                added.update(zip(self._calculators, numbers, strict=True))
+            fields = found[1]
             if self._fingerprints:
-                added["fingerprint"] = next(packed)
-            if self._canonical:
-                added["smiles"] = Chem.MolToSmiles(mol)
-            if self._scaffolds:
-                added["scaffold"] = scaffold_smiles(mol)
+                fields["fingerprint"] = next(packed)
             record = next(records)
-            yield replace(record, **added) if added else record
+            yield replace(record, **fields) if fields else record
+
+    def _read(self, text: str) -> tuple[Chem.Mol, dict[str, Any]] | SmilesError:
+        try:
+            return read_molecule(text, self._limits, self._fields)
+        except SmilesError as error:
+            return error
 
 
-def _parse(text: str) -> Chem.Mol | SmilesError:
-    try:
-        return parse_smiles(text)
-    except SmilesError as error:
-        return error
+@dataclass(frozen=True)
+class _Fields:
+    """Calculates fields of a record from one molecule."""
+
+    calculators: Mapping[str, DescriptorCalculator]
+    canonical: bool
+    scaffolds: bool
+
+    def __call__(self, mol: Chem.Mol) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.calculators:
+            numbers = calculate(mol, self.calculators.values())
+            found.update(zip(self.calculators, numbers, strict=True))
+        if self.canonical:
+            found["smiles"] = Chem.MolToSmiles(mol)
+        if self.scaffolds:
+            found["scaffold"] = scaffold_smiles(mol)
+        return found

@@ -10,6 +10,7 @@ from molattn.config.inference import EmbedConfig as EmbedConfig
 from molattn.config.inference import ExplainConfig as ExplainConfig
 from molattn.config.inference import PredictConfig as PredictConfig
 from molattn.config.inference import TableConfig as TableConfig
+from molattn.config.limits import MoleculeLimits as MoleculeLimits
 from molattn.config.network import NetworkConfig as NetworkConfig
 from molattn.config.network import layer_arguments as layer_arguments
 from molattn.config.pretraining import MoleculesConfig as MoleculesConfig

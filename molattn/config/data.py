@@ -5,6 +5,7 @@ from math import inf
 from typing import Literal, get_args
 
 from molattn.config.base import COMMON, TUNABLE
+from molattn.config.limits import MoleculeLimits
 from molattn.config.validation import check, check_choice, check_unused, option
 from molattn.errors import InputError, quoted
 
@@ -16,7 +17,7 @@ MOST_MORGAN_COUNTS = 2**16
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(MoleculeLimits):
     """The table, and how its rows are split into training, validation and test rows.
 
     Splits by scaffold (Bemis-Murcko) or cluster (Butina; up to 50,000 molecules) keep similar
@@ -71,6 +72,7 @@ class DataConfig:
     test_size: float = field(default=0.1, metadata=COMMON)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.split is not None:
             check_choice(self, "split", get_args(SplitMethod))
         for name in ("validation_size", "test_size"):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from molattn.config.limits import MoleculeLimits
 from molattn.config.validation import check
 from molattn.errors import InputError
 
@@ -9,7 +10,7 @@ __all__ = ["EmbedConfig", "ExplainConfig", "PredictConfig", "TableConfig"]
 
 
 @dataclass(frozen=True)
-class TableConfig:
+class TableConfig(MoleculeLimits):
     """How a table is read.
 
     Args:
@@ -26,6 +27,7 @@ class TableConfig:
     threads: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("batch_size", "threads"):
             check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
 

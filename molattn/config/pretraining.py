@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from molattn.config.base import COMMON, RunConfig
+from molattn.config.limits import MoleculeLimits
 from molattn.config.network import NetworkConfig
 from molattn.config.training import Checkpoint, TrainingLoopConfig
 from molattn.config.validation import check, check_unused
@@ -13,7 +14,7 @@ __all__ = ["MoleculesConfig", "PretrainConfig", "PretrainLoopConfig", "PretrainN
 
 
 @dataclass(frozen=True)
-class MoleculesConfig:
+class MoleculesConfig(MoleculeLimits):
     """The molecules of pretraining, and how they are masked.
 
     Excluded molecules are recognized by connectivity (first block of the InChIKey), salts also by
@@ -22,7 +23,7 @@ class MoleculesConfig:
     Args:
         smiles_column: Column of SMILES, in upper or lower case.
         exclude: Tables whose molecules are left out, such as test sets.
-        max_atoms: Leave out molecules with more heavy atoms than this.
+        max_atoms: Maximum number of atoms of a molecule, without implicit hydrogens.
         validation_molecules: Number of validation molecules (at most 10% of all).
         masked_molecules: Fraction of the molecules in a batch in which atoms are masked.
         masked_atoms: Fraction of the atoms of a masked molecule that are masked.
@@ -34,7 +35,7 @@ class MoleculesConfig:
 
     smiles_column: str = field(default="smiles", metadata=COMMON)
     exclude: tuple[str, ...] = field(default=(), metadata=COMMON)
-    max_atoms: int = field(default=100, metadata=COMMON)
+    max_atoms: int = field(default=100, metadata=COMMON, kw_only=True)
     validation_molecules: int = field(default=2000, metadata=COMMON)
     masked_molecules: float = 0.3
     masked_atoms: float = 0.15
@@ -43,8 +44,9 @@ class MoleculesConfig:
     data_note: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_atoms", "validation_molecules"):
-            check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
+        super().__post_init__()
+        count = "a whole number of at least 1"
+        check(self, "validation_molecules", lambda number: number >= 1, count, int)
         for name in ("masked_molecules", "masked_atoms"):
             check(self, name, lambda part: 0.0 < part < 1.0, "a number between 0 and 1")
         check(self, "featurizer", bool, "the name of a featurizer", str)

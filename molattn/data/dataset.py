@@ -186,6 +186,7 @@ def read_training_table(
         scaffolds=config.split == "scaffold",
         baseline=_BASELINE if baseline and len(rows) <= _MOST_BASELINE_ROWS else None,
         distinct=True,
+        limits=config,
     )
     complete, rows = rows, []
     records: list[MoleculeRecord] = []

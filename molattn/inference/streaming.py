@@ -211,6 +211,7 @@ def molecule_batches(
         model.config.calculator if reads_numbers else None,
         fingerprints=reads_similarity,
         remember=_PARTNERS_KEPT,
+        limits=config,
     )
     rows = _read_rows(table, places, reader)
     return batches(rows, config.batch_size, lambda row: row.record)

@@ -12,13 +12,13 @@ from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.inchi_keys import KeySet, connectivity_keys
-from molattn.chem.parse import parse_smiles
+from molattn.chem.limits import read_molecule
 from molattn.chem.pretraining_reader import (
     PRETRAINING_DESCRIPTORS,
     PretrainingBlock,
     PretrainingReader,
 )
-from molattn.config import MoleculesConfig
+from molattn.config import MoleculeLimits, MoleculesConfig
 from molattn.data.table import Table, open_table
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.pretraining.store import MoleculeStore, open_store, writing_store
@@ -67,7 +67,15 @@ def prepare_molecules(
         with locked_folder(folder):
             if open_store(folder) is None:  # unless another process has written it meanwhile
                 _write_store(
-                    tables, excluded, columns, asked, featurizer, folder, num_workers, console
+                    tables,
+                    excluded,
+                    columns,
+                    asked,
+                    config,
+                    featurizer,
+                    folder,
+                    num_workers,
+                    console,
                 )
     store = open_store(folder)
     if store is None:
@@ -96,6 +104,7 @@ def _write_store(
     excluded: Sequence[Table],
     columns: Mapping[int, int],
     asked: Mapping[str, Any],
+    limits: MoleculeLimits,
     featurizer: Featurizer,
     folder: Path,
     num_workers: int,
@@ -112,7 +121,7 @@ def _write_store(
         texts = chain.from_iterable(
             _texts(table, columns[id(table)], chosen.refused) for table in tables
         )
-        reader = PretrainingReader(asked["max_atoms"], chosen.excluded, featurizer)
+        reader = PretrainingReader(limits, chosen.excluded, featurizer)
         for read in parallel_map(reader, texts, num_workers):
             if new := chosen.new(read):
                 store.append(
@@ -147,7 +156,8 @@ class _Chosen:
         has_molecule = False
         for row in table:
             try:
-                keys = connectivity_keys(parse_smiles(row.cells[column]))
+                text = row.cells[column]
+                _, keys = read_molecule(text, MoleculeLimits(), connectivity_keys)
             except SmilesError as error:
                 refused[row.code or error.code] += 1
             else:

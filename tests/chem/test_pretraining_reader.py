@@ -5,13 +5,14 @@ from rdkit.Chem import Descriptors
 from molattn.chem import Featurizer
 from molattn.chem.inchi_keys import KeySet
 from molattn.chem.pretraining_reader import PRETRAINING_DESCRIPTORS, PretrainingReader
+from molattn.config import MoleculeLimits
 
 
 def test_a_block_is_read_in_order_and_what_is_left_out_is_counted():
     texts = ["CC(=O)[O-].[Na+]", "ethanol", "c1ccccc1O", "C" * 9, "C1CC", "Oc1ccccc1", "CCO.Cl"]
     excluded = KeySet()
     excluded.add(Chem.MolToInchiKey(Chem.MolFromSmiles("CCO"))[:14])
-    reader = PretrainingReader(8, excluded, Featurizer.default())
+    reader = PretrainingReader(MoleculeLimits(max_atoms=8), excluded, Featurizer.default())
     read = reader(texts)
     assert (read.num_texts, read.left_out, read.duplicates) == (7, 1, 1)
     assert read.refused == {"name": 1, "too_large": 1, "ring_closure": 1}
@@ -27,6 +28,6 @@ def test_a_block_is_read_in_order_and_what_is_left_out_is_counted():
 
 
 def test_a_block_may_hold_no_molecule():
-    read = PretrainingReader(100, KeySet(), Featurizer.default())(["nonsense"])
+    read = PretrainingReader(MoleculeLimits(), KeySet(), Featurizer.default())(["nonsense"])
     assert (read.num_texts, read.keys, read.records, read.counts) == (1, [], [], [])
     assert read.descriptors.shape == (0, len(PRETRAINING_DESCRIPTORS))

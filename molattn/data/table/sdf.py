@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from molattn.chem.parse import smiles_of_mol_block
+from molattn.chem.limits import read_mol_block
 from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table, free_name
 from molattn.data.table.text import open_lines, refuse_binary
-from molattn.errors import InputError
+from molattn.errors import InputError, SmilesError
 
 __all__ = ["SDFTable"]
 
@@ -67,7 +67,10 @@ class SDFTable(Table):
         if end > _MOST_LINES:
             fault = f"the structure has {end} lines, the limit is {_MOST_LINES}"
             return Row(line, cells, fault, "too_large")
-        smiles = smiles_of_mol_block("\n".join(lines[:end]) + "\n")
+        try:
+            smiles = read_mol_block("\n".join(lines[:end]) + "\n")
+        except SmilesError as error:
+            return Row(line, cells, error.reason, error.code)
         if smiles is None:
             return Row(line, cells, "the structure is not a readable mol block", "mol_block")
         cells[0] = smiles

@@ -1,0 +1,105 @@
+"""SMILES and mol blocks to molecules within a limit of time."""
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rdkit import Chem
+
+from molattn.chem.grammar import ATOM, CLOSURE
+from molattn.chem.parse import parse_smiles, smiles_of_mol_block
+from molattn.config import MoleculeLimits
+from molattn.errors import SmilesError
+from molattn.utils.time_limit import call_within
+
+__all__ = ["calculate_within", "read_mol_block", "read_molecule"]
+
+Result = TypeVar("Result")
+
+# RDKit lists the smallest rings, of which there can be two to the power of the number of closures,
+# and the time of some descriptors grows with the cube of the number of atoms. Below these numbers,
+# reading a molecule with all descriptors takes at most about a second.
+_MOST_ATOMS = 200
+_MOST_CLOSURES = 10
+_ALWAYS_FAST = 60  # characters
+_V2000_COUNTS = re.compile(r"(?:.*\n){3} *(\d{1,3}) *(\d{1,3})")
+_V3000_COUNTS = re.compile(r"^M  V30 COUNTS +(\d+) +(\d+)", re.MULTILINE)
+_BRACKETS = re.compile(r"\[[^\]]*\]")
+
+
+def read_molecule(
+    text: str, limits: MoleculeLimits, calculate: Callable[[Chem.Mol], Result]
+) -> tuple[Chem.Mol, Result]:
+    """Read a SMILES, and calculate something from the molecule.
+
+    A large molecule, or one of many rings, is read in a child process, which is ended when the time
+    is up: RDKit cannot be interrupted.
+
+    Args:
+        text: The SMILES.
+        limits: Limits of the molecule.
+        calculate: A function that can be pickled.
+
+    Raises:
+        SmilesError: The text is not a molecule, or the molecule is beyond a limit.
+    """
+    if not isinstance(text, str) or _is_fast_text(text):
+        mol = parse_smiles(text, max_atoms=limits.max_atoms, max_length=limits.max_length)
+        return mol, calculate(mol)
+    data, result = _within(text, limits, _read, text, limits, calculate)
+    return Chem.Mol(data), result  # pyright: ignore
+
+
+def calculate_within(
+    text: str, mol: Chem.Mol, limits: MoleculeLimits, calculate: Callable[[Chem.Mol], Result]
+) -> Result:
+    """Calculate something more from a molecule that :func:`read_molecule` has read.
+
+    Raises:
+        SmilesError: It takes too long.
+    """
+    if _is_fast_text(text):
+        return calculate(mol)
+    return _within(text, limits, calculate, mol)
+
+
+def read_mol_block(block: str) -> str | None:
+    """Return the canonical SMILES of a mol block, as :func:`smiles_of_mol_block` does.
+
+    Raises:
+        SmilesError: It takes too long.
+    """
+    counts = _V3000_COUNTS.search(block) or _V2000_COUNTS.match(block)
+    atoms, bonds = map(int, counts.groups()) if counts else (0, 0)
+    if _is_fast(atoms, bonds - atoms):
+        return smiles_of_mol_block(block)
+    return _within(block, MoleculeLimits(), smiles_of_mol_block, block)
+
+
+def _within(
+    text: str, limits: MoleculeLimits, function: Callable[..., Result], *arguments: Any
+) -> Result:
+    try:
+        return call_within(limits.max_seconds, function, *arguments)
+    except TimeoutError:
+        seconds = f"{limits.max_seconds:g} s (--max-seconds)"
+        reason = f"reading it takes more than {seconds} or 2 GB of memory"
+        raise SmilesError(text, "too_slow", reason) from None
+
+
+def _is_fast(atoms: int, closures: int) -> bool:
+    return atoms <= _MOST_ATOMS and closures <= _MOST_CLOSURES
+
+
+def _is_fast_text(text: str) -> bool:
+    if len(text) <= _ALWAYS_FAST:
+        return True
+    closures = len(CLOSURE.findall(_BRACKETS.sub("", text))) // 2
+    return _is_fast(len(ATOM.findall(text)) if len(text) > _MOST_ATOMS else 0, closures)
+
+
+def _read(
+    text: str, limits: MoleculeLimits, calculate: Callable[[Chem.Mol], Result]
+) -> tuple[bytes, Result]:
+    mol = parse_smiles(text, max_atoms=limits.max_atoms, max_length=limits.max_length)
+    return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)), calculate(mol)

@@ -1,0 +1,134 @@
+"""Calls with a limit of time and memory, in a child process that can be stopped within C++ code."""
+
+import faulthandler
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+__all__ = ["call_within"]
+
+Result = TypeVar("Result")
+
+_MOST_BYTES = 2 * 2**30
+# One thread, so that processor time is the time that the call takes.
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def call_within(seconds: float, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Return ``function(*arguments)``, calculated in a child process.
+
+    The child is started by the first call and serves all later ones, one at a time. It shares no
+    state with this process, and ends with it.
+
+    Args:
+        seconds: Limit of the processor time (on Windows, of the elapsed time) of the call.
+        function: A function that can be imported; its arguments and result are pickled.
+        arguments: Its arguments.
+
+    Raises:
+        TimeoutError: The call took longer, or needed more than 2 GB of memory.
+    """
+    return _child.call(seconds, function, arguments)
+
+
+class _Child:
+    """The child process, started when it is needed."""
+
+    def __init__(self) -> None:
+        self._reset()
+        if hasattr(os, "register_at_fork"):  # a forked process starts a child of its own
+            os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end: Callable[[], Any] = lambda: None
+
+    def call(self, seconds: float, function: Callable[..., Any], arguments: Any) -> Any:
+        with self._lock:
+            try:
+                process = self._process or self._start()
+                # Pickled in full before it is sent, so that an error leaves the pipe empty.
+                process.stdin.write(pickle.dumps((seconds, function, arguments)))  # pyright: ignore
+                process.stdin.flush()  # pyright: ignore
+                error, result = pickle.load(process.stdout)  # pyright: ignore
+            except BaseException as error:  # an interrupt too, after which the pipe is out of step
+                self._end()
+                self._process = None
+                if isinstance(error, (EOFError, OSError, pickle.UnpicklingError)):
+                    raise TimeoutError(f"{seconds:g} seconds") from error
+                raise
+        if error is not None:
+            raise error
+        return result
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        path = os.pathsep.join(path for path in sys.path if path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
+            start_new_session=True,  # an interrupt from the terminal is for this process only
+        )
+        self._end = weakref.finalize(self, _end, self._process)
+        return self._process
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):
+            pipe.close()  # pyright: ignore[reportOptionalMemberAccess]
+    process.wait()
+
+
+def _serve() -> None:
+    """Answer calls from standard input until it is closed."""
+    calls = sys.stdin.buffer
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what C++ code prints is no answer
+    with suppress(ImportError, OSError, ValueError):
+        import resource  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
+    while True:
+        try:
+            seconds, function, arguments = pickle.load(calls)
+        except EOFError:
+            return
+        _limit(seconds)
+        error = result = None
+        try:
+            result = function(*arguments)
+        except MemoryError:
+            os._exit(1)
+        except Exception as raised:
+            error = raised
+        _limit(0)
+        pickle.dump((error, result), answers)
+        answers.flush()
+
+
+def _limit(seconds: float) -> None:
+    """End this process after so many seconds, even within a C++ call; 0 = never."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # of processor time; SIGPROF ends a process
+    elif seconds:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=2)
+    else:
+        faulthandler.cancel_dump_traceback_later()
+
+
+_child = _Child()
+
+if __name__ == "__main__":
+    _serve()
