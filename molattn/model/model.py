@@ -461,7 +461,8 @@ class MolAttn(
         size: int,
         compute: Callable[[MoleculeBatch, slice], Tensor],
     ) -> list[Tensor]:
-        """Call ``compute`` on each batch and the slice of its records, in evaluation mode."""
+        """Compute something for each batch, and the slice of its records, in evaluation mode."""
+        """Raise if a graph has no atoms, or its pairs or self loops are not those of the config."""
         training, parts, start = self.training, [], 0
         self.eval()
         try:

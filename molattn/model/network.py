@@ -164,10 +164,11 @@ class Network(nn.Module):
                 ``pairs="bonds"`` pairs without a bond are ignored, and may be missing.
 
         Raises:
-            ValueError: A graph that lacks atom pairs, or a batch of all pairs for a model of bonds.
+            ValueError: A graph without atoms or that lacks atom pairs, or a batch of all pairs for
+                a model of bonds.
         """
         x, index = self.encode_atoms(batch)
-        count = batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
+        count = _num_graphs(batch)
         partners, places = getattr(batch, "partners", None), getattr(batch, "partner_index", None)
         if partners is None or places is None:
             return self.readout(x, index, count)
@@ -216,7 +217,7 @@ class Network(nn.Module):
         index = batch.batch
         if index is None:
             index = x.new_zeros(x.size(0), dtype=torch.long)
-        self._check_pairs(edge_index, index)
+        self._check_pairs(edge_index, index, _num_graphs(batch))
         return x, index
 
     def _encode_edges(
@@ -279,24 +280,30 @@ class Network(nn.Module):
             part.eval()
         return self
 
-    def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor) -> None:
-        """Raise if the pairs or self loops of a graph are not those of the config."""
+    def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor, count: int) -> None:
+        """Raise if a graph has no atoms, or its pairs or self loops are not those of the config."""
         if edge_index is None:
             raise ValueError("edge_index: got None, expected all ordered pairs of each molecule")
         if torch.compiler.is_compiling():
             return
+        sizes = torch.bincount(index, minlength=count)
+        if not sizes.all():
+            raise ValueError(f"batch: graph {int(sizes.argmin())} of {count} has no atoms")
         what, meaning, loops = "edges", ": all ordered pairs of each molecule", self.self_loops
         if self.bonds_only:
             what, meaning = "self loops", ""
             got, expected = int((edge_index[0] == edge_index[1]).sum()), len(index) * loops
         else:
-            sizes = torch.bincount(index)
             got, expected = edge_index.size(1), int((sizes * (sizes if loops else sizes - 1)).sum())
         if got != expected:
             raise ValueError(
                 f"edge_index: got {got} {what}, expected {expected}{meaning}, as "
                 f"molattn.from_smiles(..., self_loops={loops}) makes"
             )
+
+
+def _num_graphs(batch: Union[MoleculeBatch, Data]) -> int:
+    return batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
 
 
 def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 from rdkit import Chem
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 
 import molattn
 from molattn.config import NetworkConfig
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.nn import LAYERS
 from molattn.nn.readout import READOUTS
+from molattn.record import MoleculeRecord
 from molattn.testing import assert_permutation_invariant
 
 SMALL = NetworkConfig(width=8, heads=2, layers=2, edge_width=4, gate=True, update_edges=True)
@@ -115,3 +117,50 @@ def test_no_gradient_crosses_from_one_molecule_to_another(form, readout):
         mine = (molecule == i) & real
         assert bool((grad[~mine] == 0).all())
         assert bool((grad[mine] != 0).any())
+
+
+def test_fragments_may_be_in_any_order():
+    model = make()
+    one, other = model.predict(["CC(=O)[O-].[Na+].O", "O.[Na+].CC(=O)[O-]"])
+    assert np.isfinite(one).all()
+    np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("pairs", ["all", "bonds"])
+def test_an_atom_without_a_neighbor_is_learned_from(layer, pairs):
+    options = {"gate": False, "update_edges": False, "edge_width": 16, "self_loops": False}
+    for readout in READOUTS:
+        model = make(readout=readout, layer=layer, pairs=pairs, **options)
+        batch = model.collate([model.featurize(smiles) for smiles in ("C", "[Na+]")])
+        output = model.train()(batch)
+        output.square().sum().backward()
+        given = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        assert all(bool(tensor.isfinite().all()) for tensor in (output, *given)), readout
+        assert any(bool(gradient.any()) for gradient in given)
+
+
+@pytest.mark.parametrize("readout", ["mean", "sum", "attentional+variance_preserving"])
+def test_a_molecule_without_atoms_is_an_error_and_no_molecule_no_row(readout):
+    model = make(readout=readout)
+    assert model.predict([]).shape == (0, 2)
+    record = model.featurize("CC")
+    nothing = MoleculeRecord(record.atoms[:0], record.pairs[:0, :0])
+    for records in ([record, nothing], [record, replace(record, partner=nothing)]):
+        for compute in (model.predict_records, model.embed_records):
+            with pytest.raises(ValueError, match="molecule 1 has no atoms"):
+                compute(records)
+    graph = as_data("CC", model)
+    del graph.smiles
+    empty = Data(graph.x[:0], graph.edge_index[:, :0], graph.edge_attr[:0])
+    for batch in (empty, Batch.from_data_list([graph, empty]), Batch.from_data_list([empty])):
+        with pytest.raises(ValueError, match=r"graph [01] of [12] has no atoms"):
+            model(batch)
+
+
+@pytest.mark.parametrize("dtype, worst", [(torch.bfloat16, 0.05), (torch.float16, 0.005)])
+def test_half_precision_is_near_single_precision(dtype, worst):
+    model = make()
+    expected = model.predict(SMILES)
+    found = model.to(dtype).predict(SMILES)
+    assert np.abs(found - expected).max() <= worst * np.abs(expected).max()
