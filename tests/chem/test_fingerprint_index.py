@@ -49,6 +49,14 @@ def test_molecules_with_more_bits_than_a_byte_counts_are_compared_too():
     np.testing.assert_allclose(found, nearest(big, SMILES + big[:2]), rtol=1e-12)
 
 
+@pytest.mark.parametrize("count", [255, 256, 257, 2048])
+def test_any_number_of_common_bits_is_counted(count):
+    packed = np.packbits(np.arange(2048) < count, bitorder="little")[None]
+    one_less = np.packbits(np.arange(2048) < count - 1, bitorder="little")[None]
+    assert FingerprintIndex(packed).similarity(packed).tolist() == [1.0]
+    assert FingerprintIndex(one_less).similarity(packed) == pytest.approx([(count - 1) / count])
+
+
 def test_equal_molecules_are_kept_once_and_too_many_are_drawn(monkeypatch):
     monkeypatch.setattr(domain, "MOST_KEPT", 3)
     assert len(FingerprintIndex.from_smiles(["CCO", "OCC", "CC"]).fingerprints) == 2

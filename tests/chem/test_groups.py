@@ -30,6 +30,12 @@ def test_a_scaffold_is_rings_and_what_joins_them():
     assert same_scaffold(rows) == [[0, 2], [1, 4], [3], [5, 6]]
 
 
+def test_mirror_images_and_diastereomers_share_a_scaffold():
+    rows = ["C1C[C@H]2CCO[C@H]2C1", "C1C[C@@H]2CCO[C@@H]2C1", "C1C[C@H]2CCO[C@@H]2C1"]
+    assert same_scaffold(rows) == [[0, 1, 2]]
+    assert len(same_molecule(rows)) == 3
+
+
 @pytest.mark.parametrize("cutoff", [0.3, 0.65, 0.9])
 def test_clusters_are_those_of_rdkit(cutoff):
     some = list(dict.fromkeys(Chem.CanonSmiles(smiles) for smiles in SMILES[::5]))

@@ -1,6 +1,7 @@
 """Splits: every row once, no molecule or scaffold on two sides, the same for the same seed."""
 
 import csv
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -170,6 +171,25 @@ def test_where_all_groups_are_large_the_smallest_that_fits_is_held_out() -> None
         np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(8))
     with pytest.raises(InputError, match="no group of molecules is small enough for val"):
         group_split(groups, sizes=(0.9, 0.1, 0.0), seed=2, balanced=True)
+
+
+def test_groups_up_to_half_of_the_smaller_held_out_set_are_held_out() -> None:
+    lengths = [5, 4, 3, 3, 2, 2, 2, *[1] * 59]  # 80 rows, of which 16 and 8 are held out
+    starts = np.cumsum([0, *lengths])
+    groups = [[*range(*ends)] for ends in itertools.pairwise(starts)]
+    of_row = {row: len(group) for group in groups for row in group}
+    held_out = set()
+    for seed in range(40):
+        split = group_split(groups, sizes=(0.7, 0.2, 0.1), seed=seed, balanced=True)
+        held_out |= {of_row[row] for row in np.concatenate(split[1:])}
+    assert held_out == {1, 2, 3, 4}
+
+
+def test_each_round_draws_validation_rows_of_its_own() -> None:
+    groups = [[row] for row in range(400)]
+    drawn = [{*fold_split(groups, folds=8, fold=fold, seed=0).val} for fold in range(1, 9)]
+    shared = [len(one & other) for one, other in itertools.pairwise(drawn)]
+    assert max(shared) < 20  # of 40; a draw that is repeated shares about 34
 
 
 @pytest.mark.parametrize("folds, fold", [(1, 1), (0, 1), (4, 1), (3, 0), (3, 4)])

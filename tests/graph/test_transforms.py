@@ -126,6 +126,20 @@ def test_features_of_any_form_are_kept():
     assert out.edge_attr.tolist() == [[0.5, 1, 1], [0.25, 1, 1]]
 
 
+@pytest.mark.parametrize("limit, longest", [(None, 2), (2, 2), (1, 1)])
+def test_the_distance_without_a_path_is_that_of_no_path(limit, longest):
+    bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    given = Data(edge_index=bonds, num_nodes=3)
+    for value in (-1, -0.5, longest + 1, longest + 1.5):
+        data = given.clone()
+        data.num_nodes = 4 if limit else 3
+        found = CompleteGraph(max_distance=limit, no_path=value)(data).edge_attr[:, -1]
+        assert found.max() == (max(longest, value) if limit else longest)
+    for value in (0, longest - 0.5, longest):
+        with pytest.raises(ValueError, match=f"no_path: got {value}"):
+            CompleteGraph(max_distance=limit, no_path=value)(given.clone())
+
+
 def test_a_bond_column_finds_the_bonds_of_a_complete_graph():
     bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     first = CompleteGraph()(Data(edge_index=bonds, edge_attr=torch.ones(4, 1), num_nodes=3))

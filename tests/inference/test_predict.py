@@ -258,15 +258,15 @@ def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder,
     ]
 
 
-@pytest.mark.parametrize("member, output", [(0, 0), (1, 1)])
+@pytest.mark.parametrize("member, output, bad", [(0, 0, np.nan), (1, 1, np.inf), (0, 1, -np.inf)])
 def test_a_row_with_one_number_that_is_not_finite_has_no_prediction(
-    tmp_path, model, monkeypatch, member, output
+    tmp_path, model, monkeypatch, member, output, bad
 ):
     predict_outputs = MolAttn.predict_outputs
 
     def damaged(self, *args, **options):
         outputs = predict_outputs(self, *args, **options)
-        outputs[member, 1, output] = np.nan
+        outputs[member, 1, output] = bad
         return outputs
 
     monkeypatch.setattr(MolAttn, "predict_outputs", damaged)

@@ -33,3 +33,13 @@ def test_scaling_by_parts_is_scaling_of_the_whole(monkeypatch):
     whole = np.hstack([features, values, np.ones((23, 1))])
     np.testing.assert_allclose(mean, whole.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(scale[:5], whole.std(axis=0)[:5], rtol=1e-6)
+
+
+def test_a_feature_that_does_not_vary_is_0_for_any_molecule():
+    nothing = np.zeros((1, 1), dtype=np.uint8)
+    numbers = np.array([[3.0, np.nan], [3.0, np.nan]], dtype=np.float32)
+    records = [MoleculeRecord(nothing, nothing, row) for row in numbers]
+    mean, scale = number_scaling(records, np.array([[0.1], [0.1]]))
+    np.testing.assert_allclose(mean, [0.1, 3.0, 0.0])
+    others = np.array([[-1e6, 0.0, 1e30], [0.1, 1e20, -5.0]])
+    assert np.abs((others - mean) / scale).max() < 1e-6
