@@ -68,7 +68,7 @@ def test_the_order_of_rows_changes_no_prediction(predicted, smiles):
 
 
 def test_bad_rows_change_no_other_prediction(predicted, smiles):
-    bad = ["", "nonsense", "C(C", "c1ccc1", "C" * 3000, "C(C)(C)(C)(C)C"]
+    bad = ["", "nonsense", "C(C", "c1cccc1", "C" * 3000, "C(C)(C)(C)(C)C"]
     rng = np.random.default_rng(0)
     places = np.sort(rng.choice(len(smiles), 60))
     mixed = [*np.insert(np.array(smiles, dtype=object), places, rng.choice(bad, 60))]
