@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_origin, get_type_hints
 
-from molattn.config.validation import option
+from molattn.config.validation import check_kinds, option
 from molattn.errors import InputError, quoted
 
 if TYPE_CHECKING:
@@ -51,7 +51,15 @@ class Option(NamedTuple):
 
 
 class RunConfig:
-    """The base of a dataclass whose fields are sections of options, and files beside them."""
+    """The base of a dataclass whose fields are sections of options, and files beside them.
+
+    Raises:
+        InputError: An option has a value of another type than the declared one.
+    """
+
+    def __post_init__(self) -> None:
+        for section in self.sections():
+            check_kinds(getattr(self, section))
 
     @classmethod
     def sections(cls) -> "dict[str, type[DataclassInstance]]":

@@ -102,6 +102,7 @@ class PretrainConfig(RunConfig):
     training: PretrainLoopConfig = field(default_factory=PretrainLoopConfig)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         reason = "cannot be used in pretraining, which has no second molecule"
         check_unused(self.network, "partner", reason)
 

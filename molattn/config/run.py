@@ -57,6 +57,7 @@ class TrainConfig(RunConfig):
     fine_tuning: FineTuningConfig = field(default_factory=FineTuningConfig)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.network.partner != "concat" and self.data.partner_column is None:
             raise InputError(f"--partner {self.network.partner} needs --partner-column")
 

@@ -1,11 +1,14 @@
 """Checks of options, with errors that name the option."""
 
 from collections.abc import Callable
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from molattn.errors import InputError, check_one_of, quoted
 
-__all__ = ["check", "check_choice", "check_unused", "option"]
+__all__ = ["check", "check_choice", "check_kinds", "check_unused", "option"]
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def check(
@@ -27,6 +30,18 @@ def check(
         return
     if isinstance(value, bool) or not isinstance(value, kind) or not holds(value):
         raise InputError(f"{option(name)}: got {quoted(value)}, expected {expected}")
+
+
+def check_kinds(config: object) -> None:
+    """Check that each option of a section has a value of its declared type.
+
+    Raises:
+        InputError: Names the first option that has not, its value and its type.
+    """
+    for name, kind in get_type_hints(type(config)).items():
+        if not _fits(value := getattr(config, name), kind):
+            expected = _KINDS.get(kind, "text; put a number in quotes")
+            raise InputError(f"{option(name)}: got {quoted(value)}, expected {expected}")
 
 
 def check_choice(config: object, name: str, choices: tuple[str, ...]) -> None:
@@ -52,3 +67,16 @@ def check_unused(config: object, name: str, reason: str) -> None:
 def option(name: str) -> str:
     """Return an option as written on the command line: ``test_size`` as ``--test-size``."""
     return "--" + name.replace("_", "-")
+
+
+def _fits(value: object, kind: Any) -> bool:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, inner[0]) for item in value)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)

@@ -44,7 +44,7 @@ def read_config_file(path: str | Path, run: type[RunConfig] = TrainConfig) -> di
     content = update_config(content)
     for key, value in content.items():
         if key in run.file_keys():
-            _check_value(path, key, value, get_type_hints(run)[key])
+            content[key] = _files(path, key, value, get_type_hints(run)[key])
             continue
         if key not in run.sections():
             if known := run.options().get(str(key)):
@@ -154,6 +154,14 @@ def _absolute(file: str) -> str:
     return str(Path(file).absolute())
 
 
+def _files(path: Path, key: str, value: Any, kind: Any) -> Any:
+    _check_value(path, key, value, kind)
+    files = _items(value or [])
+    if not all(isinstance(file, str) for file in files):
+        raise InputError(f"{path}, {key}: got {quoted(value)}, expected a path, in quotes")
+    return "".join(files) if kind is str else files
+
+
 def _section(path: Path, section: str, run: type[RunConfig], content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path}, {section}: got {quoted(content)}, expected options")
@@ -172,15 +180,18 @@ def _check_value(path: Path, where: str, value: Any, kind: Any) -> None:
     if isinstance(value, bool) and kind is not bool:
         word = str(value).lower()
         raise InputError(f"{path}, {where}: got {word}; if it is text, put it in quotes")
-    items = value if isinstance(value, list) else [value]
     if isinstance(value, list) and getattr(kind, "__origin__", None) is not tuple:
         raise InputError(f"{path}, {where}: got a list, expected a single value")
-    for item in items:
+    for item in _items(value):
         is_plain = isinstance(item, str | int | float) or (item is None and value is None)
         if not is_plain or (isinstance(item, int) and abs(item) >= _TOO_LARGE):
             raise InputError(
                 f"{path}, {where}: got {_kind(item)}, expected text or a number below 2**63"
             )
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _top_level(run: type[RunConfig]) -> dict[str, str]:

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -149,3 +150,18 @@ def test_a_head_that_there_is_not_is_refused():
 def test_a_dropout_that_cannot_be_is_refused_by_name(name):
     with pytest.raises(InputError, match=f"--{name.replace('_', '-')}: got 2.0, expected a number"):
         NetworkConfig(**{name: 2.0})
+
+
+@pytest.mark.parametrize(
+    "name, value, expected",
+    [
+        ("descriptors", "no", "--descriptors: got 'no', expected true or false"),
+        ("gate", 1, "--gate: got 1, expected true or false"),
+        ("smiles_column", 2, "--smiles-column: got 2, expected text; put a number in quotes"),
+        ("target_columns", (2,), "--target-columns: got (2,), expected text"),
+        ("layers", None, "--layers: got None, expected a whole number"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(name, value, expected):
+    with pytest.raises(InputError, match=re.escape(expected)):
+        TrainConfig.from_options("t.csv", {name: value})

@@ -71,6 +71,8 @@ def test_a_few_options_by_hand_are_enough(tmp_path):
         ("data: {target_columns: [[a]]}", ["target_columns", "got a list"]),
         ("data: {target_columns: [null]}", ["target_columns", "got None"]),
         ("training: {epochs: {a: 1}}", ["epochs", "got a mapping"]),
+        ("file: 2024", ["file: got 2024, expected a path, in quotes"]),
+        ("file: [a.csv]", ["file: got a list, expected a single value"]),
         ("data: {a", ["not a YAML file", "line 1"]),
         ("data: !!python/object/apply:os.system ['true']", ["not a YAML file", "python/object"]),
         ("1: 2", ["unknown key 1"]),
@@ -168,4 +170,6 @@ def test_any_values_make_a_run_or_one_error(tmp_path_factory, run, data):
         assert_one_line(error)
         return
     write_config_file(path, config)
-    assert run.from_dict(read_config_file(path, run)) == config
+    again = run.from_dict(read_config_file(path, run))
+    whole_paths = {key: getattr(again, key) for key in run.file_keys()}
+    assert again == replace(config, **whole_paths)
