@@ -307,8 +307,17 @@ class CompleteGraphs:
     # Flat and padded views of nodes.
 
     def nodes_to_rows(self, x: Tensor) -> Tensor:
-        """Lay nodes ``[num_nodes, ...]`` out as rows ``[num_rows, ...]``; padding is zero."""
+        """Lay nodes ``[num_nodes, ...]`` out as rows ``[num_rows, ...]``; padding is zero.
+
+        Raises:
+            ValueError: Another number of nodes, or nodes on another device than the layout.
+        """
         _check_rows("nodes", x, self.num_nodes)
+        if x.device != self.device:
+            raise ValueError(
+                f"x: got a tensor on {x.device}, expected {self.device}, the device of the "
+                "layout; CompleteGraphs.to moves a layout"
+            )
         return x.new_zeros((self.num_rows, *x.shape[1:])).index_copy(0, self.node_row, x)
 
     def rows_to_nodes(self, rows: Tensor) -> Tensor:

@@ -94,8 +94,7 @@ def dense_attention(
             inputs = tuple(
                 t.float() if t is not None and t.is_floating_point() else t for t in inputs
             )
-        with torch.autocast(query.device.type, enabled=False):
-            out = fused_attention(graph, *inputs, scale=score.scale / temperature, dropout=dropout)  # pyright: ignore[reportArgumentType]
+        out = fused_attention(graph, *inputs, scale=score.scale / temperature, dropout=dropout)  # pyright: ignore[reportArgumentType]
         return Attended(out.to(dtype), None, None)
     attr = edge_query = edge_key = value_basis = None
     query = query * score.scale

@@ -12,6 +12,7 @@ The step has a gradient. All other derivatives, and compilers, use ordinary oper
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Optional, Union
 
 import torch
@@ -38,7 +39,7 @@ def fused_attention(
     scale: float = 1.0,
     dropout: float = 0.0,
 ) -> Tensor:
-    r"""Attend over all pairs of each graph: softmax of inner products.
+    r"""Attend over all pairs of each graph: softmax of inner products, in the type of the inputs.
 
     .. math::
         y_r = \sum_s b_{rs} \big(v_s + \sum_m f_{rsm} V_m\big), \qquad
@@ -68,9 +69,11 @@ def fused_attention(
             "edge_value) or none of the three"
         )
     inputs = (query, key, value, edges, edge_key, edge_value)
+    attend = _FusedAttention.apply
     if torch.compiler.is_compiling() or is_transformed(query):
-        return _attention(graph, *inputs, scale, dropout)
-    return _FusedAttention.apply(graph, *inputs, scale, dropout)  # pyright: ignore[reportReturnType]
+        attend = _attention
+    with _without_autocast(query):
+        return attend(graph, *inputs, scale, dropout)  # pyright: ignore[reportReturnType]
 
 
 def _attention(
@@ -165,7 +168,7 @@ class _FusedAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        with torch.autocast(grad_out.device.type, enabled=False):
+        with _without_autocast(grad_out):
             if torch.is_grad_enabled() or is_transformed(grad_out):
                 return _differentiable_gradients(ctx, grad_out)
             return _gradients(ctx, grad_out)
@@ -339,6 +342,12 @@ class _Pairs:
             return sums.scatter_add_(3, index, weights).flatten(1, 2)
         by_row = weights.permute(1, 2, 0, 3) @ self._edges  # [B, N, H, M]
         return by_row.permute(2, 0, 1, 3).flatten(1, 2)
+
+
+def _without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    kind = x.device.type
+    available = torch.amp.is_autocast_available(kind)  # pyright: ignore[reportPrivateImportUsage]
+    return torch.autocast(kind, enabled=False) if available else nullcontext()
 
 
 def _by_head(basis: Optional[Tensor], scale: float = 1.0) -> Optional[Tensor]:

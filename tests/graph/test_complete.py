@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter
 
 from molattn.graph import CompleteGraphs
@@ -224,6 +226,40 @@ def test_refuses_edges_that_are_not_all_pairs():
         ValueError, match="got a decreasing index, expected the graphs in ascending order"
     ):
         CompleteGraphs.from_edges(edges, torch.tensor([0, 1, 0]))
+
+
+def test_moves_with_a_batch_of_pyg():
+    batch = Batch.from_data_list([Data(x=torch.randn(n, 4)) for n in (3, 1)])
+    batch.layout = CompleteGraphs(batch.ptr.diff().tolist())
+    there = batch.to("meta")
+    assert there.layout.device == torch.device("meta")
+    assert there.layout.nodes_to_rows(there.x).device == torch.device("meta")
+    with pytest.raises(ValueError, match="x: got a tensor on meta, expected cpu, the device of"):
+        CompleteGraphs([3, 1]).nodes_to_rows(there.x)
+
+
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_everything_derived_is_on_the_device_of_the_layout(self_loops):
+    """Without a value of a tensor read, for which the CPU would wait: ``meta`` has none."""
+    here = CompleteGraphs([3, 1, 4], self_loops=self_loops)
+    there = here.to("meta")
+    for name in ("edge_index", "edge_row", "is_edge", "pair_masks", "lonely_rows"):
+        expected, got = getattr(here, name), getattr(there, name)
+        assert getattr(there, name) is got  # computed once
+        if torch.is_tensor(got):
+            expected, got = [expected], [got]
+        for one, other in zip(expected, got, strict=True):
+            assert (one is None) == (other is None)
+            assert one is None or (other.is_meta and other.shape == one.shape)
+
+
+def test_fake_tensors_are_not_kept():
+    graphs = CompleteGraphs([3, 1, 4])
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert isinstance(graphs.edge_index, FakeTensor)
+        assert isinstance(graphs.is_edge, FakeTensor)
+    assert not isinstance(graphs.edge_index, FakeTensor)
+    assert not isinstance(graphs.is_edge, FakeTensor)
 
 
 def test_moves_between_devices_and_shows_itself():

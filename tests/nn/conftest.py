@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from molattn.graph import CompleteGraphs
+from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn.registry import LAYERS, Layer
 
 NODE_DIM, OUT, HEADS, EDGE_DIM, GLOBAL_DIM = 4, 6, 2, 3, 5
@@ -52,6 +52,18 @@ class Subject:
             out["u"] = torch.randn(graphs, GLOBAL_DIM, dtype=dtype, requires_grad=True)
             out["batch"] = batch
         return out
+
+    def in_rows(self, graph: CompleteGraphs, coded: bool = False) -> tuple[Tensor, dict[str, Any]]:
+        """Nodes, and what else the layer reads, in rows of a layout and in single precision."""
+        out: dict[str, Any] = {}
+        if self.edge_dim is not None:
+            out["edge_attr"] = torch.rand(graph.num_pairs, self.edge_dim)
+            if coded:
+                codes, table = torch.randint(0, 8, (graph.num_edges,)), torch.rand(8, self.edge_dim)
+                out["edge_attr"] = CodedEdges.from_edges(graph, codes, table)
+        if "global_dim" in self.switches:
+            out["u"] = torch.randn(graph.num_graphs, GLOBAL_DIM)
+        return self.nodes(graph.num_rows, dtype=torch.float32), out
 
     def parts(self, out: Any, weights: bool = False) -> dict[str, Any]:
         """Name what came out."""
@@ -127,6 +139,18 @@ def plain_subject(request) -> Subject:
 @pytest.fixture(params=[s for s in SUBJECTS if s.layer.complete_graphs], ids=_name)
 def dense_subject(request) -> Subject:
     """Each layer that takes complete graphs."""
+    return request.param
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(s, id=_name(s), marks=() if s.name == "edge_attention" else pytest.mark.slow)
+        for s in SUBJECTS
+        if s.layer.complete_graphs
+    ]
+)
+def traced_subject(request) -> Subject:
+    """Each layer that takes complete graphs, to be compiled: one of them unless slow tests run."""
     return request.param
 
 

@@ -176,6 +176,70 @@ def test_function_transforms_on_complete_graphs(dense_subject, some):
     torch.testing.assert_close(energy, expected)
 
 
+def test_complete_graphs_stay_on_their_device(dense_subject):
+    """Without a value of a tensor read, for which the CPU would wait: ``meta`` has none."""
+    graph = CompleteGraphs([1, 4, 3], self_loops=False)
+    x, given = dense_subject.in_rows(graph)
+    x = x.detach().to("meta").requires_grad_()
+    conv = dense_subject.make(dtype=torch.float32).to("meta")
+    given = {name: part.to("meta") for name, part in given.items()}
+    out = tensors(conv(x, graph.to("meta"), **given))
+    assert all(part.is_meta for part in out)
+    sum(part.sum() for part in out).backward()
+    assert x.grad is not None
+    assert x.grad.is_meta
+
+
+# The first is of numbers unlike any width, as above.
+LAYOUTS = [[9, 8, 1, 2, 11, 2, 2], [2, 30, 3, 2, 2, 30, 30, 3], [5, 9, 2]]
+
+
+def test_compiled_once_for_all_complete_graphs(traced_subject):
+    torch._dynamo.reset()
+    conv = traced_subject.make(dtype=torch.float32)
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend=counter)
+    assert len({len(CompleteGraphs(sizes).blocks) for sizes in LAYOUTS}) > 1
+    for sizes in LAYOUTS:
+        graph = CompleteGraphs(sizes, self_loops=False)
+        graph = graph.with_edges(torch.rand(graph.num_pairs) < 0.6)
+        x, given = traced_subject.in_rows(graph, coded=not traced_subject.layer.edge_columns)
+        results = []
+        for layer in (compiled, conv):
+            nodes, *others = tensors(layer(x, graph, **given))
+            out = [graph.rows_to_nodes(nodes)]
+            if "update_edges" in traced_subject.switches:
+                out.append(graph.pairs_to_edges(others.pop(0)))
+            out += others
+            loss = sum(part.square().sum() for part in out)
+            results.append((*out, *torch.autograd.grad(loss, [x, *conv.parameters()])))
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+        assert counter.frame_count == 1
+
+
+def test_exported_with_its_complete_graphs(traced_subject):
+    class Model(torch.nn.Module):
+        def __init__(self, graph):
+            super().__init__()
+            self.conv, self.graph = traced_subject.make(dtype=torch.float32), graph
+
+        def forward(self, x, given):
+            return self.conv(x, self.graph, **given)
+
+    graph = CompleteGraphs([1, 4, 3], self_loops=False)
+    inputs, model = traced_subject.in_rows(graph), Model(graph)
+    program = torch.export.export(model, inputs)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    got, expected = (tensors(f(*inputs)) for f in (loaded, model))
+    for one, other in zip(got, expected, strict=True):
+        rows = {graph.num_rows: graph.row_mask, graph.num_pairs: graph.is_edge}
+        kept = rows.get(len(one), slice(None))
+        torch.testing.assert_close(one[kept], other[kept])
+
+
 @pytest.mark.gpu
 def test_cuda_gives_the_same_numbers(subject, multigraph):
     conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
