@@ -330,19 +330,20 @@ class CompleteGraphs:
     @_derived
     def _edges(self) -> tuple[Tensor, Tensor]:
         """``edge_index`` in flat nodes, and the pair row of each edge."""
-        size, _, pair_start, width = self._places
-        first = size.cumsum(0) - size
-        others = size if self.self_loops else size - 1  # senders of each receiver
-        count = size * others
-        every = self._num_all_edges
-        graph = torch.arange(size.numel(), device=self.device)
-        graph = graph.repeat_interleave(count, output_size=every)
-        within = torch.arange(every, device=self.device) - (count.cumsum(0) - count)[graph]
-        receiver, sender = within // others[graph], within % others[graph]
-        if not self.self_loops:
-            sender = sender + (sender >= receiver)
-        index = first[graph] + torch.stack([sender, receiver])
-        row = pair_start[graph] + receiver * width[graph] + sender
+        size, row_start, pair_start, width = self._places[:, self.batch]  # [num_nodes]
+        place = self.node_row - row_start  # of a node in its graph
+        node = torch.arange(self.num_nodes, device=self.device)
+        degree = size if self.self_loops else size - 1
+        start = degree.cumsum(0) - degree  # first edge of a receiver
+        count = self._num_all_edges
+        receiver = node.repeat_interleave(degree, output_size=count)
+        edge = torch.arange(count, device=self.device)
+        sender = edge + (node - place - start)[receiver]
+        row = edge + (pair_start + place * width - start)[receiver]
+        if not self.self_loops:  # senders from the receiver itself on move up by one
+            later = edge >= (start + place)[receiver]
+            sender, row = sender + later, row + later
+        index = torch.stack([sender, receiver])
         if self.kept is None:
             return index, row
         kept = self.kept[row]
