@@ -1,13 +1,11 @@
 """Assertions that catch broken layers and models of graphs, molattn's and your own.
 
-============================================== =============================================
-:func:`assert_permutation_equivariant`         reordering nodes and edges reorders the output
-:func:`assert_permutation_invariant`           reordering nodes and edges changes nothing
-:func:`assert_graphs_independent`              the graphs of a batch do not affect each other
-:func:`assert_batch_invariant`                 a batch gives the same as its graphs one by one
-:func:`assert_attention_normalized`            the weights of a receiver's edges sum to 1
-:func:`assert_smooth`                          first and second derivatives are right
-============================================== =============================================
+- :func:`~molattn.testing.assert_permutation_equivariant`: reordering the graph reorders outputs
+- :func:`~molattn.testing.assert_permutation_invariant`: reordering the graph changes nothing
+- :func:`~molattn.testing.assert_graphs_independent`: the graphs of a batch do not affect each other
+- :func:`~molattn.testing.assert_batch_invariant`: a batch gives the same as its graphs one by one
+- :func:`~molattn.testing.assert_attention_normalized`: the weights of a receiver's edges sum to 1
+- :func:`~molattn.testing.assert_smooth`: first and second derivatives are right
 
 All of them call the module with the attributes of ``data`` whose names are those of parameters of
 its ``forward`` (``x``, ``edge_index``, ``edge_attr``, ``batch``, ...), or with ``data`` itself if
