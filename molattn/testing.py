@@ -16,9 +16,9 @@ errors.
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -184,7 +184,7 @@ def assert_permutation_invariant(
 
 def assert_graphs_independent(
     module: nn.Module,
-    data: Data,
+    data: Union[Data, Sequence[Data]],
     *,
     tolerance: Optional[float] = None,
     seed: int = 0,
@@ -198,7 +198,8 @@ def assert_graphs_independent(
 
     Args:
         module: The layer or model. Its outputs have a row for each node, edge or graph.
-        data: A batch of at least two graphs, with different numbers of nodes, edges and graphs.
+        data: A batch, or a list, of at least two graphs, with different numbers of nodes, edges and
+            graphs in total.
         tolerance: See :func:`assert_permutation_equivariant`; for gradients, relative to the
             largest one.
         seed: Seed of the changes.
@@ -211,6 +212,7 @@ def assert_graphs_independent(
         AssertionError: One graph affects another; the message has the worst error and its place.
         ValueError: A single graph, equal numbers, or an output with rows of another number.
     """
+    data = _as_batch(data)
     graph_of = _graph_of_rows(data)
     *_, num_graphs = graph_of
     generator = torch.Generator().manual_seed(seed)
@@ -259,13 +261,17 @@ def assert_graphs_independent(
 
 
 def assert_batch_invariant(
-    module: nn.Module, data: Data, *, tolerance: Optional[float] = None, **kwargs: Any
+    module: nn.Module,
+    data: Union[Data, Sequence[Data]],
+    *,
+    tolerance: Optional[float] = None,
+    **kwargs: Any,
 ) -> float:
     """Assert that a batch of graphs gives the same outputs as its graphs one by one.
 
     Args:
         module: The layer or model. Its outputs have a row for each node, edge or graph.
-        data: A batch of at least two graphs, made by ``Batch.from_data_list``.
+        data: A batch made by ``Batch.from_data_list``, or a list, of at least two graphs.
         tolerance: See :func:`assert_permutation_equivariant`.
         kwargs: Further arguments of the module.
 
@@ -277,6 +283,7 @@ def assert_batch_invariant(
             place.
         ValueError: A single graph, or an output without rows.
     """
+    data = _as_batch(data)
     if not isinstance(data, Batch) or data.num_graphs < 2:
         raise ValueError("data: got one graph, expected a Batch of at least two")
     graphs: list[Any] = [Batch.from_data_list([graph]) for graph in data.to_data_list()]
@@ -489,6 +496,11 @@ def _check_edges(output: _Output, data: Data) -> None:
 def _is_given(output: _Output, data: Data) -> bool:
     edges = (output.edges, data.edge_index)
     return all(edge is not None for edge in edges) and torch.equal(*edges)  # pyright: ignore[reportArgumentType]
+
+
+def _as_batch(data: Union[Data, Sequence[Data]]) -> Data:
+    graphs: Any = Batch.from_data_list(list(data)) if isinstance(data, (list, tuple)) else data
+    return graphs
 
 
 def _graph_of_rows(data: Data) -> dict[int, Tensor]:

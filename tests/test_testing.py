@@ -410,6 +410,12 @@ def test_layers_of_pyg_pass(name, dtype):
     assert all(parameter.dtype == dtype for parameter in layer.parameters())
 
 
+def test_graphs_may_be_given_as_a_list():
+    layer, data = pyg.GraphNorm(3).double(), batch_of_graphs()
+    for assertion in (INDEPENDENT, assert_batch_invariant):
+        assert assertion(layer, data.to_data_list()) == assertion(layer, data)
+
+
 def test_a_model_that_takes_a_batch_passes_all():
     class Model(nn.Module):
         def __init__(self):
@@ -421,6 +427,7 @@ def test_a_model_that_takes_a_batch_passes_all():
             return global_add_pool(nodes, data.batch, len(data.ptr) - 1).tanh()
 
     model, data = Model().double(), batch_of_graphs()
+    data.y = torch.randn(3, dtype=torch.float64)  # not read
     for assertion in (INVARIANT, INDEPENDENT, assert_batch_invariant, assert_smooth):
         assertion(model, data)
 

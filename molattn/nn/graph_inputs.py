@@ -93,6 +93,8 @@ def read_graph(
         IndexError: An edge to a node that does not exist.
     """
     source, target = (in_channels,) * 2 if isinstance(in_channels, int) else in_channels
+    if size is not None and not (isinstance(size, (tuple, list)) and len(size) == 2):
+        raise TypeError(f"size: got {size}, expected a pair (senders, receivers)")
     pair = x_src, x_dst = as_pair(_with_receivers(x, graph, size, target))
     one = x_src is x_dst
     check_features("x" if one else "x[0] (senders)", x_src, source)
@@ -116,7 +118,7 @@ def read_graph(
     if size is not None and any(
         given not in (None, number) for given, number in zip(size, numbers, strict=True)
     ):
-        raise ValueError(f"size: got {tuple(size)}, expected {numbers}, the rows of x")
+        raise ValueError(f"size: got {size}, expected {numbers}, the rows of x")
     edges = read_edges(graph, edge_attr, *numbers, edge_dim)
     return pair, edges._replace(index=edges.index.flip(0)) if reverse else edges
 

@@ -92,6 +92,7 @@ GRAPH = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 0]])
         ({"x": torch.ones(3, 4).long()}, TypeError, "x: got torch.int64, expected a floating"),
         ({"x": [[1.0] * 4] * 3}, TypeError, "x: got list, expected a tensor or a pair"),
         ({"x": (None, torch.ones(3, 4))}, TypeError, "x: got tuple, expected a tensor or a pair"),
+        ({"size": 3}, TypeError, "size: got 3, expected a pair (senders, receivers)"),
         ({"size": (3, 4)}, ValueError, "size: got (3, 4), expected (3, 3), the rows of x"),
         (
             {"x": (torch.ones(3, 4), torch.ones(3, 5))},
