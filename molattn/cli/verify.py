@@ -15,8 +15,7 @@ EXAMPLE = """Example:
 def verify(model: Path, /) -> None:
     """Check that the files of a saved model are complete and unchanged.
 
-    Their sizes and SHA-256 digests are compared with the manifest that was saved with the model,
-    and the model is loaded. The exit code is 2 if a file is missing or was changed.
+    Lists the files, compares them with the manifest (sizes, SHA-256), and loads the model.
 
     Args:
         model: Folder of a run or of a saved model, or base, the pretrained model that comes with

@@ -390,6 +390,19 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_they_are_made(
         MolAttn.from_pretrained(folder)
 
 
+def test_all_files_of_a_model_on_the_hub_are_downloaded(calibrated, tmp_path, monkeypatch):
+    def download(name, allow_patterns):
+        for path in calibrated.iterdir():
+            if path.name in allow_patterns:
+                shutil.copy(path, tmp_path)
+        return str(tmp_path)
+
+    monkeypatch.setattr(artefact, "snapshot_download", download)
+    monkeypatch.chdir(tmp_path)
+    assert MolAttn.from_pretrained("owner/model").uncertainty is not None
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES}
+
+
 def test_a_hub_that_gives_no_model_is_told_in_a_line_with_its_reason(tmp_path, monkeypatch):
     def refuse(name, **_):
         raise LocalEntryNotFoundError(f"{name}: no connection\nmore of it")

@@ -161,11 +161,9 @@ def test_rows_of_weight_0_do_not_count_in_the_calibration(tmp_path):
         uncertainty = train(TrainConfig(str(path), data, SMALL, options)).model.uncertainty
         return uncertainty.calibration.parts[0]
 
-    expected = calibration(False, 1.0)
-    for scale in (1.0, 99.0):
-        found = calibration(True, scale)
-        assert found.count == expected.count
-        np.testing.assert_allclose(found.kept, expected.kept, rtol=1e-5)
+    found, expected = calibration(True, 99.0), calibration(False, 1.0)
+    assert found.count == expected.count
+    np.testing.assert_allclose(found.kept, expected.kept, rtol=1e-5)
 
 
 @pytest.mark.parametrize("mean", [1e9, -1e6])
