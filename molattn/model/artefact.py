@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -238,30 +238,38 @@ class ModelFiles:
 
     def problems(self) -> dict[str, str]:
         """Return for each file of the model what is wrong with it; "" = nothing."""
-        if self.manifest is None:
-            return dict(self._problems_without_manifest())
-        listed = parse_json(self.manifest, self.folder / MANIFEST_FILE)
-        found = dict.fromkeys([*_FILES[:2], *listed, *self.content], "")
-        for name in found:
+        try:
+            listed = self._manifest()
+        except InputError:
+            return {MANIFEST_FILE: "is damaged"}
+        found = {}
+        for name in _FILES:
             if name not in self.content:
-                found[name] = "is missing" if name in _FILES else "is not a file of a model"
+                if name in listed or name in (CONFIG_FILE, WEIGHTS_FILE):
+                    found[name] = "is missing"
             elif name not in listed:
                 found[name] = f"is not listed in {MANIFEST_FILE}"
             elif listed[name] != _entry(self.content[name]):
                 found[name] = f"is not as {MANIFEST_FILE} lists it"
-        return found
-
-    def _problems_without_manifest(self) -> Iterator[tuple[str, str]]:
-        needed = {CONFIG_FILE, WEIGHTS_FILE}
-        if {CALIBRATION_FILE, FINGERPRINTS_FILE} & self.content.keys():
-            needed |= {CALIBRATION_FILE, FINGERPRINTS_FILE}
-        if CONFIG_FILE in self.content:
+            else:
+                found[name] = ""
+        if self.manifest is None and CONFIG_FILE in self.content:
             number = self.config.get("format")
             if type(number) is int and number >= FIRST_WITH_MANIFEST:
-                yield MANIFEST_FILE, "is missing"
-        for name in _FILES:
-            if name in needed:
-                yield name, "" if name in self.content else "is missing"
+                found[MANIFEST_FILE] = "is missing"
+        return found
+
+    def _manifest(self) -> dict[str, Any]:
+        """Return what the manifest lists; without one, the files that there must be, as they are.
+
+        Raises:
+            InputError: The manifest is not a JSON object.
+        """
+        if self.manifest is not None:
+            return parse_json(self.manifest, self.folder / MANIFEST_FILE)
+        is_calibrated = {CALIBRATION_FILE, FINGERPRINTS_FILE} & self.content.keys()
+        needed = _FILES if is_calibrated else (CONFIG_FILE, WEIGHTS_FILE)
+        return {name: _entry(self.content.get(name, b"")) for name in needed}
 
     def json(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file.

@@ -33,6 +33,8 @@ from molattn.task import output_slices
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
+_SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
+
 
 class MolAttn(
     nn.Module,
@@ -170,9 +172,15 @@ class MolAttn(
         """Name the first difference between two models besides weights and members; "" = none."""
         if difference := self.config.difference(other.config):
             return difference
-        for name, mine in self.named_buffers(recurse=False):
-            if not torch.equal(mine.cpu().float(), other.get_buffer(name).cpu().float()):
-                return f"the scaling ({name})"
+        for what in ("target", "feature"):
+            (mean, scale), (other_mean, other_scale) = (
+                [model.get_buffer(f"{what}_{name}").cpu() for name in ("mean", "scale")]
+                for model in (self, other)
+            )
+            # A mean may be much larger than the scale, so differences are relative to the latter.
+            differences = torch.stack([mean - other_mean, scale - other_scale]).abs()
+            if bool((differences > _SAME_SCALING * scale).any()):
+                return f"the {what} scaling"
         return ""
 
     def forward(

@@ -52,7 +52,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         if header is None:
             raise InputError(f"{path}: a safetensors file, but not a checkpoint of molattn")
         state = _unpacked(json.loads(header), tensors)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a readable checkpoint: {error}") from error

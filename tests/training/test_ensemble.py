@@ -113,10 +113,18 @@ def test_a_scaling_that_was_saved_in_single_precision_is_the_same():
     assert MolAttn.ensemble([double, single]).config.members == 2
 
 
+def test_a_difference_of_large_means_is_a_difference():
+    one, other = make(0), make(1)
+    one.set_target_scaling([1e9, 0.0, 0.0], [2.0, 1.0, 1.0])
+    other.set_target_scaling([1e9 + 30.0, 0.0, 0.0], [2.0, 1.0, 1.0])
+    with pytest.raises(InputError, match="in the target scaling"):
+        MolAttn.ensemble([one, other])
+
+
 def test_models_of_other_scaling_are_refused(models):
     other = make(1)
     other.set_feature_scaling([7.0], [2.0])
-    with pytest.raises(InputError, match=r"model 3 .* in the scaling \(feature_scale\)"):
+    with pytest.raises(InputError, match="model 3 differs from model 1 in the feature scaling"):
         MolAttn.ensemble([*models[:2], other])
     with pytest.raises(InputError, match="expected at least one model"):
         MolAttn.ensemble([])
