@@ -13,7 +13,7 @@ from molattn.cli import explain, fingerprint, predict, pretrain, train, tune, ve
 from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import options_from_file
 from molattn.cli.usage_errors import usage_message
-from molattn.errors import InputError, MolattnError, os_error_line, quoted
+from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line, quoted
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
 
@@ -105,20 +105,12 @@ def _run(words: list[str]) -> int:
             raise
         if isinstance(error, OSError) and error.errno is not None:
             return _fail(os_error_line(error), 1)
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             return _fail(_OUT_OF_MEMORY, 1)
         return _fail(
             f"{type(error).__name__}: {error} (set {_TRACEBACK_VARIABLE}=1 to see where)", 1
         )
     return 0
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Return whether Python or torch, on any device, had too little memory."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and any(words in str(error) for words in ("allocate memory", "out of memory"))
-    )
 
 
 def _load_plugins() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from molattn.config.limits import MoleculeLimits
-from molattn.config.validation import check
+from molattn.config.validation import check, check_threads
 from molattn.errors import InputError
 
 __all__ = ["EmbedConfig", "ExplainConfig", "PredictConfig", "TableConfig"]
@@ -28,8 +28,8 @@ class TableConfig(MoleculeLimits):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("batch_size", "threads"):
-            check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
+        check(self, "batch_size", lambda count: count >= 1, "a whole number of at least 1", int)
+        check_threads(self)
 
 
 @dataclass(frozen=True)

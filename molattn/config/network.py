@@ -77,6 +77,7 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         for name, choices in (("pairs", Pairs), ("partner", Partner)):
             check_choice(self, name, get_args(choices))
+        check(self, "layers", lambda n: 0 <= n <= 1000, "a whole number from 0 to 1000", int)
         for name in ("dropout", "head_dropout", "attention_dropout"):
             check(self, name, lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
 

@@ -5,7 +5,7 @@ from math import inf
 from typing import Literal, get_args
 
 from molattn.config.base import COMMON, FIXED
-from molattn.config.validation import check, check_choice, check_unused
+from molattn.config.validation import check, check_choice, check_threads, check_unused
 from molattn.errors import InputError
 
 __all__ = ["SupervisedConfig", "TrainingLoopConfig"]
@@ -58,8 +58,9 @@ class TrainingLoopConfig:
     tensorboard: bool = field(default=False, metadata=FIXED)
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "threads"):
+        for name in ("epochs", "batch_size"):
             check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
+        check_threads(self)
         check(self, "learning_rate", lambda value: 0.0 < value < inf, "a positive number")
         check(self, "patience", lambda n: n >= 1, "a whole number of at least 1", int)
         check(self, "max_hours", lambda hours: 0.0 < hours < inf, "a positive number")
@@ -96,7 +97,7 @@ class SupervisedConfig(TrainingLoopConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self, "ensemble", lambda count: count >= 1, "a whole number of at least 1", int)
+        check(self, "ensemble", lambda n: 1 <= n <= 1000, "a whole number from 1 to 1000", int)
         for name in ("huber_delta", "positive_weight"):
             check(self, name, lambda value: 0.0 < value < inf, "a positive number")
         check(self, "label_smoothing", lambda part: 0.0 <= part < 1.0, "a number from 0 below 1")

@@ -6,7 +6,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from molattn.errors import InputError, check_one_of, quoted
 
-__all__ = ["check", "check_choice", "check_kinds", "check_unused", "option"]
+__all__ = ["check", "check_choice", "check_kinds", "check_threads", "check_unused", "option"]
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -42,6 +42,11 @@ def check_kinds(config: object) -> None:
         if not _fits(value := getattr(config, name), kind):
             expected = _KINDS.get(kind, "text; put a number in quotes")
             raise InputError(f"{option(name)}: got {quoted(value)}, expected {expected}")
+
+
+def check_threads(config: object) -> None:
+    """Check the number of threads; torch crashes if it is far above what a machine can start."""
+    check(config, "threads", lambda n: 1 <= n <= 1024, "a whole number from 1 to 1024", int)
 
 
 def check_choice(config: object, name: str, choices: tuple[str, ...]) -> None:

@@ -19,6 +19,7 @@ from molattn.evaluation.score_tables import MODELS
 from molattn.evaluation.scoring import score_run
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
+from molattn.training.lightning.loop import check_device
 from molattn.training.resume import check_same_digest
 from molattn.training.run import read_rows, train_split
 from molattn.training.run_folder import (
@@ -87,6 +88,7 @@ def cross_validate(
             finished.
         MolattnError: If training diverges.
     """
+    check_device(config.training.device)
     config, pretrained = load_pretrained(config)
     todo, done = rounds(config), []
     with writing_config(folder / CONFIG_FILE, config):

@@ -62,10 +62,12 @@ def prepare_molecules(
         "rdkit": rdBase.rdkitVersion,
     }
     featurizer = FEATURIZERS[config.featurizer]()
-    if open_store(folder) is None:
+    store = open_store(folder)
+    if store is None:
         folder.mkdir(parents=True, exist_ok=True)
         with locked_folder(folder):
-            if open_store(folder) is None:  # unless another process has written it meanwhile
+            store = open_store(folder)  # if another process has written it meanwhile
+            if store is None:
                 _write_store(
                     tables,
                     excluded,
@@ -77,7 +79,7 @@ def prepare_molecules(
                     num_workers,
                     console,
                 )
-    store = open_store(folder)
+                store = open_store(folder)
     if store is None:
         raise InputError(f"{folder}: the prepared molecules were removed during the run")
     if store.molecules.featurizer != featurizer:

@@ -26,8 +26,15 @@ from molattn.pretraining.store import MoleculeStore
 from molattn.task import Task
 from molattn.training.fine_tuning import load_pretrained
 from molattn.training.history import History
-from molattn.training.lightning.loop import fit
-from molattn.training.resume import resume_checkpoint, resume_message, run_fingerprint
+from molattn.training.lightning.loop import check_device, fit
+from molattn.training.resume import (
+    check_same_model,
+    model_fingerprint,
+    resume_checkpoint,
+    resume_message,
+    run_fingerprint,
+)
+from molattn.training.run import building_network
 from molattn.training.run_folder import CONFIG_FILE
 from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
@@ -97,6 +104,7 @@ def pretrain(
         MolattnError: Training diverges.
     """
     start = time.perf_counter()
+    check_device(config.training.device)
     config, pretrained = load_pretrained(config)
     loop = config.training
     init_from = pretrained and pretrained.digest
@@ -105,7 +113,7 @@ def pretrain(
     with writing_config(folder / CONFIG_FILE, config):
         # Report invalid options before molecules are prepared.
         featurizer = FEATURIZERS[config.molecules.featurizer]()
-        _new_model(config, ["any"], featurizer)
+        structure = model_fingerprint(_new_model(config, ["any"], featurizer))
         store = _prepared(config, place, console, num_workers)
         order = np.random.default_rng(loop.seed).permutation(len(store))
         count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
@@ -123,6 +131,7 @@ def pretrain(
         )
         if checkpoint is not None:
             print_line(console, resume_message(checkpoint))
+        check_same_model(checkpoint, structure, folder)
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
         model = _new_model(config, scaling.names, featurizer)
@@ -142,7 +151,7 @@ def pretrain(
             console,
             folder=folder,
             checkpoint=checkpoint,
-            fingerprint=fingerprint,
+            fingerprint={**fingerprint, "model": structure},
         )
         unmasked = batches(validation, loop.batch_size, masked=0.0)
         masked = batches(validation, loop.batch_size, masked=1.0)
@@ -202,8 +211,6 @@ def _objective(
 def _new_model(
     config: PretrainConfig, descriptors: Sequence[str], featurizer: Featurizer
 ) -> MolAttn:
-    try:
+    with building_network():
         network = NetworkConfig(**vars(config.network))
         return MolAttn(MolAttnConfig(tuple(map(Task, descriptors)), network, featurizer))
-    except ValueError as error:  # raised by the layers for an option out of range
-        raise InputError(f"the network cannot be built with these options: {error}") from error

@@ -4,6 +4,7 @@ A molecule of 27 atoms takes about 1.1 kB: 210 bytes for its graph, two for each
 for each non-zero count, and 24 for the offsets of these.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +25,7 @@ from molattn.utils.files import write_json
 __all__ = ["INDEX_FILE", "MoleculeStore", "StoreWriter", "open_store", "writing_store"]
 
 INDEX_FILE = "index.json"
-_VERSION = 2
+_VERSION = 3
 _DTYPES = {
     "atom_starts": "<i8",
     "bond_starts": "<i8",
@@ -85,6 +86,7 @@ class StoreWriter:
         self._files = files
         self._featurizer = featurizer
         self._ends = dict.fromkeys(_STARTS, 0)
+        self.digests = {name: hashlib.sha256() for name in files}
         self.count = 0
         for name in _STARTS:
             self._write(name, np.zeros(1))
@@ -113,7 +115,9 @@ class StoreWriter:
         self._ends[name] += int(ends[-1])
 
     def _write(self, name: str, values: NDArray[Any]) -> None:
-        self._files[name].write(values.astype(_DTYPES[name]).tobytes())
+        content = values.astype(_DTYPES[name]).tobytes()
+        self._files[name].write(content)
+        self.digests[name].update(content)
 
 
 @contextmanager
@@ -135,6 +139,7 @@ def writing_store(
         "molecules": writer.count,
         "descriptors": list(names),
         "featurizer": featurizer.to_dict(),
+        "sha256": {name: digest.hexdigest() for name, digest in writer.digests.items()},
         "about": about,
     }
     write_json(folder / INDEX_FILE, index)
@@ -153,6 +158,10 @@ def open_store(folder: Path) -> MoleculeStore | None:
         index = json.loads(path.read_text(encoding="utf-8"))
         if index["version"] != _VERSION:
             raise ValueError(f"version {index['version']}, expected {_VERSION}")
+        for name, digest in index["sha256"].items():
+            with open(folder / name, "rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                    raise ValueError(f"{name} is damaged")
         arrays = {name: _mapped(folder / name, dtype) for name, dtype in _DTYPES.items()}
         count, names = index["molecules"], tuple(index["descriptors"])
         for name, of in _STARTS.items():

@@ -1,5 +1,7 @@
 """Resuming an interrupted training run from its checkpoint."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -9,11 +11,19 @@ from rich.console import Console
 
 from molattn.config import RunConfig, check_same_options
 from molattn.errors import InputError
+from molattn.model.model import MolAttn
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.lightning.module import RUN_KEY, epochs_done
 from molattn.utils.console import print_line
 
-__all__ = ["check_same_digest", "resume_checkpoint", "resume_message", "run_fingerprint"]
+__all__ = [
+    "check_same_digest",
+    "check_same_model",
+    "model_fingerprint",
+    "resume_checkpoint",
+    "resume_message",
+    "run_fingerprint",
+]
 
 _DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
 
@@ -69,6 +79,34 @@ def resume_checkpoint(
 def resume_message(checkpoint: Mapping[str, Any]) -> str:
     """Return the log message of a run that is resumed from a checkpoint."""
     return f"Resuming after epoch {epochs_done(checkpoint)}, step {checkpoint['global_step']}"
+
+
+def model_fingerprint(model: MolAttn) -> dict[str, str]:
+    """Return what identifies the structure of a new model, its featurizer and parts included."""
+    config = model.config.to_dict()
+    parts = {name: config[name] for name in ("featurizer", "custom_parts")}
+    parts["weights"] = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    return {
+        name: hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()
+        for name, part in parts.items()
+    }
+
+
+def check_same_model(
+    checkpoint: Mapping[str, Any] | None, now: Mapping[str, str], folder: Path
+) -> None:
+    """Check that the new model of a resumed run has the structure of that of its checkpoint.
+
+    Raises:
+        InputError: Names what differs.
+    """
+    before = {} if checkpoint is None else checkpoint[RUN_KEY].get("model", {})
+    for name, digest in before.items():
+        if digest != now[name]:
+            raise InputError(
+                f"make_model or featurizer: the model has other {name.replace('_', ' ')} than that "
+                f"of the run in {folder}; use the original or start a new run"
+            )
 
 
 def check_same_digest(what: str, now: str | None, before: str | None, folder: Path) -> None:

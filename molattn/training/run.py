@@ -1,8 +1,8 @@
 """A training run: from a table to a trained model."""
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +24,21 @@ from molattn.data.dataset import (
 )
 from molattn.data.leakage import Leakage, find_leakage
 from molattn.data.splitting import split_rows
-from molattn.errors import InputError
+from molattn.errors import InputError, is_out_of_memory
 from molattn.model.artefact import is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import Epoch, History
+from molattn.training.lightning.loop import check_device
 from molattn.training.optimizer import FineTuningPlan
-from molattn.training.resume import resume_checkpoint, resume_message, run_fingerprint
+from molattn.training.resume import (
+    check_same_model,
+    model_fingerprint,
+    resume_checkpoint,
+    resume_message,
+    run_fingerprint,
+)
 from molattn.training.run_folder import CONFIG_FILE, member_folders
 from molattn.training.supervised import fit_model
 from molattn.utils.console import print_line
@@ -40,7 +47,7 @@ from molattn.utils.reproducibility import seeded, threads
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TrainingRun", "read_rows", "train", "train_model", "train_split"]
+__all__ = ["TrainingRun", "building_network", "read_rows", "train", "train_model", "train_split"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,7 @@ def train(
         MolattnError: If the training diverges.
     """
     start = time.perf_counter()
+    check_device(config.training.device)
     config, pretrained = load_pretrained(config)
     with nullcontext() if folder is None else writing_config(folder / CONFIG_FILE, config):
         table = read_rows(config, console, frame)
@@ -192,6 +200,8 @@ def train_model(
             place.mkdir(exist_ok=True)
         with seeded(member.seed):
             model = _new_model(config, table, make_model)
+            structure = model_fingerprint(model)
+            check_same_model(checkpoint, structure, folder or Path())
             plan, message = FineTuningPlan(), "Starting from random weights"
             if pretrained is not None:
                 plan, message = pretrained.apply(model, number, config.fine_tuning)
@@ -205,7 +215,7 @@ def train_model(
                 task_weights=config.data.task_weights,
                 folder=place,
                 checkpoint=checkpoint,
-                fingerprint=fingerprint,
+                fingerprint={**fingerprint, "model": structure},
                 plan=plan,
                 on_epoch=on_epoch,
             )
@@ -228,11 +238,26 @@ def train_model(
     return model, histories, outputs
 
 
+@contextmanager
+def building_network() -> Iterator[None]:
+    """Raise an :class:`InputError` if a network cannot be built with its options."""
+    try:
+        yield
+    except (ValueError, RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            reason = "out of memory; a smaller --width, --edge-width or --layers needs less"
+        elif isinstance(error, ValueError):  # of a layer, about one of its options
+            reason = str(error)
+        else:
+            raise
+        raise InputError(f"the network cannot be built: {reason}") from error
+
+
 def _new_model(
     config: TrainConfig, table: TrainingTable, make_model: Callable[[MolAttnConfig], MolAttn]
 ) -> MolAttn:
     calculator = table_calculator(config.data)
-    try:
+    with building_network():
         wanted = MolAttnConfig(
             table.tasks,
             config.network,
@@ -243,8 +268,6 @@ def _new_model(
             partner_column=config.data.partner_column,
         )
         model = make_model(wanted)
-    except ValueError as error:  # from a layer, about one of its options
-        raise InputError(f"the network cannot be built: {error}") from error
     if difference := wanted.difference(replace(model.config, custom_parts=())):
         raise InputError(f"make_model: the model differs from the given config in {difference}")
     return model

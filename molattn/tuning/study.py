@@ -33,6 +33,7 @@ from molattn.errors import InputError, MolattnError
 from molattn.nn.registry import check_network
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import Epoch
+from molattn.training.lightning.loop import check_device
 from molattn.training.resume import check_same_digest
 from molattn.training.run import read_rows, train_model
 from molattn.training.run_folder import CONFIG_FILE
@@ -105,6 +106,7 @@ def run_study(
     """
     if config.data.folds is not None:
         raise InputError("--folds cannot be used with molattn tune, which uses one split")
+    check_device(config.training.device)
     start = time.perf_counter()
     is_new = overwrite or not (folder / CONFIG_FILE).exists()
     if space is None and not is_new:

@@ -470,7 +470,10 @@ def test_an_interrupt_ends_with_130_and_the_way_to_go_on(small_table):
     process = start(small_table, "--target-columns", "logS", *endless)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    line = "error: interrupted; to resume: molattn train --resume runs/small\n"
+    line = (
+        "error: interrupted; checkpoint runs/small.unfinished/checkpoint.safetensors; to resume: "
+        "molattn train --resume runs/small\n"
+    )
     assert (process.returncode, errors) == (130, line)
     assert os.listdir("runs") == ["small.unfinished"]
 

@@ -141,8 +141,14 @@ def test_a_store_is_there_whole_or_not_at_all(tmp_path):
         raise RuntimeError("killed")
     assert open_store(tmp_path) is None
     store = prepared(tmp_path, "CCO\n")
-    (tmp_path / "store" / "counts").write_bytes(b"\1")
     assert len(store) == 1
+    for name in ("descriptors", "codes", "atom_starts"):
+        content = (tmp_path / "store" / name).read_bytes()
+        (tmp_path / "store" / name).write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        with pytest.raises(InputError, match=f"cannot be read .{name} is damaged"):
+            open_store(tmp_path / "store")
+        (tmp_path / "store" / name).write_bytes(content)
+    (tmp_path / "store" / "counts").write_bytes(b"\1")
     with pytest.raises(InputError, match="cannot be read"):
         open_store(tmp_path / "store")
     (tmp_path / "store" / INDEX_FILE).write_text("{}")
@@ -157,7 +163,7 @@ def test_molecules_without_a_bond_can_be_stored(tmp_path):
 
 def test_nothing_left_is_refused(tmp_path):
     for _ in range(2):  # the first leaves nothing that the second could take
-        with pytest.raises(InputError, match=r"no molecule is left .*1 parenthesis"):
+        with pytest.raises(InputError, match=r"no molecules to train on .*1 parenthesis"):
             prepared(tmp_path, "C(=\n")
     with pytest.raises(InputError, match="no column 'smiles'"):
         prepared(tmp_path, "a,b\n1,2\n", "m.csv")

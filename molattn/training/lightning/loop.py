@@ -39,7 +39,7 @@ from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
 from molattn.utils.signals import interrupts_deferred
 
-__all__ = ["fit"]
+__all__ = ["check_device", "fit"]
 
 _TENSORBOARD_FOLDER = "tensorboard"
 _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
@@ -81,7 +81,7 @@ def fit(
         InputError: If an option is not available on this machine.
         MolattnError: If the training diverges.
     """
-    _check_device(config.device)
+    check_device(config.device)
     objective.train()
     module = TrainingModule(objective, loader, config, plan, fingerprint or {})
     kept = KeepWeights(config.checkpoint, config.patience, module.head_steps // len(loader))
@@ -126,7 +126,12 @@ def fit(
     return History(module.epochs, kept.epoch, module.seconds, module.steps_done)
 
 
-def _check_device(device: Device) -> None:
+def check_device(device: Device) -> None:
+    """Check that there is a GPU if one is asked for.
+
+    Raises:
+        InputError: There is none.
+    """
     if device == "gpu" and not (torch.cuda.is_available() or torch.backends.mps.is_available()):
         raise InputError(
             "--device gpu: PyTorch found no GPU; use --device cpu or auto, or install a GPU driver "

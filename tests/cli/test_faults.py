@@ -1,0 +1,394 @@
+"""Signals, full disks and the like: an exit code, one line, and nothing lost."""
+
+import csv
+import errno
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+
+from molattn import MolAttn
+from molattn.cli import main
+from molattn.data.table import bundled_dataset
+from molattn.model.artefact import WEIGHTS_FILE
+from molattn.pretraining.batches import MaskedLoader
+from molattn.training.batches import LabeledLoader
+from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
+
+from ..faulty_files import ERRORS, FaultyFiles
+
+TINY = (
+    "--width 8 --heads 2 --layers 1 --edge-width 4 --batch-size 8 --device cpu --threads 1 "
+    "--no-descriptors --no-baselines --bootstrap 0 --init-from none --target-columns logS "
+    "--split-column split"
+).split()
+
+
+def train(output="run", epochs=3, table="in.csv"):
+    return ["train", str(table), *TINY, "--epochs", str(epochs), "--output", str(output)]
+
+
+CHECKPOINT = Path("run.unfinished") / CHECKPOINT_FILE
+EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
+WORDS = {signal.SIGTERM: "terminated (SIGTERM)", signal.SIGINT: "interrupted"}
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory):
+    lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
+    path = tmp_path_factory.mktemp("faults") / "in.csv"
+    path.write_text("\n".join([*lines[:31], *lines[-10:]]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def whole(table, tmp_path_factory):
+    """A run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("faults") / "run"
+    assert main(train(folder, table=table)) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _working_folder(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(table, "in.csv")
+
+
+def at_call(monkeypatch, owner, name, number, act):
+    """Do something before one of the calls of a method."""
+    calls = count(1)
+    original = getattr(owner, name)
+
+    def called(*args, **kwargs):
+        if next(calls) == number:
+            act()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, called)
+
+
+def fails(capsys, words, code):
+    """Run a command that fails, and return its one line."""
+    assert main(words) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    assert "Error:" not in lines[0]
+    assert "MOLATTN_TRACEBACK" not in lines[0]
+    return lines[0]
+
+
+def weights(run):
+    return Path(run, "model", WEIGHTS_FILE).read_bytes()
+
+
+def names():
+    return sorted(path.name for path in Path().iterdir())
+
+
+@pytest.mark.parametrize("one", EXIT_CODES)
+def test_a_signal_stops_training_after_its_step_and_the_run_resumes_bit_for_bit(
+    capsys, monkeypatch, whole, one
+):
+    with monkeypatch.context() as patch:
+        # 4 training batches and 1 or 2 of validation in each epoch.
+        at_call(patch, LabeledLoader, "batch", 8, lambda: signal.raise_signal(one))
+        line = fails(capsys, train(), EXIT_CODES[one])
+    assert line == (
+        f"error: {WORDS[one]}; checkpoint {CHECKPOINT}; to resume: molattn train --resume run"
+    )
+    assert names() == ["in.csv", "run.unfinished"]
+    step = read_checkpoint(CHECKPOINT)["global_step"]
+    assert 4 < step < 8
+    assert main(["train", "--resume", "run"]) == 0
+    assert f"step {step}" in capsys.readouterr().out
+    assert weights("run") == weights(whole)
+    assert names() == ["in.csv", "run"]
+
+
+def test_a_second_interrupt_stops_at_once_with_the_last_checkpoint_whole(capsys, monkeypatch):
+    def interrupt():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    at_call(monkeypatch, LabeledLoader, "batch", 8, interrupt)
+    assert "to resume: molattn train --resume run" in fails(capsys, train(), 130)
+    assert read_checkpoint(CHECKPOINT)["global_step"] == 4
+
+
+@pytest.mark.parametrize("one", EXIT_CODES)
+@pytest.mark.parametrize("command", ["predict", "fingerprint", "explain"])
+def test_a_signal_leaves_no_partial_output(capsys, monkeypatch, whole, command, one):
+    at_call(monkeypatch, MolAttn, "collate", 2, lambda: signal.raise_signal(one))
+    words = [command, str(whole), "in.csv", "--output", "out", "--batch-size", "8"]
+    assert fails(capsys, words, EXIT_CODES[one]) == f"error: {WORDS[one]}"
+    assert names() == ["in.csv"]
+
+
+@pytest.mark.parametrize("one", EXIT_CODES)
+def test_a_signal_stops_pretraining_with_a_checkpoint(capsys, monkeypatch, one):
+    words = ["pretrain", "in.csv", *TINY[:12], "--epochs", "2", "--output", "run"]
+    at_call(monkeypatch, MaskedLoader, "batch", 3, lambda: signal.raise_signal(one))
+    line = fails(capsys, words, EXIT_CODES[one])
+    assert "to resume: molattn pretrain --resume run" in line
+    assert str(CHECKPOINT) in line
+
+
+def test_a_signal_stops_a_search_that_resumes(capsys, monkeypatch):
+    words = ["tune", "in.csv", *TINY, "--epochs", "1", "--output", "study", "--trials", "2"]
+    at_call(monkeypatch, LabeledLoader, "batch", 3, lambda: signal.raise_signal(signal.SIGTERM))
+    line = fails(capsys, words, 143)
+    assert line.endswith("terminated (SIGTERM); to resume: molattn tune --resume study")
+
+
+def test_a_file_size_limit_names_the_file_and_keeps_the_checkpoint(capsys, monkeypatch):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+
+    at_call(monkeypatch, LabeledLoader, "batch", 8, limit)
+    try:
+        line = fails(capsys, train(), 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert line.endswith(f"{CHECKPOINT}: File too large; to resume: molattn train --resume run")
+    assert read_checkpoint(CHECKPOINT)["global_step"] == 4
+    assert not [*Path().rglob("*.part")]
+
+
+def test_a_full_disk_leaves_no_partial_predictions(capsys, tmp_path, whole):
+    words = ["predict", str(whole), "in.csv", "--output", str(tmp_path / "out.csv")]
+    for number in count():
+        faulty = FaultyFiles(tmp_path, number, errno.ENOSPC, lasting=True)
+        with faulty.active():
+            code = main(words)
+        if faulty.failed is None:
+            break
+        line = capsys.readouterr().err
+        assert code in (1, 2)
+        assert "out.csv: " in line
+        assert "No space left on device" in line
+        assert "MOLATTN_TRACEBACK" not in line
+        assert not Path("out.csv").exists()
+        for part in tmp_path.glob(".*.part"):  # an unlink that fails too
+            part.unlink()
+    assert number > 3
+
+
+def test_a_read_only_folder_is_found_before_training(capsys, tmp_path, monkeypatch):
+    at_call(monkeypatch, LabeledLoader, "batch", 1, pytest.fail)
+    with FaultyFiles(tmp_path, 0, errno.EROFS, lasting=True).active():
+        line = fails(capsys, train(tmp_path / "run"), 2)
+    assert "run: cannot be written: Read-only file system" in line
+
+
+def test_a_folder_that_is_removed_during_the_run_is_named(capsys, monkeypatch):
+    at_call(monkeypatch, LabeledLoader, "batch", 8, lambda: shutil.rmtree("run.unfinished"))
+    line = fails(capsys, train(), 1)
+    assert line == f"error: {CHECKPOINT}: No such file or directory"
+
+
+def test_a_weight_that_becomes_nan_stops_the_training_by_epoch_and_step(capsys, monkeypatch):
+    loaders = []
+    original = LabeledLoader.batch
+
+    def batch(self, *args):
+        loaders.append(self)
+        if len(loaders) == 8:
+            with torch.no_grad():
+                next(self._model.parameters()).fill_(float("nan"))
+        return original(self, *args)
+
+    monkeypatch.setattr(LabeledLoader, "batch", batch)
+    line = fails(capsys, train(), 1)
+    assert "the loss became nan in epoch 2, step" in line
+    assert names() == ["in.csv"]
+
+
+def test_a_clock_that_is_set_back_changes_nothing(monkeypatch, whole):
+    now = count(int(time.time()), -3600)
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    os.utime("in.csv", (4e9, 4e9))
+    assert main(train()) == 0
+    assert weights("run") == weights(whole)
+
+
+def test_nothing_is_fetched(monkeypatch, whole):
+    def connect(*args):
+        raise AssertionError(f"a connection to {args}")
+
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, connect)
+    monkeypatch.setattr(socket, "getaddrinfo", connect)
+    assert main(["predict", str(whole), "in.csv", "--output", "out.csv"]) == 0
+    assert main(train(epochs=1)) == 0
+
+
+def test_a_finished_run_is_kept_unless_it_is_to_be_overwritten(capsys, whole):
+    shutil.copytree(whole, "run")
+    before = weights("run")
+    line = fails(capsys, [*train(), "--seed", "1"], 2)
+    assert line.startswith("error: run: contains a finished run; --overwrite replaces it")
+    assert weights("run") == before
+    assert main([*train(), "--seed", "1", "--overwrite"]) == 0
+    assert weights("run") != before
+
+
+def test_options_out_of_all_bounds_are_refused(capsys):
+    for option, value in (("--threads", "100000"), ("--layers", "1000000000")):
+        assert f"{option}: got {value}" in fails(capsys, [*train(), option, value], 2)
+    assert "NUL" in fails(capsys, train("a\0b"), 2)
+    assert "File name too long" in fails(capsys, train("a" * 300), 2)
+    assert names() == ["in.csv"]
+
+
+@pytest.mark.faults
+def test_each_call_that_saves_a_run_may_fail(capsys, tmp_path, whole):
+    """Every call on a file from the first to the last, each with another error."""
+    run = tmp_path / "place" / "run"
+    words = [*train(run, epochs=1), "--overwrite"]
+    for number in count():
+        shutil.rmtree(run.parent, ignore_errors=True)
+        shutil.copytree(whole, run)
+        faulty = FaultyFiles(run.parent, number, ERRORS[number % len(ERRORS)])
+        with faulty.active():
+            code = main(words)
+        line = capsys.readouterr().err
+        if faulty.failed is None:
+            break
+        if code:
+            assert line.startswith("error: "), (number, faulty.failed)
+            assert line.count("\n") == 1
+            assert str(run) in line, (number, faulty.failed, line)
+            assert os.strerror(faulty.error) in line, (number, faulty.failed, line)
+            assert "MOLATTN_TRACEBACK" not in line, (number, faulty.failed, line)
+        else:
+            assert line == ""
+        MolAttn.from_pretrained(run)  # the former or the new one
+    assert number > 100
+
+
+def process(words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "molattn", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        **{"env": {**os.environ, "OMP_NUM_THREADS": "1"}, **options},
+    )
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("moment", [0.0, 0.003, 0.01, 0.02, 0.05, 0.1])
+def test_a_checkpoint_is_whole_whenever_its_process_is_killed(tmp_path, moment):
+    program = (
+        "import sys, pathlib, torch\n"
+        "from molattn.training.checkpoint import write_checkpoint\n"
+        "print('ready', flush=True)\n"
+        "while True: write_checkpoint(pathlib.Path(sys.argv[1]), {'a': torch.ones(10**6)})\n"
+    )
+    path = tmp_path / CHECKPOINT_FILE
+    write_checkpoint(path, {"a": torch.ones(10)})
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        time.sleep(moment)
+        other.kill()
+    assert bool((read_checkpoint(path)["a"] == 1).all())
+    assert len([*tmp_path.glob(".*.part")]) <= 1
+    write_checkpoint(path, {"a": torch.ones(10)})
+    assert [entry.name for entry in tmp_path.iterdir()] == [CHECKPOINT_FILE]
+
+
+@pytest.mark.faults
+def test_fresh_processes_with_one_seed_give_the_same_bytes(whole):
+    for name in ("one", "two"):
+        assert process(train(name)).returncode == 0
+        assert weights(name) == weights(whole)
+    predictions = [Path(name, "predictions.csv").read_bytes() for name in ("one", "two", whole)]
+    assert predictions == predictions[:1] * 3
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("one", EXIT_CODES)
+def test_a_signal_from_outside_ends_a_training_within_seconds(one):
+    with subprocess.Popen(
+        [sys.executable, "-m", "molattn", *train(epochs=100_000)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as other:
+        while not CHECKPOINT.exists():
+            assert other.poll() is None
+            time.sleep(0.05)
+        other.send_signal(one)
+        _, errors = other.communicate(timeout=60)
+    assert other.returncode == EXIT_CODES[one]
+    assert errors.count("\n") == 1
+    assert WORDS[one] in errors
+
+
+@pytest.mark.faults
+def test_a_large_molecule_in_little_memory_costs_its_own_row_at_most(whole):
+    Path("large.csv").write_text(f"smiles\nCCO\n{'C' * 5000}\nCCN\n")
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+
+    done = process(["predict", whole, "large.csv", "--output", "o.csv"], preexec_fn=limit)
+    assert (done.returncode, done.stderr) == (0, "")
+    with open("o.csv", newline="") as file:
+        assert [row["error"] for row in csv.DictReader(file)] == ["", "too_large", ""]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TERM": "dumb", "COLUMNS": "1", "PYTHONIOENCODING": "ascii"},
+        {"HOME": "/nonexistent", "TMPDIR": "/nonexistent"},
+        {"HOME": "/dev/null", "TMPDIR": "/dev/null", "XDG_CACHE_HOME": "/dev/null"},
+    ],
+)
+def test_surroundings_of_all_kinds_do_no_harm(whole, variables):
+    done = process(
+        ["predict", whole, "in.csv", "--output", "o.csv"], env={**os.environ, **variables}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    done = process(train(epochs=1), env={**os.environ, **variables})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "| head -c 1"])
+def test_closed_streams_make_no_traceback(whole, closed):
+    command = f"{sys.executable} -m molattn predict {whole} in.csv --output o.csv {closed}"
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert "Traceback" not in done.stderr + done.stdout
+    assert Path("o.csv").exists()
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(shutil.which("strace") is None, reason="no strace")
+def test_no_connection_is_made(whole):
+    command = ["strace", "-f", "-qq", "-e", "trace=connect", "-o", "calls", sys.executable, "-m"]
+    words = ["molattn", "predict", str(whole), "in.csv", "--output", "o.csv"]
+    if subprocess.run([*command, *words], capture_output=True, check=False).returncode:
+        pytest.skip("strace may not trace here")
+    assert "AF_INET" not in Path("calls").read_text()
