@@ -27,7 +27,7 @@ from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint, write_
 from ..faulty_files import ERRORS, FaultyFiles
 
 TINY = (
-    "--width 8 --heads 2 --layers 1 --edge-width 4 --batch-size 8 --device cpu --threads 1 "
+    "--width 8 --heads 2 --layers 1 --edge-width 4 --batch-size 8 --device cpu "
     "--no-descriptors --no-baselines --bootstrap 0 --init-from none --target-columns logS "
     "--split-column split"
 ).split()
@@ -137,7 +137,7 @@ def test_a_signal_leaves_no_partial_output(capsys, monkeypatch, whole, command, 
 
 @pytest.mark.parametrize("one", EXIT_CODES)
 def test_a_signal_stops_pretraining_with_a_checkpoint(capsys, monkeypatch, one):
-    words = ["pretrain", "in.csv", *TINY[:12], "--epochs", "2", "--output", "run"]
+    words = ["pretrain", "in.csv", *TINY[:10], "--epochs", "2", "--output", "run"]
     at_call(monkeypatch, MaskedLoader, "batch", 3, lambda: signal.raise_signal(one))
     line = fails(capsys, words, EXIT_CODES[one])
     assert "to resume: molattn pretrain --resume run" in line
@@ -173,10 +173,10 @@ def test_a_full_disk_leaves_no_partial_predictions(capsys, tmp_path, whole):
         faulty = FaultyFiles(tmp_path, number, errno.ENOSPC, lasting=True)
         with faulty.active():
             code = main(words)
-        if faulty.failed is None:
-            break
         line = capsys.readouterr().err
-        assert code in (1, 2)
+        if code == 0:  # all was written
+            assert Path("out.csv").read_text().count("\n") == 41
+            break
         assert "out.csv: " in line
         assert "No space left on device" in line
         assert "MOLATTN_TRACEBACK" not in line
