@@ -68,16 +68,17 @@ class FaultyFiles:
     def _opened(self, call: Callable[..., Any]) -> Callable[..., Any]:
         layer = self
 
-        class FaultyFile(io.FileIO):
-            def write(self, content: Any) -> int:
-                layer.check("write", self.name)
-                return super().write(content)
-
         def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             is_written = not isinstance(file, int) and set(mode) & set("wxa+")
             if not (is_written and os.fsdecode(file).startswith(self.folder)):
                 return call(file, mode, *args, **kwargs)
             self.check("open", file)
+
+            class FaultyFile(io.FileIO):
+                def write(self, content: Any) -> int:
+                    layer.check("write", file)
+                    return super().write(content)
+
             binary = io.BufferedWriter(FaultyFile(file, mode.replace("b", "").replace("t", "")))
             if "b" in mode:
                 return binary
