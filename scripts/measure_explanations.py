@@ -2,7 +2,7 @@ r"""Test explanation methods: by masking atoms, and on synthetic data with known
 
 Makes the tables of docs/explain.md, on molecules that were not in the training set:
 
-    molattn train --output runs/solubility
+    make train
     python scripts/measure_explanations.py faithfulness runs/solubility
     python scripts/measure_explanations.py synthetic hydroxyls hydroxyls.csv
     molattn train hydroxyls.csv --target-columns hydroxyls --split-column split \

@@ -1,8 +1,8 @@
 """The commands, a file each.
 
-Exit codes: 0 done, 2 the user's input is wrong, 130 interrupted, 1 anything else; whatever is not 0
-comes with one line on stderr that begins with ``error:``. Heavy imports happen inside the commands,
-so that ``--help`` answers at once.
+Exit codes: 0 done, 2 the user's input is wrong, 130 interrupted, 143 terminated, 1 anything else;
+whatever is not 0 comes with one line on stderr that begins with ``error:``. Heavy imports happen
+inside the commands, so that ``--help`` answers at once.
 """
 
 from molattn.cli.program import app as app

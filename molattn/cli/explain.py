@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import group, make_console, section
+from molattn.cli.shared import group, make_console, report_same_name, section
 from molattn.config import ExplainConfig
 from molattn.utils.console import print_line
 
@@ -37,6 +37,7 @@ def explain(
     from molattn.explain.page.folder import explain_table
 
     console = make_console()
+    report_same_name(console, model)
     counts = explain_table(model, table, output, config, console)
     print_line(
         console, f"{counts.done} explained, {counts.refused} refused; see {output / 'index.html'}"

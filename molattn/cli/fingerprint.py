@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import group, make_console, section
+from molattn.cli.shared import group, make_console, report_same_name, section
 from molattn.config import EmbedConfig
 from molattn.utils.console import print_line
 
@@ -37,5 +37,6 @@ def fingerprint(
     from molattn.inference.embed import fingerprint_table
 
     console = make_console()
+    report_same_name(console, model)
     counts = fingerprint_table(model, table, output, config, console)
     print_line(console, f"{counts.done} embedded, {counts.refused} refused; written to {output}")

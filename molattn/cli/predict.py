@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import group, make_console, section
+from molattn.cli.shared import group, make_console, report_same_name, section
 from molattn.config import PredictConfig
 from molattn.utils.console import print_line
 
@@ -37,5 +37,6 @@ def predict(
     from molattn.inference.predict import predict_table
 
     console = make_console()
+    report_same_name(console, model)
     counts = predict_table(model, table, output, config, console)
     print_line(console, f"{counts.done} predicted, {counts.refused} refused; written to {output}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import RunOptions, group, make_console, section
+from molattn.cli.shared import RunOptions, group, make_console, report_same_name, section
 from molattn.config import (
     MoleculesConfig,
     PretrainConfig,
@@ -57,6 +57,7 @@ def pretrain(
     console = make_console()
     if run.is_finished(console):
         return
+    report_same_name(console, config.training.init_from, option="--init-from")
     if not config.files:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
 

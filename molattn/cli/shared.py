@@ -15,7 +15,7 @@ from molattn.utils.console import print_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["RunOptions", "group", "make_console", "section"]
+__all__ = ["RunOptions", "group", "make_console", "report_same_name", "section"]
 
 _TITLES = (
     "Run",
@@ -111,6 +111,22 @@ class RunOptions:
             raise MolattnError(
                 f"{os_error_line(error)}; to resume: molattn {command} --resume {path}"
             ) from error
+
+
+def report_same_name(console: "Console", name: str | Path, *, option: str = "MODEL") -> None:
+    """Report which model is used if a folder has the name of a packaged model.
+
+    An argument takes the folder, as any path does; an option takes the packaged model.
+    """
+    if not Path(name).exists():
+        return
+    from molattn.model.artefact import is_packaged
+
+    if is_packaged(str(name)):
+        models = f"the folder {name}", f"the packaged model {name}"
+        used, other = models if option == "MODEL" else models[::-1]
+        hint = "" if option == "MODEL" else f"; {option} ./{name} uses the folder"
+        print_line(console, f"{option}: using {used}, not {other}{hint}")
 
 
 def make_console() -> "Console":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import RunOptions, make_console, section
+from molattn.cli.shared import RunOptions, make_console, report_same_name, section
 from molattn.cli.train_options import TrainOptions
 from molattn.config import TrainConfig
 from molattn.utils.console import print_line
@@ -39,6 +39,7 @@ def train(
     console = make_console()
     if run.is_finished(console):
         return
+    report_same_name(console, config.fine_tuning.init_from, option="--init-from")
 
     with run.open_folder("train", options.run_name(config.file)) as (output, folder):
         if config.data.folds is not None and config.data.only_fold is None:

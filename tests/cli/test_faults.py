@@ -245,6 +245,15 @@ def test_a_finished_run_is_kept_unless_it_is_to_be_overwritten(capsys, whole):
     assert weights("run") != before
 
 
+def test_a_folder_with_the_name_of_a_packaged_model_is_told_apart(capsys, whole):
+    shutil.copytree(whole, "base")
+    assert main(["predict", "base", "in.csv", "--output", "out.csv"]) == 0
+    assert "MODEL: using the folder base, not the packaged model base" in capsys.readouterr().out
+    assert main(["train", "in.csv", "--init-from", "base", "--target-columns", "y"]) == 2
+    line = "--init-from: using the packaged model base, not the folder base; --init-from ./base"
+    assert line in capsys.readouterr().out
+
+
 def test_options_out_of_all_bounds_are_refused(capsys):
     for option, value in (("--threads", "100000"), ("--layers", "1000000000")):
         assert f"{option}: got {value}" in fails(capsys, [*train(), option, value], 2)
