@@ -71,8 +71,9 @@ def group_split(
         groups: Rows that stay together; all rows, each once.
         sizes: Fractions of train, validation and test; they sum to 1.
         seed: Seed of the random order. The same seed gives the same split.
-        balanced: Whether groups larger than half of the validation or the test set go to train; a
-            set left empty gets the smallest group, if it fits.
+        balanced: Whether groups larger than half of the validation or the test set go to train.
+
+    A set left empty gets the smallest group if that leaves at least half of the rows for train.
 
     Raises:
         InputError: The sizes or the seed are not valid, or a set would be empty.
@@ -100,10 +101,11 @@ def group_split(
         place = next(fitting, 0)
         sets[place].append(group)
         sizes_dealt[place] += len(group)
-    for place in (1, 2):  # if all groups are large, the smallest may still fit
+    for place in (1, 2):  # if all groups are large, the smallest is nearest to what is wanted
         if wanted[place] and not sets[place] and len(sets[0]) > 1:
             smallest = min(range(len(sets[0])), key=lambda n: len(sets[0][n]))
-            if len(sets[0][smallest]) <= wanted[place]:
+            if 2 * (sizes_dealt[0] - len(sets[0][smallest])) >= sum(sizes_dealt):
+                sizes_dealt[0] -= len(sets[0][smallest])
                 sets[place].append(sets[0].pop(smallest))
     return _split([[row for group in part for row in group] for part in sets], wanted)
 
@@ -201,7 +203,7 @@ def _split(sets: Sequence[Sequence[int]], wanted: Sequence[int]) -> Split:
     for name, rows, count in zip(_NAMES, sets, wanted, strict=True):
         if count and not rows:
             raise InputError(
-                f"split: no group of molecules is small enough for {name} ({count} rows wanted); "
-                "use a larger fraction, smaller clusters or a random split"
+                f"split: the rows are in too few groups of equal or similar molecules for a {name} "
+                f"set of about {count} rows; use a random split or a split column"
             )
     return Split(*(np.array(sorted(rows), dtype=np.int64) for rows in sets))

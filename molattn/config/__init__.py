@@ -9,6 +9,7 @@ from molattn.config.fine_tuning import Freeze as Freeze
 from molattn.config.inference import EmbedConfig as EmbedConfig
 from molattn.config.inference import ExplainConfig as ExplainConfig
 from molattn.config.inference import PredictConfig as PredictConfig
+from molattn.config.inference import StreamConfig as StreamConfig
 from molattn.config.inference import TableConfig as TableConfig
 from molattn.config.limits import MoleculeLimits as MoleculeLimits
 from molattn.config.network import NetworkConfig as NetworkConfig

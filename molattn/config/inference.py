@@ -6,7 +6,7 @@ from molattn.config.limits import MoleculeLimits
 from molattn.config.validation import check, check_threads
 from molattn.errors import InputError
 
-__all__ = ["EmbedConfig", "ExplainConfig", "PredictConfig", "TableConfig"]
+__all__ = ["EmbedConfig", "ExplainConfig", "PredictConfig", "StreamConfig", "TableConfig"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,20 @@ class TableConfig(MoleculeLimits):
 
 
 @dataclass(frozen=True)
-class PredictConfig(TableConfig):
-    """Options of predictions.
+class StreamConfig(TableConfig):
+    """Options of the commands that write a table with the columns of the input.
+
+    Args:
+        escape_formulas: In CSV and TSV files, write an apostrophe before text that a spreadsheet
+            would take for a formula: text other than a number that begins with =, +, - or @.
+    """
+
+    escape_formulas: bool = True
+
+
+@dataclass(frozen=True)
+class IntervalConfig(TableConfig):
+    """Options of the commands that show prediction intervals.
 
     Args:
         interval: Nominal coverage of the prediction intervals, written to the columns NAME_low and
@@ -49,7 +61,12 @@ class PredictConfig(TableConfig):
 
 
 @dataclass(frozen=True)
-class EmbedConfig(TableConfig):
+class PredictConfig(IntervalConfig, StreamConfig):
+    """Options of predictions."""
+
+
+@dataclass(frozen=True)
+class EmbedConfig(StreamConfig):
     """Options of embeddings.
 
     Args:
@@ -61,7 +78,7 @@ class EmbedConfig(TableConfig):
 
 
 @dataclass(frozen=True)
-class ExplainConfig(PredictConfig):
+class ExplainConfig(IntervalConfig):
     """Options of explanations.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from molattn.config.yaml_file import write_config_file
-from molattn.data.table import free_name, no_formula, write_table
+from molattn.data.table import escape_formula, free_name, write_table
 from molattn.evaluation.plots import (
     TaskResults,
     calibration_plot,
@@ -51,7 +51,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
         write_history(member, history.epochs)
     with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
         for row in run.table.skipped:
-            write(row._replace(smiles=no_formula(row.smiles)))
+            write(row._replace(smiles=escape_formula(row.smiles)))
     _write_predictions(run, scores.prediction, folder / "predictions.csv")
     labels = run.table.targets[run.parts.test]
     predicted, tasks = scores.prediction.prediction, run.table.tasks

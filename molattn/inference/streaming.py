@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple, Union
 from rich.console import Console
 
 from molattn.chem.reader import MoleculeReader
-from molattn.config import TableConfig
+from molattn.config import StreamConfig, TableConfig
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.table import (
     Row,
     Table,
     check_output,
-    no_formula,
+    escape_formula,
     open_table,
     output_schema,
     write_table,
@@ -106,7 +106,7 @@ def stream_table(
     source: str | Path,
     output: str | Path,
     make_spec: Callable[[MolAttn], OutputSpec],
-    config: TableConfig,
+    config: StreamConfig,
     console: Console | None = None,
 ) -> RowCounts:
     """Apply a model to every row of a table.
@@ -137,6 +137,8 @@ def stream_table(
             )
     schema = output_schema(output, kept, columns)
     done, refused = 0, Counter[str]()
+    escape = escape_formula if config.escape_formulas else str
+    molecules = (places.smiles, places.partner)
     for remark in spec.remarks:
         print_line(console, remark)
     # oneDNN saves 14 % of the time of the default model, and costs 20 MB (12,000 molecules). Where
@@ -152,9 +154,16 @@ def stream_table(
             for molecule, rows, code in _computed(spec, batch):
                 own: Sequence[object] = [molecule.number]
                 if kept:
-                    own = _own_cells(molecule.row, places, code, schema)
+                    own = molecule.row.cells
+                    if schema is not None:
+                        own = molecule.row.values or own
+                    else:
+                        own = [
+                            cell if place in molecules and not code else escape(cell)
+                            for place, cell in enumerate(own)
+                        ]
                 for cells in rows:
-                    new = cells if schema is not None else map(_text, cells)
+                    new = cells if schema is not None else (escape(_text(cell)) for cell in cells)
                     write([*own, *new, code])
                 done += not code
                 refused.update([code] if code else [])
@@ -283,15 +292,6 @@ def _computed(
     for molecule in batch:
         result = molecule.code if molecule.record is None else next(results)
         yield (molecule, nothing, result) if isinstance(result, str) else (molecule, result, "")
-
-
-def _own_cells(row: Row, places: _Places, code: str, schema: object) -> Sequence[object]:
-    if schema is not None and row.values is not None:
-        return row.values
-    if not code:
-        return row.cells
-    texts = (places.smiles, places.partner)
-    return [no_formula(cell) if place in texts else cell for place, cell in enumerate(row.cells)]
 
 
 def _text(cell: float | int | str | None) -> str:

@@ -74,11 +74,11 @@ def test_numbers_for_two_readers_are_those_of_each_alone() -> None:
 def test_a_distinct_text_is_read_once_as_first_or_as_second_molecule(monkeypatch) -> None:
     read = []
 
-    def parse(text: str):
+    def parse(text: str, **limits: int):
         read.append(text)
-        return parse_smiles(text)
+        return parse_smiles(text, **limits)
 
-    monkeypatch.setattr("molattn.chem.reader.parse_smiles", parse)
+    monkeypatch.setattr("molattn.chem.limits.parse_smiles", parse)
     firsts = ["CCO", "C", "CCO", "no", "CC"] * 40
     seconds = ["C", "O", "CCO", "C", "no"] * 40
     rows = list(MoleculeReader(FEATURIZER, distinct=True)(firsts, seconds))

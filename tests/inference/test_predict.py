@@ -232,11 +232,13 @@ def test_molecules_of_an_sd_file_are_predicted(tmp_path, model, model_folder):
     np.testing.assert_allclose(found, model.predict(["CCO", "c1ccccc1"]), rtol=1e-5)
 
 
-def test_a_refused_text_is_no_formula_for_a_spreadsheet(tmp_path, model_folder):
+def test_text_of_other_columns_and_of_refused_rows_is_no_formula(tmp_path, model_folder):
     texts = ["=cmd|' /C calc'!A0", "@SUM(1)", "-2+3+cmd", "+C", "-5", "C=O", "nonsense"]
-    source = saved(tmp_path, "note,smiles\n" + "".join(f'=1+1,"{text}"\n' for text in texts))
-    predict_table(model_folder, source, tmp_path / "out.csv")
-    rows = rows_of(tmp_path / "out.csv")
+    lines = "".join(f'=1+1,-1.5e-3,"{text}"\n' for text in texts)
+    source = saved(tmp_path, f"note,number,smiles\n{lines}")
+    out = tmp_path / "out.csv"
+    predict_table(model_folder, source, out)
+    rows = rows_of(out)
     assert [row["smiles"] for row in rows] == [
         "'=cmd|' /C calc'!A0",
         "'@SUM(1)",
@@ -246,7 +248,14 @@ def test_a_refused_text_is_no_formula_for_a_spreadsheet(tmp_path, model_folder):
         "C=O",
         "nonsense",
     ]
-    assert {row["note"] for row in rows} == {"=1+1"}
+    assert {(row["note"], row["number"]) for row in rows} == {("'=1+1", "-1.5e-3")}
+    out.write_text(out.read_text().replace("_predicted", "").replace(",error", ",code"))
+    predict_table(model_folder, out, tmp_path / "again.csv")  # what was written can be read
+    assert [row["error"] != "" for row in rows_of(tmp_path / "again.csv")] == [
+        row["error"] != "" for row in rows
+    ]
+    predict_table(model_folder, source, out, PredictConfig(escape_formulas=False))
+    assert (rows_of(out)[0]["note"], rows_of(out)[0]["smiles"]) == ("=1+1", texts[0])
 
 
 def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder, monkeypatch):
@@ -285,11 +294,11 @@ def test_a_molecule_is_parsed_once_for_all_that_is_said_of_it(tmp_path, model, m
     known.save_pretrained(tmp_path / "model")
     parsed = []
 
-    def parse(text):
+    def parse(text, **limits):
         parsed.append(text)
-        return parse_smiles(text)
+        return parse_smiles(text, **limits)
 
-    monkeypatch.setattr("molattn.chem.reader.parse_smiles", parse)
+    monkeypatch.setattr("molattn.chem.limits.parse_smiles", parse)
     monkeypatch.setattr("molattn.chem.fingerprint_index.parse_smiles", parse)
     source = saved(tmp_path, "smiles\n" + "\n".join([*smiles, "C(C", smiles[0]]) + "\n")
     assert predict_table(tmp_path / "model", source, tmp_path / "out.csv") == (4, 1)

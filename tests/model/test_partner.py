@@ -106,8 +106,8 @@ def test_a_pair_is_predicted_the_same_in_any_batch_and_order_of_atoms(run):
 
 def test_a_repeated_second_molecule_is_read_and_laid_out_once(run, monkeypatch):
     read = []
-    parse = bulk.parse_smiles
-    monkeypatch.setattr(bulk, "parse_smiles", lambda text: read.append(text) or parse(text))
+    parse = bulk.read_molecule
+    monkeypatch.setattr(bulk, "read_molecule", lambda *some: read.append(some[0]) or parse(*some))
     reader = bulk.MoleculeReader(run.model.config.featurizer, run.model.config.calculator)
     records = reader.all(["C", "CC", "CCC"], ["O", "CO", "O"])
     assert read.count("O") == 1

@@ -17,6 +17,6 @@ from molattn.data.table.formats import FORMATS as FORMATS
 from molattn.data.table.formats import FileFormat as FileFormat
 from molattn.data.table.formats import open_table as open_table
 from molattn.data.table.write import check_output as check_output
-from molattn.data.table.write import no_formula as no_formula
+from molattn.data.table.write import escape_formula as escape_formula
 from molattn.data.table.write import output_schema as output_schema
 from molattn.data.table.write import write_table as write_table

@@ -23,6 +23,10 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP = b"\x1f\x8b"
 _SAMPLE = 4096
 _GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+_MOST_BLANK_LINES = 1_000_000
+# A table is rarely compressed to less than a hundredth; gzip's limit is a thousandth.
+_LARGEST_EXPANSION = 200
+_ANY_EXPANSION = 2**22  # bytes
 
 
 def file_start(path: Path) -> bytes:
@@ -64,7 +68,8 @@ def open_lines(path: Path) -> Iterator[Iterator[str]]:
     line feed, a carriage return or both.
 
     Raises:
-        InputError: The file cannot be read, its gzip data are incomplete, or a line is too long.
+        InputError: The file cannot be read, its gzip data are incomplete or expand to more than 200
+            times their size, a line is too long, or there are too many blank lines in a row.
     """
     wide = is_utf_16(path)
     try:
@@ -86,9 +91,14 @@ def open_lines(path: Path) -> Iterator[Iterator[str]]:
 
 
 def _bounded_lines(text: IO[str], path: Path) -> Iterator[str]:
-    number = 0
+    number = blank = 0
     while line := text.readline(MOST_CHARACTERS + 1):
         number += 1
+        blank = blank + 1 if line.isspace() else 0
+        if blank > _MOST_BLANK_LINES:
+            raise InputError(
+                f"{path}, line {number}: got more than {_MOST_BLANK_LINES:,} blank lines in a row"
+            )
         if len(line) > MOST_CHARACTERS:
             raise InputError(
                 f"{path}, line {number}: got more than {MOST_CHARACTERS:,} characters, "
@@ -105,8 +115,32 @@ def _open_bytes(path: Path) -> IO[bytes]:
     _check_is_file(path)
     with open(path, "rb") as file:
         is_gzip = file.read(2) == _GZIP
-    opener: Any = gzip.open if is_gzip else open
+    opener: Any = _GzipFile if is_gzip else open
     return opener(path, "rb")
+
+
+class _GzipFile(gzip.GzipFile):
+    """A gzip file that does not expand without limit."""
+
+    def __init__(self, path: Path, mode: str) -> None:
+        super().__init__(path, mode)
+        size = path.stat().st_size
+        self._path = path
+        self._most = max(_ANY_EXPANSION, _LARGEST_EXPANSION * size)
+
+    def read1(self, size: int = -1) -> bytes:
+        """Read decompressed bytes.
+
+        Raises:
+            InputError: The limit is reached.
+        """
+        data = super().read1(size)
+        if self.tell() > self._most:
+            raise InputError(
+                f"{self._path}: the gzip file expands to more than {_LARGEST_EXPANSION} times its "
+                "size; decompress it if that is intended"
+            )
+        return data
 
 
 def _check_is_file(path: Path) -> None:

@@ -12,9 +12,10 @@ from molattn.data.table.formats import FORMATS, FileFormat, WriterMaker, format_
 from molattn.errors import InputError
 from molattn.utils.files import atomic_write
 
-__all__ = ["check_output", "no_formula", "output_schema", "write_table"]
+__all__ = ["check_output", "escape_formula", "output_schema", "write_table"]
 
-_FORMULA = re.compile(r"(?![+-]?[\d.]+$)[=+\-@\t\r].", re.DOTALL)
+_NUMBER = r"[+-]?(?:\d[\d.,]*|[.,]\d+)(?:[eE][+-]?\d+)?%?"
+_FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\t\r].", re.DOTALL)
 # A CSV file of such a name could not be opened by the program that the name is meant for.
 _NOT_WRITTEN = ".xlsx .xls .ods .json .jsonl .feather .arrow .h5 .pkl .zip .bz2 .xz .zst".split()
 
@@ -28,10 +29,13 @@ def check_output(path: Path) -> None:
     _writer_of(path)
 
 
-def no_formula(text: str) -> str:
+def escape_formula(text: str) -> str:
     """Return the text, after an apostrophe if a spreadsheet would take it for a formula.
 
-    For texts that are not molecules, such as ``=cmd()``; other texts are returned unchanged.
+    That is a text, other than a number such as ``-1.5``, that begins with ``=``, ``+``, ``-``,
+    ``@``, a tab or a carriage return.
+
+    Source: OWASP, CSV Injection.
     """
     return f"'{text}" if _FORMULA.match(text) else text
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molattn.data.table import check_output, no_formula, open_table, output_schema, write_table
+from molattn.data.table import check_output, escape_formula, open_table, output_schema, write_table
 from molattn.errors import InputError
 
 from ...strategies import cells
@@ -98,13 +98,17 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
         ("-2+cmd", "'-2+cmd"),
         ("\t=1", "'\t=1"),
         ("-5.2", "-5.2"),
+        ("+1,5e-3", "+1,5e-3"),
+        ("-.5%", "-.5%"),
+        ("-5+cmd", "'-5+cmd"),
+        ("-1\n", "'-1\n"),
         ("-", "-"),
         ("C=O", "C=O"),
         ("", ""),
     ],
 )
-def test_a_refused_text_is_no_formula(text, written):
-    assert no_formula(text) == written
+def test_a_formula_is_escaped_and_a_number_is_not(text, written):
+    assert escape_formula(text) == written
 
 
 def old_file(tmp_path):

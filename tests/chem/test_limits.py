@@ -1,0 +1,94 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from rdkit import Chem
+
+from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader
+from molattn.chem import limits as limits_module
+from molattn.chem.descriptors import DESCRIPTORS
+from molattn.chem.limits import read_mol_block, read_molecule
+from molattn.config import MoleculeLimits
+from molattn.errors import SmilesError
+
+BUCKMINSTERFULLERENE = (
+    "c12c3c4c5c1c1c6c7c2c2c8c3c3c9c4c4c%10c5c5c1c1c6c6c%11c7c2c2c7c8c3c3c8c9c4c4c9c%10c5c5c1c1c6c6c"
+    "%11c2c2c7c3c3c8c4c4c9c5c1c1c6c2c3c41"
+)
+PEPTIDE = "N[C@@H](C)C(=O)" * 45 + "O"
+LIMITS = MoleculeLimits(max_seconds=0.3)
+
+
+@pytest.fixture(scope="module")
+def necklace() -> Chem.Mol:
+    """A ring of 20 squares, of which RDKit lists 2 ** 20 smallest rings."""
+    mol = Chem.RWMol()
+    squares = [[mol.AddAtom(Chem.Atom(6)) for _ in range(4)] for _ in range(20)]
+    for square, following in zip(squares, [*squares[1:], squares[0]], strict=True):
+        for place in range(4):
+            mol.AddBond(square[place], square[place - 1], Chem.BondType.SINGLE)
+        mol.AddBond(square[2], following[0], Chem.BondType.SINGLE)
+    return mol
+
+
+def test_a_molecule_that_takes_too_long_is_refused_and_the_others_are_read(necklace):
+    texts = ["CCO", Chem.MolToSmiles(necklace, canonical=False), BUCKMINSTERFULLERENE, "CC"]
+    found = list(MoleculeReader(Featurizer.default(), limits=LIMITS)(texts))
+    assert isinstance(found[1], SmilesError)
+    assert (found[1].smiles, found[1].code) == (texts[1], "too_slow")
+    assert "more than 0.3 s (--max-seconds)" in found[1].reason
+    assert [found[place].num_atoms for place in (0, 2, 3)] == [3, 60, 2]
+
+
+def test_a_mol_block_that_takes_too_long_is_refused(necklace, monkeypatch):
+    monkeypatch.setattr(limits_module, "MoleculeLimits", lambda: LIMITS)
+    # Not by RDKit, which would list the rings.
+    bonds = [(bond.GetBeginAtomIdx() + 1, bond.GetEndAtomIdx() + 1) for bond in necklace.GetBonds()]
+    block = "\n\n\n 80100  0  0  0  0  0  0  0  0999 V2000\n"
+    block += "    0.0000    0.0000    0.0000 C   0  0\n" * 80
+    block += "".join(f"{begin:3}{end:3}  1  0\n" for begin, end in bonds) + "M  END\n"
+    with pytest.raises(SmilesError, match="--max-seconds"):
+        read_mol_block(block)
+    lines = "".join(f"M  V30 {n} 1 {begin} {end}\n" for n, (begin, end) in enumerate(bonds, 1))
+    atoms = "".join(f"M  V30 {n} C 0 0 0 0\n" for n in range(1, 81))
+    block = (
+        "\n\n\n  0  0  0     0  0            999 V3000\nM  V30 BEGIN CTAB\n"
+        f"M  V30 COUNTS 80 100 0 0 0\nM  V30 BEGIN ATOM\n{atoms}M  V30 END ATOM\n"
+        f"M  V30 BEGIN BOND\n{lines}M  V30 END BOND\nM  V30 END CTAB\nM  END\n"
+    )
+    with pytest.raises(SmilesError, match="--max-seconds"):
+        read_mol_block(block)
+    assert read_mol_block(Chem.MolToMolBlock(Chem.MolFromSmiles("OCC"))) == "CCO"
+
+
+def test_a_record_from_the_child_process_is_that_of_this_one(monkeypatch):
+    texts = [BUCKMINSTERFULLERENE, PEPTIDE, "F/C=C/[C@H](Cl)" + "C" * 200]
+    calculator = DescriptorCalculator(DESCRIPTORS, morgan_counts=64)
+    options = {"fingerprints": True, "canonical": True, "scaffolds": True}
+    reader = MoleculeReader(Featurizer.default(), calculator, **options)
+    there = reader.all(texts)
+    monkeypatch.setattr(limits_module, "call_within", None)
+    monkeypatch.setattr(limits_module, "_is_fast_text", lambda text: True)
+    for one, other in zip(there, reader.all(texts), strict=True):
+        for field in dataclasses.fields(one):
+            np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
+
+
+def test_ordinary_molecules_are_read_in_this_process(monkeypatch):
+    monkeypatch.setattr(limits_module, "call_within", None)
+    for text in ("CCO", "[13CH3][15NH]" + "C" * 100, "C1CC1" * 10, "[CH2:12]" * 199 + "C"):
+        read_molecule(text, LIMITS, Chem.Mol.GetNumAtoms)
+
+
+@pytest.mark.parametrize(
+    "text, limits, code",
+    [
+        ("CCCC", {"max_atoms": 3}, "too_large"),
+        ("CCCC", {"max_length": 3}, "too_long"),
+        ("C" * 300, {"max_atoms": 299}, "too_large"),
+    ],
+)
+def test_a_molecule_beyond_a_limit_is_refused_by_its_code(text, limits, code):
+    with pytest.raises(SmilesError) as error:
+        read_molecule(text, MoleculeLimits(**limits), len)
+    assert error.value.code == code
