@@ -204,6 +204,6 @@ def _split(sets: Sequence[Sequence[int]], wanted: Sequence[int]) -> Split:
         if count and not rows:
             raise InputError(
                 f"split: the rows are in too few groups of equal or similar molecules for a {name} "
-                f"set of about {count} rows; use a random split or a split column"
+                "set; use a random split or a split column"
             )
     return Split(*(np.array(sorted(rows), dtype=np.int64) for rows in sets))
