@@ -224,3 +224,17 @@ def test_any_file_has_rows_that_fit_its_header_or_one_error(tmp_path_factory, co
             write([row.line, *row.cells])
     assert open_table(copy).header == header
     assert [row.cells for row in open_table(copy)] == [[str(r.line), *r.cells] for r in rows]
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("t.csv", b"smiles,\0\nC,1\n"),
+        ("t.smi", b"smiles name \0\nCCCCCCCCCC 1 2\n"),
+        ("t.sdf", b"a\n\n\n  0  0\nM  END\n> <\0y>\n1\n\n$$$$\n"),
+    ],
+)
+def test_a_column_name_with_nul_is_refused_in_every_text_format(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match="binary data"):
+        open_table(tmp_path / name)
