@@ -47,6 +47,7 @@ class SDFTable(Table):
         for name in properties:
             self.header.append(free_name(name, self.header))
         self._places = {name: place for place, name in enumerate(properties, start=len(_NAMES))}
+        self.check_header()
 
     def __iter__(self) -> Iterator[Row]:
         """Read the molecules."""
