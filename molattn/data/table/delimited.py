@@ -88,10 +88,11 @@ class DelimitedTable(Table):
                     line, last_line = last_line + 1, reader.line_num
                     yield line, cells
             except csv.Error as error:
-                hint = "; is there an unclosed quote?" if "limit" in str(error) else ""
+                reason = str(error).replace("\t", "\\t")
+                hint = "; is there an unclosed quote?" if "limit" in reason else ""
                 raise InputError(
                     f"{self.path}, line {last_line + 1}: cannot be split into cells separated by "
-                    f"{_DELIMITERS[delimiter]} ({error}{hint})"
+                    f"{_DELIMITERS[delimiter]} ({reason}{hint})"
                 ) from None
 
     def _has_doubled_returns(self) -> bool:
