@@ -8,7 +8,7 @@ import pytest
 
 from molattn import MolAttn, MolAttnConfig
 from molattn.config import NetworkConfig, PretrainConfig, TrainConfig
-from molattn.errors import REASONS
+from molattn.errors import REASONS, reason_table
 from molattn.nn import LAYERS, layer_table
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +25,11 @@ def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
     for block in re.finditer(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
         line = page.read_text().count("\n", 0, block.start()) + 1
         exec(compile("\n" * line + block[1], str(page), "exec"), names)
+
+
+def test_tables_of_layers_and_reason_codes_are_current():
+    assert layer_table() in (ROOT / "docs/layers/index.md").read_text()
+    assert reason_table() in (ROOT / "docs/reasons.md").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What MkDocs makes from the package itself: the layers, the commands, the reason codes."""
+"""What MkDocs makes from the package itself: the pages of the layers, and the commands."""
 
 import re
 import sys
@@ -9,8 +9,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from molattn.cli import app
-from molattn.errors import reason_table
-from molattn.nn import LAYERS, layer_table
+from molattn.nn import LAYERS
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -45,11 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put in what is made from the package."""
-    if "<!-- layers -->" in markdown:
-        markdown = markdown.replace("<!-- layers -->", layer_table())
-    if "<!-- reasons -->" in markdown:
-        markdown = markdown.replace("<!-- reasons -->", reason_table())
+    """Insert the help of the commands."""
     if "<!-- commands -->" in markdown:
         commands = app.generate_docs(output_format="markdown", heading_level=2)
         # cyclopts shows how this process was started; the theme has a table of contents.
