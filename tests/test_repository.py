@@ -125,7 +125,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     templates = [*(ROOT / "molattn").rglob("templates/*")]
     assert templates
     weights = [*(ROOT / "molattn/model/weights").glob("base/*")]
-    assert len(weights) == 3
+    assert len(weights) == 4
     expected |= {str(path.relative_to(ROOT)) for path in [*templates, *weights]}
     assert {name for name in names if ".dist-info/" not in name} == expected
 
