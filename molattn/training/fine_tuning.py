@@ -114,8 +114,6 @@ class PretrainedWeights:
             0 if keeps_head else options.head_steps,
         )
         message = f"Starting from {self.name}"
-        if is_packaged(self.name) and Path(self.name).exists():
-            message += f" of the package, not from the folder ./{self.name}"
         if len(self.model.nets) > 1:
             message += f", member {place + 1}"
         if keeps_head:

@@ -10,7 +10,9 @@ def test_a_gzip_bomb_is_refused(tmp_path):
     path = tmp_path / "bomb.csv"
     path.write_bytes(gzip.compress(b"smiles,y\n" + b"C,1\n" * 2_000_000))
     assert path.stat().st_size < 20_000
-    with pytest.raises(InputError, match=r"bomb\.csv: the gzip file expands to more than 200 times"):
+    with pytest.raises(
+        InputError, match=r"bomb\.csv: the gzip file expands to more than 200 times"
+    ):
         sum(1 for _ in open_table(path))
 
 
