@@ -407,16 +407,6 @@ def test_a_model_of_another_featurizer_is_refused(table, pretrained, tmp_path):
         train(config_of(table, tmp_path / "nowhere"))
 
 
-def test_a_folder_with_the_name_of_a_packaged_model_is_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    weights = PretrainedWeights.load("base", MolAttnConfig("y").featurizer)
-    for suffix in ("", " of the package, not from the folder ./base"):
-        model = MolAttn(MolAttnConfig("y", weights.model.config.network))
-        _, message = weights.apply(model, 0, FineTuningConfig())
-        assert message.startswith(f"Starting from base{suffix} (new head")
-        (tmp_path / "base").mkdir(exist_ok=True)
-
-
 def test_a_run_begins_with_base_if_its_network_is_the_same(table, tmp_path, monkeypatch):
     monkeypatch.setattr("molattn.model.artefact.PACKAGED", tmp_path)
     plain = config_of(table, "auto")
