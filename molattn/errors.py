@@ -56,6 +56,7 @@ REASONS: dict[ReasonCode, str] = {
     "no_label": "No target has a value (training only).",
     "missing_feature": "A feature that the model reads has no value.",
     "bad_feature": "A feature column of the model is not a number (only in prediction).",
+    "out_of_memory": "Too little memory for the molecule (only in prediction).",
     "not_finite": "The prediction is NaN or infinite.",
 }
 """What each code means, in a sentence."""

@@ -40,5 +40,7 @@ def explain(
     report_same_name(console, model)
     counts = explain_table(model, table, output, config, console)
     print_line(
-        console, f"{counts.done} explained, {counts.refused} refused; see {output / 'index.html'}"
+        console,
+        f"{counts.done} rows explained, {counts.refused} with an error; see "
+        f"{output / 'index.html'}",
     )

@@ -39,4 +39,6 @@ def fingerprint(
     console = make_console()
     report_same_name(console, model)
     counts = fingerprint_table(model, table, output, config, console)
-    print_line(console, f"{counts.done} embedded, {counts.refused} refused; written to {output}")
+    print_line(
+        console, f"{counts.done} rows embedded, {counts.refused} with an error; written to {output}"
+    )

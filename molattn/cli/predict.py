@@ -39,4 +39,7 @@ def predict(
     console = make_console()
     report_same_name(console, model)
     counts = predict_table(model, table, output, config, console)
-    print_line(console, f"{counts.done} predicted, {counts.refused} refused; written to {output}")
+    print_line(
+        console,
+        f"{counts.done} rows predicted, {counts.refused} with an error; written to {output}",
+    )

@@ -22,7 +22,7 @@ from molattn.data.table import (
     output_schema,
     write_table,
 )
-from molattn.errors import InputError, ReasonCode, SmilesError, quoted
+from molattn.errors import InputError, ReasonCode, SmilesError, is_out_of_memory, quoted
 from molattn.model.artefact import find_local_model
 from molattn.model.batching import batches
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -196,7 +196,7 @@ def print_refused(refused: Counter[str], console: Console) -> None:
         some = [f"{count} {code}" for code, count in common]
         if others := refused.total() - sum(count for _, count in common):
             some.append(f"{others} for other reasons")
-        print_line(console, "refused: " + ", ".join(some))
+        print_line(console, "errors: " + ", ".join(some))
 
 
 def molecule_batches(
@@ -287,11 +287,24 @@ def _computed(
 ) -> Iterator[tuple[ReadRow, Sequence[Cells], str]]:
     """Yield each row of a batch with its output rows and reason code."""
     readable = [molecule for molecule in batch if molecule.record is not None]
-    results = iter(spec.compute(readable) if readable else ())
+    results = iter(_results(spec, readable) if readable else ())
     nothing = [[None] * len(spec.columns)]
     for molecule in batch:
         result = molecule.code if molecule.record is None else next(results)
         yield (molecule, nothing, result) if isinstance(result, str) else (molecule, result, "")
+
+
+def _results(spec: OutputSpec, molecules: Sequence[ReadRow]) -> list[Sequence[Cells] | ReasonCode]:
+    """Compute a batch; in halves if there is too little memory for the whole."""
+    try:
+        return [*spec.compute(molecules)]
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    if len(molecules) == 1:
+        return ["out_of_memory"]
+    half = len(molecules) // 2
+    return _results(spec, molecules[:half]) + _results(spec, molecules[half:])
 
 
 def _text(cell: float | int | str | None) -> str:

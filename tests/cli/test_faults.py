@@ -1,6 +1,5 @@
 """Signals, full disks and the like: an exit code, one line, and nothing lost."""
 
-import csv
 import errno
 import os
 import resource
@@ -15,15 +14,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from molattn import MolAttn
 from molattn.cli import main
+from molattn.config import TrainConfig
 from molattn.data.table import bundled_dataset
+from molattn.errors import InputError
 from molattn.model.artefact import WEIGHTS_FILE
 from molattn.pretraining.batches import MaskedLoader
 from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint, write_checkpoint
+from molattn.training.run import train as train_run
 
+from ..conftest import rows_of
 from ..faulty_files import ERRORS, FaultyFiles
 
 TINY = (
@@ -108,10 +112,15 @@ def test_a_signal_stops_training_after_its_step_and_the_run_resumes_bit_for_bit(
         f"error: {WORDS[one]}; checkpoint {CHECKPOINT}; to resume: molattn train --resume run"
     )
     assert names() == ["in.csv", "run.unfinished"]
-    step = read_checkpoint(CHECKPOINT)["global_step"]
+    checkpoint = read_checkpoint(CHECKPOINT)
+    step = checkpoint["global_step"]
     assert 4 < step < 8
+    monkeypatch.setattr("molattn.training.resume.read_checkpoint", lambda path: checkpoint)
+    sizes = []
+    at_call(monkeypatch, LabeledLoader, "batch", 2, lambda: sizes.append(len(checkpoint)))
     assert main(["train", "--resume", "run"]) == 0
     assert f"step {step}" in capsys.readouterr().out
+    assert sizes == [0]  # once loaded it takes no more memory
     assert weights("run") == weights(whole)
     assert names() == ["in.csv", "run"]
 
@@ -216,6 +225,48 @@ def test_a_weight_that_becomes_nan_stops_the_training_by_epoch_and_step(capsys, 
     assert names() == ["in.csv"]
 
 
+def test_a_batch_too_large_for_the_memory_is_computed_in_parts(capsys, monkeypatch, whole):
+    words = ["predict", str(whole), "in.csv", "--output"]
+    assert main([*words, "whole.csv"]) == 0
+    original = MolAttn.predict_records
+
+    def predict_records(self, records, *args, **kwargs):
+        if len(records) > 10:
+            raise MemoryError
+        if any(record.num_atoms > 30 for record in records):
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return original(self, records, *args, **kwargs)
+
+    monkeypatch.setattr(MolAttn, "predict_records", predict_records)
+    assert main([*words, "parts.csv"]) == 0
+    capsys.readouterr()
+    for row, expected in zip(rows_of(Path("parts.csv")), rows_of(Path("whole.csv")), strict=True):
+        if row["error"]:
+            assert row["error"] == "out_of_memory"
+            assert len(row["smiles"]) > 30
+        else:
+            assert float(row["logS_predicted"]) == pytest.approx(
+                float(expected["logS_predicted"]), abs=1e-5
+            )
+
+
+def test_a_run_is_resumed_with_its_own_model_only(monkeypatch, table):
+    options = {"init_from": "none", "epochs": 2, "width": 8, "heads": 2, "layers": 1}
+    config = TrainConfig.from_options(str(table), {"target_columns": "logS", **options})
+
+    def custom(config):
+        return MolAttn(config, head=torch.nn.Linear(16, 1))
+
+    with monkeypatch.context() as patch:
+        at_call(patch, LabeledLoader, "batch", 4, lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            train_run(config, folder=Path())
+    assert Path(CHECKPOINT_FILE).exists()
+    with pytest.raises(InputError, match="make_model or featurizer: the model has other custom p"):
+        train_run(config, folder=Path(), make_model=custom)
+
+
+@pytest.mark.faults
 def test_a_clock_that_is_set_back_changes_nothing(monkeypatch, whole):
     now = count(int(time.time()), -3600)
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
@@ -232,7 +283,6 @@ def test_nothing_is_fetched(monkeypatch, whole):
         monkeypatch.setattr(socket.socket, name, connect)
     monkeypatch.setattr(socket, "getaddrinfo", connect)
     assert main(["predict", str(whole), "in.csv", "--output", "out.csv"]) == 0
-    assert main(train(epochs=1)) == 0
 
 
 def test_a_finished_run_is_kept_unless_it_is_to_be_overwritten(capsys, whole):
@@ -263,8 +313,9 @@ def test_options_out_of_all_bounds_are_refused(capsys):
 
 
 @pytest.mark.faults
-def test_each_call_that_saves_a_run_may_fail(capsys, tmp_path, whole):
+def test_each_call_that_saves_a_run_may_fail(capsys, monkeypatch, tmp_path, whole):
     """Every call on a file from the first to the last, each with another error."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: path.write_bytes(b"a plot"))
     run = tmp_path / "place" / "run"
     words = [*train(run, epochs=1), "--overwrite"]
     for number in count():
@@ -360,8 +411,7 @@ def test_a_large_molecule_in_little_memory_costs_its_own_row_at_most(whole):
 
     done = process(["predict", whole, "large.csv", "--output", "o.csv"], preexec_fn=limit)
     assert (done.returncode, done.stderr) == (0, "")
-    with open("o.csv", newline="") as file:
-        assert [row["error"] for row in csv.DictReader(file)] == ["", "too_large", ""]
+    assert [row["error"] for row in rows_of(Path("o.csv"))] == ["", "too_large", ""]
 
 
 @pytest.mark.faults

@@ -105,7 +105,7 @@ def test_train_then_predict(run_folder, small_table, tmp_path, capsys):
     }
     assert main(["predict", str(run_folder), str(small_table), "--output", "out.csv"]) == 0
     printed = capsys.readouterr()
-    assert "refused: 1 name\n40 predicted, 1 refused; written" in printed.out
+    assert "errors: 1 name\n40 rows predicted, 1 with an error; written" in printed.out
     assert printed.err == ""
     with open("out.csv", newline="") as out, open(small_table, newline="") as given:
         rows, wanted = list(csv.DictReader(out)), list(csv.DictReader(given))
@@ -403,7 +403,7 @@ def test_scripts_are_the_commands(small_table):
     assert (done.returncode, done.stderr) == (0, "")
     done = shell(SCRIPTS / "predict.py", "runs/small", small_table, "--output", "out.csv")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "40 predicted, 1 refused" in done.stdout
+    assert "40 rows predicted, 1 with an error" in done.stdout
     done = shell(SCRIPTS / "train.py", "--epoch", "3")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: unknown option --epoch; did you mean --epochs?\n"

@@ -11,10 +11,10 @@ from molattn.inference.streaming import print_refused
     "refused, told",
     [
         ({}, ""),
-        ({"name": 1, "empty": 3}, "refused: 3 empty, 1 name\n"),
+        ({"name": 1, "empty": 3}, "errors: 3 empty, 1 name\n"),
         (
             {"name": 2, "empty": 3, "syntax": 1, "valence": 2, "ring_closure": 1},
-            "refused: 3 empty, 2 name, 2 valence, 2 for other reasons\n",
+            "errors: 3 empty, 2 name, 2 valence, 2 for other reasons\n",
         ),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from molattn.errors import MolattnError
 from molattn.utils.workers import parallel_map
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # of one core
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  #
 BUSY = """
 from itertools import repeat
 from time import sleep
+from molattn.errors import MolattnError
 from molattn.utils.workers import parallel_map
 
 done = parallel_map(bytes, repeat(10**6), 1)  # more than a pipe holds
@@ -67,6 +69,12 @@ def test_workers_are_no_copies_and_leave_interrupts_to_this_process():
     blocked_now = partial(signal.pthread_sigmask, signal.SIG_BLOCK)
     assert list(parallel_map(blocked_now, [()], 1)) == [{signal.SIGINT}]
     assert blocked_now(()) == set()
+
+
+@pytest.mark.faults
+def test_a_worker_that_is_killed_is_one_error():
+    with pytest.raises(MolattnError, match="a worker process was killed"):
+        list(parallel_map(signal.raise_signal, [signal.SIGKILL], 1))
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc")

@@ -174,7 +174,7 @@ def test_check_is_the_faithfulness_on_the_molecules_and_is_on_the_page(
     console = Console(file=printed, width=80)
     explain_table(explained.parent / "model", table, tmp_path / "out", config, console)
     lines = printed.getvalue().splitlines()
-    assert "refused: 1 syntax, 1 valence" in lines
+    assert "errors: 1 syntax, 1 valence" in lines
     assert summarize(measure_faithfulness(small_model, [*GOOD.values()], METHODS)).sentence in lines
     given = json.loads((tmp_path / "out" / "explanations.json").read_text())["check"]
     own = measure_faithfulness(small_model, [*GOOD.values()], METHODS)
