@@ -23,6 +23,12 @@ _LEFT_OUT = ("Ipc", "AvgIpc")
 _FUNCTIONS: dict[str, Callable[[Chem.Mol], Any]] = {
     name: function for name, function in Descriptors.descList if name not in _LEFT_OUT
 }
+_CUBIC = tuple(
+    name
+    for name in _FUNCTIONS
+    if name in ("BalabanJ", "BertzCT") or name.startswith("BCUT2D") or "EState" in name
+)
+_MOST_ATOMS_CUBIC = 500
 DESCRIPTORS = tuple(_FUNCTIONS)
 """Names of RDKit's 2-D descriptors, without the information content Ipc and its mean AvgIpc."""
 
@@ -32,7 +38,9 @@ class DescriptorCalculator:
     """Calculates descriptors and Morgan counts of a molecule.
 
     Args:
-        descriptors: Names of RDKit's 2-D descriptors, of ``DESCRIPTORS``.
+        descriptors: Names of RDKit's 2-D descriptors, of ``DESCRIPTORS``. Those whose time grows
+            with the cube of the number of atoms (BalabanJ, BertzCT, BCUT2D and E-state) are
+            undefined for more than 500 atoms.
         morgan_counts: Length of the Morgan fingerprint; 0 = none. An entry is ``log(1 + count)`` of
             the atom environments of radius 0 to 2 that are folded into it (Rogers and Hahn, J.
             Chem. Inf. Model. 2010, 50, 742).
@@ -103,7 +111,10 @@ def calculate(
             Chem.AssignStereochemistry(
                 mol, cleanIt=True, force=True, flagPossibleStereoCenters=True
             )
-        known = {name: _value(_FUNCTIONS[name], mol) for name in names}
+        left_out = _CUBIC if mol.GetNumAtoms() > _MOST_ATOMS_CUBIC else ()
+        known = {
+            name: np.nan if name in left_out else _value(_FUNCTIONS[name], mol) for name in names
+        }
         return [one._numbers(mol, known) for one in calculators]
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "MOST_BASELINE_ROWS",
     "Molecules",
     "SkippedRow",
     "TrainingTable",
@@ -34,10 +35,10 @@ __all__ = [
     "table_calculator",
 ]
 
+MOST_BASELINE_ROWS = 20_000
+"""Most usable rows of a table with a random forest baseline, whose descriptors take long."""
+
 _BASELINE = DescriptorCalculator(DESCRIPTORS, morgan_counts=2048)
-# There is no random forest for more than 20,000 training and test rows together, so its inputs are
-# not calculated in advance for tables with more rows than this.
-_MOST_BASELINE_ROWS = 25_000
 
 
 class Molecules(NamedTuple):
@@ -184,7 +185,7 @@ def read_training_table(
         fingerprints=True,
         canonical=True,
         scaffolds=config.split == "scaffold",
-        baseline=_BASELINE if baseline and len(rows) <= _MOST_BASELINE_ROWS else None,
+        baseline=_BASELINE if baseline and len(rows) <= MOST_BASELINE_ROWS else None,
         distinct=True,
         limits=config,
     )

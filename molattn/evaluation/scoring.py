@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
+from molattn.data.dataset import MOST_BASELINE_ROWS
 from molattn.evaluation.baselines import constant_prediction, forest_prediction
 from molattn.evaluation.metrics import Scores, TaskScores, mean_scores, score_tasks
 from molattn.evaluation.uncertainty_metrics import score_uncertainty
@@ -20,8 +21,6 @@ from molattn.utils.console import print_line
 from molattn.utils.reproducibility import threads
 
 __all__ = ["RunScores", "score_run"]
-
-_MOST_FOREST_ROWS = 20_000  # more would take many minutes for the descriptors alone
 
 
 class RunScores(NamedTuple):
@@ -100,8 +99,8 @@ def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str,
     targets = run.table.targets[train]
     yield "baseline", lambda: constant_prediction(tasks, targets, len(test))
     rows = [*train, *test]
-    if len(rows) > _MOST_FOREST_ROWS:
-        print_line(console, f"no random forest baseline: more than {_MOST_FOREST_ROWS:,} rows")
+    if len(run.table.rows) > MOST_BASELINE_ROWS:
+        print_line(console, f"no random forest baseline: more than {MOST_BASELINE_ROWS:,} rows")
         return
 
     def forest() -> NDArray[np.float64]:

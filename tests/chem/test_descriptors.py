@@ -86,3 +86,11 @@ def test_a_calculator_that_has_calculated_can_be_copied():
     for other in (copy.deepcopy(calculator), pickle.loads(pickle.dumps(calculator))):
         assert other == calculator
         np.testing.assert_array_equal(other(mol), expected)
+
+
+def test_descriptors_of_cubic_time_are_undefined_for_very_large_molecules() -> None:
+    calculator = DescriptorCalculator(
+        ("BalabanJ", "BertzCT", "BCUT2D_MWHI", "MinEStateIndex", "MolWt")
+    )
+    assert np.isfinite(calculator(parse_smiles("C" * 100))).all()
+    assert np.isnan(calculator(parse_smiles("C" * 501))).tolist() == [True] * 4 + [False]

@@ -170,14 +170,16 @@ def test_folds_test_every_row_once_whole_groups_and_evenly(
         assert keys_on_two_sides(split, [str(of_row[row]) for row in range(len(of_row))]) == set()
 
 
-def test_where_all_groups_are_large_the_smallest_that_fits_is_held_out() -> None:
+def test_where_all_groups_are_large_the_smallest_is_held_out() -> None:
     groups = [[0, 1], [2, 3], [4, 5, 6, 7]]
     for seed in range(20):
         split = group_split(groups, sizes=(0.6, 0.4, 0.0), seed=seed, balanced=True)
         assert split.val.tolist() in ([0, 1], [2, 3])
         np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(8))
-    with pytest.raises(InputError, match="no group of molecules is small enough for val"):
-        group_split(groups, sizes=(0.9, 0.1, 0.0), seed=2, balanced=True)
+    split = group_split(groups, sizes=(0.9, 0.1, 0.0), seed=2, balanced=True)
+    assert split.val.tolist() in ([0, 1], [2, 3])
+    with pytest.raises(InputError, match="too few groups"):  # training would have under a half
+        group_split(groups[:2], sizes=(0.8, 0.1, 0.1), seed=2, balanced=True)
 
 
 def test_groups_up_to_half_of_the_smaller_held_out_set_are_held_out() -> None:
