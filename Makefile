@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 PYTHONS ?= python3.11 python3.12 python3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow test-faults test-versions fuzz lint format audit build docs clean
+.PHONY: help train test test-slow test-faults test-versions fuzz mutation lint format audit build docs clean
 
 help: ## Show this help
 	@echo "molattn: attention for molecules. Python 3.11 is all that has to be there already."
@@ -40,6 +40,10 @@ test-versions: build ## Run the tests of the built wheel and sdist on each of PY
 
 fuzz: $(READY) ## Run the property-based tests on 3,000 examples each
 	$(PY) -m pytest -n auto -m "hypothesis and not slow" --hypothesis-profile fuzz $(PYTEST_ARGS)
+
+mutation: $(READY) ## Make 200 small wrong changes and list those that no test notices, in hours
+	$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[mutation]"
+	$(PY) scripts/mutation.py --count 200
 
 lint: $(READY) ## Check style, format, types and the import rule
 	$(PY) -m ruff check .
