@@ -66,6 +66,22 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 
 @st.composite
+def altered(draw: st.DrawFn, content: Any) -> Any:
+    """JSON with one value, at any depth, removed or replaced by another of any type."""
+    if isinstance(content, dict | list) and content and draw(st.integers(0, 4)):
+        copy = content.copy()
+        keys = list(copy) if isinstance(copy, dict) else range(len(copy))
+        key = draw(st.sampled_from(keys))
+        if draw(st.integers(0, 9)):
+            copy[key] = draw(altered(copy[key]))
+        else:
+            del copy[key]
+        return copy
+    leaf = st.none() | st.booleans() | _NUMBERS | st.text(max_size=8)
+    return draw(leaf | st.lists(leaf, max_size=3) | st.dictionaries(st.text(max_size=4), leaf))
+
+
+@st.composite
 def table_files(draw: st.DrawFn) -> bytes:
     """Text tables with the usual variants and faults of such files, and damaged ones."""
     delimiter = draw(st.sampled_from(",;\t |"))

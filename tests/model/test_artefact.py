@@ -23,7 +23,7 @@ from molattn.task import Task
 from molattn.training.fine_tuning import PretrainedWeights
 
 from ..conftest import assert_one_line
-from ..strategies import damaged
+from ..strategies import altered, damaged
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 SMILES = ["CCO", "c1ccccc1"]
@@ -416,6 +416,14 @@ def test_a_hub_that_gives_no_model_is_told_in_a_line_with_its_reason(tmp_path, m
     assert error.value.__suppress_context__
 
 
+def assert_one_error_or_loads(folder):
+    write_manifest(folder)  # otherwise any change is refused before a file is read
+    try:
+        MolAttn.from_pretrained(folder)
+    except InputError as error:
+        assert_one_line(error)
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 @given(data=st.data())
 def test_a_damaged_file_is_one_error_or_loads(saved, tmp_path_factory, name, data):
@@ -423,7 +431,14 @@ def test_a_damaged_file_is_one_error_or_loads(saved, tmp_path_factory, name, dat
     shutil.copytree(saved[1], folder, dirs_exist_ok=True)
     (folder / name).write_bytes(data.draw(damaged((saved[1] / name).read_bytes())))
     write_manifest(folder)  # so that more than the manifest is tested
-    try:
-        MolAttn.from_pretrained(folder)
-    except InputError as error:
-        assert_one_line(error)
+    assert_one_error_or_loads(folder)
+
+
+@given(data=st.data())
+def test_a_config_with_any_value_is_one_error_or_loads(saved, tmp_path_factory, data):
+    folder = tmp_path_factory.getbasetemp() / "altered"
+    shutil.copytree(saved[1], folder, dirs_exist_ok=True)
+    config = json.loads((saved[1] / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(data.draw(altered(config))))
+    write_manifest(folder)
+    assert_one_error_or_loads(folder)
