@@ -18,9 +18,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import atheris  # pyright: ignore[reportMissingImports]
+import atheris
 
-with atheris.instrument_imports(include=["molattn.chem", "molattn.data", "molattn.errors"]):
+with atheris.instrument_imports(  # pyright: ignore[reportAttributeAccessIssue] (not in its stub)
+    include=["molattn.chem", "molattn.data", "molattn.errors"]
+):
     from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader
     from molattn.chem.descriptors import DESCRIPTORS
     from molattn.data.table import bundled_dataset, open_table, write_table
