@@ -338,8 +338,9 @@ def assert_attention_normalized(
             "(edge_index, alpha) among the outputs"
         )
     alpha, index, worst = pairs[-1].value, pairs[-1].edges[receiver], _Worst(tolerance)
-    sums = alpha.new_zeros(num_nodes, *alpha.shape[1:]).index_add(0, index, alpha)
-    worst.see(f"sum of {pairs[-1].name}", torch.zeros_like(sums).index_fill(0, index, 1.0), sums)
+    none = alpha.new_zeros(num_nodes, *alpha.shape[1:])
+    sums = none.double().index_add(0, index, alpha.double()).to(alpha)
+    worst.see(f"sum of {pairs[-1].name}", none.index_fill(0, index, 1.0), sums)
     worst.see(pairs[-1].name, alpha.clamp(min=0.0), alpha)
     return worst.check(f"attention of {type(module).__name__} is not normalized")
 

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molattn.nn.attention_conv import HOOKS
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.functional import DenseRows, normalize, score
 
@@ -34,7 +35,7 @@ class CrossAttention(nn.Module):
         - **output**: ``[B, L, channels]``
 
     Raises:
-        ValueError: An invalid option or shape.
+        ValueError: An invalid option or shape, or a hook of message passing on ``conv``.
 
     Example:
         >>> import torch
@@ -89,6 +90,11 @@ class CrossAttention(nn.Module):
     def attend(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
         """Compute the attention alone: ``self.conv`` on the edges of all pairs."""
         conv = self.conv
+        if any(getattr(conv, hooks) for hooks in HOOKS):
+            raise ValueError(
+                "hooks of message passing cannot be used with CrossAttention: it is computed "
+                "without messages"
+            )
         query, key, value = (
             part.unflatten(-1, (conv.heads, -1)).transpose(1, 2)  # [B, H, nodes, C]
             for part in conv.project((y, x))

@@ -130,14 +130,12 @@ def _with_receivers(x: Nodes, graph: Graph, size: Size, channels: int) -> Any:
     if isinstance(graph, CompleteGraphs) or channels < 0:
         reason = "CompleteGraphs" if isinstance(graph, CompleteGraphs) else "in_channels=-1"
         raise ValueError(f"x: got (senders, None), which cannot be used with {reason}")
-    senders = x[0]
+    senders, count = x[0], None if size is None else size[1]
     if isinstance(graph, SparseTensor) or is_torch_sparse_tensor(graph):
         count = graph.size(0)
-    elif size is None or size[1] is None:
-        count = senders.size(0)
-    else:
-        count = size[1]
-    return senders, senders.new_zeros(count, channels)
+    elif isinstance(graph, EdgeIndex) and count is None:
+        count = graph.sparse_size(1)
+    return senders, senders.new_zeros(senders.size(0) if count is None else count, channels)
 
 
 def read_edges(

@@ -83,3 +83,10 @@ def test_shapes_that_do_not_fit_are_refused(x, y, mask):
     mask = None if mask is None else torch.ones(mask, dtype=torch.bool)
     with pytest.raises(ValueError, match=r"got .* expected"):
         CrossAttention(8, 2)(torch.zeros(x), torch.zeros(y), mask)
+
+
+def test_hooks_of_message_passing_are_refused():
+    block = CrossAttention(8, 2)
+    block.conv.register_message_forward_hook(lambda *args: None)
+    with pytest.raises(ValueError, match="hooks of message passing cannot be used with Cross"):
+        block(torch.randn(1, 3, 8), torch.randn(1, 5, 8))

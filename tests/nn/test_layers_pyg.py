@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from torch_geometric import EdgeIndex
 from torch_geometric.data import HeteroData
 from torch_geometric.explain import (
     AttentionExplainer,
@@ -112,6 +113,8 @@ def test_receivers_without_features_count_as_zeros(subject):
     assert_near(run(3, size=(5, 3))((senders, None)), expected)
     adj_t = torch.sparse_coo_tensor(edge_index.flip(0), torch.ones(4), (3, 5)).coalesce()
     assert_near(run(3)((senders, None), adj_t), expected)
+    sized = EdgeIndex(edge_index, sparse_size=(5, 3))
+    assert_near(run(3)((senders, None), sized), expected)
     assert_near(run(5)((senders, None))[:3], expected)  # as many receivers as senders
     lazy = subject.make((4, -1))
     with pytest.raises(ValueError, match="cannot be used with in_channels=-1"):
