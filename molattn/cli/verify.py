@@ -25,7 +25,7 @@ def verify(model: Path, /) -> None:
     from molattn.model.model import MolAttn
 
     console = make_console()
-    files = ModelFiles.open(find_local_model(model))
+    files = ModelFiles.read(find_local_model(model))
     problems = files.problems()
     for name, problem in problems.items():
         size = f"{len(files.content[name]):,}" if name in files.content else "-"

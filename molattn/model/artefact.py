@@ -2,7 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -153,18 +155,7 @@ class ModelFiles:
 
     @classmethod
     def read(cls, folder: Path) -> "ModelFiles":
-        """Read the files of a saved model, each once, and check them.
-
-        Raises:
-            InputError: As :meth:`check`, or a folder or file that cannot be read.
-        """
-        files = cls.open(folder)
-        files.check()
-        return files
-
-    @classmethod
-    def open(cls, folder: Path) -> "ModelFiles":
-        """Read the files of a saved model without checking them.
+        """Read the files of a saved model, each once; :meth:`check` checks them.
 
         Raises:
             InputError: The folder or a file cannot be read.
@@ -223,12 +214,30 @@ class ModelFiles:
         if self.manifest is not None:
             write_file(self.folder / MANIFEST_FILE, self.manifest)
 
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Check the files in a thread, to save time, while the block makes a model of them.
+
+        Raises:
+            InputError: As :meth:`check`, when the block ends, also in place of its own exception.
+        """
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            check = executor.submit(self.check)
+            try:
+                yield
+            finally:
+                check.result()
+
     def check(self) -> None:
         """Check that all files are there, and are those that the manifest lists.
 
         Raises:
             InputError: A file that is missing, damaged or of another model; names each.
         """
+        if self.manifest is None and CONFIG_FILE not in self.content:
+            raise InputError(
+                f"{self.folder}: has no {CONFIG_FILE}; expected the folder of a saved model"
+            )
         problems = [f"{name} {problem}" for name, problem in self.problems().items() if problem]
         if problems:
             raise InputError(
@@ -253,7 +262,7 @@ class ModelFiles:
                 found[name] = f"is not as {MANIFEST_FILE} lists it"
             else:
                 found[name] = ""
-        if self.manifest is None and CONFIG_FILE in self.content:
+        if self.manifest is None:
             number = self.config.get("format")
             if type(number) is int and number >= FIRST_WITH_MANIFEST:
                 found[MANIFEST_FILE] = "is missing"

@@ -600,11 +600,14 @@ class MolAttn(
         """
         folder = artefact.find_model(pretrained_model_name_or_path, **hub_options)
         files = artefact.ModelFiles.read(folder)
-        return cls.from_files(files, encoder=encoder, readout=readout, head=head)
+        with files.checked():
+            return cls.from_files(files, encoder=encoder, readout=readout, head=head)
 
     @classmethod
     def from_files(cls, files: artefact.ModelFiles, **parts: Optional[nn.Module]) -> "MolAttn":
-        """Make a model of its files; ``parts`` are those of :meth:`from_pretrained`.
+        """Make a model of its files, which need not be checked yet.
+
+        ``parts`` are those of :meth:`from_pretrained`.
 
         Raises:
             InputError: As :meth:`from_pretrained`.

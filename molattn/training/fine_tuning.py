@@ -38,14 +38,17 @@ class PretrainedWeights:
     digest: str
 
     @classmethod
-    def load(cls, name: str, featurizer: Featurizer) -> "PretrainedWeights":
-        """Load a model by its name or folder.
+    def load(
+        cls, name: str, featurizer: Featurizer, files: ModelFiles | None = None
+    ) -> "PretrainedWeights":
+        """Load a model by its name or folder; ``files`` are its files if they have been read.
 
         Raises:
             InputError: If there is no such model, or its featurizer is another one.
         """
-        files = ModelFiles.read(find_model(name))
-        model = MolAttn.from_files(files)
+        files = files or ModelFiles.read(find_model(name))
+        with files.checked():
+            model = MolAttn.from_files(files)
         for setting in fields(featurizer):
             got = getattr(model.config.featurizer, setting.name)
             expected = getattr(featurizer, setting.name)
@@ -160,12 +163,13 @@ def load_pretrained(
     check_network(network)
     molecules = config.data if isinstance(config, TrainConfig) else config.molecules
     featurizer = FEATURIZERS[molecules.featurizer]()
-    name = options.init_from
+    name, files = options.init_from, None
     if name == _AUTO:
-        name = _DEFAULT_MODEL if _fits_default_model(network, featurizer, varied) else NO_MODEL
+        files = _default_model(network, featurizer, varied)
+        name = NO_MODEL if files is None else _DEFAULT_MODEL
     if name == NO_MODEL:
         return replace(config, **{section: replace(options, init_from=name)}), None
-    weights = PretrainedWeights.load(name, featurizer)
+    weights = PretrainedWeights.load(name, featurizer, files)
     pretrained = weights.model.config.network
     for key, got, expected in _differences(network, pretrained, varied):
         raise InputError(
@@ -186,14 +190,16 @@ def _others(ours: tuple[object, ...], theirs: tuple[object, ...]) -> tuple[objec
     return tuple(item for item in ours if item not in theirs) or ours
 
 
-def _fits_default_model(
+def _default_model(
     network: NetworkConfig, featurizer: Featurizer, varied: Collection[str]
-) -> bool:
+) -> ModelFiles | None:
+    """Return the files of the default model if it fits the network and the featurizer."""
     if not is_packaged(_DEFAULT_MODEL):
-        return False
-    default = MolAttnConfig.from_dict(ModelFiles.open(find_model(_DEFAULT_MODEL)).config)
+        return None
+    files = ModelFiles.read(find_model(_DEFAULT_MODEL))
+    default = MolAttnConfig.from_dict(files.config)
     differs = any(_differences(network, default.network, varied))
-    return featurizer == default.featurizer and not differs
+    return files if featurizer == default.featurizer and not differs else None
 
 
 def _network_options() -> Iterator[tuple[str, object]]:

@@ -1,7 +1,6 @@
 """Descriptors and Morgan counts, from training to prediction."""
 
 import csv
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +16,8 @@ from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.record import MoleculeRecord
 from molattn.training.run import train
 from molattn.training.scaling import number_scaling
+
+from .test_artefact import change_config
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.0)
 QUICK = SupervisedConfig(epochs=2, batch_size=4, device="cpu")
@@ -97,10 +98,7 @@ def test_numbers_reach_the_prediction(run):
 
 def test_a_model_of_another_rdkit_names_the_descriptor_that_is_missing(run, tmp_path):
     run.model.save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    config = json.loads(path.read_text())
-    config["descriptors"][3] = "FutureIndex"
-    path.write_text(json.dumps(config))
+    change_config(tmp_path, lambda config: config["descriptors"].insert(3, "FutureIndex"))
     with pytest.raises(InputError, match=r"RDKit 20.* has no 'FutureIndex'"):
         MolAttn.from_pretrained(tmp_path)
 
@@ -115,7 +113,7 @@ def test_molecules_without_the_numbers_of_the_model_are_refused(run):
         ValueError, match="got 247 calculated features of the molecules, expected 0"
     ):
         plain.predict_records([run.model.featurize("CCO")])
-    with pytest.raises(ValueError, match="1 of 2 have numbers"):
+    with pytest.raises(ValueError, match="got numbers for 1 of 2 molecules"):
         run.model.collate([run.model.featurize("CCO"), plain.featurize("CCO")])
 
 

@@ -63,4 +63,4 @@ def test_commands_find_base_by_its_name_unless_a_folder_has_it(tmp_path, monkeyp
     assert float(row["MolLogP_predicted"]) == pytest.approx(RECORDED["MolLogP"][0], abs=1e-3)
     (tmp_path / "base").mkdir()
     assert main(words) == 2
-    assert "base: no config.json in it" in capsys.readouterr().err
+    assert "base: has no config.json" in capsys.readouterr().err

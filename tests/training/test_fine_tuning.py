@@ -317,13 +317,13 @@ def test_the_initial_model_is_chosen_and_read_once(table, pretrained, tmp_path, 
     for owner, name in (
         (MolAttn, "from_files"),
         (FingerprintIndex, "from_bytes"),
-        (ModelFiles, "open"),
+        (ModelFiles, "read"),
     ):
         count(owner, name)
     words = f"{table} --target-columns y --epochs 1 --no-baselines --bootstrap 0 --ensemble 2"
     words += f" --init-from {tmp_path}/mine --device cpu --output {tmp_path}/run{folds}"
     assert main(["train", *words.split()]) == 0
-    assert counts == {"from_files": 1, "from_bytes": 1, "open": 1}
+    assert counts == {"from_files": 1, "from_bytes": 1, "read": 1}
 
 
 def test_options_that_weights_do_not_depend_on_say_so_themselves(monkeypatch, table, pretrained):
