@@ -26,6 +26,7 @@ class MoleculeRecord:
             [256]``.
         smiles: Canonical SMILES.
         scaffold: Canonical SMILES of the Bemis-Murcko scaffold, empty without rings.
+        symbols: Element symbol of each atom.
         baseline_numbers: Descriptors and counts that the random forest reads, ``float32 [G]``, NaN
             where one is undefined.
     """
@@ -37,6 +38,7 @@ class MoleculeRecord:
     fingerprint: NDArray[np.uint8] | None = None
     smiles: str | None = None
     scaffold: str | None = None
+    symbols: tuple[str, ...] | None = None
     baseline_numbers: NDArray[np.float32] | None = None
 
     @property

@@ -55,6 +55,7 @@ class MoleculeReader:
         fingerprints: Whether to add ``fingerprint``.
         canonical: Whether to add ``smiles``, the canonical SMILES.
         scaffolds: Whether to add ``scaffold``.
+        symbols: Whether to add ``symbols``.
         baseline: Further descriptors and counts, ``baseline_numbers`` of the record; a descriptor
             that ``calculator`` has too is calculated once.
         remember: How many of the latest second molecules to remember, None = all: a solvent of many
@@ -73,6 +74,7 @@ class MoleculeReader:
         fingerprints: bool = False,
         canonical: bool = False,
         scaffolds: bool = False,
+        symbols: bool = False,
         baseline: DescriptorCalculator | None = None,
         remember: int | None = None,
         distinct: bool = False,
@@ -81,7 +83,7 @@ class MoleculeReader:
         self._featurizer = featurizer
         fields = {"numbers": calculator, "baseline_numbers": baseline}
         calculators = {name: one for name, one in fields.items() if one}
-        self._fields = _Fields(calculators, canonical, scaffolds)
+        self._fields = _Fields(calculators, canonical, scaffolds, symbols)
         self._name = partner
         self._fingerprints = fingerprints
         self._limits = limits or MoleculeLimits()
@@ -173,6 +175,7 @@ class _Fields:
     calculators: Mapping[str, DescriptorCalculator]
     canonical: bool
     scaffolds: bool
+    symbols: bool
 
     def __call__(self, mol: Chem.Mol) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -183,4 +186,6 @@ class _Fields:
             found["smiles"] = Chem.MolToSmiles(mol)
         if self.scaffolds:
             found["scaffold"] = scaffold_smiles(mol)
+        if self.symbols:
+            found["symbols"] = tuple(atom.GetSymbol() for atom in mol.GetAtoms())
         return found

@@ -5,10 +5,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from rdkit import Chem
 from rich.console import Console
 
-from molattn.chem import parse_smiles
 from molattn.config import EmbedConfig
 from molattn.errors import ReasonCode
 from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
@@ -53,13 +51,13 @@ def _embedding_spec(model: MolAttn, atoms: bool) -> OutputSpec:
         records = [molecule.record for molecule in molecules if molecule.record is not None]
         embeddings = model.embed_records(records, len(records), atoms=atoms)
         ends = np.cumsum([record.num_atoms if atoms else 1 for record in records])
-        for molecule, rows in zip(molecules, np.split(embeddings, ends[:-1]), strict=True):
+        for record, rows in zip(records, np.split(embeddings, ends[:-1]), strict=True):
             if not np.isfinite(rows).all():
                 yield "not_finite"
             elif atoms:
-                elements = Chem.Mol(parse_smiles(molecule.smiles)).GetAtoms()
-                cells = zip(elements, rows.tolist(), strict=True)
-                yield [[atom.GetIdx(), atom.GetSymbol(), *row] for atom, row in cells]
+                symbols = record.symbols or ()
+                cells = zip(symbols, rows.tolist(), strict=True)
+                yield [[place, symbol, *row] for place, (symbol, row) in enumerate(cells)]
             else:
                 yield rows.tolist()
 
@@ -67,4 +65,6 @@ def _embedding_spec(model: MolAttn, atoms: bool) -> OutputSpec:
     width = model.embedding_width(atoms=atoms)
     columns |= {f"embedding_{place}": "float32" for place in range(width)}
     verb = "embedding atoms" if atoms else "embedding"
-    return OutputSpec(verb, columns, compute, reads_numbers=False, keeps_columns=not atoms)
+    return OutputSpec(
+        verb, columns, compute, reads_numbers=False, reads_symbols=atoms, keeps_columns=not atoms
+    )

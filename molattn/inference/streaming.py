@@ -87,6 +87,7 @@ class OutputSpec:
         reads_numbers: Whether extra molecule features are needed: feature columns of the table,
             descriptors and Morgan counts.
         reads_similarity: Whether records need the fingerprints that similarity is computed from.
+        reads_symbols: Whether records need the element symbols of the atoms.
         keeps_columns: Whether the output begins with the columns of the input; otherwise with the
             row number, as when molecules have several output rows.
         remarks: Lines to print before the first row.
@@ -97,6 +98,7 @@ class OutputSpec:
     compute: Callable[[Sequence[ReadRow]], Iterable[Sequence[Cells] | ReasonCode]]
     reads_numbers: bool = True
     reads_similarity: bool = False
+    reads_symbols: bool = False
     keeps_columns: bool = True
     remarks: Sequence[str] = ()
 
@@ -149,7 +151,11 @@ def stream_table(
         write_table(output, header, schema) as write,
         row_progress(console, spec.verb) as advance,
     ):
-        reads = {"reads_numbers": spec.reads_numbers, "reads_similarity": spec.reads_similarity}
+        reads = {
+            "reads_numbers": spec.reads_numbers,
+            "reads_similarity": spec.reads_similarity,
+            "reads_symbols": spec.reads_symbols,
+        }
         for batch in molecule_batches(table, model, config, **reads):
             for molecule, rows, code in _computed(spec, batch):
                 own: Sequence[object] = [molecule.number]
@@ -206,10 +212,11 @@ def molecule_batches(
     *,
     reads_numbers: bool = True,
     reads_similarity: bool = False,
+    reads_symbols: bool = False,
 ) -> Iterator[list[ReadRow]]:
     """Read the rows of a table for a model, in batches that fit into memory.
 
-    ``reads_numbers`` and ``reads_similarity`` are those of :class:`OutputSpec`.
+    The other arguments are those of :class:`OutputSpec`.
 
     Raises:
         InputError: A column that the model needs is missing.
@@ -219,6 +226,7 @@ def molecule_batches(
         model.config.featurizer,
         model.config.calculator if reads_numbers else None,
         fingerprints=reads_similarity,
+        symbols=reads_symbols,
         remember=_PARTNERS_KEPT,
         limits=config,
     )
