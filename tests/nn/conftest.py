@@ -144,7 +144,7 @@ def dense_subject(request) -> Subject:
 
 @pytest.fixture(
     params=[
-        pytest.param(s, id=_name(s), marks=() if s.name == "edge_attention" else pytest.mark.slow)
+        pytest.param(s, id=_name(s), marks=() if _name(s) == "edge_attention" else pytest.mark.slow)
         for s in SUBJECTS
         if s.layer.complete_graphs
     ]
