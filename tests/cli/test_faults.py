@@ -228,16 +228,16 @@ def test_a_weight_that_becomes_nan_stops_the_training_by_epoch_and_step(capsys, 
 def test_a_batch_too_large_for_the_memory_is_computed_in_parts(capsys, monkeypatch, whole):
     words = ["predict", str(whole), "in.csv", "--output"]
     assert main([*words, "whole.csv"]) == 0
-    original = MolAttn.predict_records
+    original = MolAttn.predict_outputs
 
-    def predict_records(self, records, *args, **kwargs):
+    def predict_outputs(self, records, *args, **kwargs):
         if len(records) > 10:
             raise MemoryError
         if any(record.num_atoms > 30 for record in records):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return original(self, records, *args, **kwargs)
 
-    monkeypatch.setattr(MolAttn, "predict_records", predict_records)
+    monkeypatch.setattr(MolAttn, "predict_outputs", predict_outputs)
     assert main([*words, "parts.csv"]) == 0
     capsys.readouterr()
     name = "logS_predicted"
