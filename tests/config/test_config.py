@@ -22,7 +22,7 @@ from molattn.nn import check_network
     "kind, options, words",
     [
         (SupervisedConfig, {"epochs": 0}, ["--epochs", "0", "at least 1"]),
-        (SupervisedConfig, {"ensemble": 0}, ["--ensemble", "0", "at least 1"]),
+        (SupervisedConfig, {"ensemble": 0}, ["--ensemble", "0", "from 1 to 1000"]),
         (
             SupervisedConfig,
             {"ensemble": 3, "seed": 2**32 - 2},
@@ -31,6 +31,9 @@ from molattn.nn import check_network
         (SupervisedConfig, {"epochs": 2.5}, ["--epochs", "2.5", "whole number"]),
         (SupervisedConfig, {"patience": 0}, ["--patience", "at least 1"]),
         (SupervisedConfig, {"threads": 0}, ["--threads", "0"]),
+        (SupervisedConfig, {"threads": 100_000}, ["--threads", "from 1 to 1024"]),
+        (PredictConfig, {"threads": 100_000}, ["--threads", "from 1 to 1024"]),
+        (NetworkConfig, {"layers": 10**9}, ["--layers", "from 0 to 1000"]),
         (SupervisedConfig, {"batch_size": True}, ["--batch-size", "True"]),
         (SupervisedConfig, {"learning_rate": 0.0}, ["--learning-rate", "positive"]),
         (SupervisedConfig, {"learning_rate": float("nan")}, ["--learning-rate", "nan"]),
