@@ -195,7 +195,7 @@ def _counts(rows: int, sizes: Sequence[float]) -> tuple[int, int, int]:
     val, test = (round(rows * size) for size in sizes[1:])
     for name, size, count in zip(_NAMES, sizes, (rows - val - test, val, test), strict=True):
         if size > 0 and count <= 0:
-            raise InputError(f"split: {rows} rows are too few for a {name} set of {size:.0%}")
+            raise InputError(f"split: too few rows ({rows}) for a {name} set of {size:.0%}")
     return rows - val - test, val, test
 
 
