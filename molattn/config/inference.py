@@ -10,8 +10,8 @@ __all__ = ["EmbedConfig", "ExplainConfig", "PredictConfig", "StreamConfig", "Tab
 
 
 @dataclass(frozen=True)
-class TableConfig(MoleculeLimits):
-    """How a table is read.
+class _TableOptions:
+    """Options of a table.
 
     Args:
         smiles_column: Column of SMILES.
@@ -25,6 +25,11 @@ class TableConfig(MoleculeLimits):
     partner_column: str | None = None
     batch_size: int = 64
     threads: int = 1
+
+
+@dataclass(frozen=True)
+class TableConfig(MoleculeLimits, _TableOptions):
+    """How a table is read, and the limits of its molecules."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,9 +14,8 @@ class MoleculeLimits:
 
     Args:
         max_length: Maximum number of characters of a SMILES.
-        max_atoms: Maximum number of atoms of a molecule, without implicit hydrogens.
-        max_seconds: Maximum processor time in seconds for reading a molecule and calculating its
-            features.
+        max_atoms: Maximum number of atoms of a molecule.
+        max_seconds: Maximum CPU time in seconds to read a molecule.
     """
 
     max_length: int = 40_000

@@ -23,7 +23,7 @@ class MoleculesConfig(MoleculeLimits):
     Args:
         smiles_column: Column of SMILES, in upper or lower case.
         exclude: Tables whose molecules are left out, such as test sets.
-        max_atoms: Maximum number of atoms of a molecule, without implicit hydrogens.
+        max_atoms: Maximum number of atoms of a molecule.
         validation_molecules: Number of validation molecules (at most 10% of all).
         masked_molecules: Fraction of the molecules in a batch in which atoms are masked.
         masked_atoms: Fraction of the atoms of a masked molecule that are masked.
