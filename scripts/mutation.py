@@ -44,7 +44,7 @@ SECONDS = 300  # a test run that takes longer notices the change, such as a loop
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("paths", nargs="*", type=Path, help="modules or folders of molattn")
     parser.add_argument("--count", type=int, default=100, help="number of changes")
     parser.add_argument("--seed", type=int, default=0, help="seed of their choice")
