@@ -12,11 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from molattn.errors import MolattnError
+
 __all__ = ["call_within"]
 
 Result = TypeVar("Result")
 
 _MOST_BYTES = 2 * 2**30
+_STARTED = b"started\n"
 # One thread, so that processor time is the time that the call takes.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -34,6 +37,7 @@ def call_within(seconds: float, function: Callable[..., Result], *arguments: Any
 
     Raises:
         TimeoutError: The call took longer, or needed more than 2 GB of memory.
+        MolattnError: The child process cannot be started.
     """
     return _child.call(seconds, function, arguments)
 
@@ -70,16 +74,22 @@ class _Child:
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:
-        path = os.pathsep.join(path for path in sys.path if path)
+        # The path is set after the start, which would find a script's own `types.py` on it.
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve; _serve()"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
+            env={**os.environ, **_ONE_THREAD},
             start_new_session=True,  # an interrupt from the terminal is for this process only
         )
         self._end = weakref.finalize(self, _end, self._process)
+        if self._process.stdout.readline() != _STARTED:  # pyright: ignore
+            raise MolattnError(
+                f"{sys.executable} cannot be started for large molecules, which are read in a "
+                "second process"
+            )
         return self._process
 
 
@@ -95,6 +105,8 @@ def _serve() -> None:
     """Answer calls from standard input until it is closed."""
     calls = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
+    answers.write(_STARTED)
+    answers.flush()
     os.dup2(2, 1)  # what C++ code prints is no answer
     with suppress(ImportError, OSError, ValueError):
         import resource  # not on Windows
@@ -129,6 +141,3 @@ def _limit(seconds: float) -> None:
 
 
 _child = _Child()
-
-if __name__ == "__main__":
-    _serve()

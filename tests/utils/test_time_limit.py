@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from molattn.errors import MolattnError
+from molattn.utils import time_limit
 from molattn.utils.time_limit import call_within
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits elapsed time there")
@@ -46,8 +48,8 @@ def test_a_signal_ends_a_process_that_waits_for_a_call(number, code):
     script = """if True:
         import sys
         from molattn.utils.time_limit import call_within
-        print(call_within(9, str, "ready"), flush=True)
         try:
+            print(call_within(9, str, "ready"), flush=True)
             call_within(60, pow, 3, 10**9)
         except KeyboardInterrupt:
             sys.exit(130)
@@ -56,3 +58,23 @@ def test_a_signal_ends_a_process_that_waits_for_a_call(number, code):
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
         assert process.wait(10) == code
+
+
+def test_a_module_beside_a_script_that_is_named_like_a_standard_one_does_no_harm(tmp_path):
+    (tmp_path / "types.py").write_text("raise RuntimeError")
+    script = """if True:
+        import types  # the standard one, loaded by Python itself
+        import math, sys
+        sys.path.insert(0, sys.argv[1])
+        from molattn.utils.time_limit import call_within
+        print(call_within(9, math.sqrt, 4.0))
+        """
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "2.0\n"
+
+
+def test_a_child_that_does_not_start_is_not_taken_for_a_slow_call(monkeypatch):
+    monkeypatch.setattr(time_limit, "_child", time_limit._Child())
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(MolattnError, match="/bin/false cannot be started"):
+        call_within(9, math.sqrt, 4.0)
