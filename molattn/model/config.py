@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from molattn.chem import Featurizer
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.config import NetworkConfig
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, check_one_of, quoted
 from molattn.model.checkpoints import FORMAT, OLDEST_FORMAT, update_config
 from molattn.nn.registry import check_network
 from molattn.task import Task
@@ -69,6 +69,10 @@ class MolAttnConfig:
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         check_network(self.network)
         object.__setattr__(self, "custom_parts", tuple(map(tuple, self.custom_parts)))
+        for part, kind in self.custom_parts:
+            check_one_of("custom_parts", part, ("encoder", "readout", "head"))
+            if not (isinstance(kind, str) and kind.isidentifier()):
+                raise InputError(f"custom_parts: got {quoted(kind)}, expected the name of a class")
         if self.network.head == "auto":
             head = "both" if any(task.kind == "regression" for task in tasks) else "fourier"
             object.__setattr__(self, "network", replace(self.network, head=head))

@@ -1,5 +1,6 @@
 """A layer, a score, a combination of heads, a readout and a head from outside the package."""
 
+import inspect
 import re
 from functools import partial
 
@@ -213,7 +214,7 @@ def test_an_unknown_name_is_one_line_before_the_table_is_read(option, tmp_path, 
 def test_the_help_names_all_that_come_with_the_package(option, monkeypatch):
     monkeypatch.undo()
     registry = dict(zip(("layer", "score", "combine", "readout", "head"), REGISTRIES, strict=True))
-    text = NetworkConfig.__doc__ or ""
-    (help_text,) = re.findall(rf"\n {{8}}{option}: [^:]*: (.*?)\.", text, re.DOTALL)
+    text = inspect.getdoc(NetworkConfig) or ""
+    (help_text,) = re.findall(rf"\n {{4}}{option}: [^:]*: (.*?)\.", text, re.DOTALL)
     names = re.split(r",\s+", help_text)
     assert names == [*(["auto"] if option == "head" else []), *registry[option]]

@@ -1,3 +1,4 @@
+import inspect
 import re
 
 import numpy as np
@@ -90,8 +91,8 @@ def test_an_unknown_name_is_told():
 
 
 def test_the_option_lists_every_name():
-    text = NetworkConfig.__doc__ or ""
-    (option,) = re.findall(r"readout: (.*?)(?=\n {8}\w|\n {4}$)", text, re.DOTALL)
+    text = inspect.getdoc(NetworkConfig) or ""
+    (option,) = re.findall(r"readout: (.*?)(?=\n {4}\w|$)", text, re.DOTALL)
     listed = re.search(r"\+: (.*?)\.", option, re.DOTALL)
     assert listed is not None
     assert set(re.findall(r"\w+", listed[1])) == set(READOUTS)
