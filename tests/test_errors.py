@@ -3,6 +3,7 @@ import re
 import pytest
 
 from molattn.chem import parse, parse_smiles
+from molattn.config.limits import MoleculeLimits
 from molattn.data.table import sdf
 from molattn.errors import REASONS, SmilesError, reason_meaning, reason_table
 
@@ -15,7 +16,10 @@ def test_every_code_has_its_meaning_and_its_line():
 
 
 def test_the_limits_are_those_that_are_told():
-    assert f"{parse._CHARACTERS_PER_ATOM * 2000:,}" in REASONS["too_long"]
+    limits = MoleculeLimits()
+    assert f"{limits.max_length:,}" in REASONS["too_long"]
+    assert f"{limits.max_atoms:,}" in REASONS["too_large"]
+    assert f"{limits.max_seconds:g} s" in REASONS["too_slow"]
     assert f"{sdf._MOST_LINES:,} lines" in REASONS["too_large"]
     assert f"{parse._MAX_NESTING} deep" in REASONS["too_nested"]
     assert parse_smiles("C" * 2000).GetNumAtoms() == 2000
