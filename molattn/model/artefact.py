@@ -2,9 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -213,20 +211,6 @@ class ModelFiles:
             write_file(self.folder / name, content)
         if self.manifest is not None:
             write_file(self.folder / MANIFEST_FILE, self.manifest)
-
-    @contextmanager
-    def checked(self) -> Iterator[None]:
-        """Check the files in a thread, to save time, while the block makes a model of them.
-
-        Raises:
-            InputError: As :meth:`check`, when the block ends, also in place of its own exception.
-        """
-        with ThreadPoolExecutor(max_workers=1) as executor:
-            check = executor.submit(self.check)
-            try:
-                yield
-            finally:
-                check.result()
 
     def check(self) -> None:
         """Check that all files are there, and are those that the manifest lists.

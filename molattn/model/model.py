@@ -600,12 +600,12 @@ class MolAttn(
         """
         folder = artefact.find_model(pretrained_model_name_or_path, **hub_options)
         files = artefact.ModelFiles.read(folder)
-        with files.checked():
-            return cls.from_files(files, encoder=encoder, readout=readout, head=head)
+        files.check()
+        return cls.from_files(files, encoder=encoder, readout=readout, head=head)
 
     @classmethod
     def from_files(cls, files: artefact.ModelFiles, **parts: Optional[nn.Module]) -> "MolAttn":
-        """Make a model of its files, which need not be checked yet.
+        """Make a model of its files.
 
         ``parts`` are those of :meth:`from_pretrained`.
 

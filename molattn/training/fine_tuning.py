@@ -47,8 +47,8 @@ class PretrainedWeights:
             InputError: If there is no such model, or its featurizer is another one.
         """
         files = files or ModelFiles.read(find_model(name))
-        with files.checked():
-            model = MolAttn.from_files(files)
+        files.check()
+        model = MolAttn.from_files(files)
         for setting in fields(featurizer):
             got = getattr(model.config.featurizer, setting.name)
             expected = getattr(featurizer, setting.name)
