@@ -470,7 +470,10 @@ class MolAttn(
         compute: Callable[[MoleculeBatch, slice], Tensor],
     ) -> list[Tensor]:
         """Compute something for each batch, and the slice of its records, in evaluation mode."""
-        """Raise if a graph has no atoms, or its pairs or self loops are not those of the config."""
+        """Compute something for each batch, and the slice of its records, in evaluation mode."""
+        for place, record in enumerate(records):
+            if not record.num_atoms or (record.partner and not record.partner.num_atoms):
+                raise ValueError(f"records: molecule {place} has no atoms")
         training, parts, start = self.training, [], 0
         self.eval()
         try:
