@@ -470,7 +470,6 @@ class MolAttn(
         compute: Callable[[MoleculeBatch, slice], Tensor],
     ) -> list[Tensor]:
         """Compute something for each batch, and the slice of its records, in evaluation mode."""
-        """Compute something for each batch, and the slice of its records, in evaluation mode."""
         for place, record in enumerate(records):
             if not record.num_atoms or (record.partner and not record.partner.num_atoms):
                 raise ValueError(f"records: molecule {place} has no atoms")

@@ -313,3 +313,10 @@ def test_gradients_and_modules_stay_out_of_data():
     data = Data(pos=torch.eye(3), edge_index=BOND)
     out = PairDistances(lambda distance: basis(distance.unsqueeze(-1)))(data)
     assert not out.edge_attr.requires_grad
+
+
+def test_the_dummy_lies_beyond_the_farthest_node_along_x():
+    pos = torch.tensor([[0.0, 0, 0], [7.0, 2, 0], [3.0, 0, 1]])
+    data = Data(x=torch.ones(3, 1), edge_index=torch.zeros(2, 0, dtype=torch.long), pos=pos)
+    transform = AddDummyNode()
+    assert transform(data).pos[-1, 0] == 7.0 + transform.distance
