@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from molattn.errors import MolattnError
@@ -74,10 +75,12 @@ class _Child:
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # The path is set after the start, which would find a script's own `types.py` on it.
-        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve; _serve()"
+        # Folders of the user come last: a script may lie beside a `types.py` of its own.
+        root = str(Path(__file__).parents[2])
+        paths = f"sys.path.insert(0, {root!r}); sys.path += {sys.path!r}"
+        program = f"import sys; {paths}; from {__name__} import _serve; _serve()"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", program],
+            [sys.executable, "-P", "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -72,7 +72,7 @@ def test_an_excluded_table_without_a_molecule_is_refused(tmp_path, text):
     (tmp_path / "good.csv").write_text("smiles\nCCC\n")
     (tmp_path / "test.csv").write_text(text)
     exclude = (str(tmp_path / "good.csv"), str(tmp_path / "test.csv"))
-    with pytest.raises(InputError, match=r"--exclude: .*test\.csv has no molecule"):
+    with pytest.raises(InputError, match=r"--exclude: .*test\.csv has no valid SMILES"):
         prepared(tmp_path, "CCO\n", exclude=exclude)
 
 
