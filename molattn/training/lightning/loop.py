@@ -145,7 +145,7 @@ def _log_early_stop(module: TrainingModule, console: Console | None) -> None:
         if is_time_over(config, module.seconds):
             reason = "time limit reached (--max-hours)"
         else:
-            reason = f"no improvement for {config.patience} epochs (--patience)"
+            reason = f"no improvement (--patience {config.patience})"
         print_line(console, f"Stopped early after epoch {count} of {config.epochs}: {reason}")
     if module.steps_done <= module.head_steps > 0:
         print_line(
