@@ -27,7 +27,7 @@ REASONS: dict[ReasonCode, str] = {
     "not_text": "The value is not a string (Python only).",
     "non_ascii": "A non-ASCII character, such as a typographic minus sign.",
     "control_character": "A character that cannot be printed.",
-    "number": "A number.",
+    "number": "The cell is a number, not a SMILES.",
     "inchi": "An InChI or InChIKey: convert it to SMILES first.",
     "registry_number": "A CAS registry number: look up its SMILES first.",
     "formula": "A molecular formula, which does not define a structure.",
@@ -40,21 +40,21 @@ REASONS: dict[ReasonCode, str] = {
     "bracket_atom": "Invalid bracket atom, or a bracket that is not closed.",
     "parenthesis": "Unbalanced parentheses.",
     "ring_closure": "A ring closure is opened but not closed.",
-    "syntax": "Another SMILES syntax error.",
+    "syntax": "Any other SMILES syntax error.",
     "valence": "An atom exceeds its maximum valence.",
     "kekulize": "RDKit cannot kekulize the aromatic atoms.",
     "aromaticity": "An aromatic atom or bond outside a ring.",
     "sanitize": "RDKit's sanitization fails for another reason.",
     "too_long": "More characters than `--max-length` (40,000 by default).",
     "too_large": "More atoms than `--max-atoms` (2,000 by default, 100 in pretraining), or more "
-    "than 20,000 lines in an SD record.",
+    "than 20,000 lines in an SDF record.",
     "too_slow": "RDKit needs more time than `--max-seconds` (10 s by default) or more than 2 GB of "
     "memory to read the molecule and calculate its features.",
     "too_nested": "Branches nested more than 200 deep.",
-    "mol_block": "The structure in the SD file cannot be read.",
+    "mol_block": "The structure in the SDF file cannot be read.",
     "ragged": "The row and the header have different numbers of cells.",
-    "no_label": "No target has a value (training only).",
-    "missing_feature": "A feature that the model reads has no value.",
+    "no_label": "The row has no label for any target (training only).",
+    "missing_feature": "A feature that the model uses has no value.",
     "bad_feature": "A feature column of the model is not a number (only in prediction).",
     "out_of_memory": "Too little memory for the molecule (only in prediction).",
     "not_finite": "The prediction is NaN or infinite.",
@@ -82,11 +82,11 @@ class MolattnError(Exception):
 
 
 class InputError(MolattnError, ValueError):
-    """The user's input is wrong; the message is one line that says how to mend it."""
+    """The user's input is wrong; the message is one line that says how to fix it."""
 
 
 class SmilesError(InputError):
-    """A text that is not a molecule.
+    """A text that is not a valid SMILES, or a molecule beyond a limit.
 
     Args:
         smiles: The text as it was given.
@@ -95,7 +95,9 @@ class SmilesError(InputError):
     """
 
     def __init__(self, smiles: object, code: ReasonCode, reason: str) -> None:
-        super().__init__(f"{quoted(smiles)} is not a molecule: {reason} [{code}]")
+        is_limit = code.removeprefix("partner_").startswith("too_")
+        what = "cannot use molecule" if is_limit else "invalid SMILES"
+        super().__init__(f"{what} {quoted(smiles)}: {reason} [{code}]")
         self.smiles = smiles
         self.code = code
         self.reason = reason

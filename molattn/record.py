@@ -19,7 +19,7 @@ class MoleculeRecord:
             ``atom_names``.
         pairs: Joint code of each ordered pair (sender, receiver), ``uint8 [n, n]``; rows of the
             featurizer's ``pair_table``. The diagonal holds the code of an atom with itself.
-        numbers: Descriptors and counts that the model reads, ``float32 [F]``, NaN where one is
+        numbers: Descriptors and counts that the model uses, ``float32 [F]``, NaN where one is
             undefined.
         partner: The second molecule of a pair, such as the solvent; None = there is none.
         fingerprint: Morgan bits of :func:`molattn.chem.fingerprints.packed_fingerprints`, ``uint8
@@ -27,7 +27,7 @@ class MoleculeRecord:
         smiles: Canonical SMILES.
         scaffold: Canonical SMILES of the Bemis-Murcko scaffold, empty without rings.
         symbols: Element symbol of each atom.
-        baseline_numbers: Descriptors and counts that the random forest reads, ``float32 [G]``, NaN
+        baseline_numbers: Descriptors and counts that the random forest uses, ``float32 [G]``, NaN
             where one is undefined.
     """
 

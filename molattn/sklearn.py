@@ -293,7 +293,7 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         weights = _weights(sample_weight, labels)
         classes = np.unique(labels if weights is None else labels[weights > 0.0])
         if len(classes) < 2:
-            raise InputError(f"y: got labels of {len(classes)} class, expected two or more")
+            raise InputError(f"y: got {len(classes)} class, expected two or more")
         codes = np.searchsorted(classes, labels).astype(np.float64)
         self._fit(X, codes[:, None], ["y"], [str(label) for label in classes], weights)
         self.classes_ = classes

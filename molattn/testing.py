@@ -3,7 +3,8 @@
 - :func:`~molattn.testing.assert_permutation_equivariant`: reordering the graph reorders outputs
 - :func:`~molattn.testing.assert_permutation_invariant`: reordering the graph changes nothing
 - :func:`~molattn.testing.assert_graphs_independent`: the graphs of a batch do not affect each other
-- :func:`~molattn.testing.assert_batch_invariant`: a batch gives the same as its graphs one by one
+- :func:`~molattn.testing.assert_batch_invariant`: a batch gives the same outputs as its graphs one
+  at a time
 - :func:`~molattn.testing.assert_attention_normalized`: the weights of a receiver's edges sum to 1
 - :func:`~molattn.testing.assert_smooth`: first and second derivatives are right
 
@@ -103,8 +104,8 @@ def assert_permutation_equivariant(
 
     Raises:
         AssertionError: Not equivariant; the message has the worst error and its place.
-        ValueError: As many edges as nodes, an output with a row for neither, a required argument
-            that is not an attribute of ``data``, or a sparse ``adj_t``.
+        ValueError: Equal numbers of nodes and edges; an output whose rows match neither; a required
+            argument that is not an attribute of ``data``; a sparse ``adj_t``.
     """
     num_nodes, num_edges = _counts(data)
     if num_nodes == num_edges:
@@ -210,7 +211,8 @@ def assert_graphs_independent(
 
     Raises:
         AssertionError: One graph affects another; the message has the worst error and its place.
-        ValueError: A single graph, equal numbers, or an output with rows of another number.
+        ValueError: Fewer than two graphs; equal numbers of nodes, edges or graphs; an output whose
+            number of rows matches none.
     """
     data = _as_batch(data)
     graph_of = _graph_of_rows(data)
@@ -575,7 +577,7 @@ def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor
     num_nodes, num_edges = _counts(data)
     if trials < 1 or num_nodes < 2:
         raise ValueError(
-            f"got {trials} trials on {num_nodes} nodes, expected at least 1 on at least 2: "
+            f"got {trials} trials and {num_nodes} nodes, expected at least 1 trial and 2 nodes: "
             "otherwise any module would pass"
         )
     generator = torch.Generator().manual_seed(seed)

@@ -111,7 +111,9 @@ class ConformerGenerator:
         for name, least in {"seed": 0, "attempts": 1, "seconds": 1, "max_atoms": 1}.items():
             value = getattr(self, name)
             if type(value) is not int or not least <= value < 2**31:
-                raise InputError(f"{name}: got {value!r}, expected a whole number from {least}")
+                raise InputError(
+                    f"{name}: got {value!r}, expected a whole number of at least {least}"
+                )
         if self.cache is not None and Path(self.cache).exists() and not Path(self.cache).is_dir():
             raise InputError(f"cache {quoted(str(self.cache))}: got a file, expected a folder")
 

@@ -113,7 +113,7 @@ class Featurizer:
                 )
         if type(self.max_distance) is not int or self.max_distance < 1:
             raise InputError(
-                f"max_distance: expected a whole number from 1, got {self.max_distance!r}"
+                f"max_distance: expected a whole number of at least 1, got {self.max_distance!r}"
             )
         if self.num_pair_codes > _MAX_PAIR_CODES:
             raise InputError(

@@ -41,7 +41,8 @@ def parse_smiles(
 
     White space around the SMILES is dropped. A CXSMILES extension (``CCO |...|``) is read if it is
     valid; other text after a space is refused, since RDKit would ignore it silently. Atom-map
-    numbers are dropped, since RDKit would take the atoms that they distinguish for different ones.
+    numbers are dropped, since RDKit would treat equivalent atoms with different map
+    numbers as different.
 
     Args:
         text: The SMILES.

@@ -32,7 +32,7 @@ def explain(
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: Folder for index.html (a self-contained page), molecules/ (pictures as SVG and PNG),
             and atoms.csv, bonds.csv, explanations.json and attention.npz. Rows that cannot be
-            explained are listed with a reason code (docs/reasons.md).
+            explained are listed with a reason code (see "Reason codes" in the documentation).
     """
     from molattn.explain.page.folder import explain_table
 

@@ -102,7 +102,7 @@ class RunOptions:
                 place = f"checkpoint {checkpoint}; " if checkpoint else ""
                 hint = f"{place}to resume: molattn {command} --resume {path}"
             else:
-                hint = "there is no checkpoint yet, nothing was saved"
+                hint = "no checkpoint yet; nothing was saved"
             interrupt.args = (f"{interrupt or 'interrupted'}; {hint}",)
             raise
         except OSError as error:

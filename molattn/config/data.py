@@ -85,7 +85,8 @@ class DataConfig(MoleculeLimits):
         size = f"a whole number from 0 to {MOST_MORGAN_COUNTS}"
         check(self, "morgan_counts", lambda n: 0 <= n <= MOST_MORGAN_COUNTS, size, int)
         check(self, "featurizer", bool, "the name of a featurizer", str)
-        check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, "a number from 0 below 1")
+        below_one = "a number of at least 0 and below 1"
+        check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, below_one)
         if self.split_column is not None:
             reason = "cannot be used with --split-column, which marks the test rows"
             check_unused(self, "test_size", reason)
@@ -122,7 +123,7 @@ class DataConfig(MoleculeLimits):
         for name in ("target_columns", "target_units", "task", "task_weights", "feature_columns"):
             if not isinstance(getattr(self, name), tuple):
                 got = quoted(getattr(self, name))
-                raise InputError(f"{option(name)}: got {got}, expected a tuple")
+                raise InputError(f"{option(name)}: got {got}, expected a tuple of values")
         for name in ("target_columns", "feature_columns"):
             if len(set(getattr(self, name))) != len(getattr(self, name)):
                 got = list(getattr(self, name))

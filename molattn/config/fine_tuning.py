@@ -20,10 +20,10 @@ class FineTuningConfig:
 
     Args:
         init_from: Model to fine-tune: base, a folder, owner/model, none, or auto (base if it fits).
-        freeze: Pretrained weights to freeze; a number stands for the embeddings and so many blocks.
+        freeze: Pretrained weights to freeze; N freezes the embeddings and the first N blocks.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
-        head_steps: Number of initial steps in which only a new head is trained; at most half of
-            all.
+        head_steps: Number of initial steps in which only a new head is trained; at most half of all
+            steps.
     """
 
     init_from: str = field(default="auto", metadata=COMMON | FIXED)

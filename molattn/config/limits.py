@@ -14,8 +14,8 @@ class MoleculeLimits:
 
     Args:
         max_length: Maximum number of characters of a SMILES.
-        max_atoms: Maximum number of atoms of a molecule.
-        max_seconds: Maximum CPU time in seconds to read a molecule.
+        max_atoms: Maximum number of atoms, not counting implicit hydrogens.
+        max_seconds: Maximum CPU time to read a molecule, in seconds.
     """
 
     max_length: int = 40_000

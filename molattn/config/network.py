@@ -37,7 +37,7 @@ class NetworkConfig:
         edge_width: Hidden size of atom pairs.
         layer: Attention layer: edge_attention, gaan, mat, graph_network.
         pairs: Which atom pairs attend to each other.
-        distances: Use the topological distance of atoms that are not bonded.
+        distances: Use the topological distance between atoms that are not bonded.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.
         combine: How to combine the outputs of the heads: linear, concat, mean, max, weighted.
         gate: Gate each attention head (GaAN).
@@ -49,8 +49,8 @@ class NetworkConfig:
             otherwise both.
         head_dropout: Dropout rate in the prediction head.
         attention_dropout: Dropout rate of the attention weights.
-        readout: Readout: one or more poolings, joined by +: mean, sum, max, min, std, median,
-            softmax, variance_preserving, attentional, deep_sets, set2set, set_transformer.
+        readout: Readout: one or more pooling functions, joined by +: mean, sum, max, min, std,
+            median, softmax, variance_preserving, attentional, deep_sets, set2set, set_transformer.
         partner: How to combine a second molecule with the first.
     """
 

@@ -21,9 +21,9 @@ class MoleculesConfig(MoleculeLimits):
     their largest fragment.
 
     Args:
-        smiles_column: Column of SMILES, in upper or lower case.
-        exclude: Tables whose molecules are left out, such as test sets.
-        max_atoms: Maximum number of atoms of a molecule.
+        smiles_column: Column of SMILES (case-insensitive).
+        exclude: Tables whose molecules are excluded, such as test sets.
+        max_atoms: Maximum number of atoms, not counting implicit hydrogens.
         validation_molecules: Number of validation molecules (at most 10% of all).
         masked_molecules: Fraction of the molecules in a batch in which atoms are masked.
         masked_atoms: Fraction of the atoms of a masked molecule that are masked.
@@ -51,7 +51,7 @@ class MoleculesConfig(MoleculeLimits):
             check(self, name, lambda part: 0.0 < part < 1.0, "a number between 0 and 1")
         check(self, "featurizer", bool, "the name of a featurizer", str)
         if not isinstance(self.exclude, tuple):
-            raise InputError(f"--exclude: got {quoted(self.exclude)}, expected a tuple")
+            raise InputError(f"--exclude: got {quoted(self.exclude)}, expected a tuple of files")
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
     """How the network is pretrained.
 
     Args:
+        max_hours: Time limit for training, in hours.
         init_from: Model to continue pretraining from: base, a folder, owner/model, or none.
     """
 

@@ -24,11 +24,11 @@ class TrainingLoopConfig:
     Args:
         epochs: Maximum number of epochs.
         checkpoint: Epoch whose weights are saved: best (lowest validation loss) or last.
-        patience: Early stopping: epochs without a better validation loss.
+        patience: Stop after this many epochs without improvement in validation loss.
         max_hours: Time limit in hours for training each network.
         batch_size: Number of molecules per batch.
         learning_rate: Peak learning rate, reached after the warm-up.
-        warmup: Warm-up fraction of the steps of the learning-rate schedule.
+        warmup: Fraction of training steps used for learning-rate warm-up.
         schedule: Learning-rate schedule after the warm-up.
         weight_decay: Weight decay of AdamW.
         gradient_clip: Clip the gradient to this norm; 0 for no clipping.
@@ -83,7 +83,7 @@ class SupervisedConfig(TrainingLoopConfig):
         ensemble: Number of networks to average over.
         loss: Loss of regression targets.
         huber_delta: Error, in standard deviations, above which the Huber loss is linear.
-        label_smoothing: Label smoothing: fraction spread over all classes.
+        label_smoothing: Label smoothing: fraction of label weight spread evenly over all classes.
         balance_classes: Weight classes in the loss by their inverse frequency.
         positive_weight: Weight of the positive class in the loss of binary targets.
     """
@@ -100,7 +100,8 @@ class SupervisedConfig(TrainingLoopConfig):
         check(self, "ensemble", lambda n: 1 <= n <= 1000, "a whole number from 1 to 1000", int)
         for name in ("huber_delta", "positive_weight"):
             check(self, name, lambda value: 0.0 < value < inf, "a positive number")
-        check(self, "label_smoothing", lambda part: 0.0 <= part < 1.0, "a number from 0 below 1")
+        below_one = "a number of at least 0 and below 1"
+        check(self, "label_smoothing", lambda part: 0.0 <= part < 1.0, below_one)
         if self.seed + self.ensemble > 2**32:
             raise InputError(
                 f"--seed + --ensemble: got {self.seed} + {self.ensemble}, expected at most 2**32, "

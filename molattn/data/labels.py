@@ -91,7 +91,7 @@ def infer_task(
     elif numbers and choice != "multiclass":
         kinds = Counter(bool(_NUMBER.fullmatch(text)) for text in texts)
         odd = next(text for text in texts if (text in numbers) == (kinds[True] < kinds[False]))
-        raise LabelError(odd, "either only numbers or only words as classes")
+        raise LabelError(odd, "class labels that are all numbers or all text")
     else:
         classes = sorted(distinct)
     return _classification(name, classes, choice)
@@ -132,7 +132,8 @@ def _are_classes(distinct: Sequence[str], numbers: Sequence[str]) -> bool:
 def _class_of_number(text: str) -> str:
     value = float(text)
     if isnan(value) or not value.is_integer() or abs(value) > _LARGEST:
-        raise LabelError(text, "whole numbers or words as classes")
+        expected = "class labels (integers or text); for numeric targets use --task regression"
+        raise LabelError(text, expected)
     return str(int(value))
 
 

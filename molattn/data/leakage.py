@@ -73,7 +73,7 @@ class Leakage:
                 "same fingerprint as a molecule that the --init-from model was trained on"
             )
         lines.append(
-            "similarity of test molecules to the nearest training molecule: median "
+            "Tanimoto similarity of test molecules to the nearest training molecule: median "
             f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%}"
         )
         return lines

@@ -64,9 +64,9 @@ def named_dataset(name: str, folder: str | Path | None = None) -> NamedDataset:
     key = name.strip().lower()
     if key not in DATASETS:
         close = get_close_matches(key, DATASETS, n=1)
-        hint = f", did you mean {DATASETS[close[0]]}?" if close else ";"
+        hint = f"; did you mean {DATASETS[close[0]]}? Expected" if close else ", expected"
         raise InputError(
-            f"--dataset: got {quoted(name)}{hint} expected one of {', '.join(DATASETS.values())}"
+            f"--dataset: got {quoted(name)}{hint} one of {', '.join(DATASETS.values())}"
         )
     root = Path(folder) if folder is not None else default_folder()
     _, _, stem, smiles, targets = MoleculeNet.names[key]

@@ -50,8 +50,8 @@ class Explanation:
             method.
         tolerance: Largest residual that the method aims for; None for an unsigned method.
         attention: The attention weights of this prediction, before dropout, ``float32 [layers,
-            heads, n receivers, n senders]``; those of a receiver sum to 1. For an ensemble, the
-            heads of all members are concatenated.
+            heads, n receivers, n senders]``; they sum to 1 over the senders of a receiver, except
+            for MAT. For an ensemble, the heads of all members are concatenated.
         gates: The gates of the heads, ``float32 [layers, heads, n]``; None if heads have no gates.
         head_names: Names of the heads, ``1`` and so on; ``2.1`` is the first head of member 2.
     """

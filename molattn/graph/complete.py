@@ -409,7 +409,7 @@ class CompleteGraphs:
         return self.join_pairs([mask.flatten() for mask in self.pair_masks], self.row_mask)
 
     @_derived
-    def lonely_rows(self) -> tuple[Optional[Tensor], ...]:
+    def isolated_rows(self) -> tuple[Optional[Tensor], ...]:
         """For each block, which nodes have no neighbors: ``bool [B, N]``; None if all have."""
         if self.kept is not None:
             rows = zip(self.blocks, self.pair_masks, strict=True)
@@ -510,7 +510,7 @@ class CodedEdges:
 
     @property
     def padded_table(self) -> Tensor:
-        """The table with a last row of zeros, for pairs that are no edges, ``[K + 1, D]``."""
+        """The table with a last row of zeros, for pairs that are not edges, ``[K + 1, D]``."""
         return F.pad(self.table, (0, 0, 0, 1))
 
     def dense(self) -> Tensor:

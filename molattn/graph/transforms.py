@@ -111,7 +111,7 @@ class PairDistances(BaseTransform):
         basis: What expands distances ``[E]`` into features ``[E, K]``, such as PyG's
             ``torch_geometric.nn.models.schnet.GaussianSmearing`` or
             ``torch_geometric.nn.models.dimenet.BesselBasisLayer`` (which has no value at distance
-            0, that of self loops). It is applied as it is and does not learn. None = the distance
+            0, that of self loops). It is used as is; it is not trained. None = the distance
             itself, ``K = 1``.
 
     Shapes:

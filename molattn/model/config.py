@@ -28,9 +28,9 @@ class MolAttnConfig:
         tasks: The properties to predict; a string is a regression of that name.
         network: Options of the network. The head ``auto`` is replaced by the one for these tasks.
         featurizer: Atom and bond features.
-        features: Names of extra molecule features given in the table, joined to the readout.
-        descriptors: Names of RDKit descriptors joined to the readout.
-        morgan_counts: Length of the Morgan count fingerprint joined to the readout; 0 = none.
+        features: Names of extra molecule features given in the table, concatenated to the readout.
+        descriptors: Names of RDKit descriptors concatenated to the readout.
+        morgan_counts: Length of the Morgan count fingerprint concatenated to the readout; 0 = none.
         partner_column: Table column of the second molecule; None = the model reads one molecule.
         members: Number of networks whose predictions are averaged.
         custom_parts: Name and class of each part of the network that is not built from

@@ -69,11 +69,12 @@ def joined_numbers(
     parts = [] if features is None else [features]
     partners, index = getattr(batch, "partners", None), getattr(batch, "partner_index", None)
     if (partners is None) == config.has_partner:
-        got, expected = ("no", "two") if partners is None else ("a", "one")
-        raise ValueError(
-            f"batch: got {got} second molecule per row, but the model reads {expected}; "
-            "use its featurize and collate"
+        reason = (
+            "the batch has no second molecules, but the model needs them"
+            if partners is None
+            else "the batch has second molecules, but the model takes one molecule per row"
         )
+        raise ValueError(f"{reason}; use its featurize and collate")
     for name, molecules in (("molecules", batch), ("second molecules", partners)):
         numbers = getattr(molecules, "numbers", None)
         got = 0 if numbers is None else numbers.size(-1)

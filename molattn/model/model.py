@@ -288,7 +288,7 @@ class MolAttn(
     # Molecules.
 
     def featurize(self, smiles: str, partner: Optional[str] = None) -> MoleculeRecord:
-        """Convert a SMILES to a compact molecule with all features that the model reads.
+        """Convert a SMILES to a featurized molecule with all features that the model uses.
 
         Args:
             smiles: The molecule.
@@ -329,7 +329,7 @@ class MolAttn(
         features: Optional[ArrayLike] = None,
         members: bool = False,
     ) -> NDArray[np.float64]:
-        """Predict compact molecules, ``[n, num_outputs]`` in the order of ``config.output_names``.
+        """Predict featurized molecules, ``[n, num_outputs]`` in the order of ``config.output_names``.
 
         Regressions are in the targets' own units. Classifications are probabilities, calibrated
         if the model is. An ensemble predicts the mean of its members' predictions.
@@ -360,7 +360,7 @@ class MolAttn(
         *,
         features: Optional[ArrayLike] = None,
     ) -> NDArray[np.float64]:
-        """Predict compact molecules with each member, ``[members, n, num_outputs]``.
+        """Predict featurized molecules with each member, ``[members, n, num_outputs]``.
 
         Regressions are in the targets' own units, classifications are logits, uncalibrated. See
         :meth:`predict_records` for the arguments and errors.
@@ -419,7 +419,7 @@ class MolAttn(
     def embed_records(
         self, records: Sequence[MoleculeRecord], batch_size: int = 64, *, atoms: bool = False
     ) -> NDArray[np.float32]:
-        """Embed compact molecules; see :meth:`embed`."""
+        """Embed featurized molecules; see :meth:`embed`."""
 
         def compute(batch: MoleculeBatch, rows: slice) -> Tensor:
             of_nets = [

@@ -184,7 +184,7 @@ class Network(nn.Module):
         return torch.cat([self.readout(z[m], m.nonzero()[:, 0], count) for z, m in both], dim=-1)
 
     def encode_atoms(self, batch: Union[MoleculeBatch, Data]) -> tuple[Tensor, Tensor]:
-        """Represent each atom of the first molecules of a batch as for :meth:`encode`.
+        """Represent each atom of the first molecule of each pair, as for :meth:`encode`.
 
         Returns:
             Vectors ``[N, atom_width]``, and the molecule of each atom, ``int64 [N]``.

@@ -62,7 +62,7 @@ class EdgeAttentionConv(AttentionConv):
             ``weighted``; see :class:`molattn.nn.HeadCombine`.
         gate: Multiply each head by a gate, which depends on the receiver and its senders.
         edge_value: Add edge features to values too; if False (:math:`W_{ve} = 0`), to keys only, as
-            in GATv2.
+            in PyG's ``GATv2Conv``.
         update_edges: Also return :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, ``edge_dim``
             wide (the heads are concatenated where ``combine`` is ``linear``).
         dropout: Dropout probability of the attention weights.

@@ -10,7 +10,7 @@ receiver and the keys :math:`k_s` and values :math:`v_s` of its senders:
 
 The steps work on two forms of the same graph: scattered edges (a list of pairs with the index of
 their receiver, as in PyG) and dense rows (all senders of a receiver along the last dimension,
-with a mask). A mask is a choice of edges, so both give the same result.
+with a mask). The mask selects the edges, so both give the same result.
 """
 
 import math
@@ -47,7 +47,7 @@ class Score:
         a = f\big(g_q(q, W),\, g_k(k, W),\, w\big)
 
     with an optional matrix :math:`W` and an optional vector :math:`w` to learn. Layers have one of
-    each per head. Models that are to be pickled need functions that can be.
+    each per head. To pickle a model, use picklable functions.
 
     Args:
         pair: :math:`f`: logits ``[...]`` of projected queries and keys ``[..., C]``, which
@@ -203,7 +203,7 @@ class Receivers(Protocol):
     """How logits are grouped by receiver."""
 
     def valid(self, weights: Tensor) -> Tensor:
-        """Set the weights of pairs that are no edges to zero."""
+        """Set the weights of pairs that are not edges to zero."""
         ...
 
     def max(self, logits: Tensor) -> Tensor:
@@ -298,7 +298,7 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
         weights = (logits == receivers.max(logits)).to(logits.dtype)
     else:
         shifted = logits - receivers.max(logits.detach())
-        # Pairs that are no edges may lie above the maximum: cut them before exp can overflow.
+        # Pairs that are not edges may lie above the maximum: cut them before exp can overflow.
         weights = (shifted.clamp(max=0.0) / temperature).exp()
     weights = receivers.valid(weights)
     return (weights / receivers.sum(weights).clamp_min(torch.finfo(weights.dtype).tiny)).to(dtype)

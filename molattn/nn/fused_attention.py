@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from molattn.graph.complete import CompleteGraphs, GraphBlock
 from molattn.nn.linear import is_transformed, side_by_side
 
-# Logit of pairs that are no edges: finite, so that no gradient is NaN.
+# Logit of pairs that are not edges: finite, so that no gradient is NaN.
 _NO_EDGE = -1e30
 # torch's softmax on a CPU is not vectorized over narrower rows: 14 times the time per number.
 _NARROWEST = 16
@@ -131,8 +131,8 @@ class _FusedAttention(torch.autograd.Function):
         nodes, out = _Nodes(query, key, value), _Nodes.like(value)
         into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
         kept: list[Tensor] = []
-        for block, mask, lonely in zip(
-            graph.blocks, graph.pair_masks, graph.lonely_rows, strict=True
+        for block, mask, isolated in zip(
+            graph.blocks, graph.pair_masks, graph.isolated_rows, strict=True
         ):
             pairs = _Pairs(block, query.size(1), edges)
             q, k, v = nodes.heads(block)
@@ -148,8 +148,8 @@ class _FusedAttention(torch.autograd.Function):
                 pairs.by_graph(logits).add_(bias)
             weights = _softmax(logits)
             del logits
-            if lonely is not None:
-                pairs.by_graph(weights).masked_fill_(lonely.unsqueeze(-1), 0.0)
+            if isolated is not None:
+                pairs.by_graph(weights).masked_fill_(isolated.unsqueeze(-1), 0.0)
             kept.append(weights)
             if dropout > 0:
                 drop = torch.rand_like(weights) < dropout

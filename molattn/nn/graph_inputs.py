@@ -213,7 +213,7 @@ def _check_codes(edges: CodedEdges, graph: CompleteGraphs) -> None:
         )
     if not torch.equal(edges.codes < count, graph.is_edge):
         raise ValueError(
-            f"edge_attr.codes: expected {count} for the pairs that are no edges, and less for all "
+            f"edge_attr.codes: expected {count} for the pairs that are not edges, and less for all "
             "others; use CodedEdges.from_edges"
         )
     graph.checked_codes = edges.codes

@@ -371,7 +371,7 @@ class GraphNetwork(MessagePassing):
 
 def _chosen(option: str, given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str) or not given or not set(given) <= set(known):
-        raise ValueError(f"{option}: got {given!r}, expected some of {', '.join(known)}")
+        raise ValueError(f"{option}: got {given!r}, expected a subset of {', '.join(known)}")
     return tuple(name for name in known if name in given)
 
 

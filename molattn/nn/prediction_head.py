@@ -43,7 +43,7 @@ class MLPHead(nn.Sequential):
 
         Args:
             molecules: ``[n, channels]``.
-            numbers: ``[n, numbers]``, scaled; None = no extra features.
+            numbers: Extra features ``[n, numbers]``, scaled; None = no extra features.
         """
         return super().forward(_joined(molecules, numbers))
 
@@ -106,8 +106,8 @@ class MLPFourierHead(nn.Module):
 
     The MLP extrapolates beyond the range of the training targets, and the Fourier features resolve
     differences between similar molecules. Beside an MLP the directions turn at a quarter of the
-    rate of :class:`FourierHead`: at the full rate large regression sets are predicted worse, with
-    fixed directions small ones.
+    rate of :class:`FourierHead`: the full rate hurts on large regression datasets, fixed
+    directions on small ones.
 
     Args: As those of :class:`MLPHead` and :class:`FourierHead`.
     """

@@ -103,7 +103,7 @@ class PretrainingObjective(Objective):
         masked = batch.pairs.flatten()
         if graph.kept is not None:  # masked pairs are edges, so that a bond does not show
             graph = graph.with_edges(graph.kept.index_fill(0, masked, True))
-        # Append a row for masked pairs; the code of pairs that are no edges moves up by one.
+        # Append a row for masked pairs; the code of pairs that are not edges moves up by one.
         known = net.pair_embedding(molecules.pair_codes)
         table = torch.cat([known, self.hidden_pair.to(known.dtype).unsqueeze(0)])
         codes, last = molecules.edge_attr.long(), len(known)

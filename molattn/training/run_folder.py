@@ -93,7 +93,7 @@ def run_folder(
     is_kept = path.is_dir() and any(path.iterdir()) and not has_checkpoint(path)
     if is_kept and not (resume or overwrite):
         raise InputError(
-            f"{path}: contains a finished run; --overwrite replaces it, another --output keeps it"
+            f"{path}: contains a finished run; use --overwrite to replace it, or another --output"
         )
     new_parents = [parent for parent in path.parents if not parent.exists()]
     try:

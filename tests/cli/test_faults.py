@@ -288,7 +288,7 @@ def test_a_finished_run_is_kept_unless_it_is_to_be_overwritten(capsys, whole):
     shutil.copytree(whole, "run")
     before = weights("run")
     line = fails(capsys, [*train(), "--seed", "1"], 2)
-    assert line.startswith("error: run: contains a finished run; --overwrite replaces it")
+    assert line.startswith("error: run: contains a finished run; use --overwrite to replace it")
     assert weights("run") == before
     assert main([*train(), "--seed", "1", "--overwrite"]) == 0
     assert weights("run") != before

@@ -80,7 +80,9 @@ def test_pyg_reads_what_was_downloaded_with_our_molecules(server, tmp_path):
 
 
 def test_an_unknown_set_is_refused_with_the_nearest(tmp_path):
-    with pytest.raises(InputError, match=r"'freesol', did you mean FreeSolv\?.*ESOL"):
+    with pytest.raises(
+        InputError, match=r"'freesol'; did you mean FreeSolv\? Expected one of .*ESOL"
+    ):
         named_dataset("freesol", tmp_path)
 
 

@@ -115,9 +115,11 @@ def test_some_edges_are_those_that_were_kept(sizes, self_loops, seed):
     degree = torch.zeros(graphs.num_nodes).index_add(
         0, graphs.edge_index[1], torch.ones(graphs.num_edges)
     )
-    lonely = torch.cat([part.flatten() for part in graphs.lonely_rows]) if any(sizes) else degree
+    isolated = (
+        torch.cat([part.flatten() for part in graphs.isolated_rows]) if any(sizes) else degree
+    )
     expected = graphs.nodes_to_rows(degree == 0)
-    assert torch.equal(lonely.bool(), expected)
+    assert torch.equal(isolated.bool(), expected)
     assert torch.equal(graphs.to("cpu").is_edge, graphs.is_edge)
     assert whole.kept is None  # and is what it was
     assert torch.equal(whole.edge_index, loop_edges(sizes, self_loops))
@@ -169,7 +171,7 @@ def test_indices_made_in_inference_mode_serve_training():
     with torch.inference_mode():
         graphs = CompleteGraphs([2, 3])
         assert graphs.edge_index.numel() == graphs.num_edges * 2
-        assert len(graphs.pair_masks) == len(graphs.lonely_rows)
+        assert len(graphs.pair_masks) == len(graphs.isolated_rows)
     x = torch.randn(graphs.num_nodes, 2, requires_grad=True)
     graphs.pairs_to_edges(graphs.receivers_to_pairs(graphs.nodes_to_rows(x))).sum().backward()
     assert x.grad is not None
@@ -243,7 +245,7 @@ def test_everything_derived_is_on_the_device_of_the_layout(self_loops):
     """Without a value of a tensor read, for which the CPU would wait: ``meta`` has none."""
     here = CompleteGraphs([3, 1, 4], self_loops=self_loops)
     there = here.to("meta")
-    for name in ("edge_index", "edge_row", "is_edge", "pair_masks", "lonely_rows"):
+    for name in ("edge_index", "edge_row", "is_edge", "pair_masks", "isolated_rows"):
         expected, got = getattr(here, name), getattr(there, name)
         assert getattr(there, name) is got  # computed once
         if torch.is_tensor(got):

@@ -158,9 +158,9 @@ def test_partners_that_do_not_fit_are_refused():
         two.predict(["C", "C"], partners="CC")
     with pytest.raises(SmilesError, match=r"its partner, 'xx': .*\(position 1\) \[partner_"):
         two.predict(["C", "C"], partners=["C", "xx"])
-    with pytest.raises(ValueError, match="batch: got no second molecule per row"):
+    with pytest.raises(ValueError, match="the batch has no second molecules"):
         two.predict_records([one.featurize("C")])
-    with pytest.raises(ValueError, match="batch: got a second molecule per row"):
+    with pytest.raises(ValueError, match="the batch has second molecules"):
         one.predict_records([two.featurize("C", "O")])
 
 

@@ -71,7 +71,7 @@ def test_equals_the_edge_list_in_values_and_gradients(
 @pytest.mark.parametrize("edge_value", [True, False])
 @pytest.mark.parametrize("edges", ["none", "features", "codes"])
 def test_gradients_are_right(edges, edge_value):
-    graphs = CompleteGraphs([2, 1], self_loops=False)  # padding and a lonely node
+    graphs = CompleteGraphs([2, 1], self_loops=False)  # padding and an isolated node
 
     def leaf(*shape):
         return torch.randn(*shape, dtype=DOUBLE, requires_grad=True)
@@ -87,7 +87,7 @@ def test_gradients_are_right(edges, edge_value):
 
     def run(*inputs):
         *rest, key, value = inputs
-        if edges == "codes":  # the row of pairs that are no edges is a constant
+        if edges == "codes":  # the row of pairs that are not edges is a constant
             blank = torch.nn.functional.pad
             key, value = (blank(t, (0, 0, 0, 0, 0, 1)) for t in (key, value))
         if not edge_value and edges != "none":

@@ -441,9 +441,15 @@ def test_explained_edges_matter_with_every_reducer(reduce, own):
         ({"edge_to_node": "median"}, "edge_to_node: got 'median', expected one of sum, mean"),
         ({"node_to_global": "std"}, "node_to_global: got 'std', expected one of sum, mean"),
         ({"update_global": True}, "update_global needs global_dim, got None"),
-        ({"edge_inputs": ("bond",)}, "edge_inputs: got ('bond',), expected some of edge, receiver"),
-        ({"node_inputs": ()}, "node_inputs: got (), expected some of edges, node, global"),
-        ({"global_inputs": "edges"}, "global_inputs: got 'edges', expected some of edges, nodes"),
+        (
+            {"edge_inputs": ("bond",)},
+            "edge_inputs: got ('bond',), expected a subset of edge, receiver",
+        ),
+        ({"node_inputs": ()}, "node_inputs: got (), expected a subset of edges, node, global"),
+        (
+            {"global_inputs": "edges"},
+            "global_inputs: got 'edges', expected a subset of edges, nodes",
+        ),
         ({"node_inputs": ("global",)}, "node_inputs: got only 'global', but global_dim is None"),
         ({"update_edges": True}, "update_edges needs a known edge_dim: got None"),
         ({"heads": 4}, "LinearHeads: heads must divide out_channels, got heads=4"),

@@ -60,7 +60,9 @@ def test_a_former_run_is_replaced_only_by_a_whole_one(tmp_path):
     with pytest.raises(ZeroDivisionError), run_folder(path, overwrite=True) as folder:
         (folder / CONFIG_FILE).write_text(str(1 / 0))
     assert (path / CONFIG_FILE).read_text() == "1"
-    with pytest.raises(InputError, match=r"run: contains a finished run; --overwrite replaces it"):
+    with pytest.raises(
+        InputError, match=r"run: contains a finished run; use --overwrite to replace it"
+    ):
         finish(path, "2")
     assert (path / CONFIG_FILE).read_text() == "1"
     assert names(tmp_path) == ["run"]

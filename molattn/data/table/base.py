@@ -100,10 +100,10 @@ class Table(ABC):
             )
         alike = {column.strip().lower(): column for column in self.header}
         close = get_close_matches(name.strip().lower(), alike, n=1)
-        hint = f", did you mean {quoted(alike[close[0]])}?" if close else ";"
+        hint = f"; did you mean {quoted(alike[close[0]])}? The" if close else "; the"
         raise InputError(
             f"{self.path}: no column {quoted(name)} ({option}){hint} "
-            f"the columns are {listed(self.header)}"
+            f"columns are {listed(self.header)}"
         )
 
     def check_header(self) -> None:

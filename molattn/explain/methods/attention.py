@@ -18,7 +18,7 @@ def raw_attention(instance: Instance, _: MethodOptions) -> Scores:
         s_j = \frac{1}{n L H} \sum_{l, h, i} g^{lh}_i \alpha^{lh}_{ij}
 
     the mean over receivers :math:`i`, layers, heads and members, with the gates :math:`g` where
-    heads have any. Without gates the scores sum to 1. A bond's score is the mean of
+    heads have any. Without gates the scores sum to 1, except for MAT. A bond's score is the mean of
     :math:`\alpha_{ij} + \alpha_{ji}`.
     """
     mean = _attention(instance).applied.mean(axis=(0, 1, 2))
@@ -107,7 +107,7 @@ def _attention(instance: Instance) -> Attention:
     attention = instance.attention
     if not attention.weights.size:
         raise InputError(
-            "method: this method reads attention weights, but the model's custom encoder does not "
+            "method: this method uses attention weights, but the model's custom encoder does not "
             "apply attention layers of molattn.nn, all with the same number of heads, to the edges "
             "of the molecule; use integrated_gradients or occlusion"
         )

@@ -22,7 +22,7 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
 
     over random orders :math:`\pi`, where :math:`S_\pi(i)` are the atoms after :math:`i`, and
     :math:`f(S)` is the prediction with all atoms outside :math:`S` masked. Each order is used
-    together with its reverse. It is the Shapley value by sampling (Castro, Gómez and Tejada 2009).
+    together with its reverse. This is a sampled Shapley value (Castro, Gómez and Tejada 2009).
     In every order the changes sum to the prediction minus the baseline, in which all atoms are
     masked; so do their means, whatever the number of orders.
 

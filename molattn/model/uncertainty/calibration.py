@@ -41,9 +41,9 @@ def difficulty(similarity: Array) -> Array:
 class ConformalScores:
     """Absolute errors of labeled molecules, which determine the half-width at any level.
 
-    Split conformal prediction with normalized scores |y - prediction| / difficulty: of n + 1
-    exchangeable scores, a new one is at most the score of rank ceil((n + 1) level) among the n
-    known ones, with a probability of at least the level.
+    Split conformal prediction with normalized scores |y - prediction| / difficulty: if the
+    n + 1 scores are exchangeable, the new one does not exceed the ceil((n + 1) p)-th smallest of
+    the others with probability at least p.
 
     Source: Lei et al., J. Am. Stat. Assoc. 2018, 113, 1094, section 2.2; Papadopoulos et al., Proc.
     ECML 2002, 345 (normalized).

@@ -164,7 +164,7 @@ def test_a_line_or_cell_without_end_is_refused_in_bounded_memory(
 def test_columns_are_found_or_the_nearest_name_is_suggested(tmp_path):
     table = open_table(saved(tmp_path, "id,Smiles,y,y\n1,C,1,2\n"))
     assert table.column("id", "--x") == 0
-    with pytest.raises(InputError, match=r"'smiles' \(--x\), did you mean 'Smiles'\?.*'id'"):
+    with pytest.raises(InputError, match=r"'smiles' \(--x\); did you mean 'Smiles'\?.*'id'"):
         table.column("smiles", "--x")
     with pytest.raises(InputError, match="2 columns are named 'y'"):
         table.column("y", "--x")
