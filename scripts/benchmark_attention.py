@@ -123,9 +123,9 @@ def runs_on(batch: Batch, options: argparse.Namespace, names: list[str]) -> dict
         "GPSConv, no edges": Run(lambda: gps(batch.x, edge_index, graph.batch), node),
         "nn.MultiheadAttention, no edges": Run(multihead, node),
         "molattn, edge list": Run(lambda: ours(batch.x, edge_index, batch.edges), node),
-        "molattn, features of pairs": Run(lambda: ours(batch.rows, graph, batch.pairs), row),
-        "molattn, codes of pairs": Run(lambda: ours(batch.rows, graph, batch.codes), row),
-        "bare matrix products": Run(bare, row),
+        "molattn, dense pair features": Run(lambda: ours(batch.rows, graph, batch.pairs), row),
+        "molattn, pair lookup table": Run(lambda: ours(batch.rows, graph, batch.codes), row),
+        "matrix products only": Run(bare, row),
     }
     return {name: known[name] for name in names}
 
@@ -137,9 +137,9 @@ LAYERS = [
     "GPSConv, no edges",
     "nn.MultiheadAttention, no edges",
     "molattn, edge list",
-    "molattn, features of pairs",
-    "molattn, codes of pairs",
-    "bare matrix products",
+    "molattn, dense pair features",
+    "molattn, pair lookup table",
+    "matrix products only",
 ]
 
 
@@ -218,7 +218,7 @@ def speed_table(name: str, options: argparse.Namespace) -> None:
 
 def growth_table(options: argparse.Namespace) -> None:
     """How forward and backward grow with the number of atoms of a molecule."""
-    names = [BASELINE, "molattn, codes of pairs"]
+    names = [BASELINE, "molattn, pair lookup table"]
     sizes = [10, 20, 30, 50, 100, 200]
     times: list[Mapping[str, float]] = []
     for size in sizes:

@@ -38,7 +38,7 @@ _FORCE_FIELDS: tuple[tuple[ForceField, Callable[..., bool], Callable[..., int]],
 
 
 class ConformerWarning(UserWarning):
-    """No three-dimensional coordinates were found; the molecule has those of its 2-D depiction."""
+    """No three-dimensional coordinates were found; the molecule has those of its 2D depiction."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class ConformerGenerator:
     """Generates conformers with ETKDGv3, minimized with MMFF94, or UFF where it lacks parameters.
 
     If ETKDGv3 fails, it is repeated from random coordinates, then with distance geometry only; if
-    that fails too, the coordinates are those of the 2-D depiction, with a
+    that fails too, the coordinates are those of the 2D depiction, with a
     :class:`ConformerWarning`. ``Conformer.problems`` lists what failed. Implicit hydrogen atoms are
     added for the calculation and removed afterwards.
 

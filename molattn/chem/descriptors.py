@@ -1,4 +1,4 @@
-"""Numbers of a whole molecule: RDKit's 2-D descriptors and Morgan counts."""
+"""Numbers of a whole molecule: RDKit's 2D descriptors and Morgan counts."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _CUBIC = tuple(
 )
 _MOST_ATOMS_CUBIC = 500
 DESCRIPTORS = tuple(_FUNCTIONS)
-"""Names of RDKit's 2-D descriptors, without the information content Ipc and its mean AvgIpc."""
+"""Names of RDKit's 2D descriptors, without the information content Ipc and its mean AvgIpc."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class DescriptorCalculator:
     """Calculates descriptors and Morgan counts of a molecule.
 
     Args:
-        descriptors: Names of RDKit's 2-D descriptors, of ``DESCRIPTORS``. Those whose time grows
+        descriptors: Names of RDKit's 2D descriptors, of ``DESCRIPTORS``. Those whose time grows
             with the cube of the number of atoms (BalabanJ, BertzCT, BCUT2D and E-state) are
             undefined for more than 500 atoms.
         morgan_counts: Length of the Morgan fingerprint; 0 = none. An entry is ``log(1 + count)`` of

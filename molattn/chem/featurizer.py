@@ -37,11 +37,13 @@ _Part = TypeVar("_Part", Chem.Atom, Chem.Bond)
 class Featurizer:
     """Turns a molecule into atom codes and joint pair codes.
 
+    A component code is the index of one feature's value in its vocabulary. A joint code is the
+    index of a combination of component codes; ``pair_table`` maps it back to them.
+
     The components of a pair are its bond features and the distance, ``pair_names``. The distance
     is the number of bonds of the shortest path: code 0 is an atom with itself, ``d`` is ``d``
     bonds, ``max_distance`` is that many or more, ``max_distance + 1`` is an atom of another
-    fragment. A bonded pair is at distance 1. The joint code numbers the combinations that can
-    occur; ``pair_table`` maps it back to the components.
+    fragment. A bonded pair is at distance 1. Only combinations that can occur have a joint code.
 
     Chirality is the CIP label and a double bond's stereo is Z or E, because both are independent of
     the order of the atoms.

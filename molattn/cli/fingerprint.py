@@ -32,7 +32,8 @@ def fingerprint(
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: CSV, TSV or Parquet file: all rows and columns of the input, the columns
             embedding_0, embedding_1, ... (the output of the readout; for an ensemble, that of each
-            member in turn), and error, the reason code of a row without one (docs/reasons.md).
+            member in turn), and error, the reason code of a row without an embedding (see "Reason
+            codes" in the documentation).
     """
     from molattn.inference.embed import fingerprint_table
 

@@ -31,8 +31,8 @@ def predict(
             molattn.
         table: CSV, TSV, Parquet, SDF or SMILES file.
         output: CSV, TSV or Parquet file: all rows and columns of the input, the predictions (for
-            classes the most probable one and the probabilities), and error, the reason code of a
-            row without a prediction (docs/reasons.md).
+            classification, the most probable class and the class probabilities), and error, the
+            reason code of a row without a prediction (see "Reason codes" in the documentation).
     """
     from molattn.inference.predict import predict_table
 

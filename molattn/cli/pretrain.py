@@ -39,7 +39,7 @@ def pretrain(
     """Pretrain a network on molecules without labels, for molattn train --init-from.
 
     The network learns to predict descriptors, substructure counts, and masked
-    atoms and bonds (docs/pretrain.md).
+    atoms and bonds (see "Pretraining" in the documentation).
 
     Args:
         inputs: One or more tables of molecules (CSV, TSV, Parquet, SDF or SMILES files).

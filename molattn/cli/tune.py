@@ -41,7 +41,8 @@ def tune(
 
     Args:
         table: CSV, TSV, Parquet, SDF or SMILES file; by default the bundled data.
-        space: YAML file with the options to vary and their values (docs/tune.md).
+        space: YAML file with the options to vary and their values (see "Hyperparameter
+            search" in the documentation).
     """
     if find_spec("optuna") is None:
         raise InputError(

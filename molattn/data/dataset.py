@@ -226,7 +226,7 @@ def read_training_table(
 
 
 def table_calculator(config: DataConfig) -> DescriptorCalculator:
-    """Return the calculator of the numbers that a model reads of each molecule."""
+    """Return the calculator of the extra features that a model uses of each molecule."""
     return DescriptorCalculator(DESCRIPTORS if config.descriptors else (), config.morgan_counts)
 
 

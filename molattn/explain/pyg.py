@@ -23,12 +23,12 @@ class GraphModel(nn.Module):
     is for the other algorithms of :class:`torch_geometric.explain.Explainer`.
 
     Args:
-        model: The model; it must not read a second molecule or features of the whole molecule.
+        model: The model; it must not take a second molecule or features of the whole molecule.
         target: As for :func:`molattn.explain.explain`; of a multiclass task a class must be named.
 
     Raises:
         InputError: No such target.
-        ValueError: A model that reads more than the graph of one molecule.
+        ValueError: A model that takes more than the graph of one molecule.
 
     Example:
         >>> from torch_geometric.explain import CaptumExplainer, Explainer
@@ -50,7 +50,7 @@ class GraphModel(nn.Module):
         super().__init__()
         if model.config.has_partner or model.config.num_numbers:
             raise ValueError(
-                "model: got one that reads a second molecule or features of the whole molecule, "
+                "model: got one that takes a second molecule or features of the whole molecule, "
                 "expected one that reads the molecular graph alone"
             )
         self.model = model

@@ -60,10 +60,10 @@ class ReadRow(NamedTuple):
     """A row and the molecule in it.
 
     Args:
-        number: The row's place in the table, counted from 1.
+        number: The row's number in the table, counted from 1.
         row: The row.
         smiles: Its SMILES.
-        record: The molecule, with its second one if the model reads two; None if it was refused.
+        record: The molecule, with its second one if the model takes two; None if it is invalid.
         features: Its extra features from the table.
         code: The reason code of a refused row; "" otherwise.
     """
@@ -247,7 +247,7 @@ def _find_columns(
 ) -> _Places:
     if config.partner_column is not None and not model.has_partner:
         raise InputError(
-            "--partner-column cannot be used with this model, which reads one molecule per row"
+            "--partner-column cannot be used with this model, which takes one molecule per row"
         )
     partner = config.partner_column or model.partner_column
     features = model.features if reads_numbers else ()

@@ -31,7 +31,7 @@ class MolAttnConfig:
         features: Names of extra molecule features given in the table, concatenated to the readout.
         descriptors: Names of RDKit descriptors concatenated to the readout.
         morgan_counts: Length of the Morgan count fingerprint concatenated to the readout; 0 = none.
-        partner_column: Table column of the second molecule; None = the model reads one molecule.
+        partner_column: Table column of the second molecule; None = the model takes one molecule.
         members: Number of networks whose predictions are averaged.
         custom_parts: Name and class of each part of the network that is not built from
             ``network``; :class:`molattn.MolAttn` fills it in.
@@ -93,12 +93,12 @@ class MolAttnConfig:
 
     @property
     def has_partner(self) -> bool:
-        """Whether the model reads a second molecule."""
+        """Whether the model takes a second molecule."""
         return self.partner_column is not None
 
     @property
     def num_numbers(self) -> int:
-        """Number of extra molecule features: those given, and those calculated per molecule."""
+        """Number of extra features of a molecule: those given, and those calculated."""
         return len(self.features) + len(self.calculator) * (2 if self.has_partner else 1)
 
     @property

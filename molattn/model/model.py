@@ -292,7 +292,7 @@ class MolAttn(
 
         Args:
             smiles: The molecule.
-            partner: The second molecule, where the model reads one.
+            partner: The second molecule, where the model takes one.
 
         Raises:
             SmilesError: An invalid SMILES; gives the reason.
@@ -312,7 +312,7 @@ class MolAttn(
             raise ValueError(
                 "partners: the model needs a second molecule for each molecule"
                 if self.config.has_partner
-                else "partners: the model reads no second molecule; leave partners out"
+                else "partners: the model takes no second molecule; leave partners out"
             )
         return MoleculeReader(self.config.featurizer, calculator)
 
@@ -329,7 +329,7 @@ class MolAttn(
         features: Optional[ArrayLike] = None,
         members: bool = False,
     ) -> NDArray[np.float64]:
-        """Predict featurized molecules, ``[n, num_outputs]`` in the order of ``config.output_names``.
+        """Predict featurized molecules, ``[n, num_outputs]`` ordered as ``config.output_names``.
 
         Regressions are in the targets' own units. Classifications are probabilities, calibrated
         if the model is. An ensemble predicts the mean of its members' predictions.
@@ -389,7 +389,7 @@ class MolAttn(
         Args:
             smiles: n molecules.
             batch_size: Molecules in a batch.
-            partners: The second molecule of each, such as its solvent, where the model reads one.
+            partners: The second molecule of each, such as its solvent, where the model takes one.
             features: Extra features ``[n, len(config.features)]``, if the config names any.
             members: Return the prediction of each member instead.
 
@@ -446,7 +446,7 @@ class MolAttn(
         Args:
             smiles: n molecules.
             batch_size: Molecules in a batch.
-            partners: The second molecule of each, where the model reads one; its vector follows.
+            partners: The second molecule of each, where the model takes one; its vector follows.
             atoms: Return the vectors of the atoms before the readout instead, molecule after
                 molecule, ``[total number of atoms, width]``, without those of second molecules.
 

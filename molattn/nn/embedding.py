@@ -81,6 +81,8 @@ class CodeEmbedding(nn.Module):
 class PairEmbedding(CodeEmbedding):
     """A learned vector for each type of atom pair.
 
+    Joint codes and component codes are those of :class:`molattn.chem.Featurizer`.
+
     Args:
         table: Component codes of each joint code, ``[K, P]``.
         sizes: Number of codes of each component.

@@ -147,7 +147,7 @@ def differences_text(tables: Sequence[CaseTable], reference: str) -> str:
         for table in tables
         for other in table.compare(reference)
     ]
-    header = ["case", "score", "model", f"{reference} minus it", f"{reference} better"]
+    header = ["case", "score", "model", f"{reference} - model", f"{reference} better"]
     return markdown_table(header, rows)
 
 
@@ -163,7 +163,7 @@ def verdicts_text(tables: Sequence[CaseTable], reference: str) -> str:
         ahead = "yes" if peer.gain > 0 else "no"
         by = "-" if peer.ahead is None else f"{peer.ahead:+.1f} %"
         rows.append([*case, peer.model, ahead, by, f"{peer.better} of {peer.difference.count}"])
-    header = ["case", "score", "best peer", f"{reference} ahead", "by", "better seeds"]
+    header = ["case", "score", "best other", f"{reference} ahead", "by", "better seeds"]
     return markdown_table(header, rows)
 
 

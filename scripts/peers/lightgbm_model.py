@@ -1,6 +1,6 @@
 """Train LightGBM on Morgan counts and RDKit's descriptors, and predict every row of the table.
 
-Counts of Morgan environments of radius 2 are folded to 2,048 numbers; all of RDKit's 2-D
+Counts of Morgan environments of radius 2 are folded to 2,048 numbers; all of RDKit's 2D
 descriptors join them. The loss of the validation rows decides the number of trees.
 
 Ke et al., Advances in Neural Information Processing Systems 30 (2017).

@@ -150,7 +150,7 @@ def test_partners_that_do_not_fit_are_refused():
     )
     with pytest.raises(ValueError, match="partners: the model needs a second molecule"):
         two.predict(["C"])
-    with pytest.raises(ValueError, match="partners: the model reads no second"):
+    with pytest.raises(ValueError, match="partners: the model takes no second"):
         one.predict(["C"], partners=["C"])
     with pytest.raises(ValueError, match="partners: got 1, expected 2"):
         two.predict(["C", "C"], partners=["C"])

@@ -1,4 +1,4 @@
-"""SD files: molecules with properties."""
+"""SDF files: molecules with properties."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _NAMES = ["smiles", "name"]
 
 
 class SDFTable(Table):
-    """An SD file as a table of SMILES, names and properties, plain or gzip.
+    """An SDF file as a table of SMILES, names and properties, plain or gzip.
 
     Columns are ``smiles`` (of the structure), ``name`` (its title line) and every property in the
     file; a property with the name of an earlier column gets an underscore. The row of a molecule

@@ -80,7 +80,9 @@ def explain_table(
             console, f"explaining {target}, the first of {count} targets; --target selects another"
         )
     if other := other_inputs(model.config):
-        print_line(console, f"the model also reads {other}, which the atom scores do not include")
+        print_line(
+            console, f"the model also uses {other}; their contribution is not in the atom scores"
+        )
     facts: dict[str, Any] = {
         "molattn": __version__,
         "model": str(model_folder),

@@ -342,7 +342,8 @@ def _summary(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
     if isinstance(part, ConformalScores) and not part.count:
         return "no intervals: no labels to calibrate on"
     if isinstance(part, ConformalScores):
-        return f"intervals calibrated on {part.count} rows, up to level {part.highest_level:.3g}"
+        level = f"highest possible level {part.highest_level:.3g}"
+        return f"intervals calibrated on {part.count} validation rows ({level})"
     if isinstance(part, ProbabilityScaling):
         return f"probabilities calibrated (Platt scaling, scale {part.scale:.2f})"
     return f"probabilities not calibrated: {part}"

@@ -12,7 +12,7 @@ SMILES = ["CCO", "c1ccccc1O", "C[C@H](N)C(=O)O", "F/C=C/F", "[NH4+].[Cl-]"]
 
 
 def sdf_text(smiles=SMILES, properties=({"y": "1.5"}, {}, {"y": "2", "note": "two\nlines"})):
-    """An SD file as RDKit itself writes it."""
+    """An SDF file as RDKit itself writes it."""
     records = []
     for number, text in enumerate(smiles):
         mol = Chem.MolFromSmiles(text)
