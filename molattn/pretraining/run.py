@@ -174,14 +174,14 @@ def pretrain(
 def _prepared(
     config: PretrainConfig, place: Path, console: Console | None, num_workers: int
 ) -> MoleculeStore:
-    """Return the molecules, and report how many there are and what was left out."""
+    """Return the molecules, and report how many there are and how many are not used."""
     store = prepare_molecules(
         config.files, config.molecules, place, console, num_workers=num_workers
     )
     read = store.about
     print_line(
         console,
-        f"{len(store)} molecules ({store.num_bytes / len(store):.0f} bytes each); left out: "
+        f"{len(store)} molecules ({store.num_bytes / len(store):.0f} bytes each); not used: "
         f"{read['duplicates']} duplicates, {read['left_out']} excluded; "
         f"invalid SMILES: {refusals(read['refused'])}",
     )

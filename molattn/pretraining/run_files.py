@@ -74,10 +74,10 @@ def model_card(run: PretrainingRun) -> str:
         ("Morgan counts, R² (pooled)", scores["morgan"]["r2"]),
         ("atom-pair counts, R² (pooled)", scores["atom_pairs"]["r2"]),
         *(
-            (f"masked atoms, {name}, accuracy (commonest code)", _both(hits))
+            (f"masked atoms, {name}, accuracy", _both(hits))
             for name, hits in scores["atoms"].items()
         ),
-        ("masked bonds, accuracy (commonest code)", _both(scores["bonds"])),
+        ("masked bonds, accuracy", _both(scores["bonds"])),
     ]
     lines = [
         "---",
@@ -95,10 +95,10 @@ def model_card(run: PretrainingRun) -> str:
         *(f"- {one['name']}, SHA-256 {one['sha256']}" for one in read["files"]),
         *(f"- excluded: {one['name']}, SHA-256 {one['sha256']}" for one in read["excluded"]),
         "",
-        f"{run.training} training and {run.validation} validation molecules; left out: "
-        f"{read['duplicates']} duplicates, {read['left_out']} excluded and "
-        f"{sum(read['refused'].values())} invalid. "
-        f"SHA-256 of the connectivities in order: {read['sha256']}",
+        f"{run.training:,} training and {run.validation:,} validation molecules; not used: "
+        f"{read['duplicates']:,} duplicates, {read['left_out']:,} excluded and "
+        f"{sum(read['refused'].values()):,} invalid. "
+        f"SHA-256 of the InChIKey first blocks, in order: {read['sha256']}",
         *([f"{invalid} rows of the excluded tables have no valid molecule."] if invalid else []),
         "",
         "## Training",
@@ -111,6 +111,8 @@ def model_card(run: PretrainingRun) -> str:
         f"    {pretrain_command(run)}",
         "",
         "## Scores on the validation molecules",
+        "In parentheses: the accuracy of always predicting the most frequent value.",
+        "",
         "| | |",
         "| --- | --- |",
         *(f"| {name} | {_shown(value)} |" for name, value in rows),
