@@ -1,4 +1,4 @@
-"""Lossless storage of molecular graphs, about 200 bytes for a molecule of 27 atoms.
+"""Lossless storage of molecular graphs, about 213 bytes for a molecule of 27 atoms.
 
 All molecules share five arrays, which may be memory-mapped files, so that ten million molecules are
 no more than five arrays. Of the pairs only the bonds are stored; distances are recomputed.

@@ -41,6 +41,6 @@ def explain(
     counts = explain_table(model, table, output, config, console)
     print_line(
         console,
-        f"{counts.done} rows explained, {counts.refused} with an error; see "
+        f"{counts.done} rows explained, {counts.errors} with an error; see "
         f"{output / 'index.html'}",
     )

@@ -41,5 +41,5 @@ def fingerprint(
     report_same_name(console, model)
     counts = fingerprint_table(model, table, output, config, console)
     print_line(
-        console, f"{counts.done} rows embedded, {counts.refused} with an error; written to {output}"
+        console, f"{counts.done} rows embedded, {counts.errors} with an error; written to {output}"
     )

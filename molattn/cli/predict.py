@@ -41,5 +41,5 @@ def predict(
     counts = predict_table(model, table, output, config, console)
     print_line(
         console,
-        f"{counts.done} rows predicted, {counts.refused} with an error; written to {output}",
+        f"{counts.done} rows predicted, {counts.errors} with an error; written to {output}",
     )

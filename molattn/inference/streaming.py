@@ -38,7 +38,7 @@ __all__ = [
     "RowCounts",
     "molecule_batches",
     "open_with_model",
-    "print_refused",
+    "print_errors",
     "stream_table",
 ]
 
@@ -50,10 +50,10 @@ Cells = Sequence[Union[float, int, str, None]]
 
 
 class RowCounts(NamedTuple):
-    """Number of input rows with an output, and of those refused with a reason code."""
+    """Number of input rows with an output, and of those with an error."""
 
     done: int
-    refused: int
+    errors: int
 
 
 class ReadRow(NamedTuple):
@@ -65,7 +65,7 @@ class ReadRow(NamedTuple):
         smiles: Its SMILES.
         record: The molecule, with its second one if the model takes two; None if it is invalid.
         features: Its extra features from the table.
-        code: The reason code of a refused row; "" otherwise.
+        code: The reason code of a row with an error; "" otherwise.
     """
 
     number: int
@@ -138,7 +138,7 @@ def stream_table(
                 "one of the table"
             )
     schema = output_schema(output, kept, columns)
-    done, refused = 0, Counter[str]()
+    done, errors = 0, Counter[str]()
     escape = escape_formula if config.escape_formulas else str
     molecules = (places.smiles, places.partner)
     for remark in spec.remarks:
@@ -172,10 +172,10 @@ def stream_table(
                     new = cells if schema is not None else (escape(_text(cell)) for cell in cells)
                     write([*own, *new, code])
                 done += not code
-                refused.update([code] if code else [])
+                errors.update([code] if code else [])
             advance(len(batch))
-    print_refused(refused, console)
-    return RowCounts(done, refused.total())
+    print_errors(errors, console)
+    return RowCounts(done, errors.total())
 
 
 def open_with_model(
@@ -195,12 +195,12 @@ def open_with_model(
     return table, MolAttn.from_pretrained(find_local_model(model_folder))
 
 
-def print_refused(refused: Counter[str], console: Console) -> None:
-    """Print the most common reason codes of refused rows, if any."""
-    if refused:
-        common = refused.most_common(_MOST_REASONS)
+def print_errors(errors: Counter[str], console: Console) -> None:
+    """Print the most common reason codes, if any."""
+    if errors:
+        common = errors.most_common(_MOST_REASONS)
         some = [f"{count} {code}" for code, count in common]
-        if others := refused.total() - sum(count for _, count in common):
+        if others := errors.total() - sum(count for _, count in common):
             some.append(f"{others} for other reasons")
         print_line(console, "errors: " + ", ".join(some))
 

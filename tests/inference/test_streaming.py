@@ -4,11 +4,11 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from molattn.inference.streaming import print_refused
+from molattn.inference.streaming import print_errors
 
 
 @pytest.mark.parametrize(
-    "refused, told",
+    "errors, told",
     [
         ({}, ""),
         ({"name": 1, "empty": 3}, "errors: 3 empty, 1 name\n"),
@@ -18,7 +18,7 @@ from molattn.inference.streaming import print_refused
         ),
     ],
 )
-def test_the_commonest_reasons_are_told_and_the_others_counted(refused, told):
+def test_the_commonest_reasons_are_told_and_the_others_counted(errors, told):
     written = io.StringIO()
-    print_refused(Counter(refused), Console(file=written, width=80))
+    print_errors(Counter(errors), Console(file=written, width=80))
     assert written.getvalue() == told

@@ -8,13 +8,13 @@ from molattn.explain.faithfulness.deletion_insertion import Estimate, Faithfulne
 __all__ = ["FaithfulnessSummary", "summarize"]
 
 _CONTROLS = ("uniform", "random")
-_FEW = 30  # molecules, below which bootstrap intervals are too narrow
+_FEW = 30  # molecules, below which bootstrap intervals are too narrow for a verdict
 _MASKED = {
     "remove": "A masked atom is removed from the graph",
     "blank": "A masked atom is replaced by the average atom",
 }
 _LOSS = {
-    "support": "moves towards the prediction without any atom",
+    "support": "moves toward the prediction for the empty graph",
     "distance": "moves in either direction",
 }
 
@@ -26,7 +26,7 @@ class FaithfulnessSummary(NamedTuple):
         sentence: The methods that passed and those that failed.
         headings: Headings of the columns of numbers.
         rows: Method, cells (a value and its confidence interval, as text), verdict, and whether it
-            beats random (None for ``uniform`` and ``random``).
+            beats random (None for ``uniform`` and ``random``, and with too few molecules).
         note: How the tests were made.
     """
 
@@ -42,6 +42,8 @@ def summarize(result: Faithfulness) -> FaithfulnessSummary:
     for row in result.rows:
         estimates, verdict = row.cells
         good = None if row.method in _CONTROLS else row.beats_random
+        if result.molecules < _FEW:
+            good, verdict = None, "-"
         rows.append((_title(row.method), [*map(_cell, estimates)], verdict, good))
     return FaithfulnessSummary(_sentence(result), result.headings, rows, _note(result))
 
@@ -51,6 +53,11 @@ def _sentence(result: Faithfulness) -> str:
     good = [_title(row.method) for row in tested if row.beats_random]
     other = [f"{_title(row.method)} ({row.verdict})" for row in tested if not row.beats_random]
     count = f"{result.molecules:,} molecule{'s' * (result.molecules != 1)}"
+    if result.molecules < _FEW:
+        return (
+            f"Deletion and insertion tests on {count}: too few for a verdict (at least {_FEW} "
+            "needed)."
+        )
     parts = [f"Deletion and insertion tests on {count}."]
     if good:
         parts.append(f"Passed (beats random in both tests): {', '.join(good)}.")

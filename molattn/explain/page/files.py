@@ -62,7 +62,7 @@ class ExplanationFiles:
             for ending in ("svg", "png"):
                 one.save(self._pictures / f"{row}_{one.method}.{ending}")
 
-    def refuse(self, row: int, smiles: str, code: str) -> None:
+    def add_error(self, row: int, smiles: str, code: str) -> None:
         """Write a row that has no explanation, with its reason code."""
         empty = [""] * (2 + len(self._methods))
         self._atoms([row, *empty, code])

@@ -21,14 +21,14 @@ from molattn.explain.faithfulness.summary import summarize
 from molattn.explain.instance import Instance
 from molattn.explain.methods import METHODS, MethodOptions
 from molattn.explain.page.files import CONTENTS, PAGE_FILE, explanation_files
-from molattn.explain.page.page import ExplanationPage, Refused
+from molattn.explain.page.page import ExplanationPage, InvalidRow
 from molattn.explain.target import describe_target, find_target
 from molattn.inference.streaming import (
     ReadRow,
     RowCounts,
     molecule_batches,
     open_with_model,
-    print_refused,
+    print_errors,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.utils.console import print_line
@@ -74,7 +74,7 @@ def explain_table(
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     console = console or Console(quiet=True)
     table, model = open_with_model(Path(source), model_folder, config, console)
-    target = describe_target(model, config.target)  # refuses a name before anything is written
+    target = describe_target(model, config.target)  # checks the name before anything is written
     if config.target is None and (count := len(model.config.tasks)) > 1:
         print_line(
             console, f"explaining {target}, the first of {count} targets; --target selects another"
@@ -99,15 +99,15 @@ def explain_table(
         explanation_files(folder, config.method, facts) as files,
     ):
         page = ExplanationPage(blobs, f"{100 * config.interval:g}% prediction interval")
-        refused: list[Refused] = []
+        errors: list[InvalidRow] = []
         sample = _Sample(_MOST_CHECKED if config.check else 0)
         with row_progress(console, "explain") as advance:
             for molecule, instance in instances:
                 advance(1)
                 if isinstance(instance, str):
-                    files.refuse(molecule.number, molecule.smiles, instance)
+                    files.add_error(molecule.number, molecule.smiles, instance)
                     meaning = reason_meaning(instance)
-                    refused.append(Refused(molecule.number, molecule.smiles, instance, meaning))
+                    errors.append(InvalidRow(molecule.number, molecule.smiles, instance, meaning))
                     continue
                 explanations = [
                     explain_instance(instance, method, MethodOptions(), level=config.interval)
@@ -116,7 +116,7 @@ def explain_table(
                 files.add(molecule.number, explanations)
                 page.add(molecule.number, explanations)
                 sample.add(instance)
-        print_refused(Counter(row.code for row in refused), console)
+        print_errors(Counter(row.code for row in errors), console)
         check = _check(sample.kept, config, console) if config.check else None
         summary = None if check is None else summarize(check)
         if summary is not None:
@@ -129,11 +129,11 @@ def explain_table(
             target=target,
             methods=meanings,
             other_inputs=other,
-            refused=refused,
+            errors=errors,
             check=summary,
         )
         (folder / ".page").unlink()
-    return RowCounts(sample.seen, len(refused))
+    return RowCounts(sample.seen, len(errors))
 
 
 def _instances(

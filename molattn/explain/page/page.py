@@ -18,17 +18,17 @@ from molattn.explain.explanation import Explanation
 from molattn.explain.faithfulness.summary import FaithfulnessSummary
 from molattn.utils.html import page_environment
 
-__all__ = ["MOST_SHOWN", "ExplanationPage", "Refused", "pack"]
+__all__ = ["MOST_SHOWN", "ExplanationPage", "InvalidRow", "pack"]
 
 MOST_SHOWN = 2000
 """Maximum number of molecules on a page; the other files contain all."""
-_MOST_REFUSED = 200
+_MOST_ERRORS = 200
 _LEVELS = 255  # steps from 0 to the largest weight of a layer and head
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("data.js", "structure.js", "matrix.js", "list.js", "explain.js")
 
 
-class Refused(NamedTuple):
+class InvalidRow(NamedTuple):
     """A row without an explanation: its number, text, reason code and the meaning of that code."""
 
     row: int
@@ -88,7 +88,7 @@ class ExplanationPage:
         target: str,
         methods: Mapping[str, str],
         other_inputs: str = "",
-        refused: Sequence[Refused] = (),
+        errors: Sequence[InvalidRow] = (),
         check: FaithfulnessSummary | None = None,
     ) -> None:
         """Write the page.
@@ -100,7 +100,7 @@ class ExplanationPage:
             target: What is explained.
             methods: What a score of each method means.
             other_inputs: Inputs of the model besides the molecular graph, if any.
-            refused: Rows without an explanation.
+            errors: Rows without an explanation.
             check: Result of the deletion and insertion tests, if they were run.
         """
         script = _script()
@@ -117,8 +117,8 @@ class ExplanationPage:
                 other_inputs=other_inputs,
                 total=self._total,
                 shown=len(self._molecules),
-                refused=refused,
-                most_refused=_MOST_REFUSED,
+                errors=errors,
+                most_errors=_MOST_ERRORS,
                 check=check,
                 precision=f"{50 * self._coarsest / _LEVELS:.2g}%",
                 index=self._index(),

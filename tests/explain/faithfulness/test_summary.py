@@ -57,6 +57,14 @@ def test_nothing_is_commended_where_nothing_was_shown():
     assert not any(row[3] for row in summary.rows)
 
 
+def test_few_molecules_give_no_verdict():
+    summary = summarize(replace(found(occlusion=(ABOVE, ABOVE)), molecules=2))
+    assert summary.sentence == (
+        "Deletion and insertion tests on 2 molecules: too few for a verdict (at least 30 needed)."
+    )
+    assert {row[2:] for row in summary.rows} == {("-", None)}
+
+
 def test_several_classes_are_named():
     several = replace(found(occlusion=(ABOVE, ABOVE)), outputs={"p_solid": 80, "p_gas": 40})
     assert "on its most probable class: p_gas (40), p_solid (80)." in summarize(several).note

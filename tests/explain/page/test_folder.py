@@ -115,7 +115,7 @@ def test_target_and_limit(explained, table, tmp_path):
         (["--target", "z"], "target: got 'z', expected one of logS"),
         (["--limit", "0"], "--limit: got 0"),
         (["--smiles-column", "smile"], "smile"),
-        (["--partner-column", "smiles"], "reads one molecule"),
+        (["--partner-column", "smiles"], "takes one molecule"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_written(
@@ -214,4 +214,4 @@ def test_other_inputs_of_a_model_are_reported(tmp_path, capsys):
     given = json.loads((tmp_path / "out" / "explanations.json").read_text())
     assert given["other_inputs"] == other
     page = (tmp_path / "out" / "index.html").read_text()
-    assert f"also reads {other}. These do not change" in page
+    assert f"also uses {other}. These do not change" in page

@@ -183,8 +183,8 @@ def test_it_fits_the_window_and_can_be_read(open_page, explained, width, scheme)
         assert_fits_and_can_be_read(page, width)
         assert page.locator("h1").inner_text().startswith("a <img")
         assert TARGET in page.locator("header").inner_text()
-        refused = page.locator("section[aria-labelledby=refused] tbody tr").all_inner_texts()
-        assert [text.split()[0] for text in refused] == ["2", "5"]
+        rows = page.locator("section[aria-labelledby=errors] tbody tr").all_inner_texts()
+        assert [text.split()[0] for text in rows] == ["2", "5"]
         boxes = page.eval_on_selector_all(
             ".detail svg.structure path, .detail canvas",
             "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])",
