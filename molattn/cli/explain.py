@@ -41,6 +41,5 @@ def explain(
     counts = explain_table(model, table, output, config, console)
     print_line(
         console,
-        f"{counts.done} rows explained, {counts.errors} with an error; see "
-        f"{output / 'index.html'}",
+        f"{counts.done} rows explained, {counts.errors} with an error; see {output / 'index.html'}",
     )

@@ -38,8 +38,8 @@ def pretrain(
 ) -> None:
     """Pretrain a network on molecules without labels, for molattn train --init-from.
 
-    The network learns to predict descriptors, substructure counts, and masked
-    atoms and bonds (see "Pretraining" in the documentation).
+    It learns to predict descriptors, fingerprints, and masked atoms and bonds.
+    See "Pretraining" in the documentation.
 
     Args:
         inputs: One or more tables of molecules (CSV, TSV, Parquet, SDF or SMILES files).

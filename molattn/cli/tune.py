@@ -36,8 +36,8 @@ def tune(
 ) -> None:
     """Search for the options with the best validation loss; test rows are not used.
 
-    The output folder contains the best options (best.yaml), all trials
-    (trials.csv), plots, and the study, which --resume continues.
+    The output folder contains best.yaml (the best options), trials.csv and plots.
+    --resume continues an interrupted search.
 
     Args:
         table: CSV, TSV, Parquet, SDF or SMILES file; by default the bundled data.

@@ -15,7 +15,7 @@ EXAMPLE = """Example:
 def verify(model: Path, /) -> None:
     """Check that the files of a saved model are complete and unchanged.
 
-    Lists the files, compares them with the manifest (sizes, SHA-256), and loads the model.
+    Compares the files with the manifest (sizes, SHA-256), and loads the model.
 
     Args:
         model: Folder of a run or of a saved model, or base, the pretrained model that comes with
