@@ -83,8 +83,8 @@ def test_what_was_asked_for_decides(choice, cells, kind, classes):
         ("classification", ["a", "a"], "1 classes"),
         ("multiclass", ["0", "1"], "2 classes.*3 to"),
         ("classification", ["0", "1", "0.5"], r"'0\.5'.*whole numbers"),
-        ("binary", ["0", "1", "1", "maybe"], "'maybe'.*only numbers"),
-        ("classification", ["yes", "no", "1"], "'1'.*only words"),
+        ("binary", ["0", "1", "1", "maybe"], "'maybe'.*all numbers or all text"),
+        ("classification", ["yes", "no", "1"], "'1'.*all numbers or all text"),
         ("classification", [str(n) for n in range(1001)], "1001 classes"),
     ],
 )

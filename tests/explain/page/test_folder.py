@@ -183,8 +183,7 @@ def test_check_is_the_faithfulness_on_the_molecules_and_is_on_the_page(
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     for row in own.rows:
         assert f"{row.deletion_area.mean:.3f}".replace("-", "\N{MINUS SIGN}") in page
-        assert row.method == "random" or row.verdict in page
-    assert "It has not been measured" not in page
+    assert "too few for a verdict" in page
 
 
 def test_without_a_pair_of_atoms_there_is_nothing_to_check(explained, tmp_path, capsys):
