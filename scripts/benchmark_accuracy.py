@@ -1,15 +1,15 @@
-r"""Compare the accuracy of models on the same data sets, splits and seeds, on one thread each.
+r"""Compare the accuracy of models on the same datasets, splits and seeds, on one thread each.
 
-A run is a model trained on one split of one data set. Each is a process of its own, its scores are
+A run is a model trained on one split of one dataset. Each is a process of its own, its scores are
 added to a CSV file when it has ended, and a run that is in the file is not made again: interrupt
 the comparison as you like, the same command goes on. Models are those of a YAML file; a model whose
 packages are missing is left out, and Chemprop or LightGBM may live in an environment of their own.
 
-    # Everything: five data sets beside the checkout, random and scaffold splits, three seeds
+    # Everything: five datasets beside the checkout, random and scaffold splits, three seeds
     python scripts/benchmark_accuracy.py --python chemprop=/envs/chemprop/bin/python \
         lightgbm=/envs/lightgbm/bin/python
 
-    # Two models on one data set, two runs at a time
+    # Two models on one dataset, two runs at a time
     python scripts/benchmark_accuracy.py --data freesolv --only molattn lightgbm --jobs 2
 
     # A table of your own; splits are made by seed

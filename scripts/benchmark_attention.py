@@ -77,7 +77,7 @@ def make_batch(
 
 
 def molecules(name: str, options: argparse.Namespace) -> Batch:
-    """A batch of molecules of a data set, drawn at random."""
+    """A batch of molecules of a dataset, drawn at random."""
     smiles = np.random.default_rng(options.seed).choice(read_smiles(name), options.batch_size)
     featurizer = Featurizer.default()
     batch = collate([featurizer(parse_smiles(str(text))) for text in smiles])
@@ -185,7 +185,7 @@ def timed(
 
 
 def speed_table(name: str, options: argparse.Namespace) -> None:
-    """Times and memory of every layer on a batch of a data set."""
+    """Times and memory of every layer on a batch of a dataset."""
     batch = molecules(name, options)
     names = [n for n in LAYERS if options.compile or "compiled" not in n]
     runs = runs_on(batch, options, names)
@@ -271,7 +271,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sets", nargs="+", default=["lipo", "esol"], help="data sets")
+    parser.add_argument("--sets", nargs="+", default=["lipo", "esol"], help="datasets")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--heads", type=int, default=8)

@@ -112,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sets", nargs="+", default=["lipo", "esol"], help="data sets")
+    parser.add_argument("--sets", nargs="+", default=["lipo", "esol"], help="datasets")
     parser.add_argument("--repeats", type=int, default=3, help="passes behind each median")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -82,7 +82,7 @@ def chemprop(python: str, epochs: int) -> Tool:
 
 
 def problem_of(name: str, place: Path) -> Problem:
-    """Return a data set beside the checkout in its first random split, or the bundled one."""
+    """Return a dataset beside the checkout in its first random split, or the bundled one."""
     source = SHARED / f"{name}.csv"
     if source.is_file():
         with source.open(newline="", encoding="utf-8") as file:

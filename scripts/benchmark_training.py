@@ -174,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sets", nargs="+", default=["lipo", "esol"], help="data sets")
+    parser.add_argument("--sets", nargs="+", default=["lipo", "esol"], help="datasets")
     parser.add_argument("--molecules", type=int, help="at most so many molecules of each")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--heads", type=int, default=8)

@@ -31,7 +31,7 @@ def with_allocator(name: str) -> str:
 
 
 def read_smiles(name: str) -> list[str]:
-    """SMILES of a data set: ``lipo``, ``esol``, ... beside the checkout, or the bundled set."""
+    """SMILES of a dataset: ``lipo``, ``esol``, ... beside the checkout, or the bundled set."""
     path = SHARED / f"{name}.csv"
     if not path.is_file():
         path = bundled_dataset()

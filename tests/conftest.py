@@ -72,10 +72,10 @@ def _seeded():
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of larger real data sets beside the checkout, which not every machine has."""
+    """Folder of larger real datasets beside the checkout, which not every machine has."""
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip(f"no larger data sets at {folder}")
+        pytest.skip(f"no larger datasets at {folder}")
     return folder
 
 

@@ -24,11 +24,11 @@ _LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """The options of a training run, and the name of a data set to train on instead of a table.
+    """The options of a training run, and the name of a dataset to train on instead of a table.
 
     Args:
-        dataset: MoleculeNet data set to download, such as ESOL.
-        dataset_folder: Folder for downloaded data sets; by default in the user's cache.
+        dataset: MoleculeNet dataset to download, such as ESOL.
+        dataset_folder: Folder for downloaded datasets; by default in the user's cache.
     """
 
     dataset: Annotated[str | None, group("Data")] = field(default=None, metadata=COMMON)
@@ -40,7 +40,7 @@ class TrainOptions:
     report: Annotated[ReportConfig, section("Report")] = ReportConfig()
 
     def train_config(self, table: Path | None) -> TrainConfig:
-        """Return the run on a table, a named data set, or else the bundled solubility data."""
+        """Return the run on a table, a named dataset, or else the bundled solubility data."""
         sections = {name: getattr(self, name) for name in TrainConfig.sections()}
         config = TrainConfig(str(table or ""), **sections)
         if self.dataset is not None:

@@ -1,4 +1,4 @@
-"""Named data sets: MoleculeNet as downloaded by PyG, read as tables."""
+"""Named datasets: MoleculeNet as downloaded by PyG, read as tables."""
 
 import io
 import os

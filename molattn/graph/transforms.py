@@ -1,7 +1,7 @@
 """PyG transforms that compute the edges and edge features that molattn's layers read.
 
 Each takes one graph, a ``Data`` whose edges are its bonds (in both directions, as PyG has them).
-Use them as ``transform=`` or ``pre_transform=`` of a data set, or call them on a ``Data``. Those
+Use them as ``transform=`` or ``pre_transform=`` of a dataset, or call them on a ``Data``. Those
 that add nodes or edges do not accept a ``Batch``.
 """
 

@@ -36,7 +36,7 @@ def parallel_map(
     loader: DataLoader[Any] = DataLoader(
         _Indexed(function),
         batch_size=None,
-        sampler=items,  # the indices of a data set may be of any type
+        sampler=items,  # the indices of a dataset may be of any type
         collate_fn=_identity,
         num_workers=num_workers,
         # Not forked from this process, which may show progress and hold locks.
@@ -57,7 +57,7 @@ def parallel_map(
 
 
 class _Indexed(Dataset[Any]):
-    """A function as a data set, for PyTorch's loader."""
+    """A function as a dataset, for PyTorch's loader."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function

@@ -1,4 +1,4 @@
-"""Cases to compare models on: a data set in one of its splits, and what is scored of it."""
+"""Cases to compare models on: a dataset in one of its splits, and what is scored of it."""
 
 import argparse
 import csv
@@ -81,7 +81,7 @@ class Dataset(NamedTuple):
 class Case(NamedTuple):
     """What a model is trained on and scored by.
 
-    ``part`` says which rows of the data set are scored; among the rows of the case they are called
+    ``part`` says which rows of the dataset are scored; among the rows of the case they are called
     ``test`` in either case, as no model is to see them before.
     """
 
@@ -125,7 +125,7 @@ class Case(NamedTuple):
 
 
 def case_of(data: Dataset, method: str, seed: int, part: str = "test") -> Case:
-    """Return the case of a split of a data set.
+    """Return the case of a split of a dataset.
 
     With ``part="validation"`` the test rows are gone; the validation rows are scored in their
     place, and a random ninth of the training rows stands in for those.
@@ -156,7 +156,7 @@ def table_options() -> argparse.ArgumentParser:
 def load_dataset(
     source: str, smiles_column: str, target_column: str | None, splits: Path | None
 ) -> Dataset:
-    """Read a data set by its name beside the checkout, or by the path of a CSV file.
+    """Read a dataset by its name beside the checkout, or by the path of a CSV file.
 
     Args:
         source: ``NAME``, which is ``NAME.csv`` and ``splits/NAME.json`` there, or a path.

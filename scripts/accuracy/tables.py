@@ -59,7 +59,7 @@ class Comparison(NamedTuple):
 
 
 class CaseTable(NamedTuple):
-    """All models on one data set in one kind of split, by one score."""
+    """All models on one dataset in one kind of split, by one score."""
 
     data: str
     split: str

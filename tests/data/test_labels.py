@@ -82,7 +82,7 @@ def test_what_was_asked_for_decides(choice, cells, kind, classes):
         ("binary", ["1", "1"], "1 classes.*expected two"),
         ("classification", ["a", "a"], "1 classes"),
         ("multiclass", ["0", "1"], "2 classes.*3 to"),
-        ("classification", ["0", "1", "0.5"], r"'0\.5'.*whole numbers"),
+        ("classification", ["0", "1", "0.5"], r"'0\.5'.*integers or text.*--task regression"),
         ("binary", ["0", "1", "1", "maybe"], "'maybe'.*all numbers or all text"),
         ("classification", ["yes", "no", "1"], "'1'.*all numbers or all text"),
         ("classification", [str(n) for n in range(1001)], "1001 classes"),

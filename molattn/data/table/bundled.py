@@ -1,4 +1,4 @@
-"""The data set that comes with the package."""
+"""The dataset that comes with the package."""
 
 from pathlib import Path
 
@@ -23,5 +23,5 @@ def bundled_dataset() -> Path:
         if (path := folder / "solubility.csv").is_file():
             return path
     raise InputError(
-        "solubility.csv, the bundled data set, is not installed; use a table of your own"
+        "solubility.csv, the bundled dataset, is not installed; use a table of your own"
     )
