@@ -22,7 +22,7 @@ def pretraining_scores(
 
     R² is given for each descriptor, with the mean and median over them. R² of a group of counts
     pools its positions: 1 - (squared errors) / (squared deviations from each position's mean).
-    Beside each accuracy stands that of always predicting the commonest code. A score that is
+    Beside each accuracy stands that of always predicting the most frequent value. A score that is
     undefined is None.
     """
     featurizer = objective.model.config.featurizer

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 _MOST_BYTES = 2 * 2**30
 _STARTED = b"started\n"
-# One thread, so that processor time is the time that the call takes.
+# One thread, so that CPU time is the time that the call takes.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -32,7 +32,7 @@ def call_within(seconds: float, function: Callable[..., Result], *arguments: Any
     state with this process, and ends with it.
 
     Args:
-        seconds: Limit of the processor time (on Windows, of the elapsed time) of the call.
+        seconds: Limit of the CPU time (on Windows, of the elapsed time) of the call.
         function: A function that can be imported; its arguments and result are pickled.
         arguments: Its arguments.
 
@@ -136,7 +136,7 @@ def _serve() -> None:
 def _limit(seconds: float) -> None:
     """End this process after so many seconds, even within a C++ call; 0 = never."""
     if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # of processor time; SIGPROF ends a process
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # of CPU time; SIGPROF ends a process
     elif seconds:
         faulthandler.dump_traceback_later(seconds, exit=True, file=2)
     else:

@@ -269,7 +269,7 @@ def test_what_an_excluded_table_does_not_keep_out_is_told(smiles_file, tmp_path,
     output = tmp_path / "run"
     words = f"pretrain {smiles_file} --output {output} --exclude {tmp_path / 'test.csv'} {_SMALL}"
     assert main(words.split()) == 0
-    said = "without a valid molecule, which exclude nothing: 1 name"
+    said = "--exclude: invalid SMILES, which were ignored: 1 name"
     assert said in capsys.readouterr().out
     figures = json.loads((output / "metrics.json").read_text())
     assert figures["molecules"]["excluded_refused"] == {"name": 1}
@@ -327,7 +327,7 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
         (["few.smi", "--output", "o"], "expected at least 20"),
         (
             ["few.smi", "--output", "o", "--width", "16", "--heads", "3"],
-            "cannot be built with these options",
+            "the network cannot be built: LinearHeads: heads must divide out_channels",
         ),
     ],
 )

@@ -82,4 +82,4 @@ def test_tables_as_text(benchmark_accuracy, hand_made, capsys, tmp_path):
     assert "ROC-AUC" not in out
     words += "--data roc_auc --reference a --seeds 1".split()
     assert benchmark_accuracy.main(words) == 0
-    assert "| p         | no      | -12.5 % | 0 of 1" in capsys.readouterr().out
+    assert "| p          | no      | -12.5 % | 0 of 1" in capsys.readouterr().out
