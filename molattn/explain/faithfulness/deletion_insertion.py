@@ -31,7 +31,7 @@ Measure = Literal["support", "distance"]
 """How the change of the prediction ``f`` is measured when only some atoms are kept.
 
 ``support``: ``(f(all) - f(kept)) s``, where ``s`` is the sign of ``f(all) - f(none)``: how far the
-prediction moves towards the prediction without any atom. Atoms are ranked by their scores, times
+prediction moves toward the prediction for the empty graph. Atoms are ranked by their scores, times
 ``s`` for a signed method. ``distance``: ``|f(all) - f(kept)|``; atoms are ranked by the absolute
 value of their scores.
 """
