@@ -141,7 +141,7 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
     assert "RMSE" in shown
     with pytest.raises(InputError, match=r"cross-validation of 4 models.*repeat_1_fold_1"):
         predict_table("cv", config.file, "out.csv")
-    assert main(["train", *words.split()]) == 0  # a former one is replaced
+    assert main(["train", *words.split(), "--overwrite"]) == 0
 
 
 def without_seconds(found):
