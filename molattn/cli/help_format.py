@@ -14,14 +14,14 @@ __all__ = ["advanced_options", "print_group"]
 def advanced_options(command: Callable[..., Any]) -> frozenset[str]:
     """Return the options of a command that are not common; none if it declares none as common."""
     levels = dict(_levels(get_type_hints(command)))
-    hidden = [name for name, is_common in levels.items() if not is_common]
+    hidden = [name for name, common in levels.items() if common not in (True, command.__name__)]
     if len(hidden) == len(levels):
         return frozenset()
     return frozenset(f"--{name.replace('_', '-')}" for name in hidden)
 
 
-def _levels(hints: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield each option of the sections among a command's parameters, and whether it is common."""
+def _levels(hints: dict[str, Any]) -> Iterator[tuple[str, bool | str]]:
+    """Yield each option of the sections among a command's parameters, and where it is common."""
     for section in filter(is_dataclass, hints.values()):
         kinds = get_type_hints(section)
         yield from _levels(kinds)

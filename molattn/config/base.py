@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMON",
+    "COMMON_IN_TRAIN",
     "FIXED",
     "TUNABLE",
     "Option",
@@ -22,8 +23,11 @@ __all__ = [
     "update_config",
 ]
 
-COMMON: dict[str, bool] = {"common": True}
+COMMON: dict[str, Any] = {"common": True}
 """Metadata of an option that ``--help`` shows; ``--help-all`` shows the others too."""
+
+COMMON_IN_TRAIN: dict[str, Any] = {"common": "train"}
+"""The same of ``molattn train`` alone: a trial of ``molattn tune`` does not use the option."""
 
 FIXED: dict[str, bool] = {"tunable": False}
 """Metadata of an option, or a section of them, that ``molattn tune`` does not vary."""

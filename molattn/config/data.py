@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal, get_args
 
-from molattn.config.base import COMMON, TUNABLE
+from molattn.config.base import COMMON, COMMON_IN_TRAIN, TUNABLE
 from molattn.config.limits import MoleculeLimits
 from molattn.config.validation import check, check_choice, check_unused, option
 from molattn.errors import InputError, quoted
@@ -65,7 +65,7 @@ class DataConfig(MoleculeLimits):
     order_column: str | None = None
     cluster_cutoff: float = 0.65
     split_duplicates: bool = False
-    folds: int | None = field(default=None, metadata=COMMON)
+    folds: int | None = field(default=None, metadata=COMMON_IN_TRAIN)
     repeats: int = 1
     only_fold: int | None = None
     validation_size: float = field(default=0.1, metadata=COMMON)

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from math import inf
 from typing import Any, get_origin
 
-from molattn.config.base import COMMON, FIXED, RunConfig
+from molattn.config.base import COMMON, COMMON_IN_TRAIN, FIXED, RunConfig
 from molattn.config.data import DataConfig
 from molattn.config.fine_tuning import FineTuningConfig
 from molattn.config.network import NetworkConfig
@@ -27,7 +27,7 @@ class ReportConfig:
         bootstrap: Bootstrap samples for 95% confidence intervals of the test scores; 0 for none.
     """
 
-    baselines: bool = field(default=True, metadata=COMMON)
+    baselines: bool = field(default=True, metadata=COMMON_IN_TRAIN)
     interval: float = 0.9
     bootstrap: int = 1000
 

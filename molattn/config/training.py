@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal, get_args
 
-from molattn.config.base import COMMON, FIXED
+from molattn.config.base import COMMON, COMMON_IN_TRAIN, FIXED
 from molattn.config.validation import check, check_choice, check_threads, check_unused
 from molattn.errors import InputError
 
@@ -88,7 +88,7 @@ class SupervisedConfig(TrainingLoopConfig):
         positive_weight: Weight of the positive class in the loss of binary targets.
     """
 
-    ensemble: int = field(default=1, metadata=COMMON | FIXED)
+    ensemble: int = field(default=1, metadata=COMMON_IN_TRAIN | FIXED)
     loss: Loss = field(default="mse", metadata=FIXED)
     huber_delta: float = field(default=1.0, metadata=FIXED)
     label_smoothing: float = field(default=0.0, metadata=FIXED)

@@ -66,7 +66,8 @@ def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None
             )
         if np.isnan(table.targets[rows][:, counts]).all():
             raise InputError(
-                f"{table.path}: no {what} row has a label of a target with a nonzero --task-weights"
+                f"{table.path}: no {what} row has a label of a target with a nonzero weight "
+                "(--task-weights)"
             )
     learned = table.targets[_weighing(table, parts.train)]
     for task, name in enumerate(config.target_columns):

@@ -57,7 +57,7 @@ def test_duplicates_of_a_molecule_stay_on_one_side(tmp_path):
         (["train", "tset"], ["line 3", "'part'", "'tset'", "test"]),
         (["train", "train"], ["'part'", "test"]),
         (["test", "test"], ["'part'", "train"]),
-        (["train", "test"], ["1 rows", "val"]),
+        (["train", "test"], ["too few rows (1)", "validation"]),
     ],
 )
 def test_a_split_column_that_makes_no_three_parts_is_refused(tmp_path, parts, words):

@@ -312,7 +312,9 @@ def test_tensorboard_logs_each_epoch_once(config, tmp_path, monkeypatch):
 def test_tensorboard_that_is_not_there_is_one_line(config, tmp_path, monkeypatch):
     monkeypatch.setattr("molattn.training.lightning.loop.find_spec", lambda name: None)
     config = replace(config, training=replace(QUICK, tensorboard=True))
-    with pytest.raises(InputError, match=r"--tensorboard: .* pip install 'molattn\[tensorboard\]'"):
+    with pytest.raises(
+        InputError, match=r"--tensorboard needs .* pip install 'molattn\[tensorboard\]'"
+    ):
         train(config, folder=tmp_path)
 
 
@@ -382,9 +384,9 @@ def test_a_part_without_a_label_that_counts_is_refused(tmp_path, weights):
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     data = DataConfig(target_columns=("y", "z"), split_column="split", **weights)
     words = (
-        "no validation row has a label of nonzero weight"
+        "no validation row has a label of a target with a nonzero weight"
         if "task_weights" in weights
-        else "weight 0"
+        else "the weight of every validation row is 0"
     )
     with pytest.raises(InputError, match=words):
         train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))

@@ -174,8 +174,13 @@ def test_all_trials_begin_alike(config, tmp_path, monkeypatch):
 
 def test_trials_share_one_initial_model(config, tmp_path, monkeypatch):
     MolAttn(MolAttnConfig("y", config.network)).save_pretrained(tmp_path / "model")
-    load, loaded = MolAttn.from_pretrained, []
-    monkeypatch.setattr(MolAttn, "from_pretrained", lambda path: loaded.append(path) or load(path))
+    load, loaded = MolAttn.from_files, []
+
+    def from_files(files):
+        loaded.append(files.folder)
+        return load(files)
+
+    monkeypatch.setattr(MolAttn, "from_files", from_files)
     begins = replace(config, fine_tuning=FineTuningConfig(str(tmp_path / "model")))
     searched(begins, tmp_path / "study", 3, {"dropout": CategoricalDistribution((0.0, 0.1))})
     assert loaded == [tmp_path / "model"]
