@@ -37,12 +37,11 @@ def tune(
     """Search for the options with the best validation loss; test rows are not used.
 
     The output folder contains best.yaml (the best options), trials.csv and plots.
-    --resume continues an interrupted search.
+    See "Hyperparameter search" in the documentation.
 
     Args:
         table: CSV, TSV, Parquet, SDF or SMILES file; by default the bundled data.
-        space: YAML file with the options to vary and their values (see "Hyperparameter
-            search" in the documentation).
+        space: YAML file with the options to vary and their values.
     """
     if find_spec("optuna") is None:
         raise InputError(

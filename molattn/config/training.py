@@ -24,11 +24,11 @@ class TrainingLoopConfig:
     Args:
         epochs: Maximum number of epochs.
         checkpoint: Epoch whose weights are saved: best (lowest validation loss) or last.
-        patience: Stop after this many epochs without improvement in validation loss.
+        patience: Stop after this many epochs without a better validation loss.
         max_hours: Time limit in hours for training each network.
         batch_size: Number of molecules per batch.
         learning_rate: Peak learning rate, reached after the warm-up.
-        warmup: Fraction of training steps used for learning-rate warm-up.
+        warmup: Fraction of steps used for learning-rate warm-up.
         schedule: Learning-rate schedule after the warm-up.
         weight_decay: Weight decay of AdamW.
         gradient_clip: Clip the gradient to this norm; 0 for no clipping.
@@ -83,7 +83,7 @@ class SupervisedConfig(TrainingLoopConfig):
         ensemble: Number of networks to average over.
         loss: Loss of regression targets.
         huber_delta: Error, in standard deviations, above which the Huber loss is linear.
-        label_smoothing: Label smoothing: fraction of label weight spread evenly over all classes.
+        label_smoothing: Fraction of label weight spread evenly over all classes.
         balance_classes: Weight classes in the loss by their inverse frequency.
         positive_weight: Weight of the positive class in the loss of binary targets.
     """
