@@ -115,7 +115,7 @@ def test_rows_that_weigh_nothing_teach_nothing(frame, tmp_path, monkeypatch):
         other = frame.assign(toxic=toxic, part=part, w=[weight + heavy for weight in weights])
         save(other, tmp_path / "t.csv")
         words = f"t.csv --target-columns toxic --weight-column w --split-column part {SMALL}"
-        assert main(["train", *words.split(), "--output", "run"]) == 0
+        assert main(["train", *words.split(), "--output", "run", "--overwrite"]) == 0
         networks.append((tmp_path / "run" / "model" / "model.safetensors").read_bytes())
     assert networks[0] == networks[1] != networks[2]
 
