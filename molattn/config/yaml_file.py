@@ -62,7 +62,9 @@ def load_yaml(path: Path) -> Any:
     Raises:
         InputError: The file cannot be read, or is not such a file.
     """
-    if path.exists() and not path.is_file():
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    if not path.is_file():
         raise InputError(f"{path}: got a folder or a device, expected a YAML file")
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:

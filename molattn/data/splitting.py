@@ -14,7 +14,7 @@ from molattn.data.labels import LabelError, is_missing, number
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
 
-__all__ = ["check_labels", "split_rows"]
+__all__ = ["check_labels", "marks_validation", "split_rows"]
 
 _PARTS = {
     "train": "train",
@@ -48,6 +48,11 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     parts = _parted(table, config, seed)
     check_labels(table, parts, config)
     return parts._replace(train=_weighing(table, parts.train))
+
+
+def marks_validation(table: TrainingTable) -> bool:
+    """Return whether a cell of the table's split column marks a validation row."""
+    return any(_PARTS.get(cell.strip().lower()) == "validation" for cell in table.parts or ())
 
 
 def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None:

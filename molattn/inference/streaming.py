@@ -198,7 +198,8 @@ def open_with_model(
 def print_errors(errors: Counter[str], console: Console) -> None:
     """Print the most common reason codes, if any."""
     if errors:
-        common = errors.most_common(_MOST_REASONS)
+        # The last one is named, rather than called the others.
+        common = errors.most_common(_MOST_REASONS + (len(errors) == _MOST_REASONS + 1))
         some = [f"{count} {code}" for code, count in common]
         if others := errors.total() - sum(count for _, count in common):
             some.append(f"{others} for other reasons")

@@ -185,7 +185,8 @@ def check_network(network: NetworkConfig) -> None:
         InputError: Names the option.
     """
     check_one_of("--layer", network.layer, LAYERS)
-    for name in unused_options(network):
+    unused = unused_options(network)
+    for name in unused:
         value, default = getattr(network, name), getattr(NetworkConfig, name)
         if value != default:
             raise InputError(
@@ -194,6 +195,11 @@ def check_network(network: NetworkConfig) -> None:
             )
     check_one_of("--score", network.score, SCORES)
     check_one_of("--combine", network.combine, COMBINES)
+    splits_width = getattr(COMBINES[network.combine], "splits_width", False)
+    if "combine" not in unused and splits_width and network.width % network.heads:
+        raise InputError(
+            f"--heads: got {network.heads}, expected a divisor of --width ({network.width})"
+        )
     check_one_of("--head", network.head, ("auto", *HEADS))
     check_readout(network.readout)
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.split import Split
-from molattn.config import TrainConfig
+from molattn.config import DataConfig, TrainConfig
 from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import (
     TrainingTable,
@@ -23,8 +23,8 @@ from molattn.data.dataset import (
     table_calculator,
 )
 from molattn.data.leakage import Leakage, find_leakage
-from molattn.data.splitting import split_rows
-from molattn.errors import InputError, is_out_of_memory
+from molattn.data.splitting import marks_validation, split_rows
+from molattn.errors import InputError, is_out_of_memory, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
@@ -128,7 +128,7 @@ def train_split(
     """Train a model on a table that has been read and split; see :func:`train`."""
     molecules = None if pretrained is None else pretrained.molecules
     leakage = find_leakage(table, parts, config.training.seed, molecules)
-    for line in (_part_sizes(parts, len(table.rows)), *leakage.lines()):
+    for line in (*_part_lines(parts, table, config.data), *leakage.lines()):
         print_line(console, line)
     if pretrained is not None and molecules is None and not is_packaged(pretrained.name):
         print_line(
@@ -273,10 +273,21 @@ def _new_model(
     return model
 
 
-def _part_sizes(parts: Split, rows: int) -> str:
+def _part_lines(parts: Split, table: TrainingTable, config: DataConfig) -> Iterator[str]:
     sizes = f"{len(parts.train)} training, {len(parts.val)} validation, {len(parts.test)} test rows"
-    unused = rows - sum(map(len, parts))
-    return f"{sizes}, {unused} of weight 0 unused" if unused else sizes
+    unused = len(table.rows) - sum(map(len, parts))
+    yield f"{sizes}, {unused} of weight 0 unused" if unused else sizes
+    method = config.split or "random"
+    if config.split_column is not None:
+        column = f"test set from column {quoted(config.split_column)}"
+        yield column + (
+            "" if marks_validation(table) else f"; validation set by {method} split of the others"
+        )
+    elif (name := "split") in table.header:
+        yield (
+            f"column {quoted(name)} is not used, the split is {method} "
+            f"(--split-column {name} uses the column)"
+        )
 
 
 def _row_counts(table: TrainingTable) -> str:

@@ -98,6 +98,8 @@ class Table(ABC):
                 f"{self.path}: no column {quoted(name)} ({option}): the cells seem to be separated "
                 "by '|', expected commas, semicolons or tabs"
             )
+        if any("\udc80" <= character <= "\udcff" for column in self.header for character in column):
+            raise InputError(f"{self.path}: got binary data, expected a table (text in UTF-8)")
         alike = {column.strip().lower(): column for column in self.header}
         close = get_close_matches(name.strip().lower(), alike, n=1)
         hint = f"; did you mean {quoted(alike[close[0]])}? The" if close else "; the"
