@@ -185,8 +185,7 @@ def check_network(network: NetworkConfig) -> None:
         InputError: Names the option.
     """
     check_one_of("--layer", network.layer, LAYERS)
-    unused = unused_options(network)
-    for name in unused:
+    for name in unused_options(network):
         value, default = getattr(network, name), getattr(NetworkConfig, name)
         if value != default:
             raise InputError(
@@ -195,13 +194,21 @@ def check_network(network: NetworkConfig) -> None:
             )
     check_one_of("--score", network.score, SCORES)
     check_one_of("--combine", network.combine, COMBINES)
-    splits_width = getattr(COMBINES[network.combine], "splits_width", False)
-    if "combine" not in unused and splits_width and network.width % network.heads:
+    check_one_of("--head", network.head, ("auto", *HEADS))
+    check_readout(network.readout)
+
+
+def check_heads(network: NetworkConfig) -> None:
+    """Check that the number of heads divides the width, where the heads share it.
+
+    Raises:
+        InputError: It does not.
+    """
+    shares = getattr(COMBINES[network.combine], "splits_width", False)
+    if "combine" not in unused_options(network) and shares and network.width % network.heads:
         raise InputError(
             f"--heads: got {network.heads}, expected a divisor of --width ({network.width})"
         )
-    check_one_of("--head", network.head, ("auto", *HEADS))
-    check_readout(network.readout)
 
 
 def unused_options(network: NetworkConfig) -> tuple[str, ...]:

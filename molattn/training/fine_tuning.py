@@ -12,7 +12,7 @@ from molattn.config.validation import option
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.nn.registry import check_network
+from molattn.nn.registry import check_heads, check_network
 from molattn.task import Task
 from molattn.training.optimizer import FineTuningPlan
 
@@ -161,6 +161,8 @@ def load_pretrained(
     section = "fine_tuning" if isinstance(config, TrainConfig) else "training"
     options, network = getattr(config, section), config.network
     check_network(network)
+    if not {"heads", "width", "combine"} & set(varied):
+        check_heads(network)
     molecules = config.data if isinstance(config, TrainConfig) else config.molecules
     featurizer = FEATURIZERS[molecules.featurizer]()
     name, files = options.init_from, None

@@ -327,7 +327,7 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
         (["few.smi", "--output", "o"], "expected at least 20"),
         (
             ["few.smi", "--output", "o", "--width", "16", "--heads", "3"],
-            "the network cannot be built: LinearHeads: heads must divide out_channels",
+            "--heads: got 3, expected a divisor of --width",
         ),
     ],
 )
