@@ -228,7 +228,7 @@ class Instance:
     @torch.inference_mode()
     def _predict(self, atoms: Tensor, pairs: Tensor) -> NDArray[np.float64]:
         with self.evaluating():
-            return self(atoms, pairs).double().cpu().numpy()
+            return self(atoms, pairs).cpu().numpy()
 
     @torch.inference_mode()
     def _removed(self, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -240,7 +240,7 @@ class Instance:
         ]
         with self.evaluating():
             outputs = self.model(self._batch(records), self._features(len(records)))
-        return self.target.value(outputs).double().cpu().numpy()
+        return self.target.value(outputs).cpu().numpy()
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -44,7 +44,12 @@ class Target:
         return self.task.unit if self.task.kind == "regression" else "log-odds"
 
     def value(self, outputs: Tensor) -> Tensor:
-        """Return the explained value ``[...]`` for scaled outputs and logits ``[..., outputs]``."""
+        """Return the explained value for scaled outputs and logits ``[..., outputs]``.
+
+        Returns:
+            ``float64 [...]``: a mean may be much larger than the scale.
+        """
+        outputs = outputs.double()
         own = outputs[..., self.column]
         if self.task.kind != "multiclass":
             return own * self.scale + self.mean

@@ -678,6 +678,8 @@ def _check_sizes(config: MolAttnConfig, weights: Mapping[str, Tensor]) -> None:
             raise InputError(
                 f"{name}: got {quoted(got)}, but {artefact.WEIGHTS_FILE} has weights for {expected}"
             )
+    if "encoder" in dict(config.custom_parts):  # which has heads of its own
+        return
     most = width  # heads that each have a part of it
     if not COMBINES[network.combine].splits_width:  # each has weights [width, width]
         most = sum(weight.numel() for weight in weights.values()) // width**2

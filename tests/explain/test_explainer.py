@@ -35,6 +35,20 @@ def test_scores_of_signed_methods_add_up(model, method, target, masking):
         assert np.abs(found.atom_scores).max() > 2 * found.tolerance
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_scores_do_not_depend_on_the_mean_of_the_targets(method):
+    model = make(tasks=("y",))
+    found = []
+    for mean in (0.0, 1e9):
+        model.set_target_scaling([mean], [1.0])
+        found.append(explain(model, SMILES[0], method))
+    usual, large = found
+    np.testing.assert_allclose(large.atom_scores, usual.atom_scores, atol=1e-5)
+    np.testing.assert_allclose(large.bond_scores, usual.bond_scores, atol=1e-5)
+    assert np.abs(usual.atom_scores).max() > 1e-3
+    assert large.adds_up is usual.adds_up
+
+
 def test_a_sum_that_is_off_is_said_to_be_off(model):
     found = explain(model, SMILES[0])
     assert replace(found, residual=2 * found.tolerance).adds_up is False

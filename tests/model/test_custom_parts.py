@@ -183,6 +183,17 @@ def test_a_saved_model_needs_its_parts_again(tmp_path):
         MolAttn.from_pretrained(tmp_path, **{**parts, "head": Head(13)})
 
 
+def test_heads_are_not_those_of_an_encoder_of_ones_own(tmp_path):
+    def encoder():
+        return Encoder(lambda: GATv2Conv(4, 4, edge_dim=4), layers=2, channels=4)
+
+    config = replace(CONFIG, network=replace(SMALL, width=4, heads=400, combine="mean"))
+    model = MolAttn(config, encoder=encoder()).eval()
+    model.save_pretrained(tmp_path)
+    again = MolAttn.from_pretrained(tmp_path, encoder=encoder())
+    np.testing.assert_array_equal(again.predict(SMILES), model.predict(SMILES))
+
+
 def test_parts_for_a_model_that_was_saved_with_none_are_refused(tmp_path):
     MolAttn(CONFIG).save_pretrained(tmp_path)
     with pytest.raises(
