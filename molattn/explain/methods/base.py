@@ -11,7 +11,11 @@ from molattn.errors import InputError, check_one_of
 from molattn.explain.instance import Instance, Masking
 from molattn.utils.registry import Registry
 
-__all__ = ["METHODS", "Method", "MethodOptions", "Scores", "bond_entries"]
+__all__ = ["METHODS", "Method", "MethodOptions", "NotFiniteError", "Scores", "bond_entries"]
+
+
+class NotFiniteError(ValueError):
+    """A method gave scores that are NaN or infinite."""
 
 
 class Scores(NamedTuple):
@@ -82,8 +86,9 @@ class Method:
         """Compute the scores of a molecule.
 
         Raises:
-            ValueError: Scores that are not a finite number for each atom and bond, or a baseline
-                that is missing for a signed method or present for an unsigned one.
+            NotFiniteError: Scores that are NaN or infinite.
+            ValueError: Scores that are not a number for each atom and bond, or a baseline that is
+                missing for a signed method or present for an unsigned one.
         """
         scores = self.compute(instance, options)
         for name, values, count in (
@@ -92,16 +97,21 @@ class Method:
         ):
             if values.shape != (count,):
                 raise ValueError(
-                    f"{self.summary}: got {name} scores of shape {list(values.shape)}, expected "
+                    f"{self.name}: got {name} scores of shape {list(values.shape)}, expected "
                     f"[{count}]"
                 )
             if not np.isfinite(values).all():
-                raise ValueError(f"{self.summary}: got {name} scores that are not finite")
+                raise NotFiniteError(f"{self.name}: got {name} scores that are not finite")
         if self.signed and scores.baseline is None:
-            raise ValueError(f"{self.summary}: a signed method returned scores without a baseline")
+            raise ValueError(f"{self.name}: a signed method returned scores without a baseline")
         if scores.baseline is not None and not self.signed:
-            raise ValueError(f"{self.summary}: an unsigned method returned scores with a baseline")
+            raise ValueError(f"{self.name}: an unsigned method returned scores with a baseline")
         return scores
+
+    @property
+    def name(self) -> str:
+        """The name in :data:`METHODS`; the summary of a method that is not registered."""
+        return next((name for name, method in METHODS.items() if method is self), self.summary)
 
     @property
     def meaning(self) -> str:

@@ -16,10 +16,12 @@ from molattn.data.table import Table
 from molattn.errors import ReasonCode, reason_meaning
 from molattn.explain.baseline import baseline_atom
 from molattn.explain.explainer import explain_instance
+from molattn.explain.explanation import Explanation
 from molattn.explain.faithfulness.deletion_insertion import Faithfulness, instances_faithfulness
 from molattn.explain.faithfulness.summary import summarize
 from molattn.explain.instance import Instance
 from molattn.explain.methods import METHODS, MethodOptions
+from molattn.explain.methods.base import NotFiniteError
 from molattn.explain.page.files import CONTENTS, PAGE_FILE, explanation_files
 from molattn.explain.page.page import ExplanationPage, InvalidRow
 from molattn.explain.target import describe_target, find_target
@@ -104,15 +106,14 @@ def explain_table(
         with row_progress(console, "explain") as advance:
             for molecule, instance in instances:
                 advance(1)
-                if isinstance(instance, str):
-                    files.add_error(molecule.number, molecule.smiles, instance)
-                    meaning = reason_meaning(instance)
-                    errors.append(InvalidRow(molecule.number, molecule.smiles, instance, meaning))
+                explanations = _explanations(instance, config)
+                if isinstance(instance, str) or isinstance(explanations, str):
+                    files.add_error(molecule.number, molecule.smiles, explanations)
+                    meaning = reason_meaning(explanations)
+                    errors.append(
+                        InvalidRow(molecule.number, molecule.smiles, explanations, meaning)
+                    )
                     continue
-                explanations = [
-                    explain_instance(instance, method, MethodOptions(), level=config.interval)
-                    for method in config.method
-                ]
                 files.add(molecule.number, explanations)
                 page.add(molecule.number, explanations)
                 sample.add(instance)
@@ -144,6 +145,21 @@ def _instances(
     baseline = baseline_atom(model.config.featurizer)
     molecules = islice(chain.from_iterable(batches), config.limit)
     return ((molecule, _instance(model, molecule, config, baseline)) for molecule in molecules)
+
+
+def _explanations(
+    instance: Instance | ReasonCode, config: ExplainConfig
+) -> list[Explanation] | ReasonCode:
+    """Return an explanation of each method, or the reason code of a row that has none."""
+    if isinstance(instance, str):
+        return instance
+    try:
+        return [
+            explain_instance(instance, method, MethodOptions(), level=config.interval)
+            for method in config.method
+        ]
+    except NotFiniteError:
+        return "not_finite"
 
 
 def other_inputs(config: MolAttnConfig) -> str:

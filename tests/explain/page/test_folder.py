@@ -13,7 +13,7 @@ from molattn.cli import main
 from molattn.config import ExplainConfig
 from molattn.errors import InputError
 from molattn.explain import METHODS as KNOWN
-from molattn.explain import explain, measure_faithfulness
+from molattn.explain import Method, Scores, explain, measure_faithfulness
 from molattn.explain.faithfulness.summary import summarize
 from molattn.explain.page.files import CONTENTS
 from molattn.explain.page.folder import explain_table
@@ -97,6 +97,20 @@ def test_every_row_comes_out_and_a_bad_one_says_why(explained):
     assert [one["error"] for one in atoms if one["row"] in "25"] == ["syntax", "valence"]
     assert Counter(one["row"] for one in atoms) == {"1": 13, "2": 1, "3": 1, "4": 14, "5": 1}
     assert [one["row"] for one in atoms] == sorted((one["row"] for one in atoms), key=int)
+
+
+def test_a_molecule_whose_scores_are_not_finite_is_a_row_with_an_error(
+    explained, table, tmp_path, monkeypatch
+):
+    def compute(instance, options):
+        scores = np.full(instance.num_atoms, np.nan if instance.smiles == GOOD[1] else 1.0)
+        return Scores(scores, np.zeros(len(instance.bonds)))
+
+    monkeypatch.setitem(KNOWN._items, "own", Method(compute, signed=False, summary="a number"))
+    config = ExplainConfig(method=("own",))
+    assert explain_table(explained.parent / "model", table, tmp_path / "out", config) == (2, 3)
+    rows = json.loads((tmp_path / "out" / "explanations.json").read_text())["rows"]
+    assert [row["error"] for row in rows] == ["not_finite", "syntax", "", "", "valence"]
 
 
 def test_target_and_limit(explained, table, tmp_path):
