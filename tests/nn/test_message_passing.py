@@ -22,10 +22,37 @@ MATConv(8, 8)
 """
 
 
-def run(folder):
+OWN = """
+import torch
+from molattn.nn import EdgeAttentionConv
+
+class Propagate(EdgeAttentionConv):
+    def propagate(self, *args, **kwargs):
+        return super().propagate(*args, **kwargs)
+
+class EdgeUpdater(EdgeAttentionConv):
+    def edge_updater(self, *args, **kwargs):
+        return super().edge_updater(*args, **kwargs)
+
+class NoFunction(EdgeAttentionConv):
+    propagate = torch.nn.Identity()
+
+EdgeAttentionConv(8, 8)
+for layer in (Propagate, EdgeUpdater):
+    layer(8, 8)(torch.ones(3, 8), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+NoFunction(8, 8)
+"""
+
+
+def run(folder, *program):
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"},
+        [sys.executable, *(program or ("-c", PROGRAM))],
+        env={
+            **os.environ,
+            "TMPDIR": str(folder),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "",
+        },
         capture_output=True,
         text=True,
         check=True,
@@ -34,7 +61,17 @@ def run(folder):
 
 def test_no_file_is_left_in_the_temporary_folder(tmp_path):
     run(tmp_path)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert [path for path in tmp_path.iterdir() if not path.name.startswith("torchinductor")] == []
+
+
+def test_a_file_of_yours_in_the_temporary_folder_stays(tmp_path):
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "other.pyc").touch()
+    script = tmp_path / "own.py"
+    script.write_text(OWN)
+    run(tmp_path, str(script))
+    assert script.read_text() == OWN
+    assert list(tmp_path.rglob("*.pyc")) == [tmp_path / "__pycache__" / "other.pyc"]
 
 
 @pytest.mark.faults
