@@ -123,9 +123,16 @@ def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
     table, output = run.table, PredictionColumns(run.model, run.config.report.interval)
     columns = [*output.columns, "split"]
+    molecules = (run.config.data.smiles_column, run.config.data.partner_column)
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     with write_table(path, header) as write:
         for index, row in enumerate(run.parts.test):
-            cells = output.cells(prediction, index)
-            texts = (number_text(cell) if isinstance(cell, float) else cell for cell in cells)
-            write([*table.rows[row].cells, *texts, "test"])
+            given = zip(table.header, table.rows[row].cells, strict=True)
+            own = (cell if name in molecules else escape_formula(cell) for name, cell in given)
+            write([*own, *map(_text, output.cells(prediction, index)), "test"])
+
+
+def _text(cell: float | str | None) -> str:
+    if cell is None:
+        return ""
+    return escape_formula(cell) if isinstance(cell, str) else number_text(cell)

@@ -194,6 +194,16 @@ def test_the_level_of_the_intervals_is_an_option(run, tmp_path):
     assert "50% PI coverage" in console.file.getvalue()
 
 
+def test_formulas_of_a_spreadsheet_are_escaped_in_the_predictions(run, tmp_path):
+    rows = [row._replace(cells=["=1+1|cmd", *row.cells[1:]]) for row in run.table.rows]
+    config = replace(run.config, report=ReportConfig(False, bootstrap=0))
+    other = replace(run, config=config, table=replace(run.table, rows=rows))
+    write_run(other, score_run(other), tmp_path)
+    written = table(tmp_path / "predictions.csv")
+    assert {row["name"] for row in written} == {"'=1+1|cmd"}
+    assert {row["smiles"] for row in written} <= {row.cells[1] for row in rows}
+
+
 def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_folder):
     metrics = json.loads((classes_folder / "metrics.json").read_text())
     for name in ("b", "c"):

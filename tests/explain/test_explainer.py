@@ -217,7 +217,10 @@ def test_methods_have_what_a_page_needs(model):
 )
 def test_invalid_scores_of_a_method_are_an_error(model, signed, scores, words):
     wrong = Method(lambda instance, options: scores, signed=signed, summary="a phrase")
-    with patch.dict(METHODS._items, wrong=wrong), pytest.raises(ValueError, match=f"^wrong: .*{words}"):
+    with (
+        patch.dict(METHODS._items, wrong=wrong),
+        pytest.raises(ValueError, match=f"^wrong: .*{words}"),
+    ):
         explain(model, "CCO", "wrong")
 
 

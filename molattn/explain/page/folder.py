@@ -43,6 +43,8 @@ __all__ = ["explain_table"]
 
 _MOST_CHECKED = 200
 
+_Explained = tuple[Instance, list[Explanation]]
+
 
 def explain_table(
     model_folder: str | Path,
@@ -93,7 +95,7 @@ def explain_table(
         "methods": list(config.method),
         "other_inputs": other,
     }
-    instances = _instances(table, model, config)
+    rows = _explained_rows(table, model, config)
     with (
         threads(config.threads),
         atomic_folder(Path(output)) as folder,
@@ -104,16 +106,14 @@ def explain_table(
         errors: list[InvalidRow] = []
         sample = _Sample(_MOST_CHECKED if config.check else 0)
         with row_progress(console, "explain") as advance:
-            for molecule, instance in instances:
+            for molecule, found in rows:
                 advance(1)
-                explanations = _explanations(instance, config)
-                if isinstance(instance, str) or isinstance(explanations, str):
-                    files.add_error(molecule.number, molecule.smiles, explanations)
-                    meaning = reason_meaning(explanations)
-                    errors.append(
-                        InvalidRow(molecule.number, molecule.smiles, explanations, meaning)
-                    )
+                if isinstance(found, str):
+                    files.add_error(molecule.number, molecule.smiles, found)
+                    meaning = reason_meaning(found)
+                    errors.append(InvalidRow(molecule.number, molecule.smiles, found, meaning))
                     continue
+                instance, explanations = found
                 files.add(molecule.number, explanations)
                 page.add(molecule.number, explanations)
                 sample.add(instance)
@@ -137,29 +137,14 @@ def explain_table(
     return RowCounts(sample.seen, len(errors))
 
 
-def _instances(
+def _explained_rows(
     table: Table, model: MolAttn, config: ExplainConfig
-) -> Iterator[tuple[ReadRow, Instance | ReasonCode]]:
+) -> Iterator[tuple[ReadRow, _Explained | ReasonCode]]:
     is_calibrated = model.uncertainty is not None
     batches = molecule_batches(table, model, config, reads_similarity=is_calibrated)
     baseline = baseline_atom(model.config.featurizer)
     molecules = islice(chain.from_iterable(batches), config.limit)
-    return ((molecule, _instance(model, molecule, config, baseline)) for molecule in molecules)
-
-
-def _explanations(
-    instance: Instance | ReasonCode, config: ExplainConfig
-) -> list[Explanation] | ReasonCode:
-    """Return an explanation of each method, or the reason code of a row that has none."""
-    if isinstance(instance, str):
-        return instance
-    try:
-        return [
-            explain_instance(instance, method, MethodOptions(), level=config.interval)
-            for method in config.method
-        ]
-    except NotFiniteError:
-        return "not_finite"
+    return ((molecule, _explained(model, molecule, config, baseline)) for molecule in molecules)
 
 
 def other_inputs(config: MolAttnConfig) -> str:
@@ -173,10 +158,10 @@ def other_inputs(config: MolAttnConfig) -> str:
     return ", ".join([*parts, *(["a second molecule"] if config.has_partner else [])])
 
 
-def _instance(
+def _explained(
     model: MolAttn, molecule: ReadRow, config: ExplainConfig, baseline: NDArray[np.float64]
-) -> Instance | ReasonCode:
-    """Return the molecule to explain, or the reason code of a row that cannot be explained."""
+) -> _Explained | ReasonCode:
+    """Return a molecule and an explanation of each method, or the reason code of a row of none."""
     if molecule.record is None or molecule.code:
         return molecule.code or "not_finite"
     features = np.array(molecule.features) if model.config.features else None
@@ -185,7 +170,15 @@ def _instance(
     if not np.isfinite(predicted).all():
         return "not_finite"
     target = find_target(model, config.target, predicted.tolist())
-    return Instance(model, molecule.smiles, molecule.record, target, baseline, predicted, features)
+    record = molecule.record
+    instance = Instance(model, molecule.smiles, record, target, baseline, predicted, features)
+    try:
+        return instance, [
+            explain_instance(instance, method, MethodOptions(), level=config.interval)
+            for method in config.method
+        ]
+    except NotFiniteError:
+        return "not_finite"
 
 
 class _Sample:
