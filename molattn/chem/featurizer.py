@@ -27,6 +27,7 @@ __all__ = ["FEATURIZERS", "Featurizer"]
 
 _VERSION = 1
 _MAX_PAIR_CODES = 255
+_MOST_COLUMNS = 1000
 _DEFAULT_ATOMS = {column.name for column in ATOM_COLUMNS}
 _DEFAULT_BONDS = tuple(column.name for column in BOND_COLUMNS)
 
@@ -93,12 +94,14 @@ class Featurizer:
                     )
         names = self.atom_names
         if not names or len(set(names)) != len(names):
-            raise InputError(f"atom features: expected distinct names, at least one, got {names}")
+            raise InputError(
+                f"atom features: expected distinct names, at least one, got {quoted(names)}"
+            )
         pairs = self.pair_names
         if pairs[: len(_DEFAULT_BONDS)] != _DEFAULT_BONDS or len(set(pairs)) != len(pairs):
             raise InputError(
                 f"bond features: expected {_DEFAULT_BONDS}, then distinct names of your own other "
-                f"than 'distance', got {pairs[:-1]}"
+                f"than 'distance', got {quoted(pairs[:-1])}"
             )
         standard = {column.name: column for column in (*ATOM_COLUMNS, *BOND_COLUMNS)}
         for column in (*self.atom_columns, *self.bond_columns):
@@ -251,6 +254,11 @@ class Featurizer:
         for key in ("atom_columns", "bond_columns"):
             if not isinstance(data[key], list):
                 raise InputError(f"featurizer key {key!r}: expected a list, got {data[key]!r:.80}")
+            if (count := len(data[key])) > _MOST_COLUMNS:
+                raise InputError(
+                    f"featurizer key {key!r}: got {count:,} columns, expected at most "
+                    f"{_MOST_COLUMNS:,}"
+                )
         return cls(
             atom_columns=tuple(map(Column.from_dict, data["atom_columns"])),
             bond_columns=tuple(map(Column.from_dict, data["bond_columns"])),

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Union
 
 import safetensors.torch
+import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError
 from torch import Tensor
 
 from molattn.chem.fingerprint_index import FingerprintIndex
-from molattn.errors import InputError
+from molattn.errors import InputError, quoted
 from molattn.model.checkpoints import FIRST_WITH_MANIFEST
 from molattn.utils.files import parse_json, write_file
 
@@ -40,6 +41,7 @@ CALIBRATION_FILE = "calibration.json"
 FINGERPRINTS_FILE = "training_fingerprints.safetensors"
 MANIFEST_FILE = "manifest.json"
 _FILES = (CONFIG_FILE, WEIGHTS_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 MODEL_CARD = """---
 {{ card_data }}
@@ -246,10 +248,16 @@ class ModelFiles:
                 found[name] = f"is not as {MANIFEST_FILE} lists it"
             else:
                 found[name] = ""
-        if self.manifest is None:
-            number = self.config.get("format")
-            if type(number) is int and number >= FIRST_WITH_MANIFEST:
-                found[MANIFEST_FILE] = "is missing"
+        if others := sorted(listed.keys() - {*_FILES}):
+            found[MANIFEST_FILE] = f"lists {quoted(others[0])}, which is no file of a model"
+        if self.manifest is None and CONFIG_FILE in self.content:
+            try:
+                number = self.config.get("format")
+            except InputError:
+                found[CONFIG_FILE] = "is damaged"
+            else:
+                if type(number) is int and number >= FIRST_WITH_MANIFEST:
+                    found[MANIFEST_FILE] = "is missing"
         return found
 
     def _manifest(self) -> dict[str, Any]:
@@ -320,7 +328,9 @@ class ModelFiles:
                     f"{path}: weight {name!r} has shape {list(got.shape)}, "
                     f"expected {list(tensor.shape)}"
                 )
-            if got.is_floating_point() != tensor.is_floating_point():
+            if got.is_floating_point() != tensor.is_floating_point() or (
+                got.is_floating_point() and got.dtype not in _FLOATS
+            ):
                 raise InputError(
                     f"{path}: weight {name!r} has {got.dtype}, expected {tensor.dtype}"
                 )

@@ -1,5 +1,6 @@
 """The configuration of a model: everything except its weights."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -61,7 +62,8 @@ class MolAttnConfig:
         named = {"tasks": self.targets, "outputs": columns, "features": self.features}
         for what, names in named.items():
             if len(set(names)) != len(names):
-                raise InputError(f"{what}: got {', '.join(names)}, expected distinct names")
+                twice = next(name for name, count in Counter(names).items() if count > 1)
+                raise InputError(f"{what}: got {quoted(twice)} twice, expected distinct names")
         if not tasks:
             raise InputError("tasks: expected at least one")
         if type(self.members) is not int or self.members < 1:

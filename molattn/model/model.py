@@ -621,6 +621,11 @@ class MolAttn(
                 raise InputError(
                     f"got {_listed(given)}, but the model was saved without custom parts"
                 )
+        for name in (*_EMBEDDINGS[:1], "feature_mean", "target_mean"):
+            if name not in weights or not weights[name].dim():
+                weights_file = files.folder / artefact.WEIGHTS_FILE
+                raise InputError(f"{weights_file}: missing weight {name!r}")
+        with _config_errors(file):
             _check_sizes(config, weights)  # before memory of these sizes is allocated
             model = cls(config, **parts)
         files.check_weights(model.state_dict())
@@ -651,6 +656,9 @@ def _config_errors(file: Path) -> Iterator[None]:
         raise InputError(f"{file}: not a valid configuration: {error}") from error
 
 
+_EMBEDDINGS = [f"nets.0.{kind}_embedding.weight" for kind in ("atom", "pair")]
+
+
 def _check_sizes(config: MolAttnConfig, weights: Mapping[str, Tensor]) -> None:
     """Check the sizes that determine how much memory a model takes against its weights.
 
@@ -658,15 +666,13 @@ def _check_sizes(config: MolAttnConfig, weights: Mapping[str, Tensor]) -> None:
         InputError: A size that the weights do not have.
     """
     network, places = config.network, [name.split(".") for name in weights]
-    embedding, pair_embedding = (f"nets.0.{kind}_embedding.weight" for kind in ("atom", "pair"))
-    for name in (embedding, "feature_mean"):
-        if name not in weights or not weights[name].dim():
-            raise InputError(f"{artefact.WEIGHTS_FILE}: missing weight {name!r}")
+    embedding, pair_embedding = _EMBEDDINGS
     width = weights[embedding].size(-1)
     sizes = {
         "members": (config.members, len({place[1] for place in places if place[0] == "nets"})),
         "width": (network.width, width),
         "extra features": (config.num_numbers, len(weights["feature_mean"])),
+        "tasks": (len(config.tasks), len(weights["target_mean"])),
     }
     if pair_embedding in weights:
         sizes["edge_width"] = (network.edge_width, weights[pair_embedding].size(-1))
@@ -678,6 +684,10 @@ def _check_sizes(config: MolAttnConfig, weights: Mapping[str, Tensor]) -> None:
             raise InputError(
                 f"{name}: got {quoted(got)}, but {artefact.WEIGHTS_FILE} has weights for {expected}"
             )
+    outputs = len(config.output_names)
+    head = sum(weights[name].numel() for name in weights if name.startswith("nets.0.head."))
+    if "head" not in dict(config.custom_parts) and outputs > head:  # each has a weight
+        raise InputError(f"outputs: got {outputs}, expected at most {head}")
     if "encoder" in dict(config.custom_parts):  # which has heads of its own
         return
     most = width  # heads that each have a part of it

@@ -233,8 +233,25 @@ def test_weights_of_another_model_are_refused(folder):
 
     refused({k: v for k, v in weights.items() if k != first}, f"missing weight {first!r}")
     refused(weights | {"extra": torch.ones(1)}, "unexpected weight 'extra'")
-    wider = weights | {"target_mean": torch.ones(2)}
-    refused(wider, r"weight 'target_mean' has shape \[2\], expected \[1\]")
+    wider = weights | {"target_scale": torch.ones(2)}
+    refused(wider, r"weight 'target_scale' has shape \[2\], expected \[1\]")
+
+
+def test_a_missing_weight_is_an_error_of_the_file_of_weights_alone(folder):
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    del weights["feature_mean"]
+    change_weights(folder, weights)
+    with pytest.raises(InputError) as error:
+        MolAttn.from_pretrained(folder)
+    assert str(error.value) == f"{folder / 'model.safetensors'}: missing weight 'feature_mean'"
+
+
+def test_weights_of_8_bits_are_refused(folder):
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    small = weights["target_mean"].to(torch.float8_e4m3fn)
+    change_weights(folder, weights | {"target_mean": small})
+    with pytest.raises(InputError, match=r"has torch\.float8_e4m3fn, expected torch\.float64"):
+        MolAttn.from_pretrained(folder)
 
 
 @pytest.mark.parametrize("value", [torch.tensor([1]), torch.tensor([torch.nan])])
@@ -293,6 +310,25 @@ def test_a_model_without_one_of_its_files_is_refused(calibrated, tmp_path, name)
         f"{folder}: {name} is missing; copy the folder again from where the model was saved, or "
         "save the model again"
     )
+
+
+def test_a_manifest_that_lists_another_file_is_refused(folder):
+    path = folder / "manifest.json"
+    listed = json.loads(path.read_text())
+    path.write_text(json.dumps(listed | {"extra.bin": listed["config.json"]}))
+    words = re.escape("manifest.json lists 'extra.bin', which is no file of a model; copy")
+    with pytest.raises(InputError, match=words):
+        MolAttn.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("config, problem", [(b"{", "is damaged"), (None, "is missing")])
+def test_problems_are_listed_without_a_manifest_and_a_readable_config(folder, config, problem):
+    (folder / "manifest.json").unlink()
+    (folder / "config.json").unlink()
+    if config is not None:
+        (folder / "config.json").write_bytes(config)
+    found = artefact.ModelFiles.read(folder).problems()
+    assert found == {"config.json": problem, "model.safetensors": ""}
 
 
 def test_a_file_of_another_model_is_refused(saved, calibrated, tmp_path):
@@ -388,6 +424,42 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_they_are_made(
     what = "extra features|--morgan-counts" if name == "morgan_counts" else name
     with pytest.raises(InputError, match=rf"config\.json: (--)?({what}): got"):
         MolAttn.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda c: c["tasks"].append({**c["tasks"][0], "name": "z"}), "tasks: got 2, but"),
+        (
+            lambda c: c["tasks"][0].update(
+                kind="multiclass", classes=[f"c{n}" for n in range(10_000)], unit=""
+            ),
+            "outputs: got 10000, expected at most",
+        ),
+        (
+            lambda c: c["featurizer"].update(atom_columns=c["featurizer"]["atom_columns"] * 1000),
+            "'atom_columns': got 10,000 columns, expected at most 1,000",
+        ),
+    ],
+)
+def test_lists_that_the_weights_do_not_have_are_refused_before_they_are_made(
+    folder, monkeypatch, change, message
+):
+    change_config(folder, change)
+    monkeypatch.setattr("molattn.model.model.Network", None)  # not reached
+    with pytest.raises(InputError, match=rf"config\.json: .*{message}"):
+        MolAttn.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("key", ["features", "tasks"])
+def test_an_error_of_many_equal_names_is_short(folder, key):
+    def change(config):
+        config[key] = 2000 * (["feature"] if key == "features" else config["tasks"])
+
+    change_config(folder, change)
+    with pytest.raises(InputError, match=rf"{key}: got '\w+' twice, expected distinct") as error:
+        MolAttn.from_pretrained(folder)
+    assert len(str(error.value)) < 300
 
 
 def test_all_files_of_a_model_on_the_hub_are_downloaded(calibrated, tmp_path, monkeypatch):
