@@ -59,6 +59,10 @@ def interrupts_deferred() -> Iterator[None]:
     before, _State.is_deferred = _State.is_deferred, True
     try:
         yield
+    except Exception as error:
+        if (found := pending_interrupt()) is not None:
+            raise found from error
+        raise
     finally:
         _State.is_deferred = before
     if (found := pending_interrupt()) is not None:

@@ -38,6 +38,17 @@ def test_a_deferred_signal_is_noted_and_raised_when_the_block_ends():
     assert steps == [signal.SIGTERM, None]
 
 
+def test_a_deferred_signal_is_raised_from_the_error_of_the_block():
+    def work():
+        with signals_handled(), interrupts_deferred():
+            signal.raise_signal(signal.SIGTERM)
+            raise ValueError("diverged")
+
+    with pytest.raises(Interrupted, match="terminated") as caught:
+        work()
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
 def test_a_second_signal_is_not_deferred():
     def work():
         with signals_handled(), interrupts_deferred():
