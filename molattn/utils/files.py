@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -254,6 +255,10 @@ def _make_locked(path: Path, name: str, make: Callable[[Path], None]) -> tuple[P
                 return part, None
             try:
                 lock = os.open(part, os.O_RDONLY)
+            except FileNotFoundError:  # removed by another process, as below
+                if path.parent.is_dir():
+                    continue
+                raise
             except OSError:
                 _remove(part)
                 raise
@@ -266,8 +271,11 @@ def _remove_abandoned(folder: Path, prefix: str) -> None:
     """Remove the temporary files and folders of processes that were killed."""
     if fcntl is None or not folder.is_dir():
         return
-    for name in os.listdir(folder):
-        if name.startswith(prefix) and name.endswith(".part"):
+    names = []
+    with suppress(PermissionError):  # a folder may be writable only
+        names = os.listdir(folder)
+    for name in names:
+        if re.fullmatch(re.escape(prefix) + r"[0-9a-f]{8}\.part", name):
             with suppress(OSError):
                 lock = os.open(folder / name, os.O_RDONLY)
                 try:

@@ -245,6 +245,41 @@ def test_a_file_of_a_killed_process_is_removed_by_the_next_and_that_of_a_living_
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
+def test_files_of_other_programs_are_kept(path):
+    others = [path.with_name(f".{path.name}.{middle}.part") for middle in ("1", "movie.0123abcd")]
+    for other in others:
+        other.touch()
+    abandoned = path.with_name(f".{path.name}.0123abcd.part")
+    abandoned.touch()
+    write_file(path, b"new")
+    assert all(other.exists() for other in others)
+    assert not abandoned.exists()
+
+
+def test_a_temporary_file_that_another_writer_removed_is_made_again(path, monkeypatch):
+    real, removed = os.open, []
+
+    def removed_once(name, *arguments):
+        if str(name).endswith(".part") and not removed:
+            removed.append(name)
+            os.unlink(name)
+        return real(name, *arguments)
+
+    monkeypatch.setattr(os, "open", removed_once)
+    write_file(path, b"new")
+    assert removed
+    assert path.read_bytes() == b"new"
+
+
+def test_a_folder_that_cannot_be_listed_is_written(path, monkeypatch):
+    def refused(folder):
+        raise PermissionError(13, "Permission denied", folder)
+
+    monkeypatch.setattr(os, "listdir", refused)
+    write_file(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
 def test_a_name_as_long_as_the_file_system_allows_is_written(tmp_path):
     write_file(tmp_path / ("é" * 127), b"1")
     with pytest.raises(OSError, match="too long"):
