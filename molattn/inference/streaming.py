@@ -143,7 +143,7 @@ def stream_table(
     molecules = (places.smiles, places.partner)
     for remark in spec.remarks:
         print_line(console, remark)
-    # oneDNN saves 14 % of the time of the default model, and costs 20 MB (12,000 molecules). Where
+    # oneDNN saves 14% of the time of the default model, and costs 20 MB (12,000 molecules). Where
     # all pairs are updated too it saves no time, and costs 270 MB (8,000 molecules, a small model).
     with (
         threads(config.threads),

@@ -116,7 +116,7 @@ class PretrainedWeights:
             keeps_head,
             0 if keeps_head else options.head_steps,
         )
-        message = f"Starting from {self.name}"
+        message = f"Starting from the pretrained model {self.name}"
         if len(self.model.nets) > 1:
             message += f", member {place + 1}"
         if keeps_head:
@@ -125,9 +125,9 @@ class PretrainedWeights:
             message += " (new head)"
         else:
             head, old_head = quoted(model.config.network.head), _describe_head(self.model.config)
-            message += f" (new head {head} in place of {old_head})"
+            message += f" with a new head {head} (before: {old_head})"
             if options.head_steps:
-                message += "; the new head trains alone at first (--head-steps)"
+                message += f"; first only the head is trained (--head-steps {options.head_steps})"
         sizes = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
         if frozen := sum(size for size, is_trained in sizes if not is_trained):
             message += f"; {frozen:,} of {sum(size for size, _ in sizes):,} weights frozen"

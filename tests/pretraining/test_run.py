@@ -142,7 +142,10 @@ def test_it_goes_on_from_a_model_with_its_network_and_weights(former, tmp_path):
     (tmp_path / "on").mkdir()
     shown = io.StringIO()
     run = pretrain(config, tmp_path / "on", Console(file=shown, width=500))
-    assert f"Starting from {tmp_path / 'former' / 'model'} (new head)\n" in shown.getvalue()
+    assert (
+        f"Starting from the pretrained model {tmp_path / 'former' / 'model'} (new head)\n"
+        in shown.getvalue()
+    )
     then, now = model.config.network, run.model.config.network
     assert now == replace(then, dropout=0.2)
     assert weights(run).keys() == model.state_dict().keys()

@@ -97,7 +97,7 @@ def test_other_tasks_get_a_new_head_and_their_own_scaling(table, pretrained):
     shown = io.StringIO()
     config = config_of(table, folder, ("z",), backbone_lr_scale=0.0)
     run = train(config, Console(file=shown, width=200))
-    words = "(new head 'fourier' in place of 'both' for 'y' (regression))"
+    words = "with a new head 'fourier' (before: 'both' for 'y' (regression))"
     assert words in shown.getvalue().replace("\n", "")
     assert run.model.config.tasks[0].kind == "binary"
     assert {part_of(name) for name in changed(model.nets[0], run.model.nets[0])} == {"head"}
@@ -190,7 +190,7 @@ def test_a_new_head_learns_alone_at_first(
     config = config_of(table, folder, ("z",), replace(EVEN, epochs=epochs), **options)
     run = train(config, Console(file=shown, width=200))
     assert steps == [False] * alone + [True] * (3 * epochs - alone)
-    assert ("trains alone at first" in shown.getvalue().replace("\n", "")) == (alone > 0)
+    assert ("first only the head is trained" in shown.getvalue().replace("\n", "")) == (alone > 0)
     assert largest_step(model, run.model, "encoder") >= 0.00099
 
 
