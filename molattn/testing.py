@@ -105,7 +105,8 @@ def assert_permutation_equivariant(
     Raises:
         AssertionError: Not equivariant; the message has the worst error and its place.
         ValueError: Equal numbers of nodes and edges; an output whose rows match neither; a required
-            argument that is not an attribute of ``data``; a sparse ``adj_t``.
+            argument that is not an attribute of ``data``; a sparse ``adj_t``; outputs without
+            elements.
     """
     num_nodes, num_edges = _counts(data)
     if num_nodes == num_edges:
@@ -166,7 +167,7 @@ def assert_permutation_invariant(
 
     Raises:
         AssertionError: Not invariant; the message has the worst error and its place.
-        ValueError: A graph without node features.
+        ValueError: A graph without node features; outputs without elements.
     """
     orders = list(_orders(data, trials, seed))
     expected = _outputs(module, data, kwargs)
@@ -195,7 +196,11 @@ def assert_graphs_independent(
 
     Changing the features of one graph must not change the outputs of the others, and the gradients
     of the outputs of one graph with respect to the features of the others must be 0. Features are
-    the floating-point attributes with a row for each node, edge or graph.
+    the attributes that the module is called with: floating-point ones with a row for each node,
+    edge or graph, and codes (integers or booleans, but no indices) with a row for each node or
+    edge. To floating-point features, also to 0, a random number is added. All codes of a graph are
+    replaced by a row that another node or edge of the batch has, so that they stay valid; they have
+    no gradients.
 
     Args:
         module: The layer or model. Its outputs have a row for each node, edge or graph.
@@ -211,19 +216,27 @@ def assert_graphs_independent(
 
     Raises:
         AssertionError: One graph affects another; the message has the worst error and its place.
-        ValueError: Fewer than two graphs; equal numbers of nodes, edges or graphs; an output whose
-            number of rows matches none.
+        ValueError: Fewer than two graphs; equal numbers of nodes, edges or graphs; no features that
+            can be changed; an output whose number of rows matches none; outputs without elements.
     """
     data = _as_batch(data)
     graph_of = _graph_of_rows(data)
     *_, num_graphs = graph_of
     generator = torch.Generator().manual_seed(seed)
     data = data.clone()
+    args, given = _arguments(module, data, kwargs)
+    read = data.keys() if args else given.keys() - kwargs.keys()
     features = {
         name: value.detach().requires_grad_()
         for name, value in _floats(data).items()
-        if value.dim() and value.size(0) in graph_of
+        if name in read and value.dim() and value.size(0) in graph_of and value.numel()
     }
+    codes = {name: value for name, value in _codes(data).items() if name in read}
+    if not features and not codes:
+        raise ValueError(
+            "data: got no features that can be changed, expected floating-point ones, or codes of "
+            f"nodes or edges with two different rows, that {type(module).__name__} reads"
+        )
     _update(data, features)
     with torch.enable_grad():
         expected = _call(module, data, kwargs)
@@ -232,10 +245,17 @@ def assert_graphs_independent(
     for graph in range(num_graphs):
         changed = data.clone()
         for name, value in features.items():
-            factors = 1 + torch.rand(value.shape, generator=generator, dtype=torch.float64)
+            factor, noise = torch.rand(2, *value.shape, generator=generator, dtype=torch.float64)
+            scale = _largest(value) or 1.0  # noise changes features that are 0, too
+            new = value * (1 + factor).to(value) + (scale * noise).to(value)
             mine = _mask(graph_of[value.size(0)] == graph, value)
-            new = torch.where(mine, value * factors.to(value), value)
-            changed[name] = new.detach()
+            changed[name] = torch.where(mine, new, value).detach()
+        for name, value in codes.items():
+            mine = graph_of[value.size(0)] == graph
+            # One row for all: a permutation would not change the mean of the graph.
+            other = value[(value != value[mine][:1]).flatten(1).any(1)] if mine.any() else value
+            row = other[torch.randint(len(other), (1,), generator=generator).to(value.device)]
+            changed[name] = torch.where(_mask(mine, value), row, value)
         got = _outputs(module, changed, kwargs)
         for (before, after), owner in zip(_pairs(expected, got), owners, strict=True):
             others = (owner != graph).nonzero().flatten()
@@ -283,7 +303,7 @@ def assert_batch_invariant(
     Raises:
         AssertionError: The batch gives other outputs; the message has the worst error and its
             place.
-        ValueError: A single graph, or an output without rows.
+        ValueError: A single graph; an output without rows; outputs without elements.
     """
     data = _as_batch(data)
     if not isinstance(data, Batch) or data.num_graphs < 2:
@@ -327,14 +347,14 @@ def assert_attention_normalized(
 
     Raises:
         AssertionError: Not normalized; the message has the worst error and its place.
-        ValueError: The layer returns no such pair.
+        ValueError: The layer returns no such pair, or one without elements.
     """
     if "return_attention_weights" in inspect.signature(module.forward).parameters:
         kwargs = {"return_attention_weights": True, **kwargs}
     num_nodes, _ = _counts(data)
     receiver = 0 if getattr(module, "flow", "") == "target_to_source" else 1
     pairs = [output for output in _outputs(module, data, kwargs) if output.edges is not None]
-    if not pairs or pairs[-1].edges is None:
+    if not pairs or pairs[-1].edges is None or not pairs[-1].value.numel():
         raise ValueError(
             f"{type(module).__name__}: got no attention weights, expected a pair "
             "(edge_index, alpha) among the outputs"
@@ -363,7 +383,7 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
     Raises:
         AssertionError: A derivative is wrong or missing; the message has the order, and what torch
             reports.
-        ValueError: No floating-point output.
+        ValueError: No differentiable output, or none with elements.
     """
     name, module = type(module).__name__, copy.deepcopy(module).double()
     data = data.clone()
@@ -392,7 +412,8 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
     if parameters:  # as one vector, or there would be too many pairs of second derivatives
         values.append(torch.cat([parameter.flatten() for parameter in parameters.values()]))
     values = [value.detach().clone().requires_grad_() for value in values]
-    if not outputs(*values).requires_grad:
+    out = outputs(*values)
+    if not out.requires_grad or not out.numel():
         raise ValueError(f"{name}: got no differentiable output, expected at least one")
     checks: dict[str, Callable[..., bool]] = {"first": gradcheck, "second": gradgradcheck}
     for order, check in checks.items():
@@ -562,6 +583,20 @@ def _floats(data: Data) -> dict[str, Tensor]:
     return {name: value for name, value in data.to_dict().items() if _is_float(value)}
 
 
+def _codes(data: Data) -> dict[str, Tensor]:
+    """Integers and booleans of nodes and edges that are no indices, and not all the same."""
+    return {
+        name: value
+        for name, value in data.to_dict().items()
+        if isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and not (value.is_floating_point() or value.is_complex())
+        and (data.is_node_attr(name) or data.is_edge_attr(name))
+        and bool((value != value[:1]).any())
+        and not (name.endswith("ptr") or torch.as_tensor(data.__inc__(name, value)).any())
+    }
+
+
 def _update(data: Data, values: dict[str, Tensor]) -> None:
     for name, value in values.items():
         data[name] = value
@@ -631,6 +666,9 @@ def _pairs(first: list[_Output], *others: list[_Output]) -> Iterator[tuple[_Outp
     names = [[output.name for output in outputs] for outputs in (first, *others)]
     if any(other != names[0] for other in names):
         raise AssertionError(f"got outputs {names[1]} in one call, {names[0]} in another")
+    if not any((out.value if out.edges is None else out.edges).numel() for out in first):
+        shapes = ", ".join(f"{output.name} of shape {list(output.value.shape)}" for output in first)
+        raise ValueError(f"got {shapes}, expected elements: otherwise any module would pass")
     return zip(first, *others, strict=True)
 
 

@@ -258,6 +258,15 @@ def batch_of_graphs(dtype=torch.float64):
     return Batch.from_data_list([graph(n, e, dtype=dtype) for n, e in ((4, 7), (6, 11), (3, 5))])
 
 
+def batch_of_codes():
+    """Three molecules whose atoms have codes, and no floating-point features."""
+    graphs = [
+        Data(x=torch.tensor(codes).unsqueeze(-1), edge_index=torch.zeros(2, edges).long())
+        for codes, edges in (([1, 0, 1, 0], 7), ([2, 2], 1), ([0, 1, 2], 5))
+    ]
+    return Batch.from_data_list(graphs)
+
+
 class Layer(nn.Module):
     """A module whose forward is a function of x, edge_index and batch."""
 
@@ -310,6 +319,18 @@ def detached_weights(x, edge_index, batch):
     _, (_, alpha) = own(x, edge_index, batch)
     values = alpha.detach().unsqueeze(-1) * x[edge_index[0]]
     return torch.zeros_like(x).index_add(0, edge_index[1], values)
+
+
+class Embedded(nn.Module):
+    """A function of embedded codes and batch."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.embedding = nn.Embedding(3, 4)
+
+    def forward(self, x, batch):
+        return self.function(self.embedding(x[:, 0]), batch)
 
 
 class Once(torch.autograd.Function):
@@ -508,3 +529,49 @@ def test_messages_name_the_worst_error_and_its_place(assertion, function, messag
 def test_what_an_assertion_cannot_judge_is_refused(call, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         call()
+
+
+LEAKS = {
+    "mean": lambda h, batch: h - h.mean(0),
+    "sum_of_others": lambda h, batch: h + h.sum(0),
+    "cumsum": lambda h, batch: h.cumsum(0),
+}
+
+
+@pytest.mark.parametrize("leak", LEAKS.values(), ids=LEAKS)
+def test_graphs_that_have_only_codes_must_be_independent_too(leak):
+    for seed in range(5):
+        with pytest.raises(AssertionError, match="graphs of a batch affect each other"):
+            INDEPENDENT(Embedded(leak), batch_of_codes(), seed=seed)
+    assert INDEPENDENT(Embedded(lambda h, batch: h.tanh()), batch_of_codes()) == 0
+    assert INDEPENDENT(Embedded(lambda h, batch: global_add_pool(h, batch)), batch_of_codes()) == 0
+
+
+def test_features_that_are_0_are_changed():
+    data = batch_of_graphs()
+    data.x.zero_()
+    with pytest.raises(AssertionError, match="graphs of a batch affect each other"):
+        INDEPENDENT(Layer(lambda x, i, b: x.detach() * 0 + x.detach().mean(0)), data)
+
+
+def test_features_that_cannot_be_changed_are_refused():
+    data = batch_of_codes()
+    data.x.zero_()
+    data.y = torch.randn(3)  # not read
+    with pytest.raises(
+        ValueError, match=r"no features that can be changed, .* that Embedded reads"
+    ):
+        INDEPENDENT(Embedded(lambda h, batch: h), data)
+
+
+@pytest.mark.parametrize(
+    "assertion", [EQUIVARIANT, INVARIANT, INDEPENDENT, assert_batch_invariant, assert_smooth]
+)
+def test_outputs_without_elements_are_refused(assertion):
+    with pytest.raises(ValueError, match=r"output of shape \[13, 0\]|no differentiable output"):
+        assertion(Layer(lambda x, i, b: x[:, :0]), batch_of_graphs())
+
+
+def test_weights_without_elements_are_refused():
+    with pytest.raises(ValueError, match="got no attention weights"):
+        NORMALIZED(Layer(lambda x, i, b: (i, x[i[0], :0])), batch_of_graphs())
