@@ -5,7 +5,6 @@ for each non-zero count, and 24 for the offsets of these.
 """
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,12 +19,13 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.packing import PackedMolecules
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
-from molattn.utils.files import write_json
+from molattn.utils.files import read_json, write_json
 
 __all__ = ["INDEX_FILE", "MoleculeStore", "StoreWriter", "open_store", "writing_store"]
 
 INDEX_FILE = "index.json"
 _VERSION = 3
+_WITHOUT_DIGESTS = 2
 _DTYPES = {
     "atom_starts": "<i8",
     "bond_starts": "<i8",
@@ -155,13 +155,11 @@ def open_store(folder: Path) -> MoleculeStore | None:
     if not path.is_file():
         return None
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
-        if index["version"] != _VERSION:
+        index = read_json(path)
+        if index["version"] == _VERSION:
+            _check_digests(folder, index["sha256"])
+        elif index["version"] != _WITHOUT_DIGESTS:
             raise ValueError(f"version {index['version']}, expected {_VERSION}")
-        for name, digest in index["sha256"].items():
-            with open(folder / name, "rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                    raise ValueError(f"{name} is damaged")
         arrays = {name: _mapped(folder / name, dtype) for name, dtype in _DTYPES.items()}
         count, names = index["molecules"], tuple(index["descriptors"])
         for name, of in _STARTS.items():
@@ -188,11 +186,20 @@ def open_store(folder: Path) -> MoleculeStore | None:
             index["about"],
             sum(array.nbytes for array in arrays.values()),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, InputError) as error:
         raise InputError(
             f"{folder}: the prepared molecules cannot be read ({error}); remove the folder or "
             "select another one"
         ) from error
+
+
+def _check_digests(folder: Path, digests: Any) -> None:
+    if not isinstance(digests, dict) or digests.keys() != _DTYPES.keys():
+        raise ValueError("sha256 does not name the arrays")
+    for name, digest in digests.items():
+        with open(folder / name, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                raise ValueError(f"{name} is damaged")
 
 
 def _mapped(path: Path, dtype: str) -> NDArray[Any]:

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 from rdkit import Chem
@@ -151,9 +153,26 @@ def test_a_store_is_there_whole_or_not_at_all(tmp_path):
     (tmp_path / "store" / "counts").write_bytes(b"\1")
     with pytest.raises(InputError, match="cannot be read"):
         open_store(tmp_path / "store")
-    (tmp_path / "store" / INDEX_FILE).write_text("{}")
-    with pytest.raises(InputError, match="cannot be read"):
-        open_store(tmp_path / "store")
+
+
+def test_a_damaged_index_of_a_store_is_an_input_error(tmp_path):
+    prepared(tmp_path, "CCO\n")
+    path = tmp_path / "store" / INDEX_FILE
+    index = json.loads(path.read_text())
+    digests = [{**index, "sha256": digests} for digests in ([], {}, None)]
+    for content in ("{}", "[" * 100_000, *map(json.dumps, digests)):
+        path.write_text(content)
+        with pytest.raises(InputError, match="prepared molecules cannot be read"):
+            open_store(tmp_path / "store")
+
+
+def test_a_store_of_the_version_without_digests_is_opened(tmp_path):
+    prepared(tmp_path, "CCO\n")
+    path = tmp_path / "store" / INDEX_FILE
+    index = json.loads(path.read_text())
+    del index["sha256"]
+    path.write_text(json.dumps({**index, "version": 2}))
+    assert len(open_store(tmp_path / "store")) == 1
 
 
 def test_molecules_without_a_bond_can_be_stored(tmp_path):
