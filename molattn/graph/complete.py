@@ -146,7 +146,8 @@ class CompleteGraphs:
         if any(n < 0 for n in self.sizes):
             raise ValueError(f"sizes: got {min(self.sizes)}, expected at least 0 nodes")
         self.self_loops = self_loops
-        self.checked_codes: Optional[Tensor] = None  # the last codes found to fit this layout
+        # The last codes found to fit this layout, and the rows of their table.
+        self.checked_codes: Optional[tuple[Tensor, int]] = None
         self.kept: Optional[Tensor] = None  # see with_edges, bool [P]; None = all pairs
         self._cache: dict[str, Any] = {}  # see _derived
         count = np.asarray(self.sizes, dtype=np.int64)
@@ -312,17 +313,12 @@ class CompleteGraphs:
         Raises:
             ValueError: Another number of nodes, or nodes on another device than the layout.
         """
-        _check_rows("nodes", x, self.num_nodes)
-        if x.device != self.device:
-            raise ValueError(
-                f"x: got a tensor on {x.device}, expected {self.device}, the device of the "
-                "layout; CompleteGraphs.to moves a layout"
-            )
+        _check_rows("nodes", x, self.num_nodes, self.device)
         return x.new_zeros((self.num_rows, *x.shape[1:])).index_copy(0, self.node_row, x)
 
     def rows_to_nodes(self, rows: Tensor) -> Tensor:
         """Take nodes ``[num_nodes, ...]`` from rows ``[num_rows, ...]``."""
-        _check_rows("rows", rows, self.num_rows)
+        _check_rows("rows", rows, self.num_rows, self.device)
         return rows.index_select(0, self.node_row)
 
     # Flat and padded views of pairs.
@@ -361,12 +357,12 @@ class CompleteGraphs:
 
     def edges_to_pairs(self, e: Tensor) -> Tensor:
         """Lay edges ``[num_edges, ...]`` out as pair rows ``[num_pairs, ...]``; padding is zero."""
-        _check_rows("edges", e, self.num_edges)
+        _check_rows("edges", e, self.num_edges, self.device)
         return e.new_zeros((self.num_pairs, *e.shape[1:])).index_copy(0, self.edge_row, e)
 
     def pairs_to_edges(self, pairs: Tensor) -> Tensor:
         """Take edges ``[num_edges, ...]`` from pair rows ``[num_pairs, ...]``."""
-        _check_rows("pairs", pairs, self.num_pairs)
+        _check_rows("pairs", pairs, self.num_pairs, self.device)
         return pairs.index_select(0, self.edge_row)
 
     def join_rows(self, parts: list[Tensor], like: Tensor) -> Tensor:
@@ -583,6 +579,11 @@ def _put(values: Tensor, index: Tensor, count: int) -> Tensor:
     return rows.index_copy(0, index.flatten(), values)[:count]
 
 
-def _check_rows(name: str, x: Tensor, expected: int) -> None:
+def _check_rows(name: str, x: Tensor, expected: int, device: torch.device) -> None:
     if x.size(0) != expected:
         raise ValueError(f"{name}: got shape {list(x.shape)}, expected [{expected}, ...]")
+    if x.device != device:
+        raise ValueError(
+            f"{name}: got a tensor on {x.device}, expected {device}, the device of the layout; "
+            "CompleteGraphs.to moves a layout"
+        )

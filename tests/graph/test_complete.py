@@ -236,7 +236,9 @@ def test_moves_with_a_batch_of_pyg():
     there = batch.to("meta")
     assert there.layout.device == torch.device("meta")
     assert there.layout.nodes_to_rows(there.x).device == torch.device("meta")
-    with pytest.raises(ValueError, match="x: got a tensor on meta, expected cpu, the device of"):
+    with pytest.raises(
+        ValueError, match="nodes: got a tensor on meta, expected cpu, the device of"
+    ):
         CompleteGraphs([3, 1]).nodes_to_rows(there.x)
 
 
@@ -253,6 +255,17 @@ def test_everything_derived_is_on_the_device_of_the_layout(self_loops):
         for one, other in zip(expected, got, strict=True):
             assert (one is None) == (other is None)
             assert one is None or (other.is_meta and other.shape == one.shape)
+
+
+@pytest.mark.parametrize(
+    "convert", ["nodes_to_rows", "rows_to_nodes", "edges_to_pairs", "pairs_to_edges"]
+)
+def test_views_of_another_device_are_named(convert):
+    graphs = CompleteGraphs([2, 2], self_loops=True)
+    count = graphs.num_pairs if "pairs" in convert else graphs.num_rows
+    x = torch.ones(count, 3, device="meta")
+    with pytest.raises(ValueError, match=r"got a tensor on meta, expected cpu.*CompleteGraphs\.to"):
+        getattr(graphs, convert)(x)
 
 
 def test_fake_tensors_are_not_kept():

@@ -4,10 +4,11 @@ import re
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 
-from molattn.graph import CompleteGraphs
+from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn.graph_inputs import (
     as_pair,
     at_receivers,
@@ -78,6 +79,26 @@ def test_senders_and_receivers():
     for wrong in (None, (a,), (None, b), (a, b, a), "x", {"x": a}):
         with pytest.raises(TypeError, match="expected a tensor or a pair"):
             as_pair(wrong)
+
+
+@pytest.mark.parametrize("rows, error", [(5, ValueError), (1, IndexError)])
+def test_codes_are_checked_with_each_table(rows, error):
+    graph = CompleteGraphs([3, 1], self_loops=False)
+    edges = CodedEdges.from_edges(graph, torch.tensor([0, 1, 2, 0, 1, 2]), torch.ones(3, 2))
+    x = torch.ones(graph.num_rows, 4)
+    read_complete((x, x), graph, edges, 2)
+    with pytest.raises(error, match=r"edge_attr\.codes: "):
+        read_complete((x, x), graph, CodedEdges(edges.codes, torch.ones(rows, 2)), 2)
+
+
+def test_fake_tensors_have_no_codes_to_check():
+    graph = CompleteGraphs([3, 1], self_loops=False)
+    codes = torch.tensor([0, 1, 2, 0, 1, 2])
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        edges = CodedEdges.from_edges(graph, codes, torch.ones(3, 2))
+        x = torch.ones(graph.num_rows, 4)
+        read_complete((x, x), graph, edges, 2)
+    assert graph.checked_codes is None
 
 
 def test_receivers_rows_for_each_edge_in_both_forms():
