@@ -29,7 +29,6 @@ HOOKS = tuple(
     for kind in ("", "pre_")
 )
 """Attributes of ``MessagePassing`` that hold hooks."""
-_STEPS = ("message", "aggregate", "update", "edge_update")
 
 
 class AttentionConv(MessagePassing):
@@ -189,7 +188,7 @@ class AttentionConv(MessagePassing):
             bool(self.explain)
             or self.aggr not in ("sum", "add")
             or any(getattr(self, hooks) for hooks in HOOKS)
-            or any(getattr(type(self), step) is not getattr(AttentionConv, step) for step in _STEPS)
+            or bool(self.changed_steps(AttentionConv))
         )
 
     def _attend_edge_list(

@@ -13,7 +13,7 @@ from torch_geometric.explain import (
     GNNExplainer,
 )
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
-from torch_geometric.nn import HeteroConv, Sequential, global_add_pool, to_hetero
+from torch_geometric.nn import HeteroConv, MessagePassing, Sequential, global_add_pool, to_hetero
 from torch_geometric.utils import scatter
 
 from molattn.graph import CompleteGraphs
@@ -214,6 +214,28 @@ def test_hooks_and_changed_steps_have_their_effect_on_complete_graphs():
             assert not torch.allclose(conv(graph.nodes_to_rows(x), graph), before)
         rows = conv(graph.nodes_to_rows(x), graph)
         torch.testing.assert_close(graph.rows_to_nodes(rows), conv(x, graph.edge_index))
+
+
+def test_functions_of_yours_have_their_effect_on_complete_graphs():
+    class Propagate(EdgeAttentionConv):
+        def propagate(self, *args, **kwargs):
+            return 2 * MessagePassing.propagate(self, *args, **kwargs)
+
+    class EdgeUpdater(EdgeAttentionConv):
+        def edge_updater(self, *args, **kwargs):
+            return 2 * MessagePassing.edge_updater(self, *args, **kwargs)
+
+    graph, x = CompleteGraphs([2, 4]), torch.randn(6, 4)
+    on_instance = EdgeAttentionConv(4, 6, 2)
+    assert on_instance.changed_steps(EdgeAttentionConv) == []
+    message = on_instance.message
+    on_instance.message = lambda **parts: 2 * message(**parts)
+    for conv in (on_instance, Propagate(4, 6, 2), EdgeUpdater(4, 6, 2)):
+        plain = EdgeAttentionConv(4, 6, 2)
+        plain.load_state_dict(conv.state_dict())
+        rows = conv(graph.nodes_to_rows(x), graph)
+        torch.testing.assert_close(graph.rows_to_nodes(rows), conv(x, graph.edge_index))
+        assert not torch.allclose(rows, plain(graph.nodes_to_rows(x), graph))
 
 
 def test_edge_masks_have_their_effect_on_complete_graphs(dense_subject):
