@@ -35,7 +35,7 @@ class CrossAttention(nn.Module):
         - **output**: ``[B, L, channels]``
 
     Raises:
-        ValueError: An invalid option or shape, or a hook of message passing on ``conv``.
+        ValueError: An invalid option or shape, or a hook or an edge mask on ``conv``.
 
     Example:
         >>> import torch
@@ -90,10 +90,10 @@ class CrossAttention(nn.Module):
     def attend(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
         """Compute the attention alone: ``self.conv`` on the edges of all pairs."""
         conv = self.conv
-        if any(getattr(conv, hooks) for hooks in HOOKS):
+        if conv.explain or any(getattr(conv, hooks) for hooks in HOOKS):
             raise ValueError(
-                "hooks of message passing cannot be used with CrossAttention: it is computed "
-                "without messages"
+                "hooks and edge masks of message passing cannot be used with CrossAttention: it is "
+                "computed without messages"
             )
         query, key, value = (
             part.unflatten(-1, (conv.heads, -1)).transpose(1, 2)  # [B, H, nodes, C]

@@ -85,8 +85,12 @@ def test_shapes_that_do_not_fit_are_refused(x, y, mask):
         CrossAttention(8, 2)(torch.zeros(x), torch.zeros(y), mask)
 
 
-def test_hooks_of_message_passing_are_refused():
+@pytest.mark.parametrize("explain", [False, True])
+def test_hooks_and_edge_masks_of_message_passing_are_refused(explain):
     block = CrossAttention(8, 2)
-    block.conv.register_message_forward_hook(lambda *args: None)
-    with pytest.raises(ValueError, match="hooks of message passing cannot be used with Cross"):
+    if explain:
+        block.conv.explain = True
+    else:
+        block.conv.register_message_forward_hook(lambda *args: None)
+    with pytest.raises(ValueError, match="hooks and edge masks of message passing cannot be used"):
         block(torch.randn(1, 3, 8), torch.randn(1, 5, 8))
