@@ -103,6 +103,7 @@ class GraphNetwork(MessagePassing):
 
     Raises:
         ValueError: An invalid option or shape; the message states what was expected.
+        TypeError: A subclass that overrides a step of message passing, such as ``message``.
 
     Example:
         >>> block = GraphNetwork(8, 16, 4, edge_dim=3, global_dim=5, update_global=True)
@@ -143,6 +144,12 @@ class GraphNetwork(MessagePassing):
         if "aggr" in kwargs:
             raise ValueError("aggr cannot be used with GraphNetwork: use edge_to_node")
         super().__init__(**message_passing_options(type(self).__name__, kwargs))
+        changed = self.changed_steps(MessagePassing)
+        if changed:
+            raise TypeError(
+                f"{type(self).__name__} overrides {', '.join(changed)}, which GraphNetwork does "
+                "not call: use edge_function"
+            )
         for name, reducer in (
             ("edge_to_node", edge_to_node),
             ("edge_to_global", edge_to_global),

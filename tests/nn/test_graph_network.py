@@ -354,6 +354,18 @@ def test_hooks_of_a_copy_are_its_own():
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("step", ["message", "aggregate", "update", "edge_update", "propagate"])
+def test_a_step_that_is_not_called_cannot_be_overridden(step):
+    def own(self, inputs):
+        return inputs
+
+    own.__name__ = step
+    changed = type("Changed", (GraphNetwork,), {step: own})
+    with pytest.raises(TypeError, match=f"Changed overrides {step}, .*: use edge_function"):
+        changed(4, 4)
+    type("Unchanged", (GraphNetwork,), {})(4, 4)
+
+
 def test_hooks_cannot_be_used_with_a_function_of_yours():
     block = GraphNetwork(NODE, 6, edge_function=nn.Identity())
     block.register_message_forward_hook(lambda *args: None)
