@@ -58,8 +58,13 @@ def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
 
 def _is_plain(lin: nn.Module) -> bool:
     """Whether it computes :func:`linear` of its weight and bias, and nothing else."""
-    hooks = len(lin._forward_pre_hooks) + len(lin._forward_hooks) + len(lin._backward_hooks)
-    return type(lin) is Linear and not hooks and not is_uninitialized_parameter(lin.weight)
+    has_hooks = (
+        lin._forward_pre_hooks
+        or lin._forward_hooks
+        or lin._backward_pre_hooks
+        or lin._backward_hooks
+    )
+    return type(lin) is Linear and not has_hooks and not is_uninitialized_parameter(lin.weight)
 
 
 def split(x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:

@@ -143,3 +143,11 @@ def test_side_by_side_finds_columns_in_order_and_nothing_else() -> None:
     assert side_by_side(a, b.clone(), c) is None
     assert side_by_side(x[:3, :2], x[:, 2:4]) is None
     assert side_by_side(x[:, :2].t(), x[:, 2:4].t()) is None
+
+
+def test_hooks_before_the_gradient_have_their_effect() -> None:
+    conv, x = EdgeAttentionConv(4, 4), torch.randn(3, 4, requires_grad=True)
+    conv.lin_key.register_full_backward_pre_hook(lambda module, grads: (0 * grads[0],))
+    conv(x, torch.tensor([[0, 1, 2], [2, 2, 2]])).square().sum().backward()
+    assert not conv.lin_key.weight.grad.any()
+    assert conv.lin_value.weight.grad.any()
