@@ -21,9 +21,15 @@ Result = TypeVar("Result")
 # reading a molecule with all descriptors takes at most about a second.
 _MOST_ATOMS = 200
 _MOST_CLOSURES = 10
-_ALWAYS_FAST = 60  # characters
-_V2000_COUNTS = re.compile(r"(?:.*\n){3} *(\d{1,3}) *(\d{1,3})")
-_V3000_COUNTS = re.compile(r"^M  V30 COUNTS +(\d+) +(\d+)", re.MULTILINE)
+_ALWAYS_FAST = 60  # characters of a SMILES, or bonds of a mol block
+# Where RDKit reads the counts, and nowhere else: the other lines may contain anything.
+_COUNTS = re.compile(
+    r"(?:.*\n){3}(?:"
+    r"(?!.*V3000)(  \d| \d\d|\d{3})(  \d| \d\d|\d{3})"
+    r"|.{34}V3000\s*\nM  V30 BEGIN CTAB\s*\nM  V30 COUNTS +(\d+) +(\d+)\s"
+    r")"
+)
+_OPTION = " (--max-seconds)"
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 
 
@@ -46,7 +52,7 @@ def read_molecule(
     if not isinstance(text, str) or _is_fast_text(text):
         mol = parse_smiles(text, max_atoms=limits.max_atoms, max_length=limits.max_length)
         return mol, calculate(mol)
-    data, result = _within(text, limits, _read, text, limits, calculate)
+    data, result = _within(text, limits.max_seconds, _OPTION, _read, text, limits, calculate)
     return Chem.Mol(data), result  # pyright: ignore
 
 
@@ -60,7 +66,7 @@ def calculate_within(
     """
     if _is_fast_text(text):
         return calculate(mol)
-    return _within(text, limits, calculate, mol)
+    return _within(text, limits.max_seconds, _OPTION, calculate, mol)
 
 
 def read_mol_block(block: str) -> str | None:
@@ -69,21 +75,21 @@ def read_mol_block(block: str) -> str | None:
     Raises:
         SmilesError: It takes too long.
     """
-    counts = _V3000_COUNTS.search(block) or _V2000_COUNTS.match(block)
-    atoms, bonds = map(int, counts.groups()) if counts else (0, 0)
-    if _is_fast(atoms, bonds - atoms):
-        return smiles_of_mol_block(block)
-    return _within(block, MoleculeLimits(), smiles_of_mol_block, block)
+    # The number of bonds and not of closures, which depends on that of the parts of the molecule.
+    if counts := _COUNTS.match(block):
+        atoms, bonds = (int(number) for number in counts.groups() if number is not None)
+        if atoms <= _MOST_ATOMS and bonds <= _ALWAYS_FAST:
+            return smiles_of_mol_block(block)
+    return _within(block, MoleculeLimits().max_seconds, "", smiles_of_mol_block, block)
 
 
 def _within(
-    text: str, limits: MoleculeLimits, function: Callable[..., Result], *arguments: Any
+    text: str, seconds: float, option: str, function: Callable[..., Result], *arguments: Any
 ) -> Result:
     try:
-        return call_within(limits.max_seconds, function, *arguments)
+        return call_within(seconds, function, *arguments)
     except TimeoutError:
-        seconds = f"{limits.max_seconds:g} s (--max-seconds)"
-        reason = f"reading it takes more than {seconds} or 2 GB of memory"
+        reason = f"reading it takes more than {seconds:g} s{option} or 2 GB of memory"
         raise SmilesError(text, "too_slow", reason) from None
 
 

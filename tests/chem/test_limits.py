@@ -18,6 +18,7 @@ BUCKMINSTERFULLERENE = (
 PEPTIDE = "N[C@@H](C)C(=O)" * 45 + "O"
 # A ring of 20 squares, of which RDKit lists 2 ** 20 smallest rings.
 NECKLACE = "C%911CC(C1)" + "C1CC(C1)" * 18 + "C1CC%91C1"
+V3000 = "\n\n\n  0  0  0     0  0            999 V3000\nM  V30 BEGIN CTAB\nM  V30 "
 LIMITS = MoleculeLimits(max_seconds=0.3)
 
 
@@ -38,7 +39,7 @@ def test_a_mol_block_that_takes_too_long_is_refused(monkeypatch):
     block = "\n\n\n 80100  0  0  0  0  0  0  0  0999 V2000\n"
     block += "    0.0000    0.0000    0.0000 C   0  0\n" * 80
     block += "".join(f"{begin:3}{end:3}  1  0\n" for begin, end in bonds) + "M  END\n"
-    with pytest.raises(SmilesError, match="--max-seconds"):
+    with pytest.raises(SmilesError, match=r"more than 0.3 s or 2 GB"):
         read_mol_block(block)
     lines = "".join(f"M  V30 {n} 1 {begin} {end}\n" for n, (begin, end) in enumerate(bonds, 1))
     atoms = "".join(f"M  V30 {n} C 0 0 0 0\n" for n in range(1, 81))
@@ -47,9 +48,35 @@ def test_a_mol_block_that_takes_too_long_is_refused(monkeypatch):
         f"M  V30 COUNTS 80 100 0 0 0\nM  V30 BEGIN ATOM\n{atoms}M  V30 END ATOM\n"
         f"M  V30 BEGIN BOND\n{lines}M  V30 END BOND\nM  V30 END CTAB\nM  END\n"
     )
-    with pytest.raises(SmilesError, match="--max-seconds"):
+    with pytest.raises(SmilesError, match=r"more than 0.3 s or 2 GB"):
         read_mol_block(block)
     assert read_mol_block(Chem.MolToMolBlock(Chem.MolFromSmiles("OCC"))) == "CCO"
+
+
+@pytest.mark.parametrize(
+    "text, is_fast",
+    [
+        ("\n\n\n  3  2  0  0  0  0  0  0  0  0999 V2000\n", True),
+        ("\n\n\n 60 60  0  0  0  0  0  0  0  0999 V2000\n", True),
+        ("\n\n\n 60 61  0  0  0  0  0  0  0  0999 V2000\n", False),
+        ("\n\n\n200100  0  0  0  0  0  0  0  0999 V2000\n", False),  # of many parts
+        ("M  V30 COUNTS 1 0 0 0 0\n\n\n 80100  0  0  0  0  0  0  0  0999 V2000\n", False),
+        ("\n\n\n8  1", False),
+        (V3000 + "COUNTS 3 2 0 0 0\n", True),
+        (V3000 + "COUNTS 80 100 0 0 0\n", False),
+        (V3000 + "COUNTS 80 -\nM  V30 100 0 0 0\n", False),
+        (V3000 + "COUNTS 8-\nM  V30 0 100 0 0 0\n", False),
+        (V3000 + "COUNTS 8 1-\nM  V30 00 0 0 0\n", False),
+        ("M  V30 COUNTS 1 0 0 0 0" + V3000 + "COUNTS 80 100 0 0 0\n", False),
+        (V3000 + "counts 80 100 0 0 0\n", False),
+    ],
+)
+def test_a_mol_block_is_read_in_this_process_only_if_its_own_counts_are_small(
+    monkeypatch, text, is_fast
+):
+    monkeypatch.setattr(limits_module, "smiles_of_mol_block", lambda block: "here")
+    monkeypatch.setattr(limits_module, "call_within", lambda *_: "child")
+    assert read_mol_block(text) == ("here" if is_fast else "child")
 
 
 def test_a_record_from_the_child_process_is_that_of_this_one(monkeypatch):
