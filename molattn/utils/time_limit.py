@@ -59,7 +59,10 @@ class _Child:
     def call(self, seconds: float, function: Callable[..., Any], arguments: Any) -> Any:
         with self._lock:
             try:
-                process = self._process or self._start()
+                process = self._process
+                if process is None or process.poll() is not None:  # ended between two calls
+                    self._end()
+                    process = self._start()
                 # Pickled in full before it is sent, so that an error leaves the pipe empty.
                 process.stdin.write(pickle.dumps((seconds, function, arguments)))  # pyright: ignore
                 process.stdin.flush()  # pyright: ignore
@@ -121,16 +124,22 @@ def _serve() -> None:
         except EOFError:
             return
         _limit(seconds)
-        error = result = None
         try:
-            result = function(*arguments)
+            answer = pickle.dumps((None, function(*arguments)))
         except MemoryError:
             os._exit(1)
-        except Exception as raised:
-            error = raised
+        except Exception as error:
+            answer = _pickled(error)
         _limit(0)
-        pickle.dump((error, result), answers)
+        answers.write(answer)
         answers.flush()
+
+
+def _pickled(error: Exception) -> bytes:
+    try:
+        return pickle.dumps((error, None))
+    except Exception:  # it refers to something that cannot be pickled
+        return pickle.dumps((MolattnError(f"{type(error).__name__}: {error}"), None))
 
 
 def _limit(seconds: float) -> None:

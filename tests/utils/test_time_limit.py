@@ -27,6 +27,17 @@ def test_a_call_in_c_code_is_ended_and_the_next_one_is_answered():
     assert call_within(9, math.sqrt, 4.0) == 2.0
 
 
+def test_a_child_that_was_ended_between_two_calls_is_replaced():
+    os.kill(call_within(9, os.getpid), signal.SIGKILL)
+    time_limit._child._process.wait()
+    assert call_within(9, math.sqrt, 4.0) == 2.0
+
+
+def test_an_answer_that_cannot_be_pickled_is_not_taken_for_a_slow_call():
+    with pytest.raises(TypeError, match="cannot pickle"):
+        call_within(9, open, os.devnull)
+
+
 def test_idle_time_and_earlier_calls_do_not_count():
     for _ in range(3):
         call_within(0.3, time.sleep, 0.01)
