@@ -2,7 +2,7 @@
 
 from rdkit.Chem.Draw import rdMolDraw2D
 
-from molattn.chem.parse import parse_smiles
+from molattn.chem.parse import parse_accepted_smiles
 
 __all__ = ["ATOM_COLORS", "draw_molecule"]
 
@@ -28,7 +28,7 @@ def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str:
     options.fixedBondLength = 28  # at most, so that small molecules are not magnified
     options.useBWAtomPalette()
     options.updateAtomPalette({number: _rgb(ATOM_COLORS[kind]) for number, kind in _KINDS.items()})
-    rdMolDraw2D.PrepareAndDrawMolecule(drawer, parse_smiles(smiles))
+    rdMolDraw2D.PrepareAndDrawMolecule(drawer, parse_accepted_smiles(smiles))
     drawer.FinishDrawing()
     return drawer.GetDrawingText()
 

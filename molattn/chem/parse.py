@@ -1,6 +1,7 @@
 """SMILES and mol blocks to molecules; invalid text is rejected before RDKit's parser reads it."""
 
 import re
+import sys
 
 from rdkit import Chem
 
@@ -10,7 +11,7 @@ from molattn.chem.smiles_errors import grammar_error, rdkit_error
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 
-__all__ = ["parse_smiles", "smiles_of_mol_block"]
+__all__ = ["parse_accepted_smiles", "parse_smiles", "smiles_of_mol_block"]
 
 _WHITE_SPACE = " \t\r\n\v\f"
 _MAX_NESTING = 200
@@ -83,6 +84,11 @@ def parse_smiles(
     return mol
 
 
+def parse_accepted_smiles(smiles: str) -> Chem.Mol:
+    """Read a SMILES again that has been accepted, with limits that may have been higher."""
+    return parse_smiles(smiles, max_atoms=sys.maxsize, max_length=sys.maxsize)
+
+
 def smiles_of_mol_block(block: str) -> str | None:
     """Return the canonical SMILES of a mol block (V2000 or V3000), or None if it is not valid.
 
@@ -103,7 +109,7 @@ def smiles_of_mol_block(block: str) -> str | None:
 def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol | None:
     try:
         if parameters is not None:
-            return Chem.MolFromSmiles(smiles, parameters)
+            return _without_atom_maps(Chem.MolFromSmiles(smiles, parameters))
         if _EXPLICIT_HYDROGEN.search(smiles):
             return Chem.MolFromSmiles(smiles)
         mol = Chem.MolFromSmiles(smiles, _RAW)
@@ -113,6 +119,14 @@ def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol |
             Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
     except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
         return None
+    return mol
+
+
+def _without_atom_maps(mol: Chem.Mol | None) -> Chem.Mol | None:
+    if mol is not None and any(atom.GetAtomMapNum() for atom in mol.GetAtoms()):
+        for atom in mol.GetAtoms():
+            atom.SetAtomMapNum(0)
+        Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
     return mol
 
 

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from rdkit import Chem
 from rdkit.Chem.Draw import rdMolDraw2D
 
-from molattn.chem import parse_smiles
+from molattn.chem.parse import parse_accepted_smiles
 from molattn.errors import InputError
 from molattn.utils.files import write_file
 
@@ -252,7 +252,7 @@ def molecule_outline(smiles: str) -> Outline:
 
 
 def _laid_out(smiles: str) -> Chem.Mol:
-    return rdMolDraw2D.PrepareMolForDrawing(parse_smiles(smiles), addChiralHs=False)
+    return rdMolDraw2D.PrepareMolForDrawing(parse_accepted_smiles(smiles), addChiralHs=False)
 
 
 def _set_options(drawer: rdMolDraw2D.MolDraw2D, scale: int, padding: float) -> None:

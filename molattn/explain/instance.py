@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rdkit import Chem
 from torch import Tensor
 
-from molattn.chem import parse_smiles
+from molattn.chem.parse import parse_accepted_smiles
 from molattn.explain.attention_hooks import Attention, attention_weights
 from molattn.explain.baseline import one_hot
 from molattn.explain.target import Target
@@ -68,7 +68,7 @@ class Instance:
     @cached_property
     def mol(self) -> Chem.Mol:
         """The RDKit molecule; atoms in the order of the SMILES."""
-        return parse_smiles(self.smiles)
+        return parse_accepted_smiles(self.smiles)
 
     @cached_property
     def bonds(self) -> tuple[tuple[int, int], ...]:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from rdkit import Chem
 
-from molattn.chem import DescriptorCalculator, parse_smiles
+from molattn.chem import DescriptorCalculator, Featurizer, parse_smiles
 from molattn.chem.descriptors import DESCRIPTORS
 from molattn.chem.grammar import SMILES
+from molattn.chem.parse import parse_accepted_smiles
 from molattn.errors import REASONS, SmilesError
 
 from ..conftest import assert_one_line
@@ -205,13 +206,21 @@ def test_corpus() -> None:
 
 
 def test_atom_map_numbers_change_nothing() -> None:
-    calculator = DescriptorCalculator(DESCRIPTORS)
+    calculator, featurizer = DescriptorCalculator(DESCRIPTORS), Featurizer.default()
     for mapped, plain in (
         ("[CH3:1][CH:2]([CH3:3])[OH:4]", "[CH3][CH]([CH3])[OH]"),
         ("[CH3:1][CH:2]([CH3:3])[OH:4] |$;;;$|", "[CH3][CH]([CH3])[OH]"),
+        ("CC(O)(C)CC |atomProp:0.molAtomMapNumber.1:3.molAtomMapNumber.2|", "CC(O)(C)CC"),
+        ("C[C@](O)(C)CC |atomProp:0.molAtomMapNumber.1:3.molAtomMapNumber.2|", "CC(O)(C)CC"),
+        ("F/C=C/[C@H](O)C |atomProp:4.molAtomMapNumber.1|", "F/C=C/[C@H](O)C"),
         ("[H:5][C@:1](F)(Cl)[13CH3:999999999]", "[H][C@](F)(Cl)[13CH3]"),
         ("[cH:1]1:[cH:2]:[cH]:[cH]:[cH]:[cH]:1", "c1ccccc1"),
     ):
         one, other = parse_smiles(mapped), parse_smiles(plain)
         assert Chem.MolToSmiles(one) == Chem.MolToSmiles(other)
         np.testing.assert_array_equal(calculator(one), calculator(other))
+        np.testing.assert_array_equal(featurizer(one).atoms, featurizer(other).atoms)
+
+
+def test_an_accepted_molecule_is_read_again_whatever_its_size() -> None:
+    assert parse_accepted_smiles("C" * 40_001).GetNumAtoms() == 40_001
