@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,9 @@ def prepare_molecules(
         "files": [_described(table) for table in tables],
         "excluded": [_described(table) for table in excluded],
         "smiles_column": config.smiles_column,
+        "max_length": config.max_length,
         "max_atoms": config.max_atoms,
+        "max_seconds": config.max_seconds,
         "rdkit": rdBase.rdkitVersion,
     }
     featurizer = FEATURIZERS[config.featurizer]()
@@ -88,10 +91,10 @@ def prepare_molecules(
             f"{quoted(config.featurizer)}; select that featurizer or another folder"
         )
     for name, value in asked.items():
-        if store.about[name] != value:
+        if store.about.get(name) != value:
             raise InputError(
                 f"{folder}: contains molecules prepared with other {name}: "
-                f"{_short(store.about[name])}, not {_short(value)}; select another folder"
+                f"{_short(store.about.get(name))}, not {_short(value)}; select another folder"
             )
     return store
 
@@ -119,7 +122,7 @@ def _write_store(
     ):
         chosen = _Chosen()
         for table in excluded:
-            chosen.exclude(table, columns[id(table)])
+            chosen.exclude(table, columns[id(table)], limits)
         texts = chain.from_iterable(
             _texts(table, columns[id(table)], chosen.refused) for table in tables
         )
@@ -152,14 +155,18 @@ class _Chosen:
         self.excluded_refused: Counter[str] = Counter()
         self.kept = self.duplicates = self.left_out = 0
 
-    def exclude(self, table: Table, column: int) -> None:
+    def exclude(self, table: Table, column: int, limits: MoleculeLimits) -> None:
         """Exclude all molecules of a table, those of rows with other faults included."""
+        # Not with lower limits than the default: the molecules of a pretraining are often small.
+        names = [limit.name for limit in fields(MoleculeLimits)]
+        least = MoleculeLimits()
+        limits = MoleculeLimits(**{n: max(getattr(limits, n), getattr(least, n)) for n in names})
         refused: Counter[str] = Counter()
         has_molecule = False
         for row in table:
             try:
                 text = row.cells[column]
-                _, keys = read_molecule(text, MoleculeLimits(), connectivity_keys)
+                _, keys = read_molecule(text, limits, connectivity_keys)
             except SmilesError as error:
                 refused[row.code or error.code] += 1
             else:

@@ -49,6 +49,16 @@ def test_what_is_stored_is_what_rdkit_gives(store, smiles_file):
     assert 300 < store.num_bytes / len(store) < 1500
 
 
+@pytest.mark.parametrize("max_atoms, carbons", [(2500, 2001), (3, 5)])
+def test_excluded_molecules_are_read_with_the_limits_of_the_run_if_they_are_higher(
+    tmp_path, max_atoms, carbons
+):
+    (tmp_path / "test.smi").write_text("C" * carbons)
+    exclude = (str(tmp_path / "test.smi"),)
+    store = prepared(tmp_path, "CCO\n" + "C" * carbons, max_atoms=max_atoms, exclude=exclude)
+    assert store.about["excluded_refused"] == {}
+
+
 def test_each_molecule_is_taken_once_and_the_rest_is_counted(tmp_path):
     (tmp_path / "test.csv").write_text("Smiles,y\nCCCCN,1\nnonsense,2\n")
     text = "SMILES,x\nCCO,1\nOCC,2\nC1CC,3\nCCCC[NH3+],4\n[Cl-].CCCC[NH3+],5\nCCC,6,7\n"
@@ -89,8 +99,15 @@ def test_prepared_molecules_are_used_again_for_the_same_files_alone(tmp_path, mo
     first = prepared(tmp_path, "CCO\nCCC\n")
     monkeypatch.setattr("molattn.pretraining.prepare.writing_store", None)
     assert prepared(tmp_path, "CCO\nCCC\n").about == first.about
-    for text, options in (("CCO\nCCN\n", {}), ("CCO\nCCC\n", {"max_atoms": 9})):
-        with pytest.raises(InputError, match=r"prepared with other (files|max_atoms)"):
+    for text, options in (
+        ("CCO\nCCN\n", {}),
+        ("CCO\nCCC\n", {"max_atoms": 9}),
+        ("CCO\nCCC\n", {"max_length": 99}),
+        ("CCO\nCCC\n", {"max_seconds": 5.0}),
+    ):
+        with pytest.raises(
+            InputError, match=r"prepared with other (files|max_(atoms|length|seconds))"
+        ):
             prepared(tmp_path, text, **options)
 
 
