@@ -14,8 +14,8 @@ from molattn.utils.files import atomic_write
 
 __all__ = ["check_output", "escape_formula", "output_schema", "write_table"]
 
-_NUMBER = r"[+-]?(?:\d[\d.,]*|[.,]\d+)(?:[eE][+-]?\d+)?%?"
-_FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\t\r].", re.DOTALL)
+_NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
+_FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
 # A CSV file of such a name could not be opened by the program that the name is meant for.
 _NOT_WRITTEN = ".xlsx .xls .ods .json .jsonl .feather .arrow .h5 .pkl .zip .bz2 .xz .zst".split()
 
@@ -33,7 +33,7 @@ def escape_formula(text: str) -> str:
     """Return the text, after an apostrophe if a spreadsheet would take it for a formula.
 
     That is a text, other than a number such as ``-1.5``, that begins with ``=``, ``+``, ``-``,
-    ``@``, a tab or a carriage return.
+    ``@`` (or a full-width form of these), a tab, a carriage return or a line feed.
 
     Source: OWASP, CSV Injection.
     """
