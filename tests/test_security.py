@@ -43,6 +43,7 @@ def test_commands_use_no_network_and_unpickle_no_file(tmp_path, monkeypatch):
     assert main([*TRAIN.split(), *NETWORK.split()]) == 0
     assert main(["predict", "run", "in.csv", "--output", "out.csv"]) == 0
     assert main(["explain", "run", "in.csv", "--output", "explained", "--limit", "2"]) == 0
+    assert time_limit._child._process is not None
 
 
 def test_stated_limits_are_those_of_the_readers():
