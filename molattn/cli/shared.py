@@ -1,5 +1,7 @@
 """Shared by the commands: groups of options, the folder of a run, the terminal."""
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -130,10 +132,16 @@ def report_same_name(console: "Console", name: str | Path, *, option: str = "MOD
 
 
 def make_console() -> "Console":
-    """Return a console on standard output."""
+    """Return a console on standard output; once its reader has closed it, nothing is printed."""
     from rich.console import Console
 
-    return Console()
+    class QuietConsole(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            with open(os.devnull, "w") as nothing:  # what is still buffered goes there
+                os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+    return QuietConsole()
 
 
 def _shown_default(value: Any) -> str:
