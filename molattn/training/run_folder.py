@@ -16,7 +16,7 @@ from typing import IO
 
 from molattn.errors import InputError, MolattnError
 from molattn.training.checkpoint import CHECKPOINT_FILE
-from molattn.utils.files import check_output_folder, lock_file, naming_path, replace_folder
+from molattn.utils.files import check_output_folder, lock_file, replace_folder
 
 __all__ = [
     "CONFIG_FILE",
@@ -102,7 +102,7 @@ def run_folder(
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     try:
-        with lock, naming_path(partial):
+        with lock:
             if not resume:
                 _clear(partial, path, overwrite)
             yield partial

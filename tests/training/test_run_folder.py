@@ -244,3 +244,9 @@ def test_the_current_folder_has_a_name_too(tmp_path, monkeypatch):
     interrupt(".")
     assert names(tmp_path) == ["here", "here.unfinished"]
     assert unfinished_run(".") == tmp_path / "here.unfinished"
+
+
+def test_a_full_standard_output_is_not_taken_for_the_folder(tmp_path):
+    with pytest.raises(OSError, match="No space left") as caught, run_folder(tmp_path / "run"):
+        raise OSError(28, "No space left on device")
+    assert caught.value.filename is None
