@@ -1,5 +1,6 @@
 """The options of a run in a YAML file."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -77,7 +78,7 @@ def load_yaml(path: Path) -> Any:
         return yaml.load(text, _Loader)
     except RecursionError as error:
         raise InputError(f"{path}: the YAML is nested too deeply") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from error
 
 
@@ -124,9 +125,13 @@ def check_unchanged(path: Path, config: RunConfig) -> None:
 class _Loader(yaml.SafeLoader):
     """Reads plain values, without aliases: a few nested ones can stand for gigabytes."""
 
-    # A date is text, as in YAML 1.2.
+    # A date and 1:30 are text, as in YAML 1.2.
     yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {
-        first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":timestamp")]
+        first: [
+            (tag, re.compile(f"(?!.*:){pattern.pattern}", pattern.flags))
+            for tag, pattern in found
+            if not tag.endswith(":timestamp")
+        ]
         for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -150,6 +155,15 @@ class _Loader(yaml.SafeLoader):
                 problem_mark=node.start_mark,
             )
         return super().construct_mapping(node, deep)
+
+
+def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
+    number = loader.construct_yaml_int(node)
+    str(number)  # a ValueError for more digits than Python prints, such as those of a hexadecimal
+    return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 
 
 def _absolute(file: str) -> str:
@@ -205,7 +219,7 @@ def _top_level(run: type[RunConfig]) -> dict[str, str]:
 def _kind(value: Any) -> str:
     """Return what a value is, for a message: large ones are not printed."""
     names = {dict: "a mapping", list: "a list", int: "a larger whole number"}
-    return names.get(type(value), quoted(value))
+    return names.get(type(value)) or quoted(value)
 
 
 def _hint(key: Any, places: Mapping[str, str]) -> str:

@@ -171,7 +171,7 @@ def _range(where: str, kind: Any, value: Mapping[str, Any]) -> Distribution:
 def _number(where: str, kind: Any, value: Any) -> Any:
     try:
         number = float(value)  # YAML reads 1e-4 as a string
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not math.isfinite(number):
         raise InputError(f"{where}: got {quoted(value)}, expected a number")

@@ -81,6 +81,10 @@ def test_a_few_options_by_hand_are_enough(tmp_path):
         ("file: !!timestamp 2024-01-31", ["file: got datetime.date(2024, 1, 31), expected text"]),
         (f"training: {{seed: {'9' * 3000}}}", ["seed", "below 2**63"]),
         (f"training: {{seed: {'9' * 5000}}}", ["not a YAML file", "4300"]),
+        (f"training: {{epochs: 0x{'f' * 4000}}}", ["not a YAML file", "4300"]),
+        (f"? 0x{'f' * 4000}\n: 1", ["not a YAML file", "4300"]),
+        (f"training: {{epochs: 0x{'f' * 3000}}}", ["epochs: got a larger whole number"]),
+        (f"file: !!float 1{':59' * 300}.5", ["not a YAML file", "too large"]),
         ("[" * 100_000, ["nested too deeply"]),
         ("#" * 2**20 + "#", ["more than 1,048,576 characters"]),
     ],
@@ -100,6 +104,13 @@ def test_a_date_is_text(tmp_path):
     path.write_text("file: 2024-01-31\ndata: {smiles_column: 2024-01-31}")
     content = read_config_file(path)
     assert content == {"file": "2024-01-31", "data": {"smiles_column": "2024-01-31"}}
+
+
+def test_parts_joined_by_colons_are_text(tmp_path):
+    path = tmp_path / "times.yaml"
+    text = f"1{':59' * 100_000}"
+    path.write_text(f"file: {text}\ndata: {{smiles_column: 1:30.5}}")
+    assert read_config_file(path) == {"file": text, "data": {"smiles_column": "1:30.5"}}
 
 
 def test_a_device_is_refused_before_it_is_read():

@@ -66,6 +66,8 @@ descriptors: [true, false]
         ("[width]", "expected names of options with their values"),
         ("", "got None, expected names of options"),
         ("a: b: c", "not a YAML file"),
+        (f"width: {{low: 1, high: 0x{'f' * 300}}}", "got 1"),
+        (f"width: [0x{'f' * 300}]", "got 1"),
     ],
 )
 def test_what_cannot_be_searched_is_named(tmp_path, text, words):
