@@ -103,7 +103,7 @@ class DataConfig(MoleculeLimits):
         self._check_lists()
 
     def _check_folds(self) -> None:
-        check(self, "repeats", lambda count: count >= 1, "a whole number of at least 1", int)
+        check(self, "repeats", lambda n: 1 <= n <= 1000, "a whole number from 1 to 1000", int)
         if self.folds is None:
             for name in ("only_fold", "repeats"):
                 check_unused(self, name, "needs --folds")

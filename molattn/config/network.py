@@ -77,6 +77,8 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         for name, choices in (("pairs", Pairs), ("partner", Partner)):
             check_choice(self, name, get_args(choices))
+        for name in ("width", "edge_width", "heads"):
+            check(self, name, lambda n: 1 <= n <= 2**16, "a whole number from 1 to 65536", int)
         check(self, "layers", lambda n: 0 <= n <= 1000, "a whole number from 0 to 1000", int)
         for name in ("dropout", "head_dropout", "attention_dropout"):
             check(self, name, lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")

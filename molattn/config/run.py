@@ -33,7 +33,7 @@ class ReportConfig:
 
     def __post_init__(self) -> None:
         check(self, "interval", lambda level: 0.0 < level < 1.0, "a number between 0 and 1")
-        check(self, "bootstrap", lambda n: n >= 0, "a whole number of at least 0", int)
+        check(self, "bootstrap", lambda n: 0 <= n <= 10**6, "a whole number from 0 to 1000000", int)
 
 
 @dataclass(frozen=True)

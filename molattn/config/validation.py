@@ -4,6 +4,8 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from molattn.errors import InputError, check_one_of, quoted
 
 __all__ = ["check", "check_choice", "check_kinds", "check_threads", "check_unused", "option"]
@@ -20,12 +22,13 @@ def check(
 ) -> None:
     """Check the type and the value of an option of a section.
 
-    None is valid where it is the default; ``bool`` does not count as a number.
+    None is valid where it is the default; ``bool`` does not count as a number. A NumPy scalar
+    becomes a plain value.
 
     Raises:
         InputError: Names the option, its value, and what is ``expected``.
     """
-    value = getattr(config, name)
+    value = _plain(config, name)
     if value is None and getattr(type(config), name, ...) is None:
         return
     if isinstance(value, bool) or not isinstance(value, kind) or not holds(value):
@@ -39,7 +42,7 @@ def check_kinds(config: object) -> None:
         InputError: Names the first option that has not, its value and its type.
     """
     for name, kind in get_type_hints(type(config)).items():
-        if not _fits(value := getattr(config, name), kind):
+        if not _fits(value := _plain(config, name), kind):
             expected = _KINDS.get(kind, "text; put a number in quotes")
             raise InputError(f"{option(name)}: got {quoted(value)}, expected {expected}")
 
@@ -72,6 +75,15 @@ def check_unused(config: object, name: str, reason: str) -> None:
 def option(name: str) -> str:
     """Return an option as written on the command line: ``test_size`` as ``--test-size``."""
     return "--" + name.replace("_", "-")
+
+
+def _plain(config: object, name: str) -> Any:
+    """Return the value of an option; a NumPy scalar, which no file can hold, is replaced first."""
+    value = getattr(config, name)
+    if isinstance(value, np.generic):
+        value = value.item()
+        object.__setattr__(config, name, value)  # the section is frozen
+    return value
 
 
 def _fits(value: object, kind: Any) -> bool:

@@ -90,9 +90,11 @@ def cross_validate(
     """
     check_device(config.training.device)
     config, pretrained = load_pretrained(config)
-    todo, done = rounds(config), []
+    done = []
     with writing_config(folder / CONFIG_FILE, config):
         rows = read_rows(config, console)
+        split_rows(rows, config.data, config.training.seed)  # refuses more folds than rows
+        todo = rounds(config)
         # All splits first, so that an invalid one is found before the first round is trained.
         parts = [split_rows(rows, one.config.data, one.config.training.seed) for one in todo]
         for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):

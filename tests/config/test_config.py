@@ -2,6 +2,7 @@ import json
 import re
 from dataclasses import FrozenInstanceError, replace
 
+import numpy as np
 import pytest
 
 from molattn.config import (
@@ -14,6 +15,7 @@ from molattn.config import (
     TrainConfig,
     check_same_options,
 )
+from molattn.config.validation import option
 from molattn.errors import InputError
 from molattn.nn import check_network
 
@@ -168,3 +170,28 @@ def test_a_dropout_that_cannot_be_is_refused_by_name(name):
 def test_a_value_of_another_type_is_refused(name, value, expected):
     with pytest.raises(InputError, match=re.escape(expected)):
         TrainConfig.from_options("t.csv", {name: value})
+
+
+def test_numpy_scalars_become_plain_values():
+    options = {"width": np.int64(8), "learning_rate": np.float32(0.5), "descriptors": np.True_}
+    config = TrainConfig.from_options("a.csv", options)
+    assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
+    assert config.network.width == 8
+    with pytest.raises(InputError, match=r"--epochs: got 2\.5, expected a whole number"):
+        TrainConfig.from_options("a.csv", {"epochs": np.float64(2.5)})
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("width", -8),
+        ("width", 10**21),
+        ("edge_width", 0),
+        ("heads", 0),
+        ("bootstrap", 10**13),
+        ("repeats", 10**11),
+    ],
+)
+def test_a_size_beyond_its_bounds_is_named(name, value):
+    with pytest.raises(InputError, match=rf"{option(name)}: got {value}, expected a whole number"):
+        TrainConfig.from_options("a.csv", {"folds": 2, name: value})

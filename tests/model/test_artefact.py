@@ -421,7 +421,7 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_they_are_made(
 
     change_config(folder, change)
     monkeypatch.setattr("molattn.model.model.Network", None)  # not reached
-    what = "extra features|--morgan-counts" if name == "morgan_counts" else name
+    what = "extra features|--morgan-counts" if name == "morgan_counts" else name.replace("_", ".")
     with pytest.raises(InputError, match=rf"config\.json: (--)?({what}): got"):
         MolAttn.from_pretrained(folder)
 
