@@ -326,3 +326,11 @@ def test_a_table_that_cannot_be_used_leaves_nothing(tmp_path, capsys):
     assert main("train t.csv --target-columns y --folds 2 --output cv".split()) == 2
     assert "line 3" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_more_folds_than_rows_are_refused_before_they_are_dealt(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("smiles,y\n" + "".join(f"{'C' * n},{n}\n" for n in range(1, 11)))
+    options = {"target_columns": ("y",), "folds": 10**8, "init_from": "none", "device": "cpu"}
+    with pytest.raises(InputError, match="folds: got 100000000, expected 2 to 10"):
+        cross_validate(TrainConfig.from_options(str(table), options), tmp_path)
