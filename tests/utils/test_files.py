@@ -158,20 +158,22 @@ def test_a_folder_with_anything_else_is_not_replaced(tmp_path):
         check_output_folder(tmp_path / "a", "a run", "ab".__contains__)
 
 
-def write_run(path):
+def write_run(path, what):
     with run_folder(path / "run", overwrite=True) as folder:
         for name in (CONFIG_FILE, CHECKPOINT_FILE, RESULT_FILE):
-            write_file(folder / name, b"new" * 10_000)
+            write_file(folder / name, what * 10_000)
 
 
-def write_folder(path):
+def write_folder(path, what):
     with atomic_folder(path / "folder") as folder:
-        (folder / "file").write_bytes(b"new" * 10_000)
+        (folder / "file").write_bytes(what * 10_000)
 
 
 WRITERS = {
-    "file": lambda path: write_file(path / "file", b"new" * 10_000),
-    "checkpoint": lambda path: write_checkpoint(path / "file", {"a": torch.ones(10_000)}),
+    "file": lambda path, what: write_file(path / "file", what * 10_000),
+    "checkpoint": lambda path, what: write_checkpoint(
+        path / "file", {"a": torch.full((10_000,), what[0])}
+    ),
     "folder": write_folder,
     "run": write_run,
 }
@@ -184,7 +186,10 @@ def test_whatever_call_fails_the_path_is_named_and_the_former_or_new_content_who
 ):
     write = WRITERS[writer]
     (tmp_path / "former").mkdir()
-    write(tmp_path / "former")
+    write(tmp_path / "former", b"old")
+    shutil.copytree(tmp_path / "former", tmp_path / "latter")
+    write(tmp_path / "latter", b"new")
+    new = contents(tmp_path / "latter")
     seen = set()
     for number in count():
         place = tmp_path / str(number)
@@ -194,7 +199,7 @@ def test_whatever_call_fails_the_path_is_named_and_the_former_or_new_content_who
         failure = None
         with faulty.active():
             try:
-                write(place)
+                write(place, b"new")
             except (OSError, InputError) as error:
                 failure = error
         if faulty.failed is None:
@@ -211,9 +216,9 @@ def test_whatever_call_fails_the_path_is_named_and_the_former_or_new_content_who
         if faulty.failed not in ("unlink", "rmdir", "scandir") and not lasting:
             assert not [*place.rglob("*.part")]
         after = contents(place)
-        assert {**after, **before} == after, faulty.failed  # equal: new and former are the same
-        write(place)  # once the cause is gone
-        assert contents(place) == before
+        assert {**after, **before} == after or {**after, **new} == after, faulty.failed
+        write(place, b"new")  # once the cause is gone
+        assert contents(place) == new
     assert {"write", "open", "fsync", "replace"} <= seen or writer == "folder"
 
 
