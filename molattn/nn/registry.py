@@ -7,8 +7,8 @@ from typing import Any, Optional, Union
 from torch import Tensor, nn
 
 from molattn.config import NetworkConfig, layer_arguments
-from molattn.config.validation import option
-from molattn.errors import InputError, check_one_of, quoted
+from molattn.config.validation import check_unused
+from molattn.errors import InputError, check_one_of
 from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_heads import COMBINES
 from molattn.nn.edge_attention import EdgeAttentionConv
@@ -186,12 +186,7 @@ def check_network(network: NetworkConfig) -> None:
     """
     check_one_of("--layer", network.layer, LAYERS)
     for name in unused_options(network):
-        value, default = getattr(network, name), getattr(NetworkConfig, name)
-        if value != default:
-            raise InputError(
-                f"{option(name)} cannot be used with --layer {network.layer}: got {quoted(value)}, "
-                f"expected the default, {quoted(default)}"
-            )
+        check_unused(network, name, f"cannot be used with --layer {network.layer}")
     check_one_of("--score", network.score, SCORES)
     check_one_of("--combine", network.combine, COMBINES)
     check_one_of("--head", network.head, ("auto", *HEADS))

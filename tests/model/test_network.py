@@ -167,7 +167,7 @@ def test_the_layer_is_the_one_named_and_takes_the_options_that_it_has(name):
         if has:
             make(layer=name, **{option: value})
             continue
-        named = f"--{option.replace('_', '-')} cannot be used with --layer {name}: "
+        named = f"--{option.replace('_', '-')} cannot be used with --layer {name}$"
         with pytest.raises(InputError, match=named):
             check_network(replace(plain, **{option: value}))
 
@@ -180,9 +180,7 @@ def test_what_a_layer_does_not_take_is_one_line_of_the_command(tmp_path, capsys)
     path = tmp_path / "t.csv"
     path.write_text("smiles,y\nCCO,1\nCCCO,2\n")
     assert main(["train", str(path), "--target-columns", "y", "--layer", "mat", "--gate"]) == 2
-    assert capsys.readouterr().err == (
-        "error: --gate cannot be used with --layer mat: got True, expected the default, False\n"
-    )
+    assert capsys.readouterr().err == "error: --gate cannot be used with --layer mat\n"
     assert main(["train", str(path), "--target-columns", "y", "--pairs", "near"]) == 2
     assert "near" in capsys.readouterr().err
 
