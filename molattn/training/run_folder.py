@@ -135,7 +135,7 @@ def unfinished_run(path: str | Path) -> Path | None:
     names = {str(final_folder(other)) for other in others} - {str(path)}
     close = get_close_matches(str(path), names, n=1)
     hint = f"; did you mean {close[0]}?" if close else f" (no folder {partial})"
-    raise InputError(f"{path}: there is no unfinished run of that name{hint}")
+    raise InputError(f"--resume {path}: no unfinished run{hint}")
 
 
 def final_folder(path: str | Path) -> Path:

@@ -503,7 +503,7 @@ def test_a_changed_table_is_refused_by_name(small_table, capsys, monkeypatch):
     Path("t.csv").rename("moved.csv")
     assert main(["train", "moved.csv", "--resume", "runs/t"]) == 0
     assert str(Path("moved.csv").absolute()) in Path("runs/t/config.yaml").read_text()
-    assert "there is no unfinished run" in refused(capsys, 2, ["train", "--resume", "runs/u"])
+    assert "no unfinished run" in refused(capsys, 2, ["train", "--resume", "runs/u"])
 
 
 def test_the_config_of_a_run_repeats_it_and_the_command_line_wins(

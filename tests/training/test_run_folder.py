@@ -193,12 +193,12 @@ def test_a_folder_that_another_process_fills_is_refused(tmp_path):
 
 def test_what_is_no_run_is_told_with_the_nearest(tmp_path):
     interrupt(tmp_path / "lipo")
-    with pytest.raises(InputError, match=r"lipp: there is no unfinished run.*mean .*lipo\?"):
+    with pytest.raises(
+        InputError, match=r"--resume .*lipp: no unfinished run; did you mean .*lipo\?"
+    ):
         unfinished_run(tmp_path / "lipp")
     (tmp_path / "folder" / "alone.unfinished").mkdir(parents=True)
-    with pytest.raises(
-        InputError, match=r"alone: there is no unfinished run of that name .no folder"
-    ):
+    with pytest.raises(InputError, match=r"alone: no unfinished run .no folder"):
         unfinished_run(tmp_path / "folder" / "alone")
     with pytest.raises(InputError, match=r"no folder .*quite_other\.unfinished"):
         unfinished_run(tmp_path / "nowhere" / "quite_other")
