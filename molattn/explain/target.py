@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Optional
 
 import numpy as np
@@ -60,13 +61,15 @@ class Target:
 
 def describe_target(model: MolAttn, name: Optional[str]) -> str:
     """Return a name of the target for all molecules of a table; see :func:`find_target`."""
-    target = find_target(model, name, [0.0] * len(model.config.output_names))
+    target = find_target(model, name, [0.0] * len(model.config.output_names), option="--target")
     if target.task.kind == "multiclass" and name in (None, target.task.name):
         return f"{target.task.name} (the most probable class of each molecule)"
     return target.name
 
 
-def find_target(model: MolAttn, name: Optional[str], predicted: Sequence[float]) -> Target:
+def find_target(
+    model: MolAttn, name: Optional[str], predicted: Sequence[float], *, option: str = "target"
+) -> Target:
     """Return the target of that name.
 
     Args:
@@ -75,6 +78,7 @@ def find_target(model: MolAttn, name: Optional[str], predicted: Sequence[float])
             (``phase_probability_solid``); None = the first task.
         predicted: Predictions for the molecule: given a multiclass task without a class, the most
             probable class is the target.
+        option: What a message calls the name.
 
     Raises:
         InputError: The model has no such target.
@@ -85,7 +89,9 @@ def find_target(model: MolAttn, name: Optional[str], predicted: Sequence[float])
     for index, task in enumerate(tasks):
         for one in (task.name, *task.output_names):
             known.setdefault(one, index)
-    check_one_of("target", name, known)
+    if name not in known:  # a column is another name of its task, unless there are several
+        several = (task.output_names for task in tasks if task.kind == "multiclass")
+        check_one_of(option, name, [*(task.name for task in tasks), *chain.from_iterable(several)])
     index = known[name]
     task, part = tasks[index], output_slices(tasks)[index]
     scaling = float(model.target_mean[index]), float(model.target_scale[index])

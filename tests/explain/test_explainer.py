@@ -170,7 +170,11 @@ def test_an_explanation_is_json(model):
     "arguments, words",
     [
         ({"method": "magic"}, "method: got 'magic', expected one of attention, rollout"),
-        ({"target": "phases"}, "target: got 'phases', expected one of logS"),
+        (
+            {"target": "phases"},
+            "expected one of logS, toxic, phase, phase_probability_gas, phase_probability_liquid, "
+            "phase_probability_solid; did you mean 'phase'",
+        ),
         ({"masking": "hide"}, "masking: got 'hide'"),
         ({"orders": 0}, "orders: got 0"),
         ({"tolerance": 0.0}, "tolerance: got 0.0"),

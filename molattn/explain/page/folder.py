@@ -13,7 +13,7 @@ from rich.console import Console
 
 from molattn.config import ExplainConfig
 from molattn.data.table import Table
-from molattn.errors import ReasonCode, reason_meaning
+from molattn.errors import ReasonCode, check_one_of, reason_meaning
 from molattn.explain.baseline import baseline_atom
 from molattn.explain.explainer import explain_instance
 from molattn.explain.explanation import Explanation
@@ -74,6 +74,8 @@ def explain_table(
         InputError: An invalid model, table, method, target or output folder.
     """
     config = config or ExplainConfig()
+    for name in config.method:
+        check_one_of("--method", name, METHODS)
     meanings = {name: METHODS[name].meaning for name in config.method}
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     console = console or Console(quiet=True)

@@ -125,8 +125,8 @@ def test_target_and_limit(explained, table, tmp_path):
 @pytest.mark.parametrize(
     "options, expected",
     [
-        (["--method", "magic"], "'magic', expected one of attention"),
-        (["--target", "z"], "target: got 'z', expected one of logS"),
+        (["--method", "magic"], "error: --method: got 'magic', expected one of attention"),
+        (["--target", "z"], "error: --target: got 'z', expected one of logS"),
         (["--limit", "0"], "--limit: got 0"),
         (["--smiles-column", "smile"], "smile"),
         (["--partner-column", "smiles"], "takes one molecule"),
