@@ -34,7 +34,7 @@ class LabelError(InputError):
 
     def __init__(self, text: str, expected: str) -> None:
         super().__init__(f"got {quoted(text)}, expected {expected}")
-        self.text = text
+        self.text, self.expected = text, expected
 
 
 def is_missing(text: str) -> bool:
@@ -104,7 +104,11 @@ def label_values(cells: Sequence[str], task: Task) -> NDArray[np.float64]:
         LabelError: A label that is not a number, or not one of the classes; names the first.
     """
     if task.kind == "regression":
-        return np.array([number(cell) for cell in cells], dtype=np.float64)
+        try:
+            return np.array([number(cell) for cell in cells], dtype=np.float64)
+        except LabelError as error:
+            expected = f"{error.expected}; for class labels use --task"
+            raise LabelError(error.text, expected) from None
     places = {label: float(place) for place, label in enumerate(task.classes)}
     values = np.full(len(cells), nan)
     for row, cell in enumerate(cells):

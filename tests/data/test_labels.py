@@ -93,6 +93,11 @@ def test_classes_that_make_no_sense_are_refused(choice, cells, words):
         infer_task("y", cells, choice)
 
 
+def test_text_as_a_number_is_refused_with_the_option_for_classes():
+    with pytest.raises(LabelError, match=r"an empty cell; for class labels use --task$"):
+        label_values(["1.5", "n-pentane"], Task("y"))
+
+
 def test_labels_become_places_of_classes():
     binary = Task("y", "binary", ("0", "1"))
     np.testing.assert_array_equal(
