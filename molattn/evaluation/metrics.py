@@ -23,6 +23,7 @@ __all__ = [
     "Scores",
     "TaskScores",
     "confidence_bins",
+    "format_interval",
     "format_score",
     "main_metric",
     "mean_scores",
@@ -91,6 +92,13 @@ def format_score(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
+
+
+def format_interval(low: float, high: float) -> str:
+    """Return the bounds of an interval, with three decimals unless very small or large."""
+    if 1e-3 <= max(abs(low), abs(high)) < 1e5:
+        return f"{low:z.3f} to {high:z.3f}"
+    return f"{format_score(low)} to {format_score(high)}"
 
 
 class TaskScores(NamedTuple):

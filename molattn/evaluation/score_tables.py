@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from molattn.evaluation.metrics import Metric, format_score, metrics_of
+from molattn.evaluation.metrics import Metric, format_interval, format_score, metrics_of
 from molattn.task import Task, TaskKind
 
 __all__ = ["MODELS", "ScoreTable", "model_label", "score_tables", "target_label"]
@@ -91,5 +91,4 @@ def _cell(scores: Mapping[str, Any], name: str) -> tuple[str, str]:
     if isinstance(value, Mapping):  # of a cross-validation
         return format_score(value["mean"]), f"± {format_score(value['sd'])}"
     interval = scores.get("intervals", {}).get(name)
-    spread = " to ".join(map(format_score, interval)) if interval else ""
-    return format_score(value), spread
+    return format_score(value), format_interval(*interval) if interval else ""

@@ -10,7 +10,7 @@ from torchmetrics.functional.classification import (
     multiclass_calibration_error,
 )
 
-from molattn.evaluation.metrics import metrics_of, score_tasks
+from molattn.evaluation.metrics import format_interval, metrics_of, score_tasks
 from molattn.task import Task
 
 Y = Task("y")
@@ -25,6 +25,19 @@ def one(task, prediction, target, **options):
     prediction = prediction[:, None] if prediction.ndim == 1 else prediction
     target = np.asarray(target, dtype=float)[:, None]
     return score_tasks(prediction, target, [task], **options).tasks[task.name]
+
+
+@pytest.mark.parametrize(
+    "bounds, text",
+    [
+        ((-0.03, -9.1e-06), "-0.030 to 0.000"),
+        ((0.0, 0.5), "0.000 to 0.500"),
+        ((2e-5, 4e-5), "2e-05 to 4e-05"),
+        ((0.5, 2e6), "0.500 to 2e+06"),
+    ],
+)
+def test_both_bounds_of_an_interval_have_three_decimals_unless_very_small_or_large(bounds, text):
+    assert format_interval(*bounds) == text
 
 
 @given(seeds, st.integers(3, 40), st.booleans())

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from molattn.errors import reason_meaning
-from molattn.evaluation.metrics import format_score, main_metric
+from molattn.evaluation.metrics import format_interval, format_score, main_metric
 from molattn.evaluation.plots import TaskResults, learning_curve, task_plots
 from molattn.evaluation.report.render import write_page
 from molattn.evaluation.report.svg import figure_svg, molecule_svg
@@ -97,8 +97,7 @@ def _headlines(
             if name != "test" and name in metrics
         ]
         if interval:
-            low, high = map(format_score, interval)
-            others.insert(0, ("95% CI", f"{low} to {high}"))
+            others.insert(0, ("95% CI", format_interval(*interval)))
         yield target_label(task), metric.heading, format_score(given.get(key)), others
 
 
@@ -149,7 +148,7 @@ def _kept_epochs(run: TrainingRun) -> str:
 def _split_words(run: TrainingRun) -> str:
     data = run.config.data
     if data.split_column is not None:
-        return f"from column {data.split_column}"
+        return f"column {data.split_column!r}"
     if data.folds is not None:
         return f"fold {data.only_fold} of {data.folds}, {data.split or 'random'}"
     return str(data.split or "random")
