@@ -49,9 +49,9 @@ def test_a_text_is_a_regression_of_that_name():
     "change, words",
     [
         ({"tasks": ()}, "tasks: expected at least one"),
-        ({"tasks": ("y", "y")}, "tasks: got y, y"),
+        ({"tasks": ("y", "y")}, "tasks: got 'y' twice"),
         ({"tasks": (Task("a"), Task("a", "binary", ("0", "1")))}, "tasks"),
-        ({"features": ("T", "T")}, "features: got T, T"),
+        ({"features": ("T", "T")}, "features: got 'T' twice"),
     ],
 )
 def test_names_that_collide_are_refused(model, change, words):
