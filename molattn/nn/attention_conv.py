@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Optional, Union
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.typing import OptTensor, Size
 
-from molattn.graph.complete import CompleteGraphs
+from molattn.graph.complete import CodedEdges, CompleteGraphs
 from molattn.nn.attention_heads import HeadScore, check_positive
 from molattn.nn.dense_attention import Attended, EdgeMaps, Prior, dense_attention
 from molattn.nn.functional import ScatteredEdges, check_temperature, normalize
@@ -114,7 +115,17 @@ class AttentionConv(MessagePassing):
         self, x: Nodes, graph: Graph, edge_attr: EdgeAttr, size: Size = None
     ) -> tuple[Pair, Edges]:
         """Check nodes, graph and edge features; see :func:`~molattn.nn.graph_inputs.read_graph`."""
-        return read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim, size, self.flow)
+        nodes, edges = read_graph(
+            x, graph, edge_attr, self.in_channels, self.edge_dim, size, self.flow
+        )
+        if edges.attr is not None and self.lin_edge_key is not None:
+            attr = edges.attr.table if isinstance(edges.attr, CodedEdges) else edges.attr
+            dtype = self.lin_edge_key.weight.dtype
+            if attr.dtype != dtype and not torch.is_autocast_enabled(attr.device.type):
+                raise TypeError(
+                    f"edge_attr: got {attr.dtype}, expected {dtype}, that of the parameters"
+                )
+        return nodes, edges
 
     def project(self, x: Pair) -> tuple[Tensor, ...]:
         """Queries of receivers, keys and values of senders, ``[N, ...]``, heads side by side."""

@@ -1,6 +1,7 @@
 """Check the inputs of a layer, and convert every kind of PyG graph to one form."""
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -95,6 +96,8 @@ def read_graph(
     source, target = (in_channels,) * 2 if isinstance(in_channels, int) else in_channels
     if size is not None and not (isinstance(size, (tuple, list)) and len(size) == 2):
         raise TypeError(f"size: got {size}, expected a pair (senders, receivers)")
+    if not isinstance(edge_attr, (Tensor, CodedEdges, NoneType)):
+        raise TypeError(f"edge_attr: got {_kind(edge_attr)}, expected a tensor")
     pair = x_src, x_dst = as_pair(_with_receivers(x, graph, size, target))
     one = x_src is x_dst
     check_features("x" if one else "x[0] (senders)", x_src, source)
@@ -130,7 +133,10 @@ def _with_receivers(x: Nodes, graph: Graph, size: Size, channels: int) -> Any:
     if isinstance(graph, CompleteGraphs) or channels < 0:
         reason = "CompleteGraphs" if isinstance(graph, CompleteGraphs) else "in_channels=-1"
         raise ValueError(f"x: got (senders, None), which cannot be used with {reason}")
+    check_features("x[0] (senders)", x[0], -1)
     senders, count = x[0], None if size is None else size[1]
+    if count is not None and count < 0:
+        raise ValueError(f"size: got {size}, expected at least 0 receivers")
     if isinstance(graph, SparseTensor) or is_torch_sparse_tensor(graph):
         count = graph.size(0)
     elif isinstance(graph, EdgeIndex) and count is None:

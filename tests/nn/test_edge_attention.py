@@ -299,6 +299,37 @@ def test_wrong_graph_features_name_got_and_expected():
             module(x, edge_index, u=u, batch=batch)
 
 
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize(
+    "edge_attr, message",
+    [
+        ([1, 2], "edge_attr: got list, expected a tensor"),
+        (
+            torch.ones(4, 2, dtype=DOUBLE),
+            "edge_attr: got torch.float64, expected torch.float32, that of the parameters",
+        ),
+    ],
+)
+def test_edge_features_of_another_type_are_named(complete, edge_attr, message):
+    graph = CompleteGraphs([2], self_loops=True)
+    with pytest.raises(TypeError, match=re.escape(message)):
+        EdgeAttentionConv(4, 4, edge_dim=2)(
+            torch.ones(2, 4), graph if complete else graph.edge_index, edge_attr
+        )
+
+
+@pytest.mark.parametrize(
+    "senders, size, error, message",
+    [
+        ([1.0, 2.0], None, TypeError, "x[0] (senders): got list, expected a tensor"),
+        (torch.ones(3, 4), (3, -5), ValueError, "size: got (3, -5), expected at least 0 receivers"),
+    ],
+)
+def test_receivers_without_features_need_senders_and_a_number(senders, size, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        EdgeAttentionConv(4, 4)((senders, None), torch.tensor([[0], [1]]), size=size)
+
+
 def test_another_number_type_than_the_layers_is_named():
     with pytest.raises(TypeError, match=r"x: got torch.float64, expected torch.float32"):
         EdgeAttentionConv(4, 4)(torch.randn(3, 4, dtype=DOUBLE), torch.tensor([[0], [1]]))
