@@ -115,17 +115,7 @@ class AttentionConv(MessagePassing):
         self, x: Nodes, graph: Graph, edge_attr: EdgeAttr, size: Size = None
     ) -> tuple[Pair, Edges]:
         """Check nodes, graph and edge features; see :func:`~molattn.nn.graph_inputs.read_graph`."""
-        nodes, edges = read_graph(
-            x, graph, edge_attr, self.in_channels, self.edge_dim, size, self.flow
-        )
-        if edges.attr is not None and self.lin_edge_key is not None:
-            attr = edges.attr.table if isinstance(edges.attr, CodedEdges) else edges.attr
-            dtype = self.lin_edge_key.weight.dtype
-            if attr.dtype != dtype and not torch.is_autocast_enabled(attr.device.type):
-                raise TypeError(
-                    f"edge_attr: got {attr.dtype}, expected {dtype}, that of the parameters"
-                )
-        return nodes, edges
+        return read_graph(x, graph, edge_attr, self.in_channels, self.edge_dim, size, self.flow)
 
     def project(self, x: Pair) -> tuple[Tensor, ...]:
         """Queries of receivers, keys and values of senders, ``[N, ...]``, heads side by side."""
@@ -231,6 +221,16 @@ class AttentionConv(MessagePassing):
     def _edge_maps(self, edges: Edges) -> Optional[EdgeMaps]:
         if edges.attr is None or self.lin_edge_key is None:
             return None
+        attr = edges.attr.table if isinstance(edges.attr, CodedEdges) else edges.attr
+        if (
+            isinstance(self.lin_edge_key, Linear)  # not a map of yours in its place
+            and attr.dtype != self.lin_edge_key.weight.dtype
+            and not torch.is_autocast_enabled(attr.device.type)
+        ):
+            raise TypeError(
+                f"edge_attr: got {attr.dtype}, expected {self.lin_edge_key.weight.dtype}, that of "
+                "the parameters"
+            )
         key, value = self._split(self.lin_edge_key, self.query_channels), self.lin_edge_value
         return EdgeMaps(
             lambda features: self.head_score.key(key(features)),

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.nn import GATv2Conv, TransformerConv
 
 from molattn.graph import CompleteGraphs
-from molattn.nn import EdgeAttentionConv
+from molattn.nn import EdgeAttentionConv, GraphNetwork
 
 DOUBLE = torch.float64
 SCORES = ["dot", "scaled_dot", "general", "additive", "gatv2"]
@@ -312,10 +312,11 @@ def test_wrong_graph_features_name_got_and_expected():
 )
 def test_edge_features_of_another_type_are_named(complete, edge_attr, message):
     graph = CompleteGraphs([2], self_loops=True)
-    with pytest.raises(TypeError, match=re.escape(message)):
-        EdgeAttentionConv(4, 4, edge_dim=2)(
-            torch.ones(2, 4), graph if complete else graph.edge_index, edge_attr
-        )
+    for layer in (EdgeAttentionConv, GraphNetwork):
+        with pytest.raises(TypeError, match=re.escape(message)):
+            layer(4, 4, edge_dim=2)(
+                torch.ones(2, 4), graph if complete else graph.edge_index, edge_attr
+            )
 
 
 @pytest.mark.parametrize(
