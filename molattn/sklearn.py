@@ -48,6 +48,7 @@ _DATA_OPTIONS = (
     "featurizer",
     "morgan_counts",
     "split_duplicates",
+    "target_transform",
     "task_weights",
     "validation_size",
 )

@@ -4,6 +4,7 @@ from molattn.config.base import RunConfig as RunConfig
 from molattn.config.base import check_same_options as check_same_options
 from molattn.config.data import DataConfig as DataConfig
 from molattn.config.data import TaskChoice as TaskChoice
+from molattn.config.data import TransformChoice as TransformChoice
 from molattn.config.fine_tuning import FineTuningConfig as FineTuningConfig
 from molattn.config.fine_tuning import Freeze as Freeze
 from molattn.config.inference import EmbedConfig as EmbedConfig

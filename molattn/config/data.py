@@ -7,11 +7,12 @@ from typing import Literal, get_args
 from molattn.config.base import COMMON, COMMON_IN_TRAIN, TUNABLE
 from molattn.config.limits import MoleculeLimits
 from molattn.config.validation import check, check_choice, check_unused, option
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, check_one_of, quoted
 
-__all__ = ["DataConfig", "TaskChoice"]
+__all__ = ["DataConfig", "TaskChoice", "TransformChoice"]
 
 TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
+TransformChoice = Literal["auto", "none", "log", "yeo_johnson", "ranks"]
 SplitMethod = Literal["random", "scaffold", "cluster", "order"]
 MOST_MORGAN_COUNTS = 2**16
 
@@ -30,6 +31,8 @@ class DataConfig(MoleculeLimits):
         target_columns: Columns to predict.
         target_units: Unit of each target, for tables and plots.
         task: Task type of each target; by default inferred from the labels.
+        target_transform: Transform of each regression target; auto selects none, log or
+            yeo_johnson.
         task_weights: Weight of each target in the loss.
         weight_column: Column with the weight of each row in the loss.
         partner_column: Column with the SMILES of a second molecule, such as the solvent.
@@ -53,6 +56,7 @@ class DataConfig(MoleculeLimits):
     target_columns: tuple[str, ...] = field(default=(), metadata=COMMON)
     target_units: tuple[str, ...] = ()
     task: tuple[TaskChoice, ...] = ()
+    target_transform: tuple[TransformChoice, ...] = ("auto",)
     task_weights: tuple[float, ...] = ()
     weight_column: str | None = None
     partner_column: str | None = None
@@ -120,7 +124,8 @@ class DataConfig(MoleculeLimits):
             raise InputError("--folds cannot be used with --split order, which gives one split")
 
     def _check_lists(self) -> None:
-        for name in ("target_columns", "target_units", "task", "task_weights", "feature_columns"):
+        names = ("target_columns", "target_units", "task", "target_transform", "task_weights")
+        for name in (*names, "feature_columns"):
             if not isinstance(getattr(self, name), tuple):
                 got = quoted(getattr(self, name))
                 raise InputError(f"{option(name)}: got {got}, expected a tuple of values")
@@ -133,16 +138,16 @@ class DataConfig(MoleculeLimits):
             ("target_units", (0, targets)),
             ("task_weights", (0, targets)),
             ("task", (0, 1, targets)),
+            ("target_transform", (1, targets)),
         ):
             if (got := len(getattr(self, name))) not in fits:
                 raise InputError(
                     f"{option(name)}: got {got} values for {targets} target columns, expected one "
                     "for each"
                 )
-        for task in self.task:
-            if task not in get_args(TaskChoice):
-                choices = ", ".join(get_args(TaskChoice))
-                raise InputError(f"--task: got {quoted(task)}, expected one of {choices}")
+        for name, kinds in (("task", TaskChoice), ("target_transform", TransformChoice)):
+            for value in getattr(self, name):
+                check_one_of(option(name), value, get_args(kinds))
         for weight in self.task_weights:
             if (
                 isinstance(weight, bool)

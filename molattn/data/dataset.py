@@ -337,10 +337,13 @@ def _labels(
 ) -> tuple[list[Task], NDArray[np.float64]]:
     choices = config.task or (None,)
     choices = choices * len(indices) if len(choices) == 1 else choices
+    transforms = config.target_transform
+    transforms = transforms * len(indices) if len(transforms) == 1 else transforms
     units = config.target_units or ("",) * len(indices)
     tasks: list[Task] = []
     targets: list[NDArray[np.float64]] = []
-    for index, choice, unit in zip(indices, choices, units, strict=True):
+    columns = zip(indices, choices, units, transforms, strict=True)
+    for index, choice, unit, transform in columns:
         cells = [row.cells[index] for row in rows]
         if all(map(is_missing, cells)):
             raise InputError(
@@ -349,6 +352,10 @@ def _labels(
         with _located(table, rows, index):
             tasks.append(infer_task(table.header[index], cells, choice, unit))
             targets.append(label_values(cells, tasks[-1]))
+            if transform == "log" and tasks[-1].kind == "regression":
+                for cell, label in zip(cells, targets[-1], strict=True):
+                    if label <= 0.0:
+                        raise LabelError(cell, "a number above 0 for --target-transform log")
     return tasks, np.column_stack(targets)
 
 

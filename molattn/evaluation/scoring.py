@@ -15,6 +15,7 @@ from molattn.evaluation.metrics import Scores, TaskScores, mean_scores, score_ta
 from molattn.evaluation.uncertainty_metrics import score_uncertainty
 from molattn.model.outputs import class_probabilities
 from molattn.model.prediction_columns import PredictionColumns
+from molattn.model.target_transform import own_units
 from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.training.run import TrainingRun
 from molattn.utils.console import print_line
@@ -74,7 +75,8 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
             (outputs, run.parts.test),
         )
     )
-    members = class_probabilities(torch.from_numpy(outputs), tasks).numpy()
+    probabilities = class_probabilities(torch.from_numpy(outputs), tasks)
+    members = own_units(probabilities, tasks, run.model.config.target_transforms).numpy()
     baselines: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
     for name, prediction in _baselines(run, console) if config.baselines else ():
@@ -83,9 +85,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         seconds[name] = time.perf_counter() - start
     return RunScores(
         prediction=test,
-        uncertainty=score_uncertainty(
-            run.model, test, members.mean(axis=0), target, config.interval
-        ),
+        uncertainty=score_uncertainty(run.model, test, outputs, target, config.interval),
         validation=score_tasks(validation.prediction, run.table.targets[run.parts.val], tasks),
         test=score(test.prediction),
         baselines=baselines,

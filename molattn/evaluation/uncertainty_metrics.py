@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from molattn.evaluation.metrics import score_tasks
 from molattn.model.model import MolAttn
+from molattn.model.outputs import class_probabilities, mean_of_members
 from molattn.model.uncertainty.calibration import Calibration
 from molattn.model.uncertainty.model_uncertainty import Prediction
-from molattn.task import output_slices
 
 __all__ = ["CALIBRATION_METRICS", "score_uncertainty"]
 
@@ -23,14 +24,14 @@ CALIBRATION_METRICS = ("nll", "brier", "ece")
 def score_uncertainty(
     model: MolAttn,
     prediction: Prediction,
-    uncalibrated: NDArray[np.float64],
+    outputs: NDArray[np.float64],
     targets: NDArray[np.float64],
     level: float,
 ) -> dict[str, dict[str, Any]]:
     """Score the prediction intervals of a nominal coverage, or the probabilities, of each task.
 
-    Of the calibrated predictions of n molecules, and of the uncalibrated ones ``[n, outputs]``;
-    labels are ``[n, T]``, NaN where missing.
+    Of the calibrated predictions of n molecules, and of the outputs ``[members, n, outputs]`` that
+    they come from; labels are ``[n, T]``, NaN where missing.
 
     Returns:
         By task. For a regression: ``coverage``, the fraction of labels within their intervals;
@@ -42,48 +43,59 @@ def score_uncertainty(
     """
     if model.uncertainty is None:
         return {}
-    tasks, calibration = model.config.tasks, model.uncertainty.calibration
+    tasks, uncertainty = model.config.tasks, model.uncertainty
+    mean = mean_of_members(torch.from_numpy(outputs), tasks)
+    uncalibrated = class_probabilities(mean, tasks).numpy()
     before, after = (
         score_tasks(given, targets, tasks).tasks for given in (uncalibrated, prediction.prediction)
     )
+    ends = {
+        at: uncertainty.intervals(model.config, mean.numpy(), prediction.similarity, at)
+        for at in (*_LEVELS, level)
+    }
     return {
         task.name: _score_intervals(
-            calibration, index, prediction, part.start, targets[:, index], level
+            uncertainty.calibration,
+            index,
+            {at: (low[:, index], high[:, index]) for at, (low, high) in ends.items()},
+            targets[:, index],
+            level,
         )
         if task.kind == "regression"
         else _score_probabilities(before[task.name], after[task.name])
-        for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
+        for index, task in enumerate(tasks)
     }
 
 
 def _score_intervals(
     calibration: Calibration,
     index: int,
-    prediction: Prediction,
-    output: int,
+    ends: Mapping[float, tuple[NDArray[np.float64], NDArray[np.float64]]],
     target: NDArray[np.float64],
     level: float,
 ) -> dict[str, Any]:
     known = ~np.isnan(target)
-    errors = np.abs(target - prediction.prediction[:, output])[known]
-    similarity = prediction.similarity[known]
-    widths = {at: calibration.half_widths(similarity, at)[:, index] for at in (*_LEVELS, level)}
-    is_finite = bool(np.isfinite(widths[level]).all())
-    inside = {at: float(np.mean(errors <= width)) for at, width in widths.items() if known.any()}
-    reasons = [] if known.any() else ["no label"]
-    if not is_finite:
+    labels, count = target[known], int(known.sum())
+    intervals = {at: (low[known], high[known]) for at, (low, high) in ends.items()}
+    is_finite = {at: bool(np.isfinite(both).all()) for at, both in intervals.items()}
+    inside = {
+        at: float(np.mean((low <= labels) & (labels <= high)))
+        for at, (low, high) in intervals.items()
+        if count
+    }
+    reasons = [] if count else ["no label"]
+    if not is_finite[level]:
         reasons += calibration.without_interval(level, index)
+    low, high = intervals[level]
     scores = {
         "coverage": inside.get(level),
-        "coverage_sd": calibration.coverage_sd(index, level, len(errors)) if known.any() else None,
-        "mean_width": float(2.0 * widths[level].mean()) if known.any() else None,
+        "coverage_sd": calibration.coverage_sd(index, level, count) if count else None,
+        "mean_width": float((high - low).mean()) if count else None,
     }
     return {
-        "count": int(known.sum()),
+        "count": count,
         **(dict.fromkeys(scores) if reasons else scores),
-        "coverage_at": {
-            f"{at:g}": inside[at] for at in _LEVELS if inside and np.isfinite(widths[at]).all()
-        },
+        "coverage_at": {f"{at:g}": inside[at] for at in _LEVELS if inside and is_finite[at]},
         "undefined": "; ".join(reasons),
     }
 

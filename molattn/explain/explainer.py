@@ -134,7 +134,7 @@ def explain_instance(
         atom_scores=scores.atoms,
         bond_scores=scores.bonds,
         residual=residual,
-        tolerance=options.tolerance * target.scale if chosen.signed else None,
+        tolerance=options.tolerance * target.spread if chosen.signed else None,
         attention=_join_heads(attention.weights),
         gates=_join_heads(attention.gates) if attention.gated else None,
         head_names=tuple(

@@ -261,8 +261,11 @@ class Instance:
         uncertainty, task = self.model.uncertainty, self.target.task
         if uncertainty is None or task.kind != "regression":
             return None, None
-        widths = uncertainty.calibration.half_widths(np.array([self.similarity]), level)
-        half = float(widths[0, self.model.config.tasks.index(task)])
-        if not math.isfinite(half):
-            return None, None
-        return self.prediction - half, self.prediction + half
+        config = self.model.config
+        with torch.inference_mode(), self.evaluating():
+            scaled = self.model(*self.batch()).cpu()
+        outputs = np.zeros((1, len(config.output_names)))
+        outputs[:, self.target.column] = self.target.transformed(scaled).numpy()
+        ends = uncertainty.intervals(config, outputs, np.array([self.similarity]), level)
+        low, high = (float(end[0, config.tasks.index(task)]) for end in ends)
+        return (low, high) if math.isfinite(high - low) else (None, None)

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Optional
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from molattn.errors import check_one_of
 from molattn.model.model import MolAttn
+from molattn.model.target_transform import TargetTransform
 from molattn.task import Task, output_slices
 
 __all__ = ["Target", "describe_target", "find_target"]
@@ -28,8 +31,9 @@ class Target:
         task: The task.
         column: Index of the output among all outputs.
         first: Index of the task's first output.
-        mean: Mean of the training targets, 0 for a class.
-        scale: Standard deviation of the training targets, 1 for a class.
+        mean: Mean of the transformed training labels, 0 for a class.
+        scale: Their standard deviation, 1 for a class.
+        transform: The transform of the labels.
     """
 
     name: str
@@ -38,14 +42,25 @@ class Target:
     first: int
     mean: float
     scale: float
+    transform: TargetTransform
 
     @property
     def unit(self) -> str:
         """Unit of the explained value."""
         return self.task.unit if self.task.kind == "regression" else "log-odds"
 
-    def value(self, outputs: Tensor) -> Tensor:
-        """Return the explained value for scaled outputs and logits ``[..., outputs]``.
+    @cached_property
+    def spread(self) -> float:
+        """Half the distance in own units between one ``scale`` below and above the mean."""
+        ends = torch.tensor([self.mean - self.scale, self.mean + self.scale]).double()
+        low, high = self.transform.inverse(ends).tolist()
+        return 0.5 * (high - low)
+
+    def transformed(self, outputs: Tensor) -> Tensor:
+        """Return the value on the transformed scale for scaled outputs and logits.
+
+        Args:
+            outputs: ``[..., outputs]``.
 
         Returns:
             ``float64 [...]``: a mean may be much larger than the scale.
@@ -57,6 +72,17 @@ class Target:
         columns = range(self.first, self.first + self.task.num_outputs)
         others = [column for column in columns if column != self.column]
         return own - outputs[..., others].logsumexp(dim=-1)
+
+    def value(self, outputs: Tensor) -> Tensor:
+        """Return the explained value, in its unit, for scaled outputs and logits.
+
+        Args:
+            outputs: ``[..., outputs]``.
+
+        Returns:
+            ``float64 [...]``.
+        """
+        return self.transform.inverse(self.transformed(outputs))
 
 
 def describe_target(model: MolAttn, name: Optional[str]) -> str:
@@ -94,7 +120,8 @@ def find_target(
         check_one_of(option, name, [*(task.name for task in tasks), *chain.from_iterable(several)])
     index = known[name]
     task, part = tasks[index], output_slices(tasks)[index]
-    scaling = float(model.target_mean[index]), float(model.target_scale[index])
+    mean, scale = float(model.target_mean[index]), float(model.target_scale[index])
+    scaling = mean, scale, model.config.target_transforms[index]
     if task.kind != "multiclass":
         return Target(task.name, task, part.start, part.start, *scaling)
     if name == task.name:

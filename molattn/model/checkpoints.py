@@ -11,7 +11,7 @@ from molattn.errors import InputError
 
 __all__ = ["FIRST_WITH_MANIFEST", "FORMAT", "OLDEST_FORMAT", "update_config"]
 
-FORMAT = 5
+FORMAT = 6
 """Format of the configurations that this version writes."""
 
 FIRST_WITH_MANIFEST = 5
@@ -53,7 +53,13 @@ def _from_4(config: Config) -> Config:
     return {**config, "format": 5}
 
 
-_UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3, 4: _from_4}
+def _from_5(config: Config) -> Config:
+    """Add the transforms of targets: there was none."""
+    tasks = config.get("tasks", ())
+    return {**config, "format": 6, "target_transforms": [{"kind": "none"} for _ in tasks]}
+
+
+_UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3, 4: _from_4, 5: _from_5}
 
 OLDEST_FORMAT = min(_UPDATES)
 """The oldest format that can be read."""

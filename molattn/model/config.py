@@ -14,6 +14,7 @@ from molattn.chem.descriptors import DescriptorCalculator
 from molattn.config import NetworkConfig
 from molattn.errors import InputError, check_one_of, quoted
 from molattn.model.checkpoints import FORMAT, OLDEST_FORMAT, update_config
+from molattn.model.target_transform import TargetTransform
 from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.version import __version__
@@ -34,12 +35,15 @@ class MolAttnConfig:
         morgan_counts: Length of the Morgan count fingerprint concatenated to the readout; 0 = none.
         partner_column: Table column of the second molecule; None = the model takes one molecule.
         members: Number of networks whose predictions are averaged.
+        target_transforms: Transform of the labels of each task; training fills it in. By default,
+            and for classifications, the identity.
         custom_parts: Name and class of each part of the network that is not built from
             ``network``; :class:`molattn.MolAttn` fills it in.
 
     Raises:
         InputError: No task, fewer than one member, duplicate names of tasks, output columns or
-            features, an invalid option of the network, or an unknown descriptor.
+            features, transforms that do not fit the tasks, an invalid option of the network, or an
+            unknown descriptor.
     """
 
     tasks: tuple[Task, ...]
@@ -50,6 +54,7 @@ class MolAttnConfig:
     morgan_counts: int = 0
     partner_column: Optional[str] = None
     members: int = 1
+    target_transforms: tuple[TargetTransform, ...] = ()
     custom_parts: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -68,6 +73,16 @@ class MolAttnConfig:
             raise InputError("tasks: expected at least one")
         if type(self.members) is not int or self.members < 1:
             raise InputError(f"members: got {self.members!r}, expected an integer of at least 1")
+        transforms = tuple(self.target_transforms) or (TargetTransform(),) * len(tasks)
+        object.__setattr__(self, "target_transforms", transforms)
+        if len(transforms) != len(tasks):
+            raise InputError(f"target_transforms: got {len(transforms)} for {len(tasks)} tasks")
+        for task, transform in zip(tasks, transforms, strict=True):
+            if task.kind != "regression" and transform != TargetTransform():
+                raise InputError(
+                    f"target_transforms: got {transform.kind} for the {task.kind} task "
+                    f"{quoted(task.name)}, expected none"
+                )
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
         check_network(self.network)
         object.__setattr__(self, "custom_parts", tuple(map(tuple, self.custom_parts)))
@@ -137,6 +152,7 @@ class MolAttnConfig:
             "featurizer": self.featurizer.to_dict(),
             "features": list(self.features),
             "descriptors": list(self.descriptors),
+            "target_transforms": [transform.to_dict() for transform in self.target_transforms],
             "custom_parts": dict(self.custom_parts),
         }
 
@@ -164,6 +180,7 @@ class MolAttnConfig:
             "tasks": tuple(Task.from_dict(task) for task in own["tasks"]),
             "network": NetworkConfig(**own["network"]),
             "featurizer": Featurizer.from_dict(own["featurizer"]),
+            "target_transforms": tuple(map(TargetTransform.from_dict, own["target_transforms"])),
             "custom_parts": tuple(own["custom_parts"].items()),
         }
         return cls(**own)

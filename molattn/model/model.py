@@ -26,10 +26,10 @@ from molattn.model.config import MolAttnConfig
 from molattn.model.extra_features import given_numbers, joined_numbers, number_type, scaled_numbers
 from molattn.model.network import Network
 from molattn.model.outputs import class_probabilities, mean_of_members
+from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
 from molattn.nn.attention_heads import COMBINES
 from molattn.record import MoleculeRecord
-from molattn.task import output_slices
 
 __all__ = ["MolAttn", "MolAttnConfig"]
 
@@ -48,6 +48,9 @@ class MolAttn(
     Its networks (``nets``) return outputs in scaled units and logits, which the model converts to
     the targets' own units and to probabilities. A trained model has one network; :meth:`ensemble`
     joins several models into one.
+
+    Labels are transformed (``config.target_transforms``), then standardized. The prediction of a
+    transformed target estimates the median of its distribution rather than the mean.
 
     Encoder, readout and head may be modules of your own, in any combination:
 
@@ -224,16 +227,26 @@ class MolAttn(
 
     # Scaling.
 
-    def set_target_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
-        """Set the mean and standard deviation of the training targets, ``[num_tasks]`` each.
+    def set_target_scaling(
+        self, mean: ArrayLike, scale: ArrayLike, transforms: Sequence[TargetTransform] = ()
+    ) -> None:
+        """Set how labels are scaled: the transform of each task, then mean and scale.
 
         This removes the calibration, which depends on the scaling.
 
+        Args:
+            mean: Means of the transformed training labels, ``[num_tasks]``.
+            scale: Their standard deviations, ``[num_tasks]``.
+            transforms: Of each task; by default the identity.
+
         Raises:
+            InputError: Transforms that do not fit the tasks.
             ValueError: A wrong number of values, a value that is not finite, a scale that is not
                 positive, or a classification whose mean and scale are not 0 and 1.
         """
+        config = replace(self.config, target_transforms=tuple(transforms))
         self._set_scaling("target", mean, scale)
+        self.config = config
         self.uncertainty = None
 
     def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
@@ -266,7 +279,11 @@ class MolAttn(
             self.get_buffer(f"{what}_{name}").copy_(new)
 
     def scale(self, targets: Tensor) -> Tensor:
-        """Scale labels ``[n, num_tasks]``; class indices and NaN stay as they are."""
+        """Transform and standardize labels ``[n, num_tasks]``.
+
+        Class indices and NaN stay as they are.
+        """
+        targets = transformed_labels(targets, self.config.target_transforms)
         return ((targets - self.target_mean) / self.target_scale).to(self._weight.dtype)
 
     def unscale(self, prediction: Tensor) -> Tensor:
@@ -274,10 +291,17 @@ class MolAttn(
 
         Pass outputs in double precision, see :func:`molattn.model.outputs.class_probabilities`.
         """
-        return class_probabilities(self._in_own_units(prediction), self.config.tasks)
+        return self._predictions(self._transformed(prediction))
 
-    def _in_own_units(self, outputs: Tensor) -> Tensor:
-        """Convert regressions to the targets' own units; a logit has mean 0 and scale 1."""
+    def _predictions(self, outputs: Tensor) -> Tensor:
+        """Convert what :meth:`predict_outputs` returns to own units and probabilities."""
+        config = self.config
+        return own_units(
+            class_probabilities(outputs, config.tasks), config.tasks, config.target_transforms
+        )
+
+    def _transformed(self, outputs: Tensor) -> Tensor:
+        """Convert scaled regressions to the transformed scale; a logit has mean 0 and scale 1."""
         counts = torch.tensor([task.num_outputs for task in self.config.tasks])
         mean, scale = (
             values.to(outputs).repeat_interleave(counts.to(outputs.device))
@@ -332,7 +356,8 @@ class MolAttn(
         """Predict featurized molecules, ``[n, num_outputs]`` ordered as ``config.output_names``.
 
         Regressions are in the targets' own units. Classifications are probabilities, calibrated
-        if the model is. An ensemble predicts the mean of its members' predictions.
+        if the model is. An ensemble predicts the mean of its members' predictions, of a transformed
+        target the mean on the transformed scale.
 
         Args:
             records: n molecules.
@@ -347,11 +372,11 @@ class MolAttn(
         """
         outputs = torch.from_numpy(self.predict_outputs(records, batch_size, features=features))
         if members:
-            return class_probabilities(outputs, self.config.tasks).numpy()
-        mean, known = mean_of_members(outputs, self.config.tasks), self.uncertainty
-        if known is None:
-            return class_probabilities(mean, self.config.tasks).numpy()
-        return known.calibration.calibrated(mean.numpy())
+            return self._predictions(outputs).numpy()
+        mean = mean_of_members(outputs, self.config.tasks)
+        if self.uncertainty is None:
+            return self._predictions(mean).numpy()
+        return self.uncertainty.predictions(self.config, mean.numpy())
 
     def predict_outputs(
         self,
@@ -362,14 +387,14 @@ class MolAttn(
     ) -> NDArray[np.float64]:
         """Predict featurized molecules with each member, ``[members, n, num_outputs]``.
 
-        Regressions are in the targets' own units, classifications are logits, uncalibrated. See
-        :meth:`predict_records` for the arguments and errors.
+        Regressions are on the transformed scale (``config.target_transforms``), classifications are
+        logits, uncalibrated. See :meth:`predict_records` for the arguments and errors.
         """
         given = given_numbers(features, len(records), self.config)
 
         def compute(batch: MoleculeBatch, rows: slice) -> Tensor:
             extra = None if given is None else given[rows].to(self._weight.device)
-            return self._in_own_units(self.member_outputs(batch, extra).cpu().double())
+            return self._transformed(self.member_outputs(batch, extra).cpu().double())
 
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
         parts = self._in_batches(records, batch_size, compute)
@@ -520,7 +545,7 @@ class MolAttn(
             raise ValueError(f"targets: got {labels.shape}, expected {expected}")
         outputs = self._predict_outputs(smiles, **inputs)
         molecules = FingerprintIndex.from_smiles(training_smiles)
-        self.uncertainty = Uncertainty.fit(self.config.tasks, molecules, smiles, outputs, labels)
+        self.uncertainty = Uncertainty.fit(self.config, molecules, smiles, outputs, labels)
 
     def predict_interval(
         self, smiles: Sequence[str], level: float = 0.9, batch_size: int = 64, **inputs: Any
@@ -528,7 +553,8 @@ class MolAttn(
         """Predict intervals with a given nominal coverage, for regression targets.
 
         The interval is the prediction plus and minus a half-width that grows with the distance to
-        the training molecules; see :mod:`molattn.model.uncertainty.calibration`.
+        the training molecules; see :mod:`molattn.model.uncertainty.calibration`. Of a transformed
+        target it is that on the transformed scale, with both ends converted to own units.
 
         Args:
             smiles: n molecules.
@@ -544,11 +570,10 @@ class MolAttn(
             InputError: A level outside the range, or a model that is not calibrated.
             SmilesError: An invalid SMILES.
         """
-        uncertainty, tasks = self._calibrated(), self.config.tasks
+        uncertainty = self._calibrated()
         outputs = self._predict_outputs(smiles, batch_size, **inputs)
-        found = assemble_prediction(tasks, uncertainty, outputs, smiles, level)
-        middle = found.prediction[:, [part.start for part in output_slices(tasks)]]
-        return middle - found.half_width, middle + found.half_width
+        found = assemble_prediction(self.config, uncertainty, outputs, smiles, level)
+        return found.low, found.high
 
     def training_similarity(self, smiles: Sequence[str]) -> NDArray[np.float64]:
         """Return each molecule's Tanimoto similarity to the nearest training molecule, ``[n]``.

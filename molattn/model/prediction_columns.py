@@ -1,6 +1,5 @@
 """Predictions of a model as columns of a table."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -60,9 +59,7 @@ class PredictionColumns:
     ) -> Prediction:
         """Combine the outputs of each member; see :func:`assemble_prediction`."""
         model = self._model
-        return assemble_prediction(
-            model.config.tasks, model.uncertainty, outputs, molecules, self._level
-        )
+        return assemble_prediction(model.config, model.uncertainty, outputs, molecules, self._level)
 
     def cells(self, prediction: Prediction, row: int) -> list[float | str | None]:
         """Return the cells of one molecule; None for the ends of an infinite interval."""
@@ -73,9 +70,8 @@ class PredictionColumns:
             outputs = prediction.prediction[row, part]
             cells += task.cells(outputs.tolist())
             if task.kind == "regression" and self._is_calibrated:
-                half = prediction.half_width[row, place]
-                ends = outputs[0] + half * np.array([-1.0, 1.0])
-                cells += ends.tolist() if math.isfinite(half) else [None, None]
+                ends = np.array([prediction.low[row, place], prediction.high[row, place]])
+                cells += ends.tolist() if np.isfinite(ends).all() else [None, None]
             if self._model.config.members > 1:
                 cells.append(float(prediction.std[row, place]))
         return [*cells, *([float(prediction.similarity[row])] if self._is_calibrated else [])]

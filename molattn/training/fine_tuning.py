@@ -1,6 +1,6 @@
 """Fine-tuning: training from the weights of a trained model."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +12,7 @@ from molattn.config.validation import option
 from molattn.errors import InputError, quoted
 from molattn.model.artefact import ModelFiles, find_model, is_packaged
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.target_transform import TargetTransform
 from molattn.nn.registry import check_heads, check_network
 from molattn.task import Task
 from molattn.training.optimizer import FineTuningPlan
@@ -70,12 +71,19 @@ class PretrainedWeights:
         return self.model.uncertainty and self.model.uncertainty.molecules
 
     def apply(
-        self, model: MolAttn, member: int, options: FineTuningConfig, *, with_head: bool = True
+        self,
+        model: MolAttn,
+        member: int,
+        options: FineTuningConfig,
+        *,
+        with_head: bool = True,
+        transforms: Sequence[str] = ("auto",),
     ) -> tuple[FineTuningPlan, str]:
         """Copy the weights into a new model of one network, and freeze some of them.
 
-        Embeddings, encoder and readout are copied. The head and the scaling of targets and features
-        are copied too, if the tasks and the inputs of the head are the same.
+        Embeddings, encoder and readout are copied. The head, the target transforms and the scaling
+        of targets and features are copied too, if the tasks and the inputs of the head are the same
+        and no other transforms are asked for.
 
         Args:
             model: The new model.
@@ -83,6 +91,7 @@ class PretrainedWeights:
                 ensemble itself, its members are used in turn.
             options: What to freeze, and how to train the rest.
             with_head: Whether the head may be copied.
+            transforms: Target transforms asked for: one for all tasks, or one for each.
 
         Returns:
             How to train the model, and a log message.
@@ -100,7 +109,7 @@ class PretrainedWeights:
                     )
         place = member % len(self.model.nets)
         (new,), old = model.nets, self.model.nets[place]
-        keeps_head = with_head and self._fits_head(model)
+        keeps_head = with_head and self._fits_head(model, transforms)
         children = dict(old.named_children())
         names = [*_BACKBONE, *(name for name in _HEAD if keeps_head and name in children)]
         for name in names:
@@ -108,6 +117,8 @@ class PretrainedWeights:
         if keeps_head:
             for name, buffer in model.named_buffers(recurse=False):
                 buffer.copy_(self.model.get_buffer(name))
+            known = self.model.config.target_transforms
+            model.config = replace(model.config, target_transforms=known)
         model.freeze(options.freeze)
         copied = tuple(f"nets.0.{name}." for name in names)
         trained = (name for name, _ in model.named_parameters() if name.startswith(copied))
@@ -133,11 +144,13 @@ class PretrainedWeights:
             message += f"; {frozen:,} of {sum(size for size, _ in sizes):,} weights frozen"
         return plan, message
 
-    def _fits_head(self, model: MolAttn) -> bool:
+    def _fits_head(self, model: MolAttn, transforms: Sequence[str]) -> bool:
         new, old = model.config, self.model.config
+        wanted = [*transforms] * len(new.tasks) if len(transforms) == 1 else transforms
         return (
             len(new.tasks) == len(old.tasks)
             and all(map(_same_task, new.tasks, old.tasks))
+            and all(map(_same_transform, old.tasks, old.target_transforms, wanted))
             and _head_inputs(new) == _head_inputs(old)
         )
 
@@ -228,6 +241,10 @@ def _same_task(one: Task, other: Task) -> bool:
     return (one.name, one.kind, one.classes) == (other.name, other.kind, other.classes) and (
         len(units) < 2
     )
+
+
+def _same_transform(task: Task, known: TargetTransform, wanted: str) -> bool:
+    return task.kind != "regression" or wanted in ("auto", known.kind)
 
 
 def _head_inputs(config: MolAttnConfig) -> tuple[object, ...]:

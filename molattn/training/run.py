@@ -41,6 +41,7 @@ from molattn.training.resume import (
 )
 from molattn.training.run_folder import CONFIG_FILE, member_folders
 from molattn.training.supervised import fit_model
+from molattn.training.target_transform import check_logarithms, target_transforms
 from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
 
@@ -190,7 +191,7 @@ def train_model(
             resume_checkpoint(place, config, init_from, fingerprint, data, console)
             for place in folders
         ]
-    models, histories = [], []
+    models, histories, transforms = [], [], ()
     for number, (member, place, checkpoint) in enumerate(
         zip(members, folders, checkpoints, strict=True)
     ):
@@ -204,7 +205,20 @@ def train_model(
             check_same_model(checkpoint, structure, folder or Path())
             plan, message = FineTuningPlan(), "Starting from random weights"
             if pretrained is not None:
-                plan, message = pretrained.apply(model, number, config.fine_tuning)
+                plan, message = pretrained.apply(
+                    model, number, config.fine_tuning, transforms=config.data.target_transform
+                )
+            if plan.keeps_scaling:
+                check_logarithms(model.config, table, parts)
+            elif not transforms:
+                transforms, lines = target_transforms(
+                    table.tasks,
+                    config.data.target_transform,
+                    training.targets,
+                    validation.targets,
+                )
+                for line in lines:
+                    print_line(console, line)
             print_line(console, message if checkpoint is None else resume_message(checkpoint))
             history = fit_model(
                 model,
@@ -212,6 +226,7 @@ def train_model(
                 validation,
                 member,
                 console,
+                transforms=transforms,
                 task_weights=config.data.task_weights,
                 folder=place,
                 checkpoint=checkpoint,
@@ -230,7 +245,9 @@ def train_model(
     targets = validation.targets
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
-    model.uncertainty = Uncertainty.fit(table.tasks, molecules, prints[parts.val], outputs, targets)
+    model.uncertainty = Uncertainty.fit(
+        model.config, molecules, prints[parts.val], outputs, targets
+    )
     for line in model.uncertainty.calibration.lines():
         print_line(console, line)
     if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):

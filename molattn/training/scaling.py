@@ -3,22 +3,27 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from numpy.typing import ArrayLike, NDArray
 
 from molattn.data.dataset import Molecules
 from molattn.model.model import MolAttn
+from molattn.model.target_transform import TargetTransform, transformed_labels
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 
-__all__ = ["number_scaling", "scale_by", "target_scaling"]
+__all__ = ["number_scaling", "scale_by", "target_scaling", "varies"]
 
 _UNUSED = float(np.finfo(np.float32).max)
 _ROWS_AT_ONCE = 4096
 
 
-def scale_by(model: MolAttn, rows: Molecules) -> None:
-    """Set the scaling of targets and extra features of a model."""
-    model.set_target_scaling(*target_scaling(rows.targets, model.config.tasks))
+def scale_by(model: MolAttn, rows: Molecules, transforms: Sequence[TargetTransform] = ()) -> None:
+    """Set the scaling of targets, with the transform of each, and extra features of a model."""
+    targets = rows.targets
+    if transforms:
+        targets = transformed_labels(torch.from_numpy(targets), transforms).numpy()
+    model.set_target_scaling(*target_scaling(targets, model.config.tasks), transforms)
     model.set_feature_scaling(*number_scaling(rows.records, rows.features))
 
 
@@ -30,18 +35,18 @@ def target_scaling(
     They are 0 and 1 for a classification; a constant target has scale 1.
 
     Args:
-        targets: ``[n, T]``, NaN where missing, at least one label in each column.
+        targets: Transformed labels ``[n, T]``, NaN where missing, at least one in each column.
         tasks: The T tasks.
     """
     mean, scale = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
     is_number = np.array([task.kind == "regression" for task in tasks])
-    varies = is_number & _varies(mean, scale)
-    return np.where(is_number, mean, 0.0), np.where(varies, scale, 1.0)
+    does_vary = is_number & varies(mean, scale)
+    return np.where(is_number, mean, 0.0), np.where(does_vary, scale, 1.0)
 
 
-def _varies(mean: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.bool_]:
-    # The standard deviation of equal values is rounding noise, not zero.
-    return scale > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
+def varies(mean: ArrayLike, scale: ArrayLike) -> NDArray[np.bool_]:
+    """Return whether values of a mean and standard deviation differ by more than rounding noise."""
+    return np.asarray(scale) > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float32).tiny)
 
 
 def number_scaling(
@@ -65,7 +70,7 @@ def number_scaling(
     for rows in _rows(records, features):
         squares += np.nansum((rows - mean) ** 2, axis=0)
     scale = np.sqrt(squares / np.maximum(count, 1))
-    return mean, np.where(_varies(mean, scale), scale, _UNUSED)
+    return mean, np.where(varies(mean, scale), scale, _UNUSED)
 
 
 def _rows(

@@ -1,5 +1,6 @@
 """Supervised training: learning from labels."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from molattn.config import SupervisedConfig
 from molattn.data.dataset import Molecules
 from molattn.model.model import MolAttn
+from molattn.model.target_transform import TargetTransform
 from molattn.training.batches import LabeledBatch, LabeledLoader
 from molattn.training.history import History
 from molattn.training.lightning.loop import fit
@@ -26,13 +28,15 @@ def fit_model(
     config: SupervisedConfig,
     console: Console | None = None,
     *,
+    transforms: Sequence[TargetTransform] = (),
     task_weights: tuple[float, ...] = (),
     plan: FineTuningPlan = FineTuningPlan(),
     **options: Any,
 ) -> History:
     """Train a model in place; see :func:`molattn.training.lightning.loop.fit`.
 
-    Its scaling is set to that of the training rows, with at least one label for each target.
+    Its scaling is set to that of the training rows, with at least one label for each target, and a
+    transform of each target; by default the identity.
 
     Raises:
         ValueError: If the model has several members.
@@ -40,7 +44,7 @@ def fit_model(
     if model.config.members != 1:
         raise ValueError(f"model: got {model.config.members} members, expected one at a time")
     if not plan.keeps_scaling:
-        scale_by(model, train)
+        scale_by(model, train, transforms)
     loss = TaskLoss(model.config.tasks, config, torch.from_numpy(train.targets), task_weights)
     return fit(
         _LabeledObjective(model, loss),

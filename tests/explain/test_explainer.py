@@ -246,12 +246,11 @@ def test_a_calibrated_model_gives_its_interval_and_probability():
         [predicted[:, 0] + draw.normal(size=40), *draw.integers(2, size=(2, 40))]
     )
     molecules = FingerprintIndex.from_smiles(smiles)
-    tasks = model.config.tasks
-    model.uncertainty = Uncertainty.fit(tasks, molecules, smiles, outputs, targets)
+    model.uncertainty = Uncertainty.fit(model.config, molecules, smiles, outputs, targets)
     outputs = model.predict_outputs([model.featurize(text) for text in SMILES])
-    said = assemble_prediction(tasks, model.uncertainty, outputs, SMILES, 0.8)
+    said = assemble_prediction(model.config, model.uncertainty, outputs, SMILES, 0.8)
     for row, found in enumerate(explain(model, SMILES, "attention", interval=0.8)):
-        assert found.high - found.low == pytest.approx(2 * said.half_width[row, 0])
+        assert (found.low, found.high) == pytest.approx((said.low[row, 0], said.high[row, 0]))
         assert found.low + found.high == pytest.approx(2 * found.prediction)
     for row, found in enumerate(explain(model, SMILES, "attention", target="toxic")):
         assert found.probability == pytest.approx(said.prediction[row, 1], abs=1e-6)

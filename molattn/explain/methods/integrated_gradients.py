@@ -36,7 +36,7 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     """
     from captum.attr import IntegratedGradients
 
-    tolerance = options.tolerance * instance.target.scale
+    tolerance = options.tolerance * instance.target.spread
     whole = (instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0))
     baseline = (instance.baseline_atoms.unsqueeze(0), instance.blank_pairs.unsqueeze(0))
     method = IntegratedGradients(instance)

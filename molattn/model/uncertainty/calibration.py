@@ -215,9 +215,9 @@ class Calibration:
 
         Args:
             tasks: T tasks.
-            outputs: Predictions of n molecules, ``[n, outputs]``: regressions in the targets' own
-                units, logits of classes.
-            targets: Their labels ``[n, T]``, NaN where missing.
+            outputs: Predictions of n molecules, ``[n, outputs]``: regressions on the transformed
+                scale, logits of classes.
+            targets: Their labels ``[n, T]`` on the same scale, NaN where missing.
             similarity: Of each to the nearest training molecule, ``[n]``.
         """
         parts = []

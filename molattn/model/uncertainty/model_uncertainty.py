@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
+from molattn.model.config import MolAttnConfig
 from molattn.model.outputs import class_probabilities, mean_of_members
+from molattn.model.target_transform import own_units, transformed_labels
 from molattn.model.uncertainty.calibration import Calibration
 from molattn.task import Task, output_slices
 
@@ -27,7 +29,8 @@ class Uncertainty:
     """The uncertainty of a model.
 
     Args:
-        calibration: Fitted to labeled rows that the model was not trained on.
+        calibration: Fitted to labeled rows that the model was not trained on, of transformed
+            targets on the transformed scale.
         molecules: Fingerprints of the training molecules.
     """
 
@@ -37,7 +40,7 @@ class Uncertainty:
     @classmethod
     def fit(
         cls,
-        tasks: Sequence[Task],
+        config: MolAttnConfig,
         molecules: FingerprintIndex,
         held_out: Sequence[str] | NDArray[np.uint8],
         outputs: Array,
@@ -45,13 +48,15 @@ class Uncertainty:
     ) -> "Uncertainty":
         """Fit to n labeled molecules that the model was not trained on.
 
-        ``held_out`` are their SMILES, or fingerprints ``uint8 [n, 256]``; ``outputs`` are those of
-        :meth:`molattn.MolAttn.predict_outputs`, ``[members, n, outputs]``; ``targets`` are
-        ``[n, T]``, NaN where missing.
+        ``config`` is the model's; ``held_out`` are their SMILES, or fingerprints ``uint8
+        [n, 256]``; ``outputs`` are those of :meth:`molattn.MolAttn.predict_outputs`, ``[members, n,
+        outputs]``; ``targets`` are ``[n, T]`` in own units, NaN where missing.
         """
+        tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
+        labels = transformed_labels(torch.from_numpy(targets), config.target_transforms).numpy()
         similarity = molecules.similarity(held_out)
-        return cls(Calibration.fit(tasks, mean, targets, similarity), molecules)
+        return cls(Calibration.fit(tasks, mean, labels, similarity), molecules)
 
     @classmethod
     def from_files(cls, files: ModelFiles, tasks: Sequence[Task]) -> "Optional[Uncertainty]":
@@ -68,6 +73,42 @@ class Uncertainty:
             raise InputError(f"{files.folder / CALIBRATION_FILE}: {error}") from error
         return cls(calibration, files.fingerprints)
 
+    def predictions(self, config: MolAttnConfig, outputs: Array) -> Array:
+        """Convert outputs ``[n, outputs]`` to own units and calibrated probabilities.
+
+        Args:
+            config: Of the model.
+            outputs: Mean of its members, see :func:`molattn.model.outputs.mean_of_members`.
+        """
+        calibrated = torch.from_numpy(self.calibration.calibrated(outputs))
+        return own_units(calibrated, config.tasks, config.target_transforms).numpy()
+
+    def intervals(
+        self, config: MolAttnConfig, outputs: Array, similarity: Array, level: float
+    ) -> tuple[Array, Array]:
+        """Return the ends of the interval of each regression in own units, ``[n, T]`` each.
+
+        Infinite where a task has too few labels for the level; NaN for classifications.
+
+        Args:
+            config: Of the model.
+            outputs: As of :meth:`predictions`.
+            similarity: To the nearest training molecule, ``[n]``.
+            level: Between 0 and 1.
+
+        Raises:
+            InputError: A level outside the range.
+        """
+        half = self.calibration.half_widths(similarity, level)
+        low, high = np.full_like(half, math.nan), np.full_like(half, math.nan)
+        places = zip(output_slices(config.tasks), config.target_transforms, strict=True)
+        for place, (part, transform) in enumerate(places):
+            middle, width = outputs[:, part.start], half[:, place]
+            for ends, end in ((low, middle - width), (high, middle + width)):
+                found = transform.inverse(torch.from_numpy(end)).numpy()
+                ends[:, place] = np.where(np.isinf(width), end, found)
+        return low, high
+
     def to_files(self) -> dict[str, bytes]:
         """Return the content of each file of the uncertainty by name."""
         text = json.dumps(self.calibration.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
@@ -79,21 +120,23 @@ class Prediction(NamedTuple):
 
     Args:
         prediction: ``[n, outputs]``: values in the targets' own units, calibrated probabilities.
-        half_width: Half the width of the interval around each regression, ``[n, T]``; infinite
+        low: Lower end of the interval of each regression in its own units, ``[n, T]``; infinite
             where there were too few labels for the level.
-        std: Standard deviation of the members' predictions, ``[n, T]``: of values, of the
-            probability of the second of two classes, or of the most probable of several.
+        high: Upper end, likewise.
+        std: Standard deviation of the members' predictions, ``[n, T]``: of values in own units, of
+            the probability of the second of two classes, or of the most probable of several.
         similarity: To the nearest training molecule, ``[n]``.
     """
 
     prediction: Array
-    half_width: Array
+    low: Array
+    high: Array
     std: Array
     similarity: Array
 
 
 def assemble_prediction(
-    tasks: Sequence[Task],
+    config: MolAttnConfig,
     uncertainty: Optional[Uncertainty],
     outputs: Array,
     molecules: Sequence[str] | NDArray[np.uint8],
@@ -102,7 +145,7 @@ def assemble_prediction(
     """Combine the predictions of n molecules with the model's uncertainty, if it is calibrated.
 
     Args:
-        tasks: The model's T tasks.
+        config: Of the model, with T tasks.
         uncertainty: Its uncertainty; None = not calibrated.
         outputs: From :meth:`molattn.MolAttn.predict_outputs`, ``[members, n, outputs]``.
         molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
@@ -111,17 +154,19 @@ def assemble_prediction(
     Raises:
         InputError: A level outside the range.
     """
+    tasks, transforms = config.tasks, config.target_transforms
     of_members = torch.from_numpy(outputs)
     mean = mean_of_members(of_members, tasks)
-    prediction = class_probabilities(mean, tasks).numpy()
-    half_width = np.full((len(prediction), len(tasks)), math.nan)
-    similarity = np.full(len(prediction), math.nan)
-    if uncertainty is not None:
-        prediction = uncertainty.calibration.calibrated(mean.numpy())
+    similarity = np.full(len(mean), math.nan)
+    low = high = np.full((len(mean), len(tasks)), math.nan)
+    if uncertainty is None:
+        prediction = own_units(class_probabilities(mean, tasks), tasks, transforms).numpy()
+    else:
+        prediction = uncertainty.predictions(config, mean.numpy())
         similarity = uncertainty.molecules.similarity(molecules)
-        half_width = uncertainty.calibration.half_widths(similarity, level)
-    members = class_probabilities(of_members, tasks).numpy()
-    return Prediction(prediction, half_width, _spread(tasks, members, prediction), similarity)
+        low, high = uncertainty.intervals(config, mean.numpy(), similarity, level)
+    members = own_units(class_probabilities(of_members, tasks), tasks, transforms).numpy()
+    return Prediction(prediction, low, high, _spread(tasks, members, prediction), similarity)
 
 
 def _spread(tasks: Sequence[Task], members: Array, prediction: Array) -> Array:

@@ -1,0 +1,279 @@
+"""Transforms of regression targets, such as the logarithm of a half-life."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from molattn.errors import InputError, check_one_of
+from molattn.task import Task, output_slices
+
+__all__ = [
+    "TRANSFORMS",
+    "LogTransform",
+    "RankTransform",
+    "TargetTransform",
+    "YeoJohnsonTransform",
+    "own_units",
+    "transformed_labels",
+]
+
+Array = NDArray[np.float64]
+
+_LARGEST_EXPONENT = 300.0  # its exponential, times any label, is finite
+_MOST_QUANTILES = 1000
+_POWERS = np.linspace(0.0, 2.0, 201)
+
+
+@dataclass(frozen=True)
+class TargetTransform:
+    """An increasing function of the labels of a target, learned in their place.
+
+    This one is the identity, the kind ``none``. Labels and values are ``float64`` tensors of any
+    shape; NaN stays NaN.
+    """
+
+    kind: ClassVar[str] = "none"
+
+    @classmethod
+    def fit(cls, labels: Array) -> "TargetTransform":
+        """Fit the parameters, if any, to labels ``[n]`` of which at least two differ."""
+        return cls()
+
+    def forward(self, labels: Tensor) -> Tensor:
+        """Transform labels."""
+        return labels
+
+    def inverse(self, values: Tensor) -> Tensor:
+        """Convert transformed values to labels: finite for finite values, and differentiable."""
+        return values
+
+    def log_jacobian(self, labels: Tensor) -> Tensor:
+        """Return the logarithm of the derivative of :meth:`forward` at each label.
+
+        Raises:
+            ValueError: A transform without a derivative.
+        """
+        return torch.zeros_like(labels)
+
+    def describe(self) -> str:
+        """Return the kind and its parameter for a log line."""
+        return f"{self.kind} transform"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the transform as JSON types."""
+        plain = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+        return {"kind": self.kind, **plain}
+
+    @staticmethod
+    def from_dict(content: Mapping[str, Any]) -> "TargetTransform":
+        """Read the output of :meth:`to_dict`.
+
+        Raises:
+            InputError: An unknown kind, or parameters that are not valid.
+        """
+        parameters = dict(content)
+        kind = parameters.pop("kind", None)
+        check_one_of("target transform", kind, TRANSFORMS)
+        try:
+            return TRANSFORMS[kind](**parameters)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"target transform {kind}: not valid: {error}") from error
+
+
+@dataclass(frozen=True)
+class LogTransform(TargetTransform):
+    """The natural logarithm, of labels above 0; any other counts as the smallest above 0."""
+
+    kind: ClassVar[str] = "log"
+
+    def forward(self, labels: Tensor) -> Tensor:
+        """Transform labels."""
+        return labels.clamp(min=torch.finfo(labels.dtype).tiny).log()
+
+    def inverse(self, values: Tensor) -> Tensor:
+        """Return the exponential, of values of at most 300."""
+        return values.clamp(max=_LARGEST_EXPONENT).exp()
+
+    def log_jacobian(self, labels: Tensor) -> Tensor:
+        """Return -log y for each label y."""
+        return -self.forward(labels)
+
+
+@dataclass(frozen=True)
+class YeoJohnsonTransform(TargetTransform):
+    r"""A power transform of labels of any sign.
+
+    For :math:`x = (y - \mathrm{center}) / \mathrm{scale}` and the power :math:`\lambda`,
+
+    .. math::
+        z = \begin{cases}
+            ((1 + x)^\lambda - 1) / \lambda & x \ge 0 \\
+            -((1 - x)^{2 - \lambda} - 1) / (2 - \lambda) & x < 0
+        \end{cases}
+
+    with its limits, :math:`\log(1 + x)` at :math:`\lambda = 0` and :math:`-\log(1 - x)` at
+    :math:`\lambda = 2`. Powers from 0 to 2 map the numbers onto all numbers, so that each value has
+    an inverse. As labels are centered and scaled first, their unit and origin do not matter.
+
+    Source: Yeo and Johnson, Biometrika 2000, 87, 954.
+
+    Args:
+        power: The power, from 0 to 2; 1 is the identity of x.
+        center: Subtracted from the labels, in their unit.
+        scale: Labels are divided by it, in their unit; positive.
+
+    Raises:
+        ValueError: A parameter outside its range.
+    """
+
+    kind: ClassVar[str] = "yeo_johnson"
+    power: float
+    center: float = 0.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        fits = 0.0 <= self.power <= 2.0 and 0.0 < self.scale < math.inf
+        if not fits or not math.isfinite(self.center):
+            raise ValueError(f"got {self}, expected a power from 0 to 2 and a positive scale")
+
+    @classmethod
+    def fit(cls, labels: Array) -> "YeoJohnsonTransform":
+        """Fit the power by maximum likelihood, to 0.01: transformed labels are taken as normal.
+
+        Center and scale are the median and the distance between the quartiles, or the standard
+        deviation if the quartiles are equal.
+        """
+        low, center, high = np.quantile(labels, [0.25, 0.5, 0.75]).tolist()
+        scale = high - low or float(np.std(labels))
+        known = torch.from_numpy(labels)
+
+        def cost(transform: "YeoJohnsonTransform") -> float:
+            spread = transform.forward(known).var(correction=0)
+            return float(0.5 * spread.log() - transform.log_jacobian(known).mean())
+
+        return min((cls(power, center, scale) for power in _POWERS.tolist()), key=cost)
+
+    def forward(self, labels: Tensor) -> Tensor:
+        """Transform labels."""
+        x = (labels - self.center) / self.scale
+        above, below = x.clamp(min=0.0), (-x).clamp(min=0.0)
+        return torch.where(x < 0, -_power(below, 2.0 - self.power), _power(above, self.power))
+
+    def inverse(self, values: Tensor) -> Tensor:
+        """Convert transformed values to labels."""
+        above, below = values.clamp(min=0.0), (-values).clamp(min=0.0)
+        x = torch.where(values < 0, -_root(below, 2.0 - self.power), _root(above, self.power))
+        return x * self.scale + self.center
+
+    def log_jacobian(self, labels: Tensor) -> Tensor:
+        """Return the logarithm of the derivative at each label."""
+        x = (labels - self.center) / self.scale
+        return x.sign() * (self.power - 1.0) * x.abs().log1p() - math.log(self.scale)
+
+    def describe(self) -> str:
+        """Return the kind and the power."""
+        return f"{self.kind} transform of power {self.power:.2f}"
+
+
+@dataclass(frozen=True)
+class RankTransform(TargetTransform):
+    r"""The normal score of a label's rank among the training labels.
+
+    The label of rank r among n, equal ones with their mean rank, has the score
+    :math:`\Phi^{-1}((r - \tfrac 1 2) / n)`. Between the training labels it is linear. Labels and
+    scores beyond the ends are those of the ends, so that no prediction or end of an interval lies
+    beyond the training labels; of new labels from the same distribution 2 in n + 1 do.
+
+    Args:
+        labels: Distinct training labels, ascending; of more than 1,000 those at evenly spaced
+            places, with both ends.
+        scores: Their scores, ascending.
+
+    Raises:
+        ValueError: Fewer than two, or not finite and ascending.
+    """
+
+    kind: ClassVar[str] = "ranks"
+    labels: tuple[float, ...]
+    scores: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("labels", "scores"):
+            object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
+        both = np.array([self.labels, self.scores])  # a ValueError if their numbers differ
+        if both.shape[1] < 2 or not np.isfinite(both).all() or (np.diff(both) <= 0.0).any():
+            raise ValueError("expected two or more finite, ascending labels and scores")
+
+    @classmethod
+    def fit(cls, labels: Array) -> "RankTransform":
+        """Rank the labels."""
+        distinct, counts = np.unique(labels, return_counts=True)
+        parts = (np.cumsum(counts) - 0.5 * counts) / len(labels)
+        scores = torch.special.ndtri(torch.from_numpy(parts)).numpy()
+        size = min(len(distinct), _MOST_QUANTILES)
+        kept = np.linspace(0, len(distinct) - 1, size).round().astype(int)
+        return cls(tuple(distinct[kept].tolist()), tuple(scores[kept].tolist()))
+
+    def forward(self, labels: Tensor) -> Tensor:
+        """Transform labels."""
+        return _interpolate(labels, self.labels, self.scores)
+
+    def inverse(self, values: Tensor) -> Tensor:
+        """Convert scores to labels."""
+        return _interpolate(values, self.scores, self.labels)
+
+    def log_jacobian(self, labels: Tensor) -> Tensor:
+        """Raise: the labels determine the scores, which thus have no density of their own."""
+        raise ValueError("log_jacobian: the kind ranks has none")
+
+
+TRANSFORMS: dict[str, type[TargetTransform]] = {
+    kind.kind: kind for kind in (TargetTransform, LogTransform, YeoJohnsonTransform, RankTransform)
+}
+"""The kinds of transforms by name."""
+
+
+def transformed_labels(labels: Tensor, transforms: Sequence[TargetTransform]) -> Tensor:
+    """Transform labels ``[n, T]`` of T tasks; class indices and NaN stay as they are."""
+    columns = zip(labels.unbind(dim=1), transforms, strict=True)
+    return torch.stack([transform.forward(column) for column, transform in columns], dim=1)
+
+
+def own_units(
+    outputs: Tensor, tasks: Sequence[Task], transforms: Sequence[TargetTransform]
+) -> Tensor:
+    """Convert transformed regressions to their own units, ``[..., num_outputs]``.
+
+    The outputs of classifications stay as they are.
+    """
+    places = zip(output_slices(tasks), transforms, strict=True)
+    return torch.cat([transform.inverse(outputs[..., part]) for part, transform in places], dim=-1)
+
+
+def _power(x: Tensor, power: float) -> Tensor:
+    """Return the Box-Cox transform of 1 + x for x >= 0."""
+    return (power * x.log1p()).expm1() / power if power else x.log1p()
+
+
+def _root(z: Tensor, power: float) -> Tensor:
+    """Return the inverse of :func:`_power`."""
+    exponent = (power * z).log1p() / power if power else z
+    return exponent.clamp(max=_LARGEST_EXPONENT).expm1()
+
+
+def _interpolate(x: Tensor, places: Sequence[float], values: Sequence[float]) -> Tensor:
+    known, found = x.new_tensor(places), x.new_tensor(values)
+    above = torch.searchsorted(known, x.detach().contiguous(), right=True)
+    above = above.clamp(1, len(known) - 1)
+    below = above - 1
+    part = (x - known[below]) / (known[above] - known[below])
+    return torch.lerp(found[below], found[above], part.clamp(0.0, 1.0))
