@@ -52,7 +52,8 @@ class Target:
     @cached_property
     def spread(self) -> float:
         """Half the distance in own units between one ``scale`` below and above the mean."""
-        ends = torch.tensor([self.mean - self.scale, self.mean + self.scale]).double()
+        around = [self.mean - self.scale, self.mean + self.scale]
+        ends = torch.tensor(around, dtype=torch.float64)
         low, high = self.transform.inverse(ends).tolist()
         return 0.5 * (high - low)
 

@@ -429,7 +429,13 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_they_are_made(
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda c: c["tasks"].append({**c["tasks"][0], "name": "z"}), "tasks: got 2, but"),
+        (
+            lambda c: c.update(
+                tasks=[*c["tasks"], {**c["tasks"][0], "name": "z"}],
+                target_transforms=2 * c["target_transforms"],
+            ),
+            "tasks: got 2, but",
+        ),
         (
             lambda c: c["tasks"][0].update(
                 kind="multiclass", classes=[f"c{n}" for n in range(10_000)], unit=""
