@@ -1,5 +1,6 @@
-"""Hashed counts of Morgan environments and atom pairs, stored sparsely."""
+"""Hashed counts of substructures, stored sparsely."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -8,13 +9,21 @@ from numpy.typing import NDArray
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 
-__all__ = ["COUNT_GROUPS", "NUM_COUNTS", "HashedCounts", "SubstructureCounter"]
+__all__ = ["COUNT_GROUPS", "KINDS", "NUM_COUNTS", "HashedCounts", "SubstructureCounter"]
 
-_SIZE = 1024
 _RADIUS = 2
-COUNT_GROUPS = {"morgan": slice(0, _SIZE), "atom_pairs": slice(_SIZE, 2 * _SIZE)}
-"""Positions of each kind of count."""
-NUM_COUNTS = 2 * _SIZE
+_GENERATORS: Mapping[str, Any] = {
+    "morgan": lambda size: rdFingerprintGenerator.GetMorganGenerator(radius=_RADIUS, fpSize=size),
+    "atom_pairs": lambda size: rdFingerprintGenerator.GetAtomPairGenerator(fpSize=size),
+    "torsions": lambda size: rdFingerprintGenerator.GetTopologicalTorsionGenerator(fpSize=size),
+    "feature_morgan": lambda size: rdFingerprintGenerator.GetMorganGenerator(
+        radius=_RADIUS,
+        fpSize=size,
+        atomInvariantsGenerator=rdFingerprintGenerator.GetMorganFeatureAtomInvGen(),
+    ),
+}
+KINDS = tuple(_GENERATORS)
+"""Kinds of substructures that can be counted."""
 
 
 class HashedCounts(NamedTuple):
@@ -25,33 +34,60 @@ class HashedCounts(NamedTuple):
 
 
 class SubstructureCounter:
-    """Counts Morgan environments and atom pairs of a molecule, each hashed to 1,024 positions.
+    """Counts substructures of a molecule, each kind hashed to its own ``size`` positions.
 
-    Environments have radius 0 to 2 (Rogers and Hahn, J. Chem. Inf. Model. 2010, 50, 742); a pair is
-    the types of two atoms and their distance in bonds (Carhart et al., J. Chem. Inf. Comput. Sci.
-    1985, 25, 64).
+    - ``morgan``: atom environments of radius 0 to 2 (Rogers and Hahn, J. Chem. Inf. Model. 2010,
+      50, 742);
+    - ``atom_pairs``: the types of two atoms and their distance in bonds (Carhart et al., J. Chem.
+      Inf. Comput. Sci. 1985, 25, 64);
+    - ``torsions``: the types of four atoms in a chain (Nilakantan et al., J. Chem. Inf. Comput.
+      Sci. 1987, 27, 82);
+    - ``feature_morgan``: environments of atoms that are told apart by pharmacophore features only
+      (donor, acceptor, aromatic, halogen, acidic, basic).
+
+    Args:
+        kinds: Kinds of ``KINDS``; the positions of the first come first.
+        size: Positions of each kind. All together at most 65,536.
 
     Example:
-        >>> SubstructureCounter()(Chem.MolFromSmiles("CC")).counts
-        array([2, 1, 1], dtype=uint8)
+        >>> SubstructureCounter(("morgan",))(Chem.MolFromSmiles("CC")).counts
+        array([2, 1], dtype=uint8)
     """
+
+    def __init__(self, kinds: tuple[str, ...] = KINDS[:2], size: int = 1024) -> None:
+        self.kinds = kinds
+        self.size = size
+
+    def __len__(self) -> int:
+        return len(self.kinds) * self.size
+
+    @property
+    def groups(self) -> dict[str, slice]:
+        """Positions of each kind."""
+        starts = range(0, len(self), self.size)
+        return {kind: slice(at, at + self.size) for kind, at in zip(self.kinds, starts, strict=True)}
 
     def __call__(self, mol: Chem.Mol) -> HashedCounts:
         """Return the counts of a sanitized molecule."""
-        counts = np.concatenate(
-            [generator.GetCountFingerprintAsNumPy(mol) for generator in self._generators]
-        )
-        places = np.flatnonzero(counts)
-        return HashedCounts(
-            places.astype(np.uint16), np.minimum(counts[places], 255).astype(np.uint8)
-        )
+        found = [generator.GetCountFingerprint(mol) for generator in self.generators]
+        entries = {
+            place + start: count
+            for one, start in zip(found, range(0, len(self), self.size), strict=True)
+            for place, count in one.GetNonzeroElements().items()
+        }
+        places = np.array(sorted(entries), dtype=np.uint16)
+        counts = [min(entries[place], 255) for place in places.tolist()]
+        return HashedCounts(places, np.array(counts, dtype=np.uint8))
 
-    def __reduce__(self) -> tuple[type["SubstructureCounter"], tuple[()]]:
-        return type(self), ()  # without RDKit's generators, which cannot be pickled
+    def __reduce__(self) -> tuple[type["SubstructureCounter"], tuple[tuple[str, ...], int]]:
+        return type(self), (self.kinds, self.size)  # RDKit's generators cannot be pickled
 
     @cached_property
-    def _generators(self) -> tuple[Any, ...]:
-        return (
-            rdFingerprintGenerator.GetMorganGenerator(radius=_RADIUS, fpSize=_SIZE),
-            rdFingerprintGenerator.GetAtomPairGenerator(fpSize=_SIZE),
-        )
+    def generators(self) -> tuple[Any, ...]:
+        """RDKit's fingerprint generator of each kind."""
+        return tuple(_GENERATORS[kind](self.size) for kind in self.kinds)
+
+
+COUNT_GROUPS = SubstructureCounter().groups
+"""Positions of each kind of count that a model is pretrained on."""
+NUM_COUNTS = len(SubstructureCounter())

@@ -1,0 +1,1 @@
+"""Gaussian processes on kernels of molecules."""

@@ -1,0 +1,252 @@
+"""A Gaussian process that predicts all tasks of a model from similarity to training molecules."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from molattn.errors import InputError
+from molattn.model.gaussian_process.kernel import KernelInputs, MoleculeKernel
+from molattn.model.gaussian_process.regression import Basis, GaussianProcess, Sums
+from molattn.model.uncertainty.calibration import ProbabilityScaling
+from molattn.task import Task, output_slices
+
+__all__ = ["GaussianProcessHead", "Neighbor"]
+
+Array = NDArray[np.float64]
+
+_ROWS_AT_ONCE = 1024
+_TENSORS = ("rows", "weights", "means", "shares")
+_SCALING = "scaling."
+
+
+class Neighbor(NamedTuple):
+    """A training molecule behind a prediction.
+
+    Args:
+        row: Its row in the training table, from 0, among the usable rows.
+        kernel: Its similarity, from 0 to 1.
+        contribution: What it adds to the mean of the Gaussian process, in scaled units.
+    """
+
+    row: int
+    kernel: float
+    contribution: float
+
+
+@dataclass(frozen=True)
+class GaussianProcessHead:
+    """A Gaussian process for each output of a model, on one kernel.
+
+    Regressions are in scaled units. The labels of a classification are learned as numbers, 1 for a
+    class and -1 for the others; logits are then fitted to leave-one-out predictions by Platt
+    scaling.
+
+    Args:
+        tasks: The tasks.
+        kernel: The kernel with the m inducing points.
+        rows: Their rows among the training rows, ``int64 [m]``.
+        weights: Weights of the inducing points in each output, ``[m, outputs]``.
+        means: Constant term of each output, ``[outputs]``.
+        scalings: Platt scaling of each classification; None for a regression.
+        shares: Weight of the Gaussian process in the prediction of each task, from 0 to 1; the
+            network has the rest.
+    """
+
+    tasks: tuple[Task, ...]
+    kernel: MoleculeKernel
+    rows: NDArray[np.int64]
+    weights: Array
+    means: Array
+    scalings: tuple[ProbabilityScaling | None, ...]
+    shares: Array
+
+    @classmethod
+    def fit(
+        cls,
+        tasks: Sequence[Task],
+        inputs: KernelInputs,
+        targets: Array,
+        *,
+        kinds: Sequence[slice],
+        weights: Array | None = None,
+        inducing_points: int = 2000,
+        seed: int = 0,
+    ) -> "GaussianProcessHead":
+        """Fit to n labeled rows.
+
+        Up to ``inducing_points`` rows it is exact; of more rows so many are drawn at random as
+        inducing points. The time then grows with n, and memory does not.
+
+        Args:
+            tasks: T tasks.
+            inputs: What the kernel reads of the rows.
+            targets: Labels ``[n, T]``: scaled values, class indices; NaN where missing.
+            kinds: Positions of each kind of counts that the kernel uses.
+            weights: Weights of the rows, ``[n]``; rows of weight 0 are left out. None = equal.
+            inducing_points: Most inducing points.
+            seed: Seed of their choice.
+        """
+        weights = np.ones(len(targets)) if weights is None else weights
+        labels = np.hstack([*map(_latent, tasks, targets.T)])
+        used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
+        points = used
+        if len(used) > inducing_points:
+            drawn = np.random.default_rng(seed).choice(used, inducing_points, replace=False)
+            points = np.sort(drawn)
+        kernel = MoleculeKernel.fit(inputs[used], np.searchsorted(used, points), kinds)
+        basis = Basis.of(kernel(inputs[points]))
+
+        def blocks(chosen: NDArray[np.int64]) -> Iterator[tuple[Array, NDArray[np.int64]]]:
+            """Yield the features of some rows, and the rows, in blocks."""
+            for start in range(0, len(chosen), _ROWS_AT_ONCE):
+                some = chosen[start : start + _ROWS_AT_ONCE]
+                yield basis(kernel(inputs[some])), some
+
+        is_exact = len(points) == len(used) and bool((weights[used] == 1.0).all())
+        processes: dict[int, GaussianProcess] = {}
+        for columns, known in _same_rows(labels[used]):
+            chosen = used[known]
+            sums = Sums(basis.vectors.shape[1], len(columns))
+            for features, some in blocks(chosen):
+                sums.add(features, labels[np.ix_(some, columns)], weights[some])
+            orthogonal = is_exact and len(chosen) == len(used)
+            values, vectors = (basis.values, None) if orthogonal else sums.decomposed()
+            for place, column in enumerate(columns):
+                processes[column] = GaussianProcess.fit(sums, place, values, vectors)
+        ordered = [processes[column] for column in range(labels.shape[1])]
+        scalings = []
+        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+            scalings.append(None)
+            if task.kind != "regression":
+                chosen = used[~np.isnan(targets[used, place])]
+                latent = [
+                    np.column_stack(
+                        [
+                            one.leave_one_out(features, labels[some, column], weights[some])
+                            for column, one in zip(range(part.start, part.stop), ordered[part])
+                        ]
+                    )
+                    for features, some in blocks(chosen)
+                ]
+                logits = _class_logits(task, np.concatenate(latent))
+                scalings[-1] = ProbabilityScaling.fit(logits, targets[chosen, place].astype(int))
+        return cls(
+            tuple(tasks),
+            kernel,
+            points,
+            np.column_stack([basis.vectors @ one.coefficients for one in ordered]),
+            np.array([one.mean for one in ordered]),
+            tuple(scalings),
+            np.ones(len(tasks)),
+        )
+
+    def predict(self, inputs: KernelInputs, count: int) -> Array:
+        """Predict n rows, ``[n, outputs]``: regressions in scaled units, logits of classes."""
+        latent = np.empty((count, len(self.means)))
+        for start in range(0, count, _ROWS_AT_ONCE):
+            some = np.arange(start, min(start + _ROWS_AT_ONCE, count))
+            latent[some] = self.means + self.kernel(inputs[some]) @ self.weights
+        outputs = []
+        for task, part, scaling in zip(
+            self.tasks, output_slices(self.tasks), self.scalings, strict=True
+        ):
+            found = latent[:, part]
+            if scaling is not None:
+                logits = scaling.logits(_class_logits(task, found))
+                found = logits if task.kind == "multiclass" else logits[:, 1:] - logits[:, :1]
+            outputs.append(found)
+        return np.hstack(outputs)
+
+    def combine(self, network: Array, process: Array) -> Array:
+        """Average outputs of the network ``[..., n, outputs]`` with those of :meth:`predict`."""
+        shares = np.repeat(self.shares, [task.num_outputs for task in self.tasks])
+        return network + shares * (process - network)
+
+    def neighbors(self, inputs: KernelInputs, count: int, task: int) -> list[list[Neighbor]]:
+        """Return for each of n rows the training rows that contribute most to its prediction.
+
+        A training row i contributes :math:`k(x, x_i) \\alpha_i` to the mean of the Gaussian
+        process, in scaled units; :math:`\\alpha` are its weights.
+
+        Args:
+            inputs: What the kernel reads of the n rows.
+            count: Number of training rows to return of each.
+            task: Index of the task; of several classes the first is meant.
+        """
+        kernel = self.kernel(inputs)
+        parts = kernel * self.weights[:, output_slices(self.tasks)[task].start]
+        order = np.argsort(-np.abs(parts), axis=1, kind="stable")[:, :count]
+        return [
+            [Neighbor(int(self.rows[at]), float(kernel[n, at]), float(parts[n, at])) for at in row]
+            for n, row in enumerate(order)
+        ]
+
+    def to_bytes(self) -> bytes:
+        """Return the content of a safetensors file."""
+        scalings = {
+            f"{_SCALING}{place}": np.array([one.scale, *one.bias])
+            for place, one in enumerate(self.scalings)
+            if one is not None
+        }
+        own = {name: getattr(self, name) for name in _TENSORS}
+        return safetensors.numpy.save({**own, **scalings, **self.kernel.to_tensors()})
+
+    @classmethod
+    def from_bytes(
+        cls, content: bytes, path: Path, tasks: Sequence[Task], kinds: Sequence[slice]
+    ) -> "GaussianProcessHead":
+        """Read the output of :meth:`to_bytes`.
+
+        Args:
+            content: The content of a file.
+            path: The file, for error messages.
+            tasks: The model's tasks.
+            kinds: Positions of each kind of counts that the kernel uses.
+
+        Raises:
+            InputError: The file is damaged or holds something else.
+        """
+        try:
+            tensors = safetensors.numpy.load(content)
+            scalings = [tensors.pop(f"{_SCALING}{place}", None) for place in range(len(tasks))]
+            own = {name: tensors.pop(name) for name in _TENSORS}
+            kernel = MoleculeKernel.from_tensors(tensors, kinds)
+        except (SafetensorError, KeyError) as error:
+            raise InputError(f"{path}: not a readable Gaussian process: {error}") from error
+        found = tuple(
+            None if one is None else ProbabilityScaling(float(one[0]), tuple(one[1:].tolist()))
+            for one in scalings
+        )
+        outputs = sum(task.num_outputs for task in tasks)
+        shapes = own["weights"].shape[1:], own["means"].shape, own["shares"].shape
+        if shapes != ((outputs,), (outputs,), (len(tasks),)):
+            raise InputError(f"{path}: the Gaussian process is of another model")
+        return cls(tuple(tasks), kernel, scalings=found, **own)
+
+
+def _latent(task: Task, labels: Array) -> Array:
+    """Return the numbers that are learned of a task's labels ``[n]``, ``[n, num_outputs]``."""
+    if task.kind == "regression":
+        return labels[:, None]
+    classes = np.arange(len(task.classes))[-task.num_outputs :]
+    return np.where(np.isnan(labels)[:, None], np.nan, 2.0 * (labels[:, None] == classes) - 1.0)
+
+
+def _class_logits(task: Task, latent: Array) -> Array:
+    """Return a logit for each class, ``[n, K]``."""
+    return latent if task.kind == "multiclass" else np.hstack([np.zeros_like(latent), latent])
+
+
+def _same_rows(labels: Array) -> list[tuple[list[int], NDArray[np.int64]]]:
+    """Group the columns of labels ``[n, L]`` by the rows that have them; return both."""
+    groups: dict[bytes, list[int]] = {}
+    known = ~np.isnan(labels)
+    for column in range(labels.shape[1]):
+        groups.setdefault(known[:, column].tobytes(), []).append(column)
+    return [(columns, np.flatnonzero(known[:, columns[0]])) for columns in groups.values()]
