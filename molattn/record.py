@@ -27,6 +27,8 @@ class MoleculeRecord:
         smiles: Canonical SMILES.
         scaffold: Canonical SMILES of the Bemis-Murcko scaffold, empty without rings.
         symbols: Element symbol of each atom.
+        counts: Positions and counts of substructures, see
+            :class:`molattn.chem.count_fingerprints.HashedCounts`.
         baseline_numbers: Descriptors and counts that the random forest uses, ``float32 [G]``, NaN
             where one is undefined.
     """
@@ -39,6 +41,7 @@ class MoleculeRecord:
     smiles: str | None = None
     scaffold: str | None = None
     symbols: tuple[str, ...] | None = None
+    counts: tuple[NDArray[np.uint16], NDArray[np.uint8]] | None = None
     baseline_numbers: NDArray[np.float32] | None = None
 
     @property

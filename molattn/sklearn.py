@@ -4,11 +4,11 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import safetensors.torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -23,7 +23,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from molattn.chem.featurizer import FEATURIZERS
-from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.groups import same_molecule
 from molattn.chem.split import group_split
 from molattn.config import TrainConfig
@@ -32,9 +31,9 @@ from molattn.data.splitting import check_labels
 from molattn.data.table import free_name
 from molattn.data.table.frame import FrameTable
 from molattn.errors import InputError, quoted
-from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.uncertainty.calibration import Calibration
-from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.model.artefact import ModelFiles
+from molattn.model.config import substructure_counter
+from molattn.model.model import MolAttn
 from molattn.task import Task
 from molattn.training.fine_tuning import load_pretrained
 from molattn.training.run import train_model
@@ -96,26 +95,17 @@ class _MolAttnEstimator(BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Hold the model as JSON types, safetensors and an array, not as pickled classes."""
+        """Hold the model as the content of its files, not as pickled classes."""
         whole: Any = super().__getstate__()
         state = dict(whole)
         if "model_" in state:
-            model = state["model_"]
-            weights = {name: value.contiguous() for name, value in model.state_dict().items()}
-            known = model.uncertainty
-            uncertainty = known and (known.calibration.to_dict(), known.molecules.fingerprints)
-            state["model_"] = (model.config.to_dict(), safetensors.torch.save(weights), uncertainty)
+            state["model_"] = dict(state["model_"].to_files(Path()).content)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "model_" in state:
-            config, weights, uncertainty = state["model_"]
-            model = MolAttn(MolAttnConfig.from_dict(config)).eval()
-            model.load_state_dict(safetensors.torch.load(weights))
-            if uncertainty is not None:
-                calibration = Calibration.from_dict(model.config.tasks, uncertainty[0])
-                model.uncertainty = Uncertainty(calibration, FingerprintIndex(uncertainty[1]))
-            state = {**state, "model_": model}
+            files = ModelFiles(Path(), state["model_"], None)
+            state = {**state, "model_": MolAttn.from_files(files)}
         super().__setstate__(state)
 
     def _fit(
@@ -142,7 +132,8 @@ class _MolAttnEstimator(BaseEstimator):
         config, pretrained = load_pretrained(TrainConfig.from_options("", options))
         source = FrameTable(frame.iloc[kept], (kept + 1).tolist())
         featurizer = FEATURIZERS[config.data.featurizer]()
-        table = read_training_table(source, config.data, featurizer)
+        counter = substructure_counter(config.kernels)
+        table = read_training_table(source, config.data, featurizer, counter=counter)
         if table.skipped:
             first = table.skipped[0]
             raise InputError(
@@ -163,7 +154,7 @@ class _MolAttnEstimator(BaseEstimator):
         parts = group_split(groups, sizes=sizes, seed=config.training.seed, balanced=False)
         check_labels(table, parts, config.data)
         self.model_, self.histories_, _ = train_model(config, table, parts, pretrained)
-        self.n_iter_ = max(len(history.epochs) for history in self.histories_)
+        self.n_iter_ = max((len(history.epochs) for history in self.histories_), default=0)
         self.n_features_in_ = 1
         vars(self).pop("feature_names_in_", None)
         if column is not None:

@@ -65,7 +65,8 @@ class SubstructureCounter:
     def groups(self) -> dict[str, slice]:
         """Positions of each kind."""
         starts = range(0, len(self), self.size)
-        return {kind: slice(at, at + self.size) for kind, at in zip(self.kinds, starts, strict=True)}
+        places = (slice(start, start + self.size) for start in starts)
+        return dict(zip(self.kinds, places, strict=True))
 
     def __call__(self, mol: Chem.Mol) -> HashedCounts:
         """Return the counts of a sanitized molecule."""

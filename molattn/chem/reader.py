@@ -8,6 +8,7 @@ from typing import Any
 
 from rdkit import Chem
 
+from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.chem.descriptors import DescriptorCalculator, calculate
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import packed_fingerprints
@@ -53,6 +54,7 @@ class MoleculeReader:
         calculator: Descriptors and counts to calculate, ``numbers`` of the record.
         partner: What an error calls a second molecule.
         fingerprints: Whether to add ``fingerprint``.
+        counter: Counts substructures, ``counts`` of the record; None = none.
         canonical: Whether to add ``smiles``, the canonical SMILES.
         scaffolds: Whether to add ``scaffold``.
         symbols: Whether to add ``symbols``.
@@ -72,6 +74,7 @@ class MoleculeReader:
         *,
         partner: str = "its partner",
         fingerprints: bool = False,
+        counter: SubstructureCounter | None = None,
         canonical: bool = False,
         scaffolds: bool = False,
         symbols: bool = False,
@@ -83,7 +86,7 @@ class MoleculeReader:
         self._featurizer = featurizer
         fields = {"numbers": calculator, "baseline_numbers": baseline}
         calculators = {name: one for name, one in fields.items() if one}
-        self._fields = _Fields(calculators, canonical, scaffolds, symbols)
+        self._fields = _Fields(calculators, counter, canonical, scaffolds, symbols)
         self._name = partner
         self._fingerprints = fingerprints
         self._limits = limits or MoleculeLimits()
@@ -173,6 +176,7 @@ class _Fields:
     """Calculates fields of a record from one molecule."""
 
     calculators: Mapping[str, DescriptorCalculator]
+    counter: SubstructureCounter | None
     canonical: bool
     scaffolds: bool
     symbols: bool
@@ -182,6 +186,8 @@ class _Fields:
         if self.calculators:
             numbers = calculate(mol, self.calculators.values())
             found.update(zip(self.calculators, numbers, strict=True))
+        if self.counter is not None:
+            found["counts"] = self.counter(mol)
         if self.canonical:
             found["smiles"] = Chem.MolToSmiles(mol)
         if self.scaffolds:

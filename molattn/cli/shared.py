@@ -25,6 +25,7 @@ _TITLES = (
     "Data",
     "Network",
     "Fine-tuning",
+    "Gaussian process",
     "Training",
     "Report",
     "Prediction",

@@ -71,6 +71,6 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
     print_line(
         console,
-        f"Trained in {run.seconds:.0f} s{f' (random forest: {forest:.0f} s)' if forest else ''}; "
-        f"weights of epoch {epochs} saved",
+        f"Trained in {run.seconds:.0f} s{f' (random forest: {forest:.0f} s)' if forest else ''}"
+        + (f"; weights of epoch {epochs} saved" if epochs else ""),
     )

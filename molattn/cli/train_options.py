@@ -9,6 +9,7 @@ from molattn.cli.shared import group, section
 from molattn.config import (
     DataConfig,
     FineTuningConfig,
+    GaussianProcessConfig,
     NetworkConfig,
     ReportConfig,
     SupervisedConfig,
@@ -36,6 +37,9 @@ class TrainOptions:
     data: Annotated[DataConfig, section("Data")] = DataConfig()
     network: Annotated[NetworkConfig, section("Network")] = NetworkConfig()
     fine_tuning: Annotated[FineTuningConfig, section("Fine-tuning")] = FineTuningConfig()
+    gaussian_process: Annotated[GaussianProcessConfig, section("Gaussian process")] = (
+        GaussianProcessConfig()
+    )
     training: Annotated[SupervisedConfig, section("Training")] = SupervisedConfig()
     report: Annotated[ReportConfig, section("Report")] = ReportConfig()
 

@@ -7,6 +7,8 @@ from molattn.config.data import TaskChoice as TaskChoice
 from molattn.config.data import TransformChoice as TransformChoice
 from molattn.config.fine_tuning import FineTuningConfig as FineTuningConfig
 from molattn.config.fine_tuning import Freeze as Freeze
+from molattn.config.gaussian_process import GaussianProcessConfig as GaussianProcessConfig
+from molattn.config.gaussian_process import Kernel as Kernel
 from molattn.config.inference import EmbedConfig as EmbedConfig
 from molattn.config.inference import ExplainConfig as ExplainConfig
 from molattn.config.inference import PredictConfig as PredictConfig

@@ -9,9 +9,10 @@ from typing import Any, get_origin
 from molattn.config.base import COMMON, COMMON_IN_TRAIN, FIXED, RunConfig
 from molattn.config.data import DataConfig
 from molattn.config.fine_tuning import FineTuningConfig
+from molattn.config.gaussian_process import GaussianProcessConfig
 from molattn.config.network import NetworkConfig
 from molattn.config.training import SupervisedConfig
-from molattn.config.validation import check
+from molattn.config.validation import check, check_unused
 from molattn.errors import InputError, quoted
 
 __all__ = ["ReportConfig", "TrainConfig", "TuneConfig"]
@@ -47,6 +48,7 @@ class TrainConfig(RunConfig):
         training: How it is trained.
         report: How it is evaluated.
         fine_tuning: The pretrained model that the training starts from, if any.
+        gaussian_process: The Gaussian process beside the network, if any.
     """
 
     file: str
@@ -55,11 +57,31 @@ class TrainConfig(RunConfig):
     training: SupervisedConfig
     report: ReportConfig = field(default_factory=ReportConfig, metadata=FIXED)
     fine_tuning: FineTuningConfig = field(default_factory=FineTuningConfig)
+    gaussian_process: GaussianProcessConfig = field(
+        default_factory=GaussianProcessConfig, metadata=FIXED
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.network.partner != "concat" and self.data.partner_column is None:
             raise InputError(f"--partner {self.network.partner} needs --partner-column")
+        process = self.gaussian_process
+        if process.predictor == "gaussian_process":
+            reason = "cannot be used with --predictor gaussian_process"
+            check_unused(self.training, "ensemble", reason)
+            if self.fine_tuning.init_from == "none" and "embedding" in process.kernels:
+                raise InputError(
+                    "--predictor gaussian_process --init-from none: the embedding of random "
+                    "weights says little; leave embedding out of --kernels"
+                )
+        if "descriptors" in self.kernels and not self.data.descriptors:
+            raise InputError("--kernels descriptors cannot be used with --no-descriptors")
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Kernels of the Gaussian process; empty = there is none."""
+        process = self.gaussian_process
+        return () if process.predictor == "network" else process.kernels
 
     @classmethod
     def from_options(cls, file: str, options: Mapping[str, Any]) -> "TrainConfig":

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descriptor_matrix
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.reader import MoleculeReader
@@ -156,6 +157,7 @@ def read_training_table(
     console: Console | None = None,
     *,
     baseline: bool = False,
+    counter: SubstructureCounter | None = None,
 ) -> TrainingTable:
     """Read a table of molecules with labels; each distinct SMILES is parsed once.
 
@@ -165,6 +167,7 @@ def read_training_table(
         featurizer: The atom and pair features to record.
         console: Where to show progress; silent without one.
         baseline: Whether to calculate the inputs of the random forest in the same pass.
+        counter: Counts substructures in the same pass; None = none.
 
     Returns:
         The usable rows. Rows without a readable molecule (or second molecule, with a partner
@@ -183,6 +186,7 @@ def read_training_table(
         table_calculator(config),
         partner=f"column {quoted(config.partner_column)}",
         fingerprints=True,
+        counter=counter,
         canonical=True,
         scaffolds=config.split == "scaffold",
         baseline=_BASELINE if baseline and len(rows) <= MOST_BASELINE_ROWS else None,

@@ -71,7 +71,8 @@ def _figures(
     run: TrainingRun, scores: RunScores, results: Sequence[TaskResults]
 ) -> Iterator[tuple[str, Figure]]:
     tasks = run.table.tasks
-    yield "learning_curve.png", learning_curve(run.histories)
+    if run.histories:
+        yield "learning_curve.png", learning_curve(run.histories)
     if any(task.kind == "regression" for task in tasks):
         yield "parity.png", parity_plot(results)
         if any("coverage" in given for given in scores.uncertainty.values()):

@@ -227,6 +227,7 @@ def molecule_batches(
         model.config.featurizer,
         model.config.calculator if reads_numbers else None,
         fingerprints=reads_similarity,
+        counter=model.config.counter if reads_numbers else None,
         symbols=reads_symbols,
         remember=_PARTNERS_KEPT,
         limits=config,

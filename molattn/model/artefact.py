@@ -25,6 +25,7 @@ __all__ = [
     "CALIBRATION_FILE",
     "CONFIG_FILE",
     "FINGERPRINTS_FILE",
+    "GAUSSIAN_PROCESS_FILE",
     "MANIFEST_FILE",
     "MODEL_CARD",
     "ModelFiles",
@@ -39,8 +40,10 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CALIBRATION_FILE = "calibration.json"
 FINGERPRINTS_FILE = "training_fingerprints.safetensors"
+GAUSSIAN_PROCESS_FILE = "gaussian_process.safetensors"
 MANIFEST_FILE = "manifest.json"
-_FILES = (CONFIG_FILE, WEIGHTS_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE)
+_FILES = (CONFIG_FILE, WEIGHTS_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE, GAUSSIAN_PROCESS_FILE)
+_OPTIONAL_FILES = _FILES[2:]
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 MODEL_CARD = """---
@@ -58,6 +61,7 @@ A molecular property predictor trained with molattn.
 | `model.safetensors` | weights, and the scaling of targets and features |
 | `calibration.json` | calibration of prediction intervals and probabilities |
 | `training_fingerprints.safetensors` | fingerprints of the training molecules |
+| `gaussian_process.safetensors` | counted substructures of training molecules, and their weights |
 | `manifest.json` | size and SHA-256 of each of these files, checked when the model is loaded |
 """
 """Template of the README of a saved model."""
@@ -207,7 +211,7 @@ class ModelFiles:
         never loaded from files of which some were not written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        for name in (MANIFEST_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE):
+        for name in (MANIFEST_FILE, *_OPTIONAL_FILES):
             (self.folder / name).unlink(missing_ok=True)
         for name, content in self.content.items():
             write_file(self.folder / name, content)
@@ -269,7 +273,7 @@ class ModelFiles:
         if self.manifest is not None:
             return parse_json(self.manifest, self.folder / MANIFEST_FILE)
         is_calibrated = {CALIBRATION_FILE, FINGERPRINTS_FILE} & self.content.keys()
-        needed = _FILES if is_calibrated else (CONFIG_FILE, WEIGHTS_FILE)
+        needed = _FILES[:4] if is_calibrated else _FILES[:2]
         return {name: _entry(self.content.get(name, b"")) for name in needed}
 
     def json(self, name: str) -> dict[str, Any]:

@@ -54,9 +54,9 @@ def _from_4(config: Config) -> Config:
 
 
 def _from_5(config: Config) -> Config:
-    """Add the transforms of targets: there was none."""
-    tasks = config.get("tasks", ())
-    return {**config, "format": 6, "target_transforms": [{"kind": "none"} for _ in tasks]}
+    """Add the transforms of targets and the kernels of a Gaussian process: there was none."""
+    transforms = [{"kind": "none"} for _ in config.get("tasks", ())]
+    return {**config, "format": 6, "target_transforms": transforms, "kernels": []}
 
 
 _UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3, 4: _from_4, 5: _from_5}

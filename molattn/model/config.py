@@ -1,17 +1,18 @@
 """The configuration of a model: everything except its weights."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Optional
+from typing import Any, Optional, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from molattn.chem import Featurizer
+from molattn.chem.count_fingerprints import KINDS, SubstructureCounter
 from molattn.chem.descriptors import DescriptorCalculator
-from molattn.config import NetworkConfig
+from molattn.config import Kernel, NetworkConfig
 from molattn.errors import InputError, check_one_of, quoted
 from molattn.model.checkpoints import FORMAT, OLDEST_FORMAT, update_config
 from molattn.model.target_transform import TargetTransform
@@ -19,7 +20,17 @@ from molattn.nn.registry import check_network
 from molattn.task import Task
 from molattn.version import __version__
 
-__all__ = ["MolAttnConfig"]
+__all__ = ["KERNELS", "MolAttnConfig", "substructure_counter"]
+
+KERNELS: tuple[str, ...] = get_args(Kernel)
+"""Kernels of a Gaussian process: kinds of substructure counts, then groups of numbers."""
+_COUNT_SIZE = 4096
+
+
+def substructure_counter(kernels: Collection[str]) -> Optional[SubstructureCounter]:
+    """Return the counter of the substructures that kernels compare; None = they compare none."""
+    kinds = tuple(kind for kind in KINDS if kind in kernels)
+    return SubstructureCounter(kinds, _COUNT_SIZE) if kinds else None
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,7 @@ class MolAttnConfig:
         descriptors: Names of RDKit descriptors concatenated to the readout.
         morgan_counts: Length of the Morgan count fingerprint concatenated to the readout; 0 = none.
         partner_column: Table column of the second molecule; None = the model takes one molecule.
+        kernels: Kernels of the Gaussian process, of ``KERNELS``; empty = there is none.
         members: Number of networks whose predictions are averaged.
         target_transforms: Transform of the labels of each task; training fills it in. By default,
             and for classifications, the identity.
@@ -53,6 +65,7 @@ class MolAttnConfig:
     descriptors: tuple[str, ...] = ()
     morgan_counts: int = 0
     partner_column: Optional[str] = None
+    kernels: tuple[str, ...] = ()
     members: int = 1
     target_transforms: tuple[TargetTransform, ...] = ()
     custom_parts: tuple[tuple[str, str], ...] = ()
@@ -84,6 +97,11 @@ class MolAttnConfig:
                     f"{quoted(task.name)}, expected none"
                 )
         object.__setattr__(self, "descriptors", tuple(self.descriptors))
+        object.__setattr__(self, "kernels", tuple(self.kernels))
+        for kernel in self.kernels:
+            check_one_of("kernels", kernel, KERNELS)
+        if "descriptors" in self.kernels and not self.descriptors:
+            raise InputError("kernels: got descriptors, but the model has no descriptors")
         check_network(self.network)
         object.__setattr__(self, "custom_parts", tuple(map(tuple, self.custom_parts)))
         for part, kind in self.custom_parts:
@@ -99,6 +117,11 @@ class MolAttnConfig:
     def calculator(self) -> DescriptorCalculator:
         """The calculator of descriptors and Morgan counts."""
         return DescriptorCalculator(self.descriptors, self.morgan_counts)
+
+    @cached_property
+    def counter(self) -> Optional[SubstructureCounter]:
+        """The counter of the substructures that the kernels compare; None = they compare none."""
+        return substructure_counter(self.kernels)
 
     @cached_property
     def edge_codes(self) -> Optional[NDArray[np.bool_]]:
@@ -152,6 +175,7 @@ class MolAttnConfig:
             "featurizer": self.featurizer.to_dict(),
             "features": list(self.features),
             "descriptors": list(self.descriptors),
+            "kernels": list(self.kernels),
             "target_transforms": [transform.to_dict() for transform in self.target_transforms],
             "custom_parts": dict(self.custom_parts),
         }

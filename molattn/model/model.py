@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional, TypeVar, Union
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from molattn.model import artefact
 from molattn.model.batching import batches
 from molattn.model.config import MolAttnConfig
 from molattn.model.extra_features import given_numbers, joined_numbers, number_type, scaled_numbers
+from molattn.model.gaussian_process.head import GaussianProcessHead, kernel_inputs
+from molattn.model.gaussian_process.kernel import KernelInputs
 from molattn.model.network import Network
 from molattn.model.outputs import class_probabilities, mean_of_members
 from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
@@ -32,6 +34,8 @@ from molattn.nn.attention_heads import COMBINES
 from molattn.record import MoleculeRecord
 
 __all__ = ["MolAttn", "MolAttnConfig"]
+
+Result = TypeVar("Result")
 
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
 
@@ -79,6 +83,8 @@ class MolAttn(
     Attributes:
         config: The options; ``custom_parts`` names your own modules.
         uncertainty: Calibration and training molecules; None before :meth:`calibrate`.
+        gaussian_process: The Gaussian process whose predictions are combined with those of the
+            networks; None = the networks predict alone.
 
     Raises:
         InputError: A part that is not a module, or not of the class named in the config.
@@ -135,6 +141,7 @@ class MolAttn(
         copies = [parts, *(copy.deepcopy(parts) for _ in range(1, config.members))]
         self.nets = nn.ModuleList(Network(self.config, **part) for part in copies)
         self.uncertainty: Optional[Uncertainty] = None
+        self.gaussian_process: Optional[GaussianProcessHead] = None
         for name, size in (("target", len(config.tasks)), ("feature", config.num_numbers)):
             self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=number_type()))
             self.register_buffer(f"{name}_scale", torch.ones(size, dtype=number_type()))
@@ -144,7 +151,8 @@ class MolAttn(
         """Join trained models into one that averages their predictions.
 
         The ensemble is saved, loaded and used like any other model. If a model is itself an
-        ensemble, its members become members of the new one. Weights are copied.
+        ensemble, its members become members of the new one. Weights are copied. The ensemble has
+        no Gaussian process and no calibration, which are those of one model.
 
         Args:
             models: Models with the same scaling and, except for the number of members, the same
@@ -168,6 +176,7 @@ class MolAttn(
         joined = copy.deepcopy(models[0])
         joined.config = replace(joined.config, members=len(nets))
         joined.uncertainty = None  # it describes the errors of one member
+        joined.gaussian_process = None  # its kernel reads the embedding of one member
         joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined._weight.device) for net in nets)
         return joined.eval()
 
@@ -210,11 +219,22 @@ class MolAttn(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
     ) -> Tensor:
         """Return the outputs of each member, ``[members, num_graphs, num_outputs]``."""
+        return self._outputs_and_embedding(batch, features)[0]
+
+    def _outputs_and_embedding(
+        self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Return :meth:`member_outputs`, and the members' embeddings concatenated."""
         numbers = joined_numbers(batch, features, self.config)
         if numbers is not None:
             scales, given = (self.feature_mean, self.feature_scale), len(self.config.features)
             numbers = scaled_numbers(numbers, *scales, given).to(self._weight.dtype)
-        return torch.stack([net(batch, numbers) for net in self.nets])
+        embeddings = [net.encode(batch) for net in self._networks]
+        outputs = [
+            net.decode(embedding, numbers)
+            for net, embedding in zip(self._networks, embeddings, strict=True)
+        ]
+        return torch.stack(outputs), torch.cat(embeddings, dim=-1)
 
     def freeze(self, what: Union[int, Freeze]) -> None:
         """Exclude weights from training; see :meth:`molattn.model.network.Network.freeze`.
@@ -338,7 +358,8 @@ class MolAttn(
                 if self.config.has_partner
                 else "partners: the model takes no second molecule; leave partners out"
             )
-        return MoleculeReader(self.config.featurizer, calculator)
+        counter = None if calculator is None else self.config.counter
+        return MoleculeReader(self.config.featurizer, calculator, counter=counter)
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
         """Collate molecules into a batch."""
@@ -390,15 +411,41 @@ class MolAttn(
         Regressions are on the transformed scale (``config.target_transforms``), classifications are
         logits, uncalibrated. See :meth:`predict_records` for the arguments and errors.
         """
+        outputs, inputs = self.network_outputs(records, batch_size, features=features)
+        if self.gaussian_process is not None:
+            outputs = self.gaussian_process.combine(outputs, inputs)
+        return self.to_transformed(outputs)
+
+    def to_transformed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Convert scaled regressions ``[..., num_outputs]`` to the transformed scale."""
+        return self._transformed(torch.from_numpy(outputs)).numpy()
+
+    def network_outputs(
+        self,
+        records: Sequence[MoleculeRecord],
+        batch_size: int = 64,
+        *,
+        features: Optional[ArrayLike] = None,
+    ) -> tuple[NDArray[np.float64], KernelInputs]:
+        """Predict with each network alone, and return what the kernels read of the molecules.
+
+        Returns:
+            ``[members, n, num_outputs]``: regressions in scaled units, logits of classifications;
+            and the inputs of :class:`molattn.model.gaussian_process.kernel.MoleculeKernel`.
+        """
         given = given_numbers(features, len(records), self.config)
 
-        def compute(batch: MoleculeBatch, rows: slice) -> Tensor:
+        def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor, Tensor]:
             extra = None if given is None else given[rows].to(self._weight.device)
-            return self._transformed(self.member_outputs(batch, extra).cpu().double())
+            outputs, embedding = self._outputs_and_embedding(batch, extra)
+            return outputs.cpu().double(), embedding.float().cpu()
 
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
         parts = self._in_batches(records, batch_size, compute)
-        return torch.cat([nothing, *parts], dim=1).numpy()
+        outputs = torch.cat([nothing, *(part[0] for part in parts)], dim=1)
+        embedding = torch.cat([torch.zeros(0, self.embedding_width()), *(e for _, e in parts)])
+        table = None if given is None else given.numpy()
+        return outputs.numpy(), kernel_inputs(self.config, records, embedding.numpy(), table)
 
     def predict(
         self,
@@ -492,8 +539,8 @@ class MolAttn(
         self,
         records: Sequence[MoleculeRecord],
         size: int,
-        compute: Callable[[MoleculeBatch, slice], Tensor],
-    ) -> list[Tensor]:
+        compute: Callable[[MoleculeBatch, slice], Result],
+    ) -> list[Result]:
         """Compute something for each batch, and the slice of its records, in evaluation mode."""
         for place, record in enumerate(records):
             if not record.num_atoms or (record.partner and not record.partner.num_atoms):
@@ -594,10 +641,16 @@ class MolAttn(
 
     # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
 
-    def _save_pretrained(self, save_directory: Path) -> None:
+    def to_files(self, folder: Path) -> artefact.ModelFiles:
+        """Return the files of the model, as they are to be written to a folder."""
         others = {} if self.uncertainty is None else self.uncertainty.to_files()
+        if self.gaussian_process is not None:
+            others[artefact.GAUSSIAN_PROCESS_FILE] = self.gaussian_process.to_bytes()
         config, weights = self.config.to_dict(), self.state_dict()
-        artefact.ModelFiles.pack(save_directory, config, weights, others).write()
+        return artefact.ModelFiles.pack(folder, config, weights, others)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        self.to_files(save_directory).write()
 
     @classmethod
     def from_pretrained(
@@ -656,6 +709,11 @@ class MolAttn(
         files.check_weights(model.state_dict())
         model.load_state_dict(weights)
         model.uncertainty = Uncertainty.from_files(files, model.config.tasks)
+        if (content := files.content.get(artefact.GAUSSIAN_PROCESS_FILE)) is not None:
+            path = files.folder / artefact.GAUSSIAN_PROCESS_FILE
+            model.gaussian_process = GaussianProcessHead.from_bytes(content, path, config)
+        elif config.kernels:
+            raise InputError(f"{files.folder}: {artefact.GAUSSIAN_PROCESS_FILE} is missing")
         return model.eval()
 
 

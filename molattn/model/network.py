@@ -146,7 +146,10 @@ class Network(nn.Module):
         Raises:
             ValueError: A head that returns another shape.
         """
-        molecules = self.encode(batch)
+        return self.decode(self.encode(batch), features)
+
+    def decode(self, molecules: Tensor, features: Optional[Tensor] = None) -> Tensor:
+        """Predict from what :meth:`encode` returns; see :meth:`forward`."""
         # A custom head need not take features where there are none.
         out = self.head(molecules) if features is None else self.head(molecules, features)
         if out.shape != (expected := (len(molecules), self.num_outputs)):

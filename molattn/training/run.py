@@ -26,9 +26,11 @@ from molattn.data.leakage import Leakage, find_leakage
 from molattn.data.splitting import marks_validation, split_rows
 from molattn.errors import InputError, is_out_of_memory, quoted
 from molattn.model.artefact import is_packaged
+from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
+from molattn.training.gaussian_process import add_gaussian_process
 from molattn.training.history import Epoch, History
 from molattn.training.lightning.loop import check_device
 from molattn.training.optimizer import FineTuningPlan
@@ -40,6 +42,7 @@ from molattn.training.resume import (
     run_fingerprint,
 )
 from molattn.training.run_folder import CONFIG_FILE, member_folders
+from molattn.training.scaling import scale_by
 from molattn.training.supervised import fit_model
 from molattn.training.target_transform import check_logarithms, target_transforms
 from molattn.utils.console import print_line
@@ -61,7 +64,7 @@ class TrainingRun:
         parts: Which of them are training, validation and test rows.
         leakage: What the parts have in common.
         model: The model, in evaluation mode on the CPU.
-        histories: The history of each member.
+        histories: The history of each member; empty if no network is trained.
         seconds: Duration of reading the table and of training.
         validation_outputs: Outputs of each member for the validation rows, as
             :meth:`molattn.MolAttn.predict_outputs` returns them.
@@ -152,7 +155,12 @@ def read_rows(
     source = config.file if frame is None else frame
     featurizer = FEATURIZERS[config.data.featurizer]()
     table = read_training_table(
-        source, config.data, featurizer, console, baseline=config.report.baselines
+        source,
+        config.data,
+        featurizer,
+        console,
+        baseline=config.report.baselines,
+        counter=substructure_counter(config.kernels),
     )
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     for line in (f"{table.path}{remarks}: {_row_counts(table)}", *describe_tasks(table)):
@@ -220,6 +228,11 @@ def train_model(
                 for line in lines:
                     print_line(console, line)
             print_line(console, message if checkpoint is None else resume_message(checkpoint))
+            models.append(model)
+            if config.gaussian_process.predictor == "gaussian_process":
+                if not plan.keeps_scaling:
+                    scale_by(model, training, transforms)
+                continue
             history = fit_model(
                 model,
                 training,
@@ -235,11 +248,10 @@ def train_model(
                 on_epoch=on_epoch,
             )
         model.freeze("none")
-        models.append(model)
         histories.append(history)
-    model = models[0] if len(models) == 1 else MolAttn.ensemble(models)
+    model = (models[0] if len(models) == 1 else MolAttn.ensemble(models)).eval()
     with threads(config.training.threads):
-        outputs = model.predict_outputs(validation.records, features=validation.features)
+        outputs = add_gaussian_process(model, config, table, parts, console)
     prints = table.fingerprints
     molecules = FingerprintIndex.from_fingerprints(prints[parts.train], config.training.seed)
     targets = validation.targets
@@ -282,6 +294,7 @@ def _new_model(
             features=config.data.feature_columns,
             descriptors=calculator.descriptors,
             morgan_counts=calculator.morgan_counts,
+            kernels=config.kernels,
             partner_column=config.data.partner_column,
         )
         model = make_model(wanted)

@@ -54,11 +54,13 @@ def write_run_page(
     It contains the scores of all tasks, and plots and the 8 worst test predictions of the first 12.
     """
     table = run.table
-    curve = learning_curve(run.histories)
-    curve.set_size_inches(5.2, 3.5)
-    curve.axes[0].set_title("")
     kept = _kept_epochs(run)
-    label = f"Training and validation loss by epoch. {kept}"
+    learning = Markup()
+    if run.histories:
+        curve = learning_curve(run.histories)
+        curve.set_size_inches(5.2, 3.5)
+        curve.axes[0].set_title("")
+        learning = figure_svg(curve, f"Training and validation loss by epoch. {kept}")
     write_page(
         path,
         "run.html",
@@ -68,7 +70,7 @@ def write_run_page(
         score_tables=score_tables(table.tasks, metrics),
         has_intervals=bool(scores.test.mean["intervals"]),
         kept=kept,
-        curve=figure_svg(curve, label),
+        curve=learning,
         tasks=[_task_part(run, scores, one) for one in results[:_MOST_TASKS]],
         task_count=len(table.tasks),
         parts=[(part, metrics[key]) for part, key in _PARTS.items()],
@@ -139,6 +141,8 @@ def _worst(run: TrainingRun, result: TaskResults) -> Iterator[_Molecule]:
 
 
 def _kept_epochs(run: TrainingRun) -> str:
+    if not run.histories:
+        return "No network was trained: the predictions are those of a Gaussian process."
     epochs = [f"{history.best} of {len(history.epochs)}" for history in run.histories]
     is_last = run.config.training.checkpoint == "last"
     which = "last epoch" if is_last else "lowest validation loss"

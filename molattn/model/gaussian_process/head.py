@@ -1,7 +1,7 @@
 """A Gaussian process that predicts all tasks of a model from similarity to training molecules."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,25 +11,28 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from molattn.errors import InputError
-from molattn.model.gaussian_process.kernel import KernelInputs, MoleculeKernel
+from molattn.model.config import MolAttnConfig
+from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs, MoleculeKernel
 from molattn.model.gaussian_process.regression import Basis, GaussianProcess, Sums
 from molattn.model.uncertainty.calibration import ProbabilityScaling
+from molattn.record import MoleculeRecord
 from molattn.task import Task, output_slices
 
-__all__ = ["GaussianProcessHead", "Neighbor"]
+__all__ = ["GaussianProcessHead", "Neighbor", "kernel_inputs"]
 
 Array = NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1024
 _TENSORS = ("rows", "weights", "means", "shares")
 _SCALING = "scaling."
+_SMILES = "smiles"
 
 
 class Neighbor(NamedTuple):
     """A training molecule behind a prediction.
 
     Args:
-        row: Its row in the training table, from 0, among the usable rows.
+        row: Its number in the table of the training, as messages count it.
         kernel: Its similarity, from 0 to 1.
         contribution: What it adds to the mean of the Gaussian process, in scaled units.
     """
@@ -50,12 +53,13 @@ class GaussianProcessHead:
     Args:
         tasks: The tasks.
         kernel: The kernel with the m inducing points.
-        rows: Their rows among the training rows, ``int64 [m]``.
+        rows: Number of each in the table, as messages count them, ``int64 [m]``.
         weights: Weights of the inducing points in each output, ``[m, outputs]``.
         means: Constant term of each output, ``[outputs]``.
         scalings: Platt scaling of each classification; None for a regression.
         shares: Weight of the Gaussian process in the prediction of each task, from 0 to 1; the
             network has the rest.
+        smiles: SMILES of the inducing points; empty = they are not kept.
     """
 
     tasks: tuple[Task, ...]
@@ -65,15 +69,15 @@ class GaussianProcessHead:
     means: Array
     scalings: tuple[ProbabilityScaling | None, ...]
     shares: Array
+    smiles: tuple[str, ...] = ()
 
     @classmethod
     def fit(
         cls,
-        tasks: Sequence[Task],
+        config: MolAttnConfig,
         inputs: KernelInputs,
         targets: Array,
         *,
-        kinds: Sequence[slice],
         weights: Array | None = None,
         inducing_points: int = 2000,
         seed: int = 0,
@@ -84,14 +88,14 @@ class GaussianProcessHead:
         inducing points. The time then grows with n, and memory does not.
 
         Args:
-            tasks: T tasks.
+            config: Of the model, with T tasks.
             inputs: What the kernel reads of the rows.
             targets: Labels ``[n, T]``: scaled values, class indices; NaN where missing.
-            kinds: Positions of each kind of counts that the kernel uses.
             weights: Weights of the rows, ``[n]``; rows of weight 0 are left out. None = equal.
             inducing_points: Most inducing points.
             seed: Seed of their choice.
         """
+        tasks = config.tasks
         weights = np.ones(len(targets)) if weights is None else weights
         labels = np.hstack([*map(_latent, tasks, targets.T)])
         used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
@@ -99,7 +103,7 @@ class GaussianProcessHead:
         if len(used) > inducing_points:
             drawn = np.random.default_rng(seed).choice(used, inducing_points, replace=False)
             points = np.sort(drawn)
-        kernel = MoleculeKernel.fit(inputs[used], np.searchsorted(used, points), kinds)
+        kernel = MoleculeKernel.fit(inputs[used], np.searchsorted(used, points), _kinds(config))
         basis = Basis.of(kernel(inputs[points]))
 
         def blocks(chosen: NDArray[np.int64]) -> Iterator[tuple[Array, NDArray[np.int64]]]:
@@ -129,7 +133,7 @@ class GaussianProcessHead:
                     np.column_stack(
                         [
                             one.leave_one_out(features, labels[some, column], weights[some])
-                            for column, one in zip(range(part.start, part.stop), ordered[part])
+                            for column, one in enumerate(ordered[part], start=part.start)
                         ]
                     )
                     for features, some in blocks(chosen)
@@ -146,11 +150,18 @@ class GaussianProcessHead:
             np.ones(len(tasks)),
         )
 
-    def predict(self, inputs: KernelInputs, count: int) -> Array:
+    def with_rows(
+        self, numbers: NDArray[np.int64], smiles: Sequence[str] | None
+    ) -> "GaussianProcessHead":
+        """Name the rows that it was fitted to: their numbers ``[n]`` and, to keep them, SMILES."""
+        kept = () if smiles is None else tuple(smiles[row] for row in self.rows.tolist())
+        return replace(self, rows=numbers[self.rows], smiles=kept)
+
+    def predict(self, inputs: KernelInputs) -> Array:
         """Predict n rows, ``[n, outputs]``: regressions in scaled units, logits of classes."""
-        latent = np.empty((count, len(self.means)))
-        for start in range(0, count, _ROWS_AT_ONCE):
-            some = np.arange(start, min(start + _ROWS_AT_ONCE, count))
+        latent = np.empty((len(inputs), len(self.means)))
+        for start in range(0, len(inputs), _ROWS_AT_ONCE):
+            some = np.arange(start, min(start + _ROWS_AT_ONCE, len(inputs)))
             latent[some] = self.means + self.kernel(inputs[some]) @ self.weights
         outputs = []
         for task, part, scaling in zip(
@@ -163,16 +174,17 @@ class GaussianProcessHead:
             outputs.append(found)
         return np.hstack(outputs)
 
-    def combine(self, network: Array, process: Array) -> Array:
-        """Average outputs of the network ``[..., n, outputs]`` with those of :meth:`predict`."""
+    def combine(self, network: Array, inputs: KernelInputs) -> Array:
+        """Average outputs of networks ``[..., n, outputs]`` with those of :meth:`predict`."""
+        process = self.predict(inputs)
         shares = np.repeat(self.shares, [task.num_outputs for task in self.tasks])
         return network + shares * (process - network)
 
     def neighbors(self, inputs: KernelInputs, count: int, task: int) -> list[list[Neighbor]]:
-        """Return for each of n rows the training rows that contribute most to its prediction.
+        r"""Return for each of n rows the training rows that contribute most to its prediction.
 
-        A training row i contributes :math:`k(x, x_i) \\alpha_i` to the mean of the Gaussian
-        process, in scaled units; :math:`\\alpha` are its weights.
+        A training row i contributes :math:`k(x, x_i) \alpha_i` to the mean of the Gaussian
+        process, in scaled units; :math:`\alpha` are its weights.
 
         Args:
             inputs: What the kernel reads of the n rows.
@@ -194,28 +206,29 @@ class GaussianProcessHead:
             for place, one in enumerate(self.scalings)
             if one is not None
         }
-        own = {name: getattr(self, name) for name in _TENSORS}
+        own = {name: np.ascontiguousarray(getattr(self, name)) for name in _TENSORS}
+        if self.smiles:
+            own[_SMILES] = np.frombuffer("\n".join(self.smiles).encode(), dtype=np.uint8)
         return safetensors.numpy.save({**own, **scalings, **self.kernel.to_tensors()})
 
     @classmethod
-    def from_bytes(
-        cls, content: bytes, path: Path, tasks: Sequence[Task], kinds: Sequence[slice]
-    ) -> "GaussianProcessHead":
+    def from_bytes(cls, content: bytes, path: Path, config: MolAttnConfig) -> "GaussianProcessHead":
         """Read the output of :meth:`to_bytes`.
 
         Args:
             content: The content of a file.
             path: The file, for error messages.
-            tasks: The model's tasks.
-            kinds: Positions of each kind of counts that the kernel uses.
+            config: Of the model.
 
         Raises:
             InputError: The file is damaged or holds something else.
         """
+        tasks, kinds = config.tasks, _kinds(config)
         try:
             tensors = safetensors.numpy.load(content)
             scalings = [tensors.pop(f"{_SCALING}{place}", None) for place in range(len(tasks))]
             own = {name: tensors.pop(name) for name in _TENSORS}
+            smiles = tensors.pop(_SMILES, np.zeros(0, dtype=np.uint8)).tobytes().decode()
             kernel = MoleculeKernel.from_tensors(tensors, kinds)
         except (SafetensorError, KeyError) as error:
             raise InputError(f"{path}: not a readable Gaussian process: {error}") from error
@@ -227,7 +240,39 @@ class GaussianProcessHead:
         shapes = own["weights"].shape[1:], own["means"].shape, own["shares"].shape
         if shapes != ((outputs,), (outputs,), (len(tasks),)):
             raise InputError(f"{path}: the Gaussian process is of another model")
-        return cls(tuple(tasks), kernel, scalings=found, **own)
+        return cls(tuple(tasks), kernel, scalings=found, smiles=tuple(smiles.splitlines()), **own)
+
+
+def kernel_inputs(
+    config: MolAttnConfig,
+    records: Sequence[MoleculeRecord],
+    embedding: NDArray[np.float32],
+    features: NDArray[np.floating] | None,
+) -> KernelInputs:
+    """Return what the kernels of a model read of n molecules.
+
+    Args:
+        config: Of the model.
+        records: The molecules.
+        embedding: Their embeddings ``[n, width]``.
+        features: Their feature columns, if the model uses any.
+    """
+    partners = counts = None
+    if config.counter is not None:
+        counts = CountMatrix.stack([record.counts for record in records])  # pyright: ignore
+        if config.has_partner:
+            partners = CountMatrix.stack([record.partner.counts for record in records])  # pyright: ignore
+    numbers = {}
+    if "embedding" in config.kernels:
+        numbers["embedding"] = embedding
+    if "descriptors" in config.kernels:
+        size = len(config.descriptors)
+        numbers["descriptors"] = np.array([record.numbers[:size] for record in records])  # pyright: ignore
+    return KernelInputs(len(records), counts, numbers, partners, features)
+
+
+def _kinds(config: MolAttnConfig) -> list[slice]:
+    return [] if config.counter is None else [*config.counter.groups.values()]
 
 
 def _latent(task: Task, labels: Array) -> Array:

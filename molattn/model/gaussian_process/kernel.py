@@ -21,13 +21,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-
-from molattn.chem.count_fingerprints import HashedCounts
 
 __all__ = ["CountMatrix", "GaussianKernel", "KernelInputs", "MoleculeKernel", "TanimotoKernel"]
 
@@ -54,8 +52,11 @@ class CountMatrix:
     counts: NDArray[np.uint8] | Array
 
     @classmethod
-    def stack(cls, rows: Sequence[HashedCounts]) -> "CountMatrix":
-        """Join the counts of one or more molecules."""
+    def stack(cls, rows: Sequence[tuple[NDArray[np.uint16], NDArray[np.uint8]]]) -> "CountMatrix":
+        """Join the counts of some molecules."""
+        if not rows:
+            nothing = np.zeros(0, dtype=np.uint16)
+            return cls(np.zeros(1, dtype=np.int64), nothing, nothing.astype(np.uint8))
         sizes = [len(row.places) for row in rows]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         places, counts = map(np.concatenate, zip(*rows, strict=True))
@@ -87,29 +88,35 @@ class CountMatrix:
         return np.diff(self.starts)
 
 
-class KernelInputs(NamedTuple):
+@dataclass(frozen=True)
+class KernelInputs:
     """What a kernel reads of n rows.
 
     Args:
+        size: Number of rows n.
         counts: Counts of the molecules; None = none is used.
         numbers: Numbers of the molecules by name, such as the embedding, ``[n, F]`` each.
         partners: Counts of the second molecules, if there are any.
         features: Feature columns ``[n, F]``, if there are any.
     """
 
+    size: int
     counts: CountMatrix | None
     numbers: Mapping[str, NDArray[np.floating]]
     partners: CountMatrix | None = None
     features: NDArray[np.floating] | None = None
 
-    def __getitem__(self, rows: NDArray[np.int64]) -> "KernelInputs":  # pyright: ignore
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> "KernelInputs":
         """Return some rows, ``int64 [m]``."""
-        counts, numbers, partners, features = self
         return KernelInputs(
-            None if counts is None else counts[rows],
-            {name: values[rows] for name, values in numbers.items()},
-            None if partners is None else partners[rows],
-            None if features is None else features[rows],
+            len(rows),
+            None if self.counts is None else self.counts[rows],
+            {name: values[rows] for name, values in self.numbers.items()},
+            None if self.partners is None else self.partners[rows],
+            None if self.features is None else self.features[rows],
         )
 
 
@@ -191,7 +198,7 @@ def _totals(counts: CountMatrix) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class GaussianKernel:
-    """The Gaussian kernel of numbers with those of m molecules.
+    r"""The Gaussian kernel of numbers with those of m molecules.
 
     Numbers are standardized and clipped to 4 standard deviations, undefined ones are the mean.
     ``length`` is twice the squared length scale: half of the median squared distance.
@@ -199,7 +206,7 @@ class GaussianKernel:
     Args:
         mean: Of each number, ``[F]``.
         scale: Its standard deviation, infinite for one that is constant, ``[F]``.
-        length: :math:`2 \\ell^2`.
+        length: :math:`2 \ell^2`.
         points: Standardized numbers of the m molecules, ``float32 [m, F]``.
     """
 
@@ -267,12 +274,13 @@ class MoleculeKernel:
             points: The m rows, ``int64 [m]``.
             kinds: Positions of each kind of counts.
         """
-        counts, numbers, partners, features = inputs
+        numbers, features = inputs.numbers, inputs.features
+        chosen = inputs[points]
         return cls(
             tuple(kinds),
-            None if counts is None else counts[points],
+            chosen.counts,
             {name: GaussianKernel.fit(values, points) for name, values in numbers.items()},
-            None if partners is None else partners[points],
+            chosen.partners,
             None if features is None else GaussianKernel.fit(features, points),
         )
 
@@ -295,7 +303,7 @@ class MoleculeKernel:
             mean, scale, length, points = (
                 tensors[f"{name}.{field.name}"] for field in dataclasses.fields(GaussianKernel)
             )
-            return GaussianKernel(mean, scale, float(length), points)
+            return GaussianKernel(mean, scale, length.item(), points)
 
         numbers = sorted(name for name in parts if name.startswith(_NUMBERS))
         return cls(

@@ -1,0 +1,50 @@
+"""Options of the Gaussian process."""
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from molattn.config.base import COMMON
+from molattn.config.validation import check, check_choice, check_unused
+from molattn.errors import InputError, check_one_of
+
+__all__ = ["GaussianProcessConfig", "Kernel"]
+
+Predictor = Literal["both", "network", "gaussian_process"]
+Kernel = Literal["morgan", "atom_pairs", "torsions", "feature_morgan", "embedding", "descriptors"]
+_USED_ONLY = "is used only with a Gaussian process (--predictor)"
+
+
+@dataclass(frozen=True)
+class GaussianProcessConfig:
+    """The Gaussian process, which predicts from similarity to the training molecules.
+
+    Its kernel is the mean of a Tanimoto kernel of each kind of substructure counts and a Gaussian
+    kernel of the network's embedding or of RDKit descriptors.
+
+    Args:
+        predictor: What predicts: a network, a Gaussian process, or the mean of both, weighted by
+            their errors on the validation rows.
+        kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors.
+        inducing_points: Number of training rows that the Gaussian process rests on; with no more
+            rows than that it is exact.
+        keep_training_smiles: Save the SMILES of these rows with the model.
+    """
+
+    predictor: Predictor = field(default="both", metadata=COMMON)
+    kernels: tuple[Kernel, ...] = ("morgan", "atom_pairs", "embedding")
+    inducing_points: int = 2000
+    keep_training_smiles: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice(self, "predictor", get_args(Predictor))
+        size = "a whole number from 1 to 20000"
+        check(self, "inducing_points", lambda n: 1 <= n <= 20_000, size, int)
+        if not isinstance(self.kernels, tuple) or not self.kernels:
+            raise InputError(f"--kernels: got {self.kernels!r}, expected one or more kernels")
+        for kernel in self.kernels:
+            check_one_of("--kernels", kernel, get_args(Kernel))
+        if len({*self.kernels}) != len(self.kernels):
+            raise InputError(f"--kernels: got {list(self.kernels)}, expected each kernel only once")
+        if self.predictor == "network":
+            for name in ("kernels", "inducing_points", "keep_training_smiles"):
+                check_unused(self, name, _USED_ONLY)

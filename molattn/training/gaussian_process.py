@@ -1,0 +1,95 @@
+"""The Gaussian process of a trained model, and its share in the predictions."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+from molattn.chem.split import Split
+from molattn.config import TrainConfig
+from molattn.data.dataset import TrainingTable
+from molattn.errors import quoted
+from molattn.model.gaussian_process.combination import share_of_second
+from molattn.model.gaussian_process.head import GaussianProcessHead
+from molattn.model.model import MolAttn
+from molattn.model.outputs import mean_of_members
+from molattn.task import output_slices
+from molattn.utils.console import print_line
+
+__all__ = ["add_gaussian_process"]
+
+Array = NDArray[np.float64]
+
+
+def add_gaussian_process(
+    model: MolAttn,
+    config: TrainConfig,
+    table: TrainingTable,
+    parts: Split,
+    console: Console | None = None,
+) -> Array:
+    """Add a Gaussian process to a model whose config has kernels, and predict the validation rows.
+
+    A Gaussian process of the training rows predicts the validation rows, which determines its
+    share in the predictions of the model. The model then gets one of both sets of rows.
+
+    Args:
+        model: A model with trained networks.
+        config: Of the run.
+        table: The usable rows.
+        parts: Which of them are training and validation rows.
+        console: Where to log.
+
+    Returns:
+        Outputs of each member for the validation rows as of
+        :meth:`molattn.MolAttn.predict_outputs`, without any knowledge of their labels.
+    """
+    model.gaussian_process = None
+    options, tasks = config.gaussian_process, model.config.tasks
+    if not model.config.kernels:
+        validation = table.molecules(parts.val)
+        return model.predict_outputs(validation.records, features=validation.features)
+    start = time.perf_counter()
+    rows = np.concatenate([parts.train, parts.val])
+    molecules, held_out = table.molecules(rows), np.arange(len(parts.train), len(rows))
+    network, inputs = model.network_outputs(molecules.records, features=molecules.features)
+    labels = model.scale(torch.from_numpy(molecules.targets)).double().numpy()
+
+    def fit(chosen: NDArray[np.int64]) -> GaussianProcessHead:
+        return GaussianProcessHead.fit(
+            model.config,
+            inputs[chosen],
+            labels[chosen],
+            weights=None if molecules.weights is None else molecules.weights[chosen],
+            inducing_points=options.inducing_points,
+            seed=config.training.seed,
+        )
+
+    process = fit(np.arange(len(parts.train)))
+    unseen = inputs[held_out]
+    first = mean_of_members(torch.from_numpy(network[:, held_out]), tasks).numpy()
+    second, known = process.predict(unseen), labels[held_out]
+    if molecules.weights is not None:
+        known = np.where(molecules.weights[held_out, None] > 0.0, known, np.nan)
+    shares = np.ones(len(tasks))
+    if options.predictor == "both":
+        columns = zip(tasks, output_slices(tasks), known.T, strict=True)
+        shares = np.array(
+            [share_of_second(task, first[:, at], second[:, at], y) for task, at, y in columns]
+        )
+    outputs = replace(process, shares=shares).combine(network[:, held_out], unseen)
+    process = replace(fit(np.arange(len(rows))), shares=shares)
+    lines = np.array([table.rows[row].line for row in rows])
+    smiles = [table.smiles[row] for row in rows] if options.keep_training_smiles else None
+    model.gaussian_process = process.with_rows(lines, smiles)
+    seconds = time.perf_counter() - start
+    for task, share in zip(tasks, shares, strict=True):
+        print_line(
+            console,
+            f"{quoted(task.name)}: {share:.0%} Gaussian process, {1.0 - share:.0%} network",
+        )
+    print_line(console, f"Gaussian process fitted to {len(rows)} rows in {seconds:.1f} s")
+    return model.to_transformed(outputs)
