@@ -23,7 +23,7 @@ __all__ = ["Basis", "GaussianProcess", "Sums"]
 
 Array = NDArray[np.float64]
 
-_LEAST_EIGENVALUE = 1e-10  # of the largest
+_LEAST_EIGENVALUE = 1e-7  # of the largest: kernels are computed in single precision
 _LEAST_VARIANCE = 1e-12  # of standardized labels
 _MOST_LEVERAGE = 1.0 - 1e-9
 _NOISE = (1e-5, 1e3)
