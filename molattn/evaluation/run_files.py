@@ -91,6 +91,13 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "uncertainty": scores.uncertainty,
         "interval_level": run.config.report.interval,
         "tasks": [task.to_dict() for task in run.table.tasks],
+        "target_transforms": {
+            task.name: transform.describe()
+            for task, transform in zip(
+                run.table.tasks, run.model.config.target_transforms, strict=True
+            )
+            if transform.kind != "none"
+        },
         "rows_in": run.table.rows_in,
         "rows_used": len(run.table.rows),
         "rows_skipped": len(run.table.skipped),

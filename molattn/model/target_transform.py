@@ -194,8 +194,8 @@ class RankTransform(TargetTransform):
     beyond the training labels; of new labels from the same distribution 2 in n + 1 do.
 
     Args:
-        labels: Distinct training labels, ascending; of more than 1,000 those at evenly spaced
-            places, with both ends.
+        labels: Distinct training labels, ascending; of more than 1,000 at most 1,000, of evenly
+            spaced scores, with both ends.
         scores: Their scores, ascending.
 
     Raises:
@@ -219,8 +219,10 @@ class RankTransform(TargetTransform):
         distinct, counts = np.unique(labels, return_counts=True)
         parts = (np.cumsum(counts) - 0.5 * counts) / len(labels)
         scores = torch.special.ndtri(torch.from_numpy(parts)).numpy()
-        size = min(len(distinct), _MOST_QUANTILES)
-        kept = np.linspace(0, len(distinct) - 1, size).round().astype(int)
+        kept = np.arange(len(distinct))
+        if len(distinct) > _MOST_QUANTILES:
+            even = np.linspace(scores[0], scores[-1], _MOST_QUANTILES)
+            kept = np.unique(np.searchsorted(scores, even))
         return cls(tuple(distinct[kept].tolist()), tuple(scores[kept].tolist()))
 
     def forward(self, labels: Tensor) -> Tensor:

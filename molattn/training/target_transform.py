@@ -28,7 +28,7 @@ LogLikelihood = Callable[[Array], float]
 
 _CANDIDATES = ("none", "log", "yeo_johnson")
 _FEWEST_LABELS = 20
-_MARGIN, _MARGIN_PER_LABEL = 2.0, 0.05
+_MARGIN, _MARGIN_PER_LABEL = 2.0, 0.1
 
 
 def normal_log_likelihood(labels: Array) -> float:
@@ -53,7 +53,7 @@ def select_transform(
         \log L\big((z - m) / s\big) + \sum_i \log \frac{\mathrm d z_i}{\mathrm d y_i} - n \log s
 
     In this order, a transform is taken if its log-likelihood is larger than that of the one taken
-    before by more than 2 nats plus 0.05 for each label: a smaller gain hardly changes the model.
+    before by more than 2 nats plus 0.1 for each label: a smaller gain hardly changes the model.
     Fewer than 20 labels, or equal ones, are not transformed.
 
     Args:

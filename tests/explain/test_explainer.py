@@ -13,6 +13,11 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.explain import METHODS, Method, MethodOptions, Scores, explain
 from molattn.explain.attention_hooks import attention_weights
 from molattn.explain.explainer import explain_instance, read_instances
+from molattn.model.target_transform import (
+    LogTransform,
+    RankTransform,
+    YeoJohnsonTransform,
+)
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
 
 from .conftest import SMALL, make
@@ -234,6 +239,29 @@ def test_models_without_self_loops_are_explained():
         found = explain(model, ["CCO", "C"], method)
         assert all(np.isfinite(one.atom_scores).all() for one in found)
         assert not torch.tensor(found[0].attention).diagonal(dim1=-2, dim2=-1).any()
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        LogTransform(),
+        YeoJohnsonTransform(0.2, 1.0, 3.0),
+        RankTransform((0.0, 1.0, 5.0, 90.0), (-9.0, 2.0, 3.0, 9.0)),
+    ],
+)
+def test_scores_of_a_transformed_target_sum_to_the_prediction_in_own_units(transform):
+    model = make(tasks=("y",))
+    model.set_target_scaling([3.0], [0.5], [transform])
+    for method in ("integrated_gradients", "occlusion"):
+        for text, found in zip(
+            SMILES, explain(model, SMILES, method, tolerance=0.001), strict=True
+        ):
+            assert found.prediction == pytest.approx(model.predict([text]).item(), rel=1e-5)
+            assert found.adds_up
+            total = found.baseline + found.atom_scores.sum()
+            spread = np.ptp(transform.inverse(torch.tensor([2.5, 3.5]).double()).numpy()) / 2
+            assert total == pytest.approx(found.prediction, abs=1.1e-3 * spread)
+    assert np.abs(found.atom_scores).max() > 1e-3
 
 
 def test_a_calibrated_model_gives_its_interval_and_probability():

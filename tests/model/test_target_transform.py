@@ -1,0 +1,239 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.config import NetworkConfig
+from molattn.errors import InputError
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.target_transform import (
+    TRANSFORMS,
+    LogTransform,
+    RankTransform,
+    TargetTransform,
+    YeoJohnsonTransform,
+)
+from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.task import Task
+
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+SMILES = ["CCO", "c1ccccc1", "CC(=O)N"]
+LABELS = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40, unique=True)
+OTHERS = [kind for kind in TRANSFORMS if kind != "none"]
+
+
+def float64(numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def fitted(kind, labels):
+    """A transform of labels that are distinct, and far enough from each other."""
+    labels = np.array(labels)
+    if kind == "log":
+        labels = np.abs(labels) + 1e-3
+    labels = np.unique(labels)
+    assume(len(labels) > 1 and np.diff(labels).min() > 1e-6)
+    return TRANSFORMS[kind].fit(labels), torch.from_numpy(labels)
+
+
+@pytest.mark.parametrize("kind", TRANSFORMS)
+@given(labels=LABELS)
+def test_a_transform_increases_and_its_inverse_gives_the_labels_back(kind, labels):
+    transform, labels = fitted(kind, labels)
+    values = transform.forward(labels)
+    assert (values.diff() > 0).all()
+    np.testing.assert_allclose(transform.inverse(values), labels, rtol=1e-7, atol=1e-9)
+    between = torch.linspace(float(values[0]) - 5, float(values[-1]) + 5, 200).double()
+    back = transform.inverse(between)
+    assert (back.diff() >= 0).all()
+    assert back.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["none", "log", "yeo_johnson"])
+@given(labels=LABELS)
+def test_the_jacobian_is_the_slope(kind, labels):
+    transform, labels = fitted(kind, labels)
+    # A label below 0 is never that of a logarithm.
+    step = 1e-6 * labels.abs() + (0.0 if kind == "log" else 1e-6 * getattr(transform, "scale", 1.0))
+    rise = transform.forward(labels + step) - transform.forward(labels - step)
+    slope = rise / ((labels + step) - (labels - step))
+    assume(not isinstance(transform, YeoJohnsonTransform) or slope.min() > 1e-9)
+    np.testing.assert_allclose(transform.log_jacobian(labels).exp(), slope, rtol=1e-3)
+
+
+@given(LABELS, st.integers(0, 20).map(lambda n: n / 10))
+def test_yeo_johnson_is_that_of_scipy(labels, power):
+    found = YeoJohnsonTransform(power).forward(float64(labels))
+    np.testing.assert_allclose(found, stats.yeojohnson(np.array(labels), power), 1e-9, 1e-12)
+
+
+def test_the_power_is_that_of_largest_likelihood():
+    rng = np.random.default_rng(0)
+    for labels in (rng.normal(size=300) ** 3, rng.gamma(2.0, size=300), -rng.gamma(5.0, size=300)):
+        found = YeoJohnsonTransform.fit(labels)
+        x = (labels - found.center) / found.scale
+        best = np.clip(stats.yeojohnson_normmax(x), 0.0, 2.0)
+        assert found.power == pytest.approx(best, abs=0.006)
+        assert found.center == np.median(labels)
+
+
+@pytest.mark.parametrize("kind", ["none", "yeo_johnson", "ranks"])
+def test_labels_near_a_billion_keep_their_digits(kind):
+    labels = 1e9 + np.random.default_rng(0).gamma(1.0, size=100)
+    transform, given = TRANSFORMS[kind].fit(labels), torch.from_numpy(labels)
+    np.testing.assert_allclose(transform.inverse(transform.forward(given)) - given, 0.0, atol=1e-6)
+
+
+def test_ranks_are_normal_scores_and_equal_labels_share_theirs():
+    labels = np.random.default_rng(0).integers(0, 12, 50).astype(float)
+    found = RankTransform.fit(labels).forward(torch.from_numpy(labels))
+    expected = stats.norm.ppf((stats.rankdata(labels) - 0.5) / 50)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_of_many_labels_a_thousand_are_kept_with_both_ends():
+    labels = np.random.default_rng(0).lognormal(size=5000)
+    transform = RankTransform.fit(labels)
+    assert 500 < len(transform.labels) == len(transform.scores) <= 1000
+    assert transform.labels[0] == labels.min()
+    assert transform.labels[-1] == labels.max()
+    found = transform.forward(torch.from_numpy(labels))
+    expected = stats.norm.ppf((stats.rankdata(labels) - 0.5) / 5000)
+    np.testing.assert_allclose(found, expected, atol=0.01)
+    ends = transform.inverse(float64([-99.0, 99.0]))
+    assert ends.tolist() == [labels.min(), labels.max()]
+
+
+@pytest.mark.parametrize("kind", TRANSFORMS)
+def test_any_finite_value_has_a_finite_inverse(kind):
+    transform = TRANSFORMS[kind].fit(np.array([1e-30, 1.0, 2.0, 1e30]))
+    values = float64([-1e300, -1e9, 0.0, 1e9, 1e300])
+    assert transform.inverse(values).isfinite().all()
+    assert transform.forward(float64([torch.nan])).isnan().all()
+    assert transform.inverse(float64([torch.nan])).isnan().all()
+
+
+def test_a_label_without_a_logarithm_counts_as_very_small():
+    found = LogTransform().forward(float64([-5.0, 0.0, 1e-30]))
+    assert found[0] == found[1] < found[2]
+    assert found.isfinite().all()
+
+
+def test_ranks_have_no_jacobian():
+    with pytest.raises(ValueError, match="ranks"):
+        RankTransform((1.0, 2.0), (-1.0, 1.0)).log_jacobian(torch.ones(1))
+
+
+@pytest.mark.parametrize("kind", TRANSFORMS)
+def test_a_transform_is_the_same_from_json(kind):
+    transform = TRANSFORMS[kind].fit(np.array([1.0, 2.0, 5.0, 5.0, 9.0]))
+    text = json.dumps(transform.to_dict(), allow_nan=False)
+    assert TargetTransform.from_dict(json.loads(text)) == transform
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ({}, "got None, expected one of none, log"),
+        ({"kind": "cube"}, "got 'cube'"),
+        ({"kind": "log", "power": 1.0}, "log: not valid"),
+        ({"kind": "yeo_johnson", "power": 3.0}, "expected a power from 0 to 2"),
+        ({"kind": "yeo_johnson", "power": 1.0, "scale": 0.0}, "a positive scale"),
+        ({"kind": "yeo_johnson", "power": 1.0, "center": float("nan")}, "yeo_johnson: not valid"),
+        ({"kind": "ranks", "labels": [1.0], "scores": [0.0]}, "two or more"),
+        ({"kind": "ranks", "labels": [1.0, 1.0], "scores": [0.0, 1.0]}, "ascending"),
+        ({"kind": "ranks", "labels": [1.0, 2.0], "scores": [0.0]}, "ranks: not valid"),
+        ({"kind": "ranks", "labels": 3, "scores": [0.0]}, "ranks: not valid"),
+    ],
+)
+def test_parameters_that_are_not_valid_are_refused(content, message):
+    with pytest.raises(InputError, match=message):
+        TargetTransform.from_dict(content)
+
+
+def model_with(*transforms, members=1):
+    torch.manual_seed(0)
+    tasks = (Task("y"), Task("c", "multiclass", ("u", "v", "w")), Task("z"))
+    model = MolAttn(MolAttnConfig(tasks, SMALL, members=members)).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("head.fourier.out.weight"):  # it begins with next to nothing
+                weight.mul_(16)
+    model.set_target_scaling([1.0, 0.0, 3.0], [0.5, 1.0, 2.0], transforms)
+    return model
+
+
+def test_the_model_transforms_then_standardizes_and_undoes_both():
+    model = model_with(LogTransform(), TargetTransform(), TargetTransform(), members=3)
+    labels = float64([[20.0, 1.0, -4.0], [torch.nan, 2.0, torch.nan]])
+    np.testing.assert_allclose(
+        model.scale(labels),
+        [[(np.log(20.0) - 1.0) / 0.5, 1.0, -3.5], [np.nan, 2.0, np.nan]],
+        rtol=1e-6,
+    )
+    with torch.no_grad():
+        batch = model.collate([model.featurize(text) for text in SMILES])
+        scaled = model.member_outputs(batch).double().numpy()
+    outputs = model.predict_outputs([model.featurize(text) for text in SMILES])
+    np.testing.assert_allclose(outputs[..., 0], 0.5 * scaled[..., 0] + 1.0, rtol=1e-5)
+    found = model.predict(SMILES)
+    np.testing.assert_allclose(found[:, 0], np.exp(outputs[..., 0].mean(axis=0)))
+    np.testing.assert_allclose(found[:, 4], outputs[..., 4].mean(axis=0))
+    np.testing.assert_allclose(model.predict(SMILES, members=True)[..., 0], np.exp(outputs[..., 0]))
+    with torch.no_grad():
+        np.testing.assert_allclose(model.unscale(model(batch).double()), found, rtol=1e-5)
+
+
+def test_transforms_are_saved_and_members_must_share_them(tmp_path):
+    ranks = RankTransform((1.0, 2.0, 4.0), (-1.0, 0.1, 1.0))
+    model = model_with(ranks, TargetTransform(), YeoJohnsonTransform(0.5, 1.0, 2.0))
+    model.save_pretrained(tmp_path)
+    again = MolAttn.from_pretrained(tmp_path)
+    assert again.config.target_transforms == model.config.target_transforms
+    np.testing.assert_array_equal(again.predict(SMILES), model.predict(SMILES))
+    assert MolAttn.ensemble([model, again]).config.target_transforms == (
+        model.config.target_transforms
+    )
+    again.set_target_scaling([1.0, 0.0, 3.0], [0.5, 1.0, 2.0])
+    with pytest.raises(InputError, match="model 2 differs from model 1 in target_transforms"):
+        MolAttn.ensemble([model, again])
+
+
+def test_transforms_fit_the_tasks():
+    config = MolAttnConfig((Task("y"), Task("b", "binary", ("no", "yes"))), SMALL)
+    assert config.target_transforms == (TargetTransform(), TargetTransform())
+    with pytest.raises(InputError, match="target_transforms: got 1 for 2 tasks"):
+        replace(config, target_transforms=(LogTransform(),))
+    with pytest.raises(InputError, match="got log for the binary task 'b', expected none"):
+        replace(config, target_transforms=(TargetTransform(), LogTransform()))
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_intervals_cover_labels_in_own_units_as_often_as_said(kind):
+    """Of a log-normal target, whose prediction on the transformed scale has normal errors."""
+    rng = np.random.default_rng(0)
+    count, level, repeats = 100, 0.8, 30
+    transform = TRANSFORMS[kind].fit(rng.lognormal(size=3000))
+    config = MolAttnConfig("y", SMALL, target_transforms=(transform,))
+    molecules = FingerprintIndex.from_smiles(SMILES)
+    prints = np.packbits(rng.random((2 * count, 2048)) < 0.05, axis=1)
+    covered = []
+    for _ in range(repeats):
+        known = rng.normal(size=2 * count)  # what a model might learn of the logarithm
+        labels = np.exp(0.8 * known + 0.6 * rng.normal(size=2 * count))
+        outputs = transform.forward(torch.from_numpy(np.exp(0.8 * known)))[None, :, None].numpy()
+        fitted = Uncertainty.fit(
+            config, molecules, prints[:count], outputs[:, :count], labels[:count, None]
+        )
+        similarity = molecules.similarity(prints[count:])
+        low, high = fitted.intervals(config, outputs[0, count:], similarity, level)
+        assert (low <= high).all()
+        covered.append(((low[:, 0] <= labels[count:]) & (labels[count:] <= high[:, 0])).mean())
+    expected = fitted.calibration.coverage_sd(0, level, count)
+    assert np.mean(covered) == pytest.approx(level, abs=4 * expected / repeats**0.5 + 1 / count)
