@@ -43,7 +43,8 @@ class StreamConfig(TableConfig):
 
     Args:
         escape_formulas: In CSV and TSV files, write an apostrophe before text that a spreadsheet
-            would take for a formula: text other than a number that begins with =, +, - or @.
+            would take for a formula: text other than a number that begins with =, +, - or @. Column
+            names are included.
     """
 
     escape_formulas: bool = True

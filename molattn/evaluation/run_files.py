@@ -133,7 +133,7 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
     columns = [*output.columns, "split"]
     molecules = (run.config.data.smiles_column, run.config.data.partner_column)
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
-    with write_table(path, header) as write:
+    with write_table(path, [escape_formula(name) for name in header]) as write:
         for index, row in enumerate(run.parts.test):
             given = zip(table.header, table.rows[row].cells, strict=True)
             own = (cell if name in molecules else escape_formula(cell) for name, cell in given)

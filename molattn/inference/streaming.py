@@ -140,6 +140,8 @@ def stream_table(
     schema = output_schema(output, kept, columns)
     done, errors = 0, Counter[str]()
     escape = escape_formula if config.escape_formulas else str
+    if schema is None:
+        header = [escape(name) for name in header]
     molecules = (places.smiles, places.partner)
     for remark in spec.remarks:
         print_line(console, remark)

@@ -197,10 +197,11 @@ def test_the_level_of_the_intervals_is_an_option(run, tmp_path):
 def test_formulas_of_a_spreadsheet_are_escaped_in_the_predictions(run, tmp_path):
     rows = [row._replace(cells=["=1+1|cmd", *row.cells[1:]]) for row in run.table.rows]
     config = replace(run.config, report=ReportConfig(False, bootstrap=0))
-    other = replace(run, config=config, table=replace(run.table, rows=rows))
+    header = ["@name", *run.table.header[1:]]
+    other = replace(run, config=config, table=replace(run.table, header=header, rows=rows))
     write_run(other, score_run(other), tmp_path)
     written = table(tmp_path / "predictions.csv")
-    assert {row["name"] for row in written} == {"'=1+1|cmd"}
+    assert {row["'@name"] for row in written} == {"'=1+1|cmd"}
     assert {row["smiles"] for row in written} <= {row.cells[1] for row in rows}
 
 

@@ -258,6 +258,15 @@ def test_text_of_other_columns_and_of_refused_rows_is_no_formula(tmp_path, model
     assert (rows_of(out)[0]["note"], rows_of(out)[0]["smiles"]) == ("=1+1", texts[0])
 
 
+@pytest.mark.parametrize("escapes, name", [(True, "'=1+1"), (False, "=1+1")])
+def test_a_name_of_a_column_is_no_formula(tmp_path, model_folder, escapes, name):
+    source, config = saved(tmp_path, "=1+1,smiles\nx,CCO\n"), PredictConfig(escape_formulas=escapes)
+    predict_table(model_folder, source, tmp_path / "out.csv", config)
+    predict_table(model_folder, source, tmp_path / "out.parquet", config)
+    assert [*rows_of(tmp_path / "out.csv")[0]][:2] == [name, "smiles"]
+    assert open_table(tmp_path / "out.parquet").header[:2] == ["=1+1", "smiles"]
+
+
 def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder, monkeypatch):
     monkeypatch.setattr(MolAttn, "_in_own_units", lambda self, outputs: outputs + torch.inf)
     source = saved(tmp_path, "smiles\nCCO\n")
