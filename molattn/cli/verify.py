@@ -23,8 +23,13 @@ def verify(model: Path, /) -> None:
     """
     from molattn.model.artefact import ModelFiles, find_local_model
     from molattn.model.model import MolAttn
+    from molattn.training.run_folder import UNFINISHED, final_folder
 
     console = make_console()
+    final = final_folder(model)
+    unfinished = final.with_name(final.name + UNFINISHED)
+    if unfinished.is_dir() and unfinished.name != model.name:
+        print_line(console, f"{unfinished}: an unfinished run, which is not checked")
     files = ModelFiles.read(find_local_model(model))
     problems = files.problems()
     for name, problem in problems.items():

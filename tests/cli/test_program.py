@@ -271,6 +271,18 @@ def test_a_saved_model_is_verified(run_folder, tmp_path, capsys):
     assert "no such folder" in refused(capsys, 2, ["verify", "absent"])
 
 
+def test_verify_mentions_an_unfinished_run_beside_the_model(run_folder, tmp_path, capsys):
+    folder = shutil.copytree(run_folder, tmp_path / "run")
+    assert main(["verify", str(folder)]) == 0
+    assert "unfinished" not in capsys.readouterr().out
+    unfinished = shutil.copytree(folder, tmp_path / "run.unfinished")
+    line = f"{unfinished}: an unfinished run, which is not checked"
+    assert main(["verify", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == line
+    assert main(["verify", str(unfinished)]) == 0
+    assert "which is not checked" not in capsys.readouterr().out
+
+
 def test_a_model_of_an_earlier_format_is_verified_without_digests(capsys):
     golden = Path(__file__).parents[1] / "model" / "golden" / "regression_4"
     assert main(["verify", str(golden)]) == 0
