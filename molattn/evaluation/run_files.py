@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from molattn.config.yaml_file import write_config_file
 from molattn.data.table import escape_formula, free_name, write_table
+from molattn.evaluation.metrics import format_score, metrics_of
 from molattn.evaluation.plots import (
     TaskResults,
     calibration_plot,
@@ -43,7 +44,9 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     ``report.html`` and plots: ``learning_curve.png``; ``parity.png``, ``coverage.png`` and
     ``similarity.png`` of regressions; ``roc_pr.png`` and ``calibration.png`` of classifications.
     """
-    run.model.save_pretrained(folder / "model")
+    run.model.save_pretrained(
+        folder / "model", model_card_kwargs={"scores": _card_scores(run, scores)}
+    )
     write_config_file(folder / CONFIG_FILE, run.config)
     members = member_folders(folder, len(run.histories))
     for member, history in zip(members, run.histories, strict=True):
@@ -65,6 +68,15 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
         metrics = _metrics(run, scores)
         write_run_page(run, scores, results, metrics, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, metrics)
+
+
+def _card_scores(run: TrainingRun, scores: RunScores) -> dict[str, str]:
+    card = {}
+    for task in run.table.tasks:
+        found, shown = scores.test.tasks[task.name], metrics_of(task.kind, with_heading=True)
+        values = (f"{metric.heading} {format_score(found[name])}" for name, metric in shown.items())
+        card[task.name] = f"{', '.join(values)} on {found['count']} test molecules"
+    return card
 
 
 def _figures(

@@ -55,6 +55,10 @@ A molecular property predictor trained with molattn.
     model = MolAttn.from_pretrained("FOLDER")
     model.predict(["CCO"])
 
+Predicted properties:
+
+{{ properties }}
+
 | file | content |
 | --- | --- |
 | `config.json` | options of the network, input features and predicted properties |

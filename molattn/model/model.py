@@ -9,7 +9,7 @@ from typing import Any, Optional, TypeVar, Union
 
 import numpy as np
 import torch
-from huggingface_hub import ModelHubMixin
+from huggingface_hub import ModelCard, ModelHubMixin
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -640,6 +640,23 @@ class MolAttn(
         return self.uncertainty
 
     # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
+
+    def generate_model_card(
+        self, *args: Any, scores: Optional[Mapping[str, str]] = None, **kwargs: Any
+    ) -> ModelCard:
+        """Return the README of the saved model, which lists the predicted properties.
+
+        Args:
+            args: Passed to huggingface_hub, as are ``kwargs``.
+            scores: For each task by name, its test scores as text.
+            kwargs: Values of other placeholders of the template.
+        """
+        lines = []
+        for task in self.config.tasks:
+            facts = (task.unit, task.kind, ", ".join(task.classes), (scores or {}).get(task.name))
+            text = f"`{task.name}`: {'; '.join(fact for fact in facts if fact)}"
+            lines.append(f"- {' '.join(text.split())}")
+        return super().generate_model_card(*args, properties="\n".join(lines), **kwargs)
 
     def to_files(self, folder: Path) -> artefact.ModelFiles:
         """Return the files of the model, as they are to be written to a folder."""

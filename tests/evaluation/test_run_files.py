@@ -80,6 +80,21 @@ def table(path):
         return list(csv.DictReader(file))
 
 
+def test_the_model_card_names_properties_and_test_scores(folder, classes_folder):
+    for run in (folder, classes_folder):
+        test = json.loads((run / "metrics.json").read_text())["test"]
+        card = (run / "model" / "README.md").read_text(encoding="utf-8")
+        for name, scores in test.items():
+            (line,) = (line for line in card.splitlines() if line.startswith(f"- `{name}`: "))
+            main = "rmse" if "rmse" in scores else "roc_auc" if "roc_auc" in scores else "accuracy"
+            assert f" {scores[main]:.3f}" in line
+            assert line.endswith(f" on {scores['count']} test molecules")
+    card = (folder / "model" / "README.md").read_text(encoding="utf-8")
+    assert "- `y`: mg; regression; RMSE " in card
+    card = (classes_folder / "model" / "README.md").read_text(encoding="utf-8")
+    assert "- `c`: multiclass; blue, green, red; " in card
+
+
 def test_the_model_left_behind_is_the_model_that_was_scored(run, folder):
     rows = table(folder / "predictions.csv")
     again = MolAttn.from_pretrained(folder / "model").predict([row["smiles"] for row in rows])
