@@ -77,7 +77,7 @@ def fragments_of_many(chunk: tuple[int, list[str], int, int]) -> tuple[list[str]
 def smiles(files: Iterable[str], column: str) -> Iterator[str]:
     """Yield the SMILES of tables; a row with a fault has none, which is refused."""
     for table in map(open_table, files):
-        place = table.smiles_column(column)
+        place = table.column(column, "--smiles-column")
         yield from (row.cells[place] if row.fault is None else "" for row in table)
 
 

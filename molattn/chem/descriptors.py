@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from rdkit import Chem, rdBase
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
-from molattn.chem.parse import parse_smiles
+from molattn.chem.limits import read_molecule
 from molattn.chem.rdkit_log import quiet
+from molattn.config import MoleculeLimits
 from molattn.errors import InputError, quoted
 
 __all__ = ["DESCRIPTORS", "DescriptorCalculator", "calculate", "descriptor_matrix"]
@@ -124,10 +125,11 @@ def descriptor_matrix(
     """Return the numbers of n molecules ``[n, len(calculator)]``; each distinct text is read once.
 
     Raises:
-        SmilesError: A text that is not a molecule.
+        SmilesError: A text that is not a molecule, or a molecule beyond a limit, such as that of
+            time.
     """
-    texts = list(smiles)
-    rows = {text: calculator(parse_smiles(text)) for text in dict.fromkeys(texts)}
+    texts, limits = list(smiles), MoleculeLimits()
+    rows = {text: read_molecule(text, limits, calculator)[1] for text in dict.fromkeys(texts)}
     return np.array([rows[text] for text in texts], dtype=np.float32).reshape(-1, len(calculator))
 
 

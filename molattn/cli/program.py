@@ -11,8 +11,8 @@ from cyclopts import App, CycloptsError
 
 from molattn.cli import explain, fingerprint, predict, pretrain, train, tune, verify
 from molattn.cli.help_format import advanced_options, print_group
-from molattn.cli.options_file import options_from_file
-from molattn.cli.usage_errors import usage_message
+from molattn.cli.options_file import OptionsFile
+from molattn.cli.usage_errors import refuse_fractions, usage_message
 from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line, quoted
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
@@ -39,12 +39,12 @@ _COMMANDS: dict[Callable[..., Any], str] = {
 }
 
 
-def make_app(*, all_options: bool = False) -> App:
+def make_app(options_file: OptionsFile | None = None, *, all_options: bool = False) -> App:
     """Return the program; its ``--help`` shows the common options, or all."""
     app = App(
         name="molattn",
         help="Attention models for molecules: train, predict, explain, embed.",
-        config=options_from_file,
+        config=(options_file or OptionsFile(), refuse_fractions),
         help_flags=_HELP,
         help_format="plaintext",
         help_formatter=print_group,
@@ -79,19 +79,20 @@ def run() -> None:
 
 
 def _run(words: list[str]) -> int:
+    options_file = OptionsFile()
     try:
         if any("\0" in word for word in words):
             raise InputError("an argument contains the character NUL")
         if words and not {*_HELP, "--version"} & {*words}:
             _load_plugins()
-        make_app(all_options=_HELP_ALL in words)(
+        make_app(options_file, all_options=_HELP_ALL in words)(
             words,
             exit_on_error=False,
             print_error=False,
             result_action="return_value",
         )
     except InputError as error:
-        return _fail(str(error), 2)
+        return _fail(options_file.located(str(error)), 2)
     except CycloptsError as error:
         return _fail(usage_message(error, (command.__name__ for command in _COMMANDS)), 2)
     except Interrupted as interrupt:

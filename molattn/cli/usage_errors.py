@@ -1,5 +1,6 @@
 """Errors of the command line in the words of all other errors."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -7,19 +8,25 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from cyclopts import (
+    App,
+    ArgumentCollection,
     CoercionError,
     CycloptsError,
     MissingArgumentError,
     RepeatArgumentError,
+    Token,
     UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
 )
 
-from molattn.errors import quoted
+from molattn.config.validation import as_in_file
+from molattn.errors import InputError, quoted
 
-__all__ = ["usage_message"]
+__all__ = ["refuse_fractions", "usage_message"]
 
+_FRACTION = re.compile(r".*\.\d*[1-9]\d*")
+_COMMAND_LINE = ("", "cli")
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
 
 
@@ -49,13 +56,30 @@ def usage_message(error: CycloptsError, commands: Iterable[str]) -> str:
                 return f"{error.keyword or argument.name}: got no value; {_help(error)}"
             return f"{argument.name} is missing; {_help(error)}"
         case CoercionError(token=token, argument=argument) if token and argument:
-            got, expected = quoted(token.value), _expected(error.target_type)
-            return f"{_origin(token)}{argument.name}: got {got}, expected {expected}"
+            return _unfitting(token, argument.name, error.target_type)
     return str(error)
 
 
+def refuse_fractions(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Refuse fractions for whole numbers, which cyclopts rounds; a ``config`` of cyclopts.
+
+    Raises:
+        InputError: Names the option.
+    """
+    for argument in arguments:
+        kinds = {*get_args(argument.hint)} or {argument.hint}
+        for token in argument.tokens if int in kinds and float not in kinds else ():
+            if _FRACTION.fullmatch(token.value):
+                raise InputError(_unfitting(token, argument.name, argument.hint))
+
+
+def _unfitting(token: Token, name: str, kind: Any) -> str:
+    name = name if token.source in _COMMAND_LINE else as_in_file(name)
+    return f"{_origin(token)}{name}: got {quoted(token.value)}, expected {_expected(kind)}"
+
+
 def _origin(token: Any) -> str:
-    return "" if token.source in ("", "cli") else f"{token.source}, "
+    return "" if token.source in _COMMAND_LINE else f"{token.source}, "
 
 
 def _hint(name: str, names: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ class MoleculesConfig(MoleculeLimits):
     their largest fragment.
 
     Args:
-        smiles_column: Column of SMILES (case-insensitive).
+        smiles_column: Column of SMILES.
         exclude: Tables whose molecules are excluded, such as test sets.
         max_atoms: Maximum number of atoms, not counting implicit hydrogens.
         validation_molecules: Number of validation molecules (at most 10% of all).

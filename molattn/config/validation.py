@@ -1,6 +1,7 @@
 """Checks of options, with errors that name the option."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -8,8 +9,17 @@ import numpy as np
 
 from molattn.errors import InputError, check_one_of, quoted
 
-__all__ = ["check", "check_choice", "check_kinds", "check_threads", "check_unused", "option"]
+__all__ = [
+    "as_in_file",
+    "check",
+    "check_choice",
+    "check_kinds",
+    "check_threads",
+    "check_unused",
+    "option",
+]
 
+_OPTION = re.compile(r"(?<![\w-])--(\w+(?:-\w+)*)")
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -75,6 +85,21 @@ def check_unused(config: object, name: str, reason: str) -> None:
 def option(name: str) -> str:
     """Return an option as written on the command line: ``test_size`` as ``--test-size``."""
     return "--" + name.replace("_", "-")
+
+
+def as_in_file(message: str, options: Collection[str] | None = None) -> str:
+    """Return a message that names options as a file does: ``test_size`` for ``--test-size``.
+
+    Args:
+        message: The message.
+        options: The options to name so, as on the command line; None = all.
+    """
+    return _OPTION.sub(
+        lambda found: (
+            found[1].replace("-", "_") if options is None or found[0] in options else found[0]
+        ),
+        message,
+    )
 
 
 def _plain(config: object, name: str) -> Any:

@@ -295,6 +295,10 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
             (config.order_column, "--order-column"),
         )
     )
+    for option, found in (("--target-columns", targets), ("--feature-columns", features)):
+        if len({*found}) < len(found):  # names that differ in case
+            names = listed([table.header[index] for index in found])
+            raise InputError(f"{table.path}: {option}: got {names}, expected each column only once")
     if leaked := set(targets) & {smiles, partner, weight, *features}:
         raise InputError(
             f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "

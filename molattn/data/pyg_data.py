@@ -6,8 +6,11 @@ import torch
 from rdkit import Chem
 from torch_geometric.data import Data
 
-from molattn.chem import FEATURIZERS, ConformerGenerator, Featurizer, parse_smiles
+from molattn.chem import FEATURIZERS, ConformerGenerator, Featurizer
+from molattn.chem.limits import read_molecule
+from molattn.config import MoleculeLimits
 from molattn.errors import InputError
+from molattn.record import MoleculeRecord
 
 __all__ = ["from_mol", "from_smiles"]
 
@@ -39,16 +42,19 @@ def from_smiles(
         generated it (``Conformer.method``; ``depiction`` = flat).
 
     Raises:
-        SmilesError: The text is not a molecule; ``code`` and ``reason`` give the cause.
+        SmilesError: The text is not a molecule, or the molecule is beyond a limit, such as that of
+            time; ``code`` and ``reason`` give the cause.
 
     Example:
         >>> data = from_smiles("CCO", conformer=True)
         >>> data.x.size(0), data.edge_index.size(1), data.pos.shape
         (3, 6, torch.Size([3, 3]))
     """
-    mol = parse_smiles(smiles)
+    if isinstance(featurizer, str):
+        featurizer = FEATURIZERS[featurizer]()
+    mol, record = read_molecule(smiles, MoleculeLimits(), featurizer)
     mol.RemoveAllConformers()  # what a CXSMILES draws
-    data = from_mol(mol, self_loops=self_loops, featurizer=featurizer, conformer=conformer)
+    data = _complete_graph(mol, record, featurizer, self_loops, conformer)
     data.smiles = smiles
     return data
 
@@ -88,7 +94,16 @@ def from_mol(
         raise InputError(f"mol: got {got}, expected an RDKit molecule")
     if isinstance(featurizer, str):
         featurizer = FEATURIZERS[featurizer]()
-    record = featurizer(mol)
+    return _complete_graph(mol, featurizer(mol), featurizer, self_loops, conformer)
+
+
+def _complete_graph(
+    mol: Chem.Mol,
+    record: MoleculeRecord,
+    featurizer: Featurizer,
+    self_loops: bool,
+    conformer: Union[bool, ConformerGenerator],
+) -> Data:
     pairs = torch.ones(record.num_atoms, record.num_atoms, dtype=torch.bool)
     if not self_loops:
         pairs.fill_diagonal_(False)

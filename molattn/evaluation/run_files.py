@@ -143,12 +143,12 @@ def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
     table, output = run.table, PredictionColumns(run.model, run.config.report.interval)
     columns = [*output.columns, "split"]
-    molecules = (run.config.data.smiles_column, run.config.data.partner_column)
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     with write_table(path, [escape_formula(name) for name in header]) as write:
         for index, row in enumerate(run.parts.test):
-            given = zip(table.header, table.rows[row].cells, strict=True)
-            own = (cell if name in molecules else escape_formula(cell) for name, cell in given)
+            molecules = (table.smiles[row], table.partners and table.partners[row])
+            given = table.rows[row].cells
+            own = (cell if cell in molecules else escape_formula(cell) for cell in given)
             write([*own, *map(_text, output.cells(prediction, index)), "test"])
 
 

@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
@@ -251,6 +252,8 @@ def molecule_outline(smiles: str) -> Outline:
     )
 
 
+# The drawings of a molecule follow one another, and laying out 500 atoms takes seconds.
+@lru_cache(maxsize=1)
 def _laid_out(smiles: str) -> Chem.Mol:
     return rdMolDraw2D.PrepareMolForDrawing(parse_accepted_smiles(smiles), addChiralHs=False)
 

@@ -18,6 +18,7 @@ from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.reader import MoleculeReader
 from molattn.config import Freeze
+from molattn.config.validation import as_in_file
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.graph import MoleculeBatch, collate
 from molattn.model import artefact
@@ -744,7 +745,7 @@ def _config_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{file}: {error}") from error
+        raise InputError(f"{file}: {as_in_file(str(error))}") from error
     except (
         TypeError,
         ValueError,

@@ -53,7 +53,8 @@ def prepare_molecules(
     tables = [open_table(file) for file in files]
     excluded = [open_table(file) for file in config.exclude]
     columns = {
-        id(table): table.smiles_column(config.smiles_column) for table in (*tables, *excluded)
+        id(table): table.column(config.smiles_column, "--smiles-column")
+        for table in (*tables, *excluded)
     }
     asked = {
         "files": [_described(table) for table in tables],

@@ -2,13 +2,16 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 from rdkit import Chem
 
-from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader
+from molattn import from_mol, from_smiles
+from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader, descriptors, parse_smiles
 from molattn.chem import limits as limits_module
-from molattn.chem.descriptors import DESCRIPTORS
+from molattn.chem.descriptors import DESCRIPTORS, descriptor_matrix
 from molattn.chem.limits import read_mol_block, read_molecule
 from molattn.config import MoleculeLimits
+from molattn.data import pyg_data
 from molattn.errors import SmilesError
 
 BUCKMINSTERFULLERENE = (
@@ -29,6 +32,28 @@ def test_a_molecule_that_takes_too_long_is_refused_and_the_others_are_read():
     assert (found[1].smiles, found[1].code) == (texts[1], "too_slow")
     assert "more than 0.3 s (--max-seconds)" in found[1].reason
     assert [found[place].num_atoms for place in (0, 2, 3)] == [3, 60, 2]
+
+
+@pytest.mark.parametrize(
+    "module, function",
+    [
+        (pyg_data, pyg_data.from_smiles),
+        (descriptors, lambda text: descriptor_matrix([text], DescriptorCalculator(("TPSA",)))),
+    ],
+)
+def test_functions_of_python_have_the_limit_of_time(monkeypatch, module, function):
+    monkeypatch.setattr(module, "MoleculeLimits", lambda: LIMITS)
+    with pytest.raises(SmilesError, match=r"more than 0.3 s .*too_slow"):
+        function(NECKLACE)
+
+
+def test_a_large_molecule_is_the_same_graph():
+    large = from_smiles(PEPTIDE)
+    mol = parse_smiles(PEPTIDE)
+    expected = from_mol(mol, conformer=False)
+    assert torch.equal(large.x, expected.x)
+    assert torch.equal(large.edge_attr, expected.edge_attr)
+    assert large.smiles == PEPTIDE
 
 
 def test_a_mol_block_that_takes_too_long_is_refused(monkeypatch):

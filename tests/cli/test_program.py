@@ -561,9 +561,16 @@ def test_the_version_is_told(capsys):
         ("train a.csv b.csv", "unexpected argument 'b.csv'; see molattn train --help"),
         ("predict model", "INPUT is missing; see molattn predict --help"),
         ("predict model a.csv", "--output is missing; see molattn predict --help"),
-        ("train --config c.yaml", "c.yaml, --epochs: got 'few', expected a whole number"),
+        ("train --config c.yaml", "c.yaml, epochs: got 'few', expected a whole number"),
+        ("train --config d.yaml", "d.yaml, learning_rate: got -1.0, expected a positive number"),
+        ("train --config d.yaml --learning-rate -2", "--learning-rate: got -2.0, expected a pos"),
+        ("train --config e.yaml", "e.yaml, epochs: got '1.5', expected a whole number"),
+        ("train --epochs 1.5", "--epochs: got '1.5', expected a whole number"),
+        ("train --freeze 1.5", "--freeze: got '1.5', expected a whole number or one of none, "),
     ],
 )
 def test_a_wrong_command_line_is_told_as_all_errors(capsys, words, line):
     Path("c.yaml").write_text("training: {epochs: few}\n")
+    Path("d.yaml").write_text("training: {learning_rate: -1}\n")
+    Path("e.yaml").write_text("training: {epochs: 1.5}\n")
     assert refused(capsys, 2, words.split()).startswith(f"error: {line}")

@@ -39,7 +39,7 @@ def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_pa
         ("smiles,y,z\nC,1,\nCC,2,NA\n", ["'z'", "no usable row has a label"]),
         # Labels come first, so that a long table is not featurized in vain.
         ("smiles,y,z\nnonsense,x,1\nC,1,1\n", ["line 2", "'y'", "'x'"]),
-        ("Smiles,y,z\nC,1\n", ["'smiles'", "--smiles-column", "did you mean 'Smiles'"]),
+        ("Smile,y,z\nC,1,2\n", ["'smiles'", "--smiles-column", "did you mean 'Smile'"]),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_by_place(tmp_path, text, words):
@@ -129,6 +129,20 @@ def test_weights_and_features_that_are_no_numbers_are_refused(tmp_path, text, wo
 def test_a_target_is_not_read_as_an_input(tmp_path, columns):
     with pytest.raises(InputError, match="column 'y' is both a target"):
         read(tmp_path, "smiles,y\nC,1\n", DataConfig(target_columns=("y",), **columns))
+
+
+def test_one_column_is_not_two_targets_by_case(tmp_path):
+    config = DataConfig(target_columns=("y", "Y"))
+    assert read(tmp_path, "smiles,y,Y\nC,1,2\n", config).targets.tolist() == [[1.0, 2.0]]
+    with pytest.raises(InputError, match="--target-columns: got 'y', 'y', expected each column"):
+        read(tmp_path, "smiles,y\nC,1\n", config)
+
+
+def test_columns_are_found_in_any_case_and_keep_their_names(tmp_path):
+    config = DataConfig(target_columns=("Y",), feature_columns=("t",), weight_column="W")
+    table = read(tmp_path, "SMILES,y,T,w\nC,1,300,1\n", config)
+    assert [task.name for task in table.tasks] == ["y"]
+    assert (table.features.tolist(), table.weights.tolist()) == ([[300.0]], [1.0])
 
 
 def test_rows_of_a_parquet_file_are_called_rows(tmp_path):

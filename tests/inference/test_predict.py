@@ -187,8 +187,8 @@ def test_classes_come_with_probabilities_and_features_are_read(tmp_path, rich_fo
 
 
 def test_a_feature_that_the_table_lacks_is_named(tmp_path, rich_folder):
-    source = saved(tmp_path, "smiles,ph,T\nC,7,300\n")
-    with pytest.raises(InputError, match=r"'pH' \(a feature of the model\); did you mean 'ph'"):
+    source = saved(tmp_path, "smiles,pHs,T\nC,7,300\n")
+    with pytest.raises(InputError, match=r"'pH' \(a feature of the model\); did you mean 'pHs'"):
         predict_table(rich_folder, source, tmp_path / "out.csv")
 
 

@@ -79,19 +79,19 @@ class Table(ABC):
         """Return the index of a column.
 
         Args:
-            name: The column's name in the header.
+            name: The column's name in the header; if there is none of this name, case is ignored.
             option: The option that names it, for the message.
 
         Raises:
             InputError: There is no such column, or more than one; suggests a similar name.
         """
-        found = [index for index, column in enumerate(self.header) if column == name]
+        found = _columns_named(self.header, name)
         if len(found) == 1:
             return found[0]
         if found:
             raise InputError(
-                f"{self.path}: {len(found)} columns are named {quoted(name)} ({option}), "
-                "expected one"
+                f"{self.path}: {len(found)} columns are named {quoted(self.header[found[0]])} "
+                f"({option}), expected one"
             )
         if len(self.header) == 1 and "|" in self.header[0]:
             raise InputError(
@@ -121,17 +121,6 @@ class Table(ABC):
             raise InputError(
                 f"{self.path}: got {len(self.header)} columns, expected 1 to {MOST_COLUMNS}"
             )
-
-    def smiles_column(self, name: str) -> int:
-        """Return the index of the SMILES column; case is ignored if that leaves one candidate.
-
-        Raises:
-            InputError: There is no such column, or more than one.
-        """
-        alike = [column for column in self.header if column.lower() == name.lower()]
-        if name not in self.header and len(alike) == 1:
-            name = alike[0]
-        return self.column(name, "--smiles-column")
 
 
 class TableWriter(ABC):
@@ -172,3 +161,14 @@ def listed(names: Sequence[str]) -> str:
     more = len(names) - _COLUMNS_SHOWN
     shown = ", ".join(quoted(name) for name in names[:_COLUMNS_SHOWN])
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _columns_named(header: Sequence[str], name: str) -> list[int]:
+    """Return the indices of the columns of a name; if there are none, of one that differs in case.
+
+    If several names differ from it in case alone, none of them is meant.
+    """
+    names = {column for column in header if column.lower() == name.lower()}
+    if name not in names and len(names) == 1:
+        name = names.pop()
+    return [index for index, column in enumerate(header) if column == name]

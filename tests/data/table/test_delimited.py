@@ -164,13 +164,23 @@ def test_a_line_or_cell_without_end_is_refused_in_bounded_memory(
 def test_columns_are_found_or_the_nearest_name_is_suggested(tmp_path):
     table = open_table(saved(tmp_path, "id,Smiles,y,y\n1,C,1,2\n"))
     assert table.column("id", "--x") == 0
-    with pytest.raises(InputError, match=r"'smiles' \(--x\); did you mean 'Smiles'\?.*'id'"):
-        table.column("smiles", "--x")
+    with pytest.raises(InputError, match=r"'smile' \(--x\); did you mean 'Smiles'\?.*'id'"):
+        table.column("smile", "--x")
     with pytest.raises(InputError, match="2 columns are named 'y'"):
         table.column("y", "--x")
     with pytest.raises(InputError, match=r"'zzz'.*the columns are 'id', 'Smiles'") as error:
         table.column("zzz", "--x")
     assert "did you mean" not in str(error.value)
+
+
+def test_case_is_ignored_if_that_leaves_one_column(tmp_path):
+    table = open_table(saved(tmp_path, "SMILES,pH,ph,Ph,Y,Y\nC,1,2,3,4,5\n"))
+    assert table.column("smiles", "--x") == 0
+    assert [table.column(name, "--x") for name in ("pH", "ph", "Ph")] == [1, 2, 3]
+    with pytest.raises(InputError, match=r"no column 'PH' \(--x\); did you mean"):
+        table.column("PH", "--x")
+    with pytest.raises(InputError, match="2 columns are named 'Y'"):
+        table.column("y", "--x")
 
 
 def test_another_separator_is_named(tmp_path):
