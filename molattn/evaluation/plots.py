@@ -113,7 +113,7 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="epoch", ylabel="loss", title="Learning curve")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper right")
     return figure
 
 
@@ -155,7 +155,7 @@ def coverage_plot(tasks: Sequence[Task], uncertainty: Mapping[str, Mapping[str, 
         label = f"{plain(task.name)} (n = {scores['count']})"
         axes.plot(levels, observed, color=color, marker="o", markersize=4, label=label)
     _unit_square(axes, "nominal coverage of the prediction intervals", "observed coverage")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
     return figure
 
 
@@ -275,7 +275,9 @@ def _finish_curves(axes: Axes, result: TaskResults, metric: str) -> None:
     """Add the title, and a legend or the reason why there are no curves."""
     axes.set_title(plain(f"{target_label(result.task)}   {_title(result, metric)}"), fontsize=10)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8)
+        # Of a fixed place: matplotlib warns if it takes more than a second to find the best one.
+        loc = "lower left" if metric == "pr_auc" else "lower right"
+        axes.legend(title="class", frameon=False, fontsize=8, title_fontsize=8, loc=loc)
     else:
         axes.text(0.5, 0.5, "only one class", ha="center", va="center", color=COLORS["grey"])
 
