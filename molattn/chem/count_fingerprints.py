@@ -62,23 +62,25 @@ class SubstructureCounter:
         return len(self.kinds) * self.size
 
     @property
+    def _starts(self) -> range:
+        return range(0, len(self), self.size)
+
+    @property
     def groups(self) -> dict[str, slice]:
         """Positions of each kind."""
-        starts = range(0, len(self), self.size)
-        places = (slice(start, start + self.size) for start in starts)
+        places = (slice(start, start + self.size) for start in self._starts)
         return dict(zip(self.kinds, places, strict=True))
 
     def __call__(self, mol: Chem.Mol) -> HashedCounts:
         """Return the counts of a sanitized molecule."""
-        found = [generator.GetCountFingerprint(mol) for generator in self.generators]
-        entries = {
-            place + start: count
-            for one, start in zip(found, range(0, len(self), self.size), strict=True)
-            for place, count in one.GetNonzeroElements().items()
-        }
-        places = np.array(sorted(entries), dtype=np.uint16)
-        counts = [min(entries[place], 255) for place in places.tolist()]
-        return HashedCounts(places, np.array(counts, dtype=np.uint8))
+        # Pairs of position and count after four numbers: much faster than RDKit's dictionary.
+        found = [
+            np.frombuffer(generator.GetCountFingerprint(mol).ToBinary(), dtype=np.uint32)[4:]
+            for generator in self.generators
+        ]
+        places = [one[::2] + start for one, start in zip(found, self._starts, strict=True)]
+        counts = np.minimum(np.concatenate([one[1::2] for one in found]), 255)
+        return HashedCounts(np.concatenate(places).astype(np.uint16), counts.astype(np.uint8))
 
     def __reduce__(self) -> tuple[type["SubstructureCounter"], tuple[tuple[str, ...], int]]:
         return type(self), (self.kinds, self.size)  # RDKit's generators cannot be pickled

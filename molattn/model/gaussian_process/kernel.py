@@ -159,8 +159,9 @@ class TanimotoKernel:
     def __call__(self, counts: CountMatrix) -> NDArray[np.float32]:
         """Return the kernel of n molecules with the m, ``[n, m]``."""
         counts = counts.between(self._kind.start, self._kind.stop)
-        common = self._parts(counts, often=True).toarray() @ self._often
-        common += (self._parts(counts, often=False) @ self._rare).toarray()
+        often, rare = self._parts(counts)
+        common = often.toarray() @ self._often
+        common += (rare @ self._rare).toarray()
         maxima = _totals(counts)[:, None] + self._totals
         maxima -= common
         # Two molecules without any substructure of the kind are alike in it.
@@ -169,20 +170,26 @@ class TanimotoKernel:
         common /= maxima
         return common
 
-    def _parts(self, counts: CountMatrix, *, often: bool) -> sparse.csr_matrix:
-        """Return the part of each count between each level and the one below it, ``[n, levels]``.
+    def _parts(self, counts: CountMatrix) -> list[sparse.csr_matrix]:
+        """Return the part of each count between each level and the one below it.
 
-        What a count has above the highest level of its position is in common with no molecule.
+        ``[n, levels]`` each, for the levels that many molecules reach and for the others. What a
+        count has above the highest level of its position is in common with no molecule.
         """
         places = counts.places.astype(np.int64)
         first, stop = self._first[places], self._first[places + 1]
         level = _ranges(first, stop)
         given = np.repeat(counts.counts.astype(np.float32), stop - first)
         part = np.minimum(given, self._upper[level]) - self._lower[level]
-        kept = (part > 0.0) & (self._is_often[level] == often)
-        row = np.repeat(counts.rows, stop - first)[kept]
-        shape = len(counts), (self._often if often else self._rare).shape[0]
-        return sparse.csr_matrix((part[kept], (row, self._column[level[kept]])), shape=shape)
+        kept = np.flatnonzero(part > 0.0)
+        row, level, part = np.repeat(counts.rows, stop - first)[kept], level[kept], part[kept]
+        is_often, column = self._is_often[level], self._column[level]
+        return [
+            sparse.csr_matrix(
+                (part[mask], (row[mask], column[mask])), (len(counts), levels.shape[0])
+            )
+            for mask, levels in ((is_often, self._often), (~is_often, self._rare))
+        ]
 
 
 def _ranges(first: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.int64]:
