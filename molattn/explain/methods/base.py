@@ -44,7 +44,8 @@ class MethodOptions:
         masking: How occlusion masks an atom, ``remove`` or ``blank``: see
             :meth:`molattn.explain.Instance.predict_kept`.
         tolerance: Largest residual of a signed method, in standard deviations of the training
-            targets (in log-odds for a class).
+            targets (in log-odds for a class). One of a transformed target is half the distance
+            in own units between the ends of mean ± standard deviation on the transformed scale.
         seed: Seed of the random orders.
 
     Raises:
