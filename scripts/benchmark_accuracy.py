@@ -12,6 +12,9 @@ packages are missing is left out, and Chemprop or LightGBM may live in an enviro
     # Two models on one dataset, two runs at a time
     python scripts/benchmark_accuracy.py --data freesolv --only molattn lightgbm --jobs 2
 
+    # Five folds of development sets, by name; a seed is a fold
+    python scripts/benchmark_accuracy.py --data CHEMBL218_EC50 caco2_wang --seeds 0 1 2 3 4
+
     # A table of your own; splits are made by seed
     python scripts/benchmark_accuracy.py --data assay.csv --target-column pIC50 --splits scaffold
 
@@ -38,15 +41,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from accuracy.cases import PARTS, SPLITS, load_dataset, table_options
+from accuracy.cases import PARTS, SPLITS, dataset_name, load_dataset, table_options
+from accuracy.development import SCORES, main_scores
 from accuracy.models import find_ready, pythons_of, read_models
 from accuracy.results import Result, Results
 from accuracy.runs import Run, runs_to_do, without_done
-from accuracy.tables import MAIN, report, select
+from accuracy.tables import report, select
 from commands import CommandError, Commands, StoppedError
 
 from molattn.errors import InputError, quoted
-from molattn.evaluation.metrics import METRICS
 
 _EXPERIMENTS = Path(__file__).resolve().parent / "experiments"
 _DATA = ("esol", "freesolv", "lipo", "bace", "bbbp")
@@ -70,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME|PATH",
         help=f"NAME of ../shared/data, or a CSV file (default: {' '.join(_DATA)})",
     )
-    what.add_argument("--splits", nargs="+", choices=SPLITS, help="(default: both)")
+    what.add_argument("--splits", nargs="+", choices=SPLITS, help="(default: all that it has)")
     what.add_argument("--seeds", nargs="+", type=int, help="(default: 0 1 2)")
     what.add_argument("--part", choices=PARTS, default="test", help="rows to score")
     what.add_argument("--models", type=Path, default=_EXPERIMENTS / "models.yaml", metavar="YAML")
@@ -91,7 +94,9 @@ def parser() -> argparse.ArgumentParser:
     show = parser.add_argument_group("what is shown")
     show.add_argument("--table", action="store_true", help="run nothing, show what is there")
     show.add_argument("--reference", metavar="MODEL", help="model to compare with all others")
-    show.add_argument("--metric", nargs="+", default=MAIN, help="(default: rmse roc_auc)")
+    show.add_argument(
+        "--metric", nargs="+", choices=SCORES, help="(default: the main score of each)"
+    )
     show.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
     return parser
 
@@ -128,8 +133,8 @@ def compare(options: argparse.Namespace, results: Results) -> int:
     for dataset in data:
         if left_out := len(dataset.smiles) - len(dataset.usable):
             print(f"{dataset.name}: {left_out} rows without a molecule or a label are left out")
-    splits, seeds = options.splits or SPLITS, options.seeds or _SEEDS
-    runs = list(runs_to_do(ready, data, splits, seeds, options.part))
+    seeds = options.seeds or _SEEDS
+    runs = list(runs_to_do(ready, data, options.splits, seeds, options.part))
     left = without_done(runs, results)
     print(f"{len(runs)} runs, {len(runs) - len(left)} of them in {results.path}", flush=True)
     return _execute(left, results, options)
@@ -138,7 +143,7 @@ def compare(options: argparse.Namespace, results: Results) -> int:
 def _check_names(sources: Iterable[str]) -> None:
     known: dict[str, str] = {}
     for source in sources:
-        name = Path(source).stem
+        name = dataset_name(source)
         if name in known:
             raise InputError(
                 f"--data: got {known[name]} and {source}, expected one of them, as both are called "
@@ -189,16 +194,16 @@ def _ended(futures: Iterable[Future[list[Result]]]) -> Iterator[Future[list[Resu
 
 
 def _outcome(rows: Sequence[Result]) -> str:
-    main = next((row for row in rows if row.metric in MAIN), None)
+    main = next((row for row in rows if row.metric in main_scores(row.data)), None)
     if main is None:
         return "another process has done it" if not rows else "no score is defined"
-    return f"{METRICS[main.metric].heading} {main.value:.3f}, {main.cpu_seconds:.0f} s of CPU"
+    return f"{SCORES[main.metric].heading} {main.value:.3f}, {main.cpu_seconds:.0f} s of CPU"
 
 
 def show(options: argparse.Namespace, results: Results) -> None:
     """Print the tables of what is asked for, and write them."""
     chosen = {
-        "data": [Path(source).stem for source in options.data or ()],
+        "data": [dataset_name(source) for source in options.data or ()],
         "split": options.splits or (),
         "seed": options.seeds or (),
         "model": options.only or (),

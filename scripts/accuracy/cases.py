@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import gzip
 import hashlib
 import io
 import json
@@ -15,11 +16,12 @@ from numpy.typing import NDArray
 
 from molattn.chem import parse_smiles
 from molattn.chem.groups import same_molecule, same_scaffold
-from molattn.chem.split import group_split
+from molattn.chem.split import fold_split, group_split
 from molattn.data.labels import infer_task, is_missing, label_values
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.task import Task
 
+from .development import CLIFF, FOLDS, METHODS, SEED, find_set
 from .results import CaseKey
 
 GROUPS = {"random": same_molecule, "scaffold": same_scaffold}
@@ -37,6 +39,7 @@ class Dataset(NamedTuple):
 
     ``smiles`` and ``labels`` (``[n]``, places of the two classes or numbers) have all rows of the
     file; ``usable`` are those that have both. ``splits`` are given ones by method and seed.
+    ``cliffs`` says of each row whether it is an activity cliff, None where the file does not.
     """
 
     name: str
@@ -45,6 +48,12 @@ class Dataset(NamedTuple):
     usable: list[int]
     task: Task
     splits: Mapping[str, Sequence[Split]] | None
+    cliffs: NDArray[np.bool_] | None = None
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Types of split that it has."""
+        return SPLITS if self.splits is None else tuple(self.splits)
 
     def split(self, method: str, seed: int) -> Split:
         """Return the split of a seed, of usable rows alone.
@@ -72,10 +81,7 @@ class Dataset(NamedTuple):
     def _made(self, method: str, seed: int) -> Split:
         molecules = [self.smiles[row] for row in self.usable]
         made = group_split(GROUPS[method](molecules), seed=seed, balanced=method == "scaffold")
-        return {
-            part: [self.usable[place] for place in places]
-            for part, places in zip(_NAMES, made, strict=True)
-        }
+        return _rows_of(made, self.usable)
 
 
 class Case(NamedTuple):
@@ -93,6 +99,7 @@ class Case(NamedTuple):
     smiles: list[str]
     labels: NDArray[np.float64]
     rows: Split
+    cliffs: NDArray[np.bool_] | None = None
 
     @property
     def key(self) -> CaseKey:
@@ -135,7 +142,13 @@ def case_of(data: Dataset, method: str, seed: int, part: str = "test") -> Case:
         order = np.random.default_rng(seed).permutation(rows["train"]).tolist()
         held_out = max(1, round(len(order) / 9))
         rows = {"train": order[held_out:], "val": order[:held_out], "test": rows["val"]}
-    return Case(data.name, method, seed, part, data.task, data.smiles, data.labels, rows)
+    smiles, labels, cliffs = data.smiles, data.labels, data.cliffs
+    return Case(data.name, method, seed, part, data.task, smiles, labels, rows, cliffs)
+
+
+def dataset_name(source: str) -> str:
+    """Return what results call a dataset: ``NAME``, or that of a path's file."""
+    return Path(source.removesuffix(".gz")).stem
 
 
 def table_options() -> argparse.ArgumentParser:
@@ -159,27 +172,32 @@ def load_dataset(
     """Read a dataset by its name beside the checkout, or by the path of a CSV file.
 
     Args:
-        source: ``NAME``, which is ``NAME.csv`` and ``splits/NAME.json`` there, or a path.
+        source: ``NAME``, which is ``NAME.csv`` and ``splits/NAME.json`` there, or a development
+            set (:mod:`accuracy.development`), or a path; ``.gz`` is unpacked.
         smiles_column: Column that holds the SMILES.
-        target_column: Column to learn; not needed where there are but two columns.
-        splits: JSON file of splits, for a path; otherwise splits are made.
+        target_column: Column to learn; not needed where there are but two columns and ``cliff``.
+        splits: JSON file of splits, for a path or a development set; otherwise splits are made.
 
     Raises:
         InputError: A file cannot be read or lacks something.
     """
-    path = Path(source)
-    if source == path.stem:
+    path, method = Path(source), None
+    if source == path.stem and (found := find_set(SHARED, source)):
+        path, method = found, METHODS[found.parent.name]
+    elif source == path.stem:
         path, splits = SHARED / f"{source}.csv", splits or SHARED / "splits" / f"{source}.json"
         splits = splits if splits.is_file() else None
+    unpack = gzip.open if path.suffix == ".gz" else open
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with unpack(path, "rt", newline="", encoding="utf-8") as file:
             header, *lines = csv.reader(file)
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise InputError(
             f"data {quoted(source)}: {path} cannot be read ({error}), expected the path of a CSV "
             f"file, or the name of one in {SHARED}"
         ) from error
-    if target_column is None and len(others := [n for n in header if n != smiles_column]) == 1:
+    others = [name for name in header if name not in (smiles_column, CLIFF)]
+    if target_column is None and len(others) == 1:
         (target_column,) = others
     for option, column in (("smiles", smiles_column), ("target", target_column)):
         if column not in header:
@@ -208,9 +226,31 @@ def load_dataset(
     if not usable:
         raise InputError(f"{path}: no row has both a molecule and a label")
     given = None if splits is None else _read_splits(splits, len(lines))
+    if given is None and method is not None:
+        given = {method: _folds(method, smiles, usable)}
+    cliffs = None
+    if task.kind == "regression" and CLIFF in header and target_column != CLIFF:
+        place = header.index(CLIFF)
+        cliffs = np.array([len(line) == len(header) and line[place] == "1" for line in lines])
     # A binary label is written as 0 or 1, whatever the classes were called.
     task = Task("y", "binary", ("0", "1")) if task.kind == "binary" else task
-    return Dataset(path.stem, smiles, labels, usable, task, given)
+    return Dataset(dataset_name(source), smiles, labels, usable, task, given, cliffs)
+
+
+def _folds(method: str, smiles: Sequence[str], usable: Sequence[int]) -> list[Split]:
+    """The folds of a cross-validation of usable rows, as splits of the seeds from 0."""
+    groups = GROUPS[method]([smiles[row] for row in usable])
+    return [
+        _rows_of(fold_split(groups, folds=FOLDS, fold=fold, seed=SEED), usable)
+        for fold in range(1, FOLDS + 1)
+    ]
+
+
+def _rows_of(made: Sequence[NDArray[np.int64]], usable: Sequence[int]) -> Split:
+    """The rows of a file that a split of its usable rows has."""
+    return {
+        part: [usable[place] for place in places] for part, places in zip(_NAMES, made, strict=True)
+    }
 
 
 def _is_molecule(text: str) -> bool:

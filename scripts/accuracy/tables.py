@@ -7,12 +7,9 @@ from typing import NamedTuple
 from benchmarking import markdown_table
 
 from molattn.errors import InputError, quoted
-from molattn.evaluation.metrics import METRICS
 
+from .development import SCORES, main_scores
 from .results import Result
-
-MAIN = ("rmse", "roc_auc")
-"""The score of a case, for numbers and for two classes."""
 
 
 class Summary(NamedTuple):
@@ -69,12 +66,12 @@ class CaseTable(NamedTuple):
     @property
     def heading(self) -> str:
         """What tables call the score."""
-        return METRICS[self.metric].heading or self.metric
+        return SCORES[self.metric].heading or self.metric
 
     @property
     def sign(self) -> float:
         """1 where a higher score is better, -1 where a lower one is."""
-        return 1.0 if METRICS[self.metric].higher_is_better else -1.0
+        return 1.0 if SCORES[self.metric].higher_is_better else -1.0
 
     @property
     def seeds(self) -> set[int]:
@@ -105,11 +102,14 @@ class CaseTable(NamedTuple):
         return max(found, key=lambda one: self.sign * one.mean, default=None)
 
 
-def case_tables(results: Sequence[Result], metrics: Sequence[str] = MAIN) -> list[CaseTable]:
-    """Arrange results, which are of one part, by case; cases and models sorted by name."""
+def case_tables(results: Sequence[Result], metrics: Sequence[str] | None = None) -> list[CaseTable]:
+    """Arrange results, which are of one part, by case; cases and models sorted by name.
+
+    Without ``metrics``, the main scores of each dataset.
+    """
     cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
     for result in results:
-        if result.metric in metrics:
+        if result.metric in (metrics or main_scores(result.data)):
             models = cells.setdefault((result.data, result.split, result.metric), {})
             cell = models.setdefault(result.model, Cell(result.model, result.kind, {}, {}))
             cell.values[result.seed] = result.value
@@ -167,7 +167,9 @@ def verdicts_text(tables: Sequence[CaseTable], reference: str) -> str:
     return markdown_table(header, rows)
 
 
-def report(results: Sequence[Result], reference: str | None, metrics: Sequence[str] = MAIN) -> str:
+def report(
+    results: Sequence[Result], reference: str | None, metrics: Sequence[str] | None = None
+) -> str:
     """Return all tables of results, which are of one part, with the versions behind them.
 
     Raises:
@@ -175,7 +177,8 @@ def report(results: Sequence[Result], reference: str | None, metrics: Sequence[s
     """
     tables = case_tables(results, metrics)
     if not tables:
-        raise InputError(f"no result with {' or '.join(metrics)} is among those asked for")
+        names = " or ".join(metrics or ["a main score"])
+        raise InputError(f"no result with {names} is among those asked for")
     texts = [scores_text(tables)]
     if reference is not None:
         known = {cell.model for table in tables for cell in table.cells}

@@ -7,25 +7,19 @@ Ke et al., Advances in Neural Information Processing Systems 30 (2017).
 """
 
 import numpy as np
+from features import descriptors, molecule
 from numpy.typing import NDArray
-from rdkit import Chem
-from rdkit.Chem import Descriptors, rdFingerprintGenerator
+from rdkit.Chem import rdFingerprintGenerator
 from worker import parser, read_table, write_predictions
 
 OBJECTIVES = {"regression": ("regression", "rmse"), "binary": ("binary", "binary_logloss")}
-LARGEST = 1e30
 
 
 def features(smiles: str) -> NDArray[np.float32]:
     """Return counts and descriptors of a molecule; a descriptor that it has not is NaN."""
-    molecule = Chem.MolFromSmiles(smiles)
-    if molecule is None:
-        raise SystemExit(f"{smiles!r} is no molecule to RDKit")
-    counts = MORGAN.GetCountFingerprintAsNumPy(molecule)
-    found = Descriptors.CalcMolDescriptors(molecule, missingVal=np.nan)
-    numbers = np.array(list(found.values()), dtype=np.float64)
-    numbers[~(np.abs(numbers) < LARGEST)] = np.nan  # Ipc overflows
-    return np.concatenate([counts, numbers]).astype(np.float32)
+    mol = molecule(smiles)
+    parts = [MORGAN.GetCountFingerprintAsNumPy(mol), descriptors(mol)]
+    return np.concatenate(parts).astype(np.float32)
 
 
 MORGAN = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)

@@ -29,6 +29,41 @@ class Table(NamedTuple):
         return np.flatnonzero(self.split == part)
 
 
+class Scale(NamedTuple):
+    """Labels of a regression to mean 0 and standard deviation 1: ``z = (f(y) - mean) / sd``.
+
+    ``f`` is the natural logarithm if ``log``, otherwise the label itself.
+    """
+
+    mean: float
+    sd: float
+    log: bool
+
+    @classmethod
+    def fit(cls, y: NDArray[np.float64]) -> "Scale":
+        """Return the scale of training labels, of their logarithms if positive and skewed.
+
+        Skewed is a third standardized moment above 1 that the logarithm brings nearer to 0.
+        """
+        log = bool((y > 0).all()) and _skewness(y) > max(1.0, abs(_skewness(np.log(y))))
+        y = np.log(y) if log else y
+        return cls(float(y.mean()), float(y.std()) or 1.0, log)
+
+    def apply(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return scaled labels."""
+        return ((np.log(y) if self.log else y) - self.mean) / self.sd
+
+    def invert(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return labels of scaled ones."""
+        y = z * self.sd + self.mean
+        return np.exp(y) if self.log else y
+
+
+def _skewness(y: NDArray[np.float64]) -> float:
+    centered = y - y.mean()
+    return float((centered**3).mean() / ((centered**2).mean() ** 1.5 or 1.0))
+
+
 def parser(doc: str | None) -> argparse.ArgumentParser:
     """Return a parser of what every peer is told."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
