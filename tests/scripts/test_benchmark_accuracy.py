@@ -1,4 +1,5 @@
 import csv
+import gzip
 import hashlib
 import importlib
 import json
@@ -272,6 +273,22 @@ def test_threads_and_processes_add_whole_runs(accuracy, tmp_path):
     assert all(first.run == second.run for first, second in zip(rows[::2], rows[1::2], strict=True))
 
 
+def test_cliffs_are_scored_apart(compare):
+    rows = [("C" * n, n + n % 3, n % 2) for n in range(1, 31)]
+    with gzip.open("assay.csv.gz", "wt", newline="") as file:
+        csv.writer(file).writerows([("smiles", "y", "cliff"), *rows])
+    code, _ = compare({"carbon": 0}, "--data", "assay.csv.gz", "--seeds", "0", "--keep", "kept")
+    assert code == 0
+    scores = {row["metric"]: float(row["value"]) for row in read("results.csv")}
+    (folder,) = Path("kept").iterdir()
+    scored = [len(row["smiles"]) for row in read(folder / "scored.csv")]
+    errors = {n: float(n % 3) for n in scored}  # the fake model counts the carbons
+    cliffs = [error for n, error in errors.items() if n % 2]
+    assert scores["rmse"] == pytest.approx(np.sqrt(np.mean(np.square(list(errors.values())))))
+    assert scores["cliff_rmse"] == pytest.approx(np.sqrt(np.mean(np.square(cliffs))))
+    assert scores["cliff_rmse"] != scores["rmse"]
+
+
 def test_a_table_of_ones_own(accuracy, tmp_path):
     cases, path = accuracy("cases"), tmp_path / "own.csv"
     smiles = [f"{'C' * n}c1cc{end}cc1" for n in range(1, 7) for end in "cn"]
@@ -315,7 +332,7 @@ def test_a_table_of_ones_own(accuracy, tmp_path):
         ),
         ("--data nowhere.csv", "{m: {kind: molattn}}", "nowhere.csv cannot be read"),
         ("--table", "{}", "runs/accuracy.csv is not there"),
-        ("--table --results empty.csv", "{}", "no result with rmse or roc_auc"),
+        ("--table --results empty.csv", "{}", "no result with a main score"),
     ],
 )
 def test_wrong_input_is_one_line(
@@ -337,7 +354,8 @@ def test_wrong_input_is_one_line(
 def test_models_of_the_repository_are_read(accuracy):
     models = accuracy("models").read_models(SCRIPTS / "experiments" / "models.yaml")
     assert {model.kind for model in models} == set(accuracy("kinds").KINDS)
-    ready, missing = accuracy("models").find_ready(models[-2:], {"lightgbm": "/no/python"})
+    models = [model for model in models if model.kind in ("attentivefp", "lightgbm")]
+    ready, missing = accuracy("models").find_ready(models, {"lightgbm": "/no/python"})
     assert [one.model.kind for one in ready] == ["attentivefp"]
     assert [(one.kind, why) for one, why in missing] == [
         ("lightgbm", "/no/python lacks one of lightgbm, numpy, rdkit")
@@ -355,11 +373,14 @@ def test_real_models(benchmark_accuracy, tmp_path, monkeypatch):
         "attentivefp: {kind: attentivefp, options: {hidden: 16, epochs: 2}}\n"
         "lightgbm: {kind: lightgbm, options: {rounds: 5}}\n"
         "chemprop: {kind: chemprop, options: {epochs: 3}}\n"
+        "svm: {kind: svm, options: {c: [1, 10], epsilon: [0.1]}}\n"
+        "maplight: {kind: maplight, options: {iterations: 20}}\n"
+        "minimol: {kind: minimol, options: {heads: 1}}\n"
     )
     words = "--data few.csv --models models.yaml --splits random --seeds 0 --keep kept".split()
     assert benchmark_accuracy.main(words) == 0
     found = read("runs/accuracy.csv")
-    assert {"ours", "attentivefp"} <= {row["model"] for row in found}
+    assert {"ours", "attentivefp", "svm"} <= {row["model"] for row in found}
     scored = read(kept("few_random_0_ours_test") / "scored.csv")
     truth = {row["smiles"]: float(row["logS"]) for row in rows}
     predicted = read(kept("few_random_0_ours_test") / "predictions.csv")
