@@ -28,7 +28,7 @@ A file of models says of each what it is and which options are not at their defa
 (scripts/experiments/models.yaml):
 
     wider:
-      kind: molattn            # or chemprop, lightgbm, attentivefp
+      kind: molattn            # or chemprop, lightgbm, attentivefp, svm, maplight, minimol
       options: {width: 256, descriptors: false}
 
 The seed of a model is that of its split. Seconds of the processor are those of the whole training
