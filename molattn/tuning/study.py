@@ -24,7 +24,7 @@ from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from molattn.chem.split import Split
-from molattn.config import DataConfig, TrainConfig, TuneConfig
+from molattn.config import DataConfig, GaussianProcessConfig, TrainConfig, TuneConfig
 from molattn.config.yaml_file import check_unchanged, write_config_file
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows
@@ -61,6 +61,7 @@ _SHOWN = 5
 _ERROR, _DATA, _INIT_FROM, _WANTED = "error", "data", "init_from", "trials"
 _RANDOM_TRIALS = 10
 _MEDIAN_OF = 5
+_NETWORK = GaussianProcessConfig(predictor="network")  # options are chosen by the loss of networks
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -106,6 +107,8 @@ def run_study(
     """
     if config.data.folds is not None:
         raise InputError("--folds cannot be used with molattn tune, which uses one split")
+    if config.gaussian_process.predictor == "gaussian_process":
+        raise InputError("--predictor gaussian_process trains no network, and has nothing to tune")
     check_device(config.training.device)
     start = time.perf_counter()
     is_new = overwrite or not (folder / CONFIG_FILE).exists()
@@ -183,7 +186,8 @@ class _Rows:
         if data not in self._read:
             config = self._config
             no_forest = replace(config.report, baselines=False)
-            table = read_rows(replace(config, data=data, report=no_forest), self._console)
+            config = replace(config, data=data, report=no_forest, gaussian_process=_NETWORK)
+            table = read_rows(config, self._console)
             self._read[data] = table, split_rows(table, data, self._config.training.seed)
             self._console = None  # report it once
         return self._read[data]
@@ -208,7 +212,9 @@ def _objective(
     try:
         config = chosen(options)  # values that are valid one by one, but perhaps not together
         check_network(config.network)
-        one = replace(config, training=replace(config.training, ensemble=1))
+        one = replace(
+            config, training=replace(config.training, ensemble=1), gaussian_process=_NETWORK
+        )
         train_model(one, *rows(one.data), pretrained, on_epoch=report)
     except MolattnError as error:
         trial.set_user_attr(_ERROR, str(error))
