@@ -9,7 +9,18 @@ from numpy.typing import NDArray
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 
-__all__ = ["COUNT_GROUPS", "KINDS", "NUM_COUNTS", "HashedCounts", "SubstructureCounter"]
+__all__ = [
+    "COUNT_GROUPS",
+    "KINDS",
+    "MOST_COUNTED",
+    "NUM_COUNTS",
+    "Environments",
+    "HashedCounts",
+    "SubstructureCounter",
+]
+
+MOST_COUNTED = 255
+"""Largest count; more are counted as so many."""
 
 _RADIUS = 2
 _GENERATORS: Mapping[str, Any] = {
@@ -31,6 +42,19 @@ class HashedCounts(NamedTuple):
 
     places: NDArray[np.uint16]
     counts: NDArray[np.uint8]
+
+
+class Environments(NamedTuple):
+    """The E substructures that are counted in a molecule of n atoms.
+
+    Args:
+        places: Position at which each is counted, ``int64 [E]``.
+        atoms: Which atoms each consists of, ``bool [E, n]``; those of a Morgan environment are all
+            within its radius of the center.
+    """
+
+    places: NDArray[np.int64]
+    atoms: NDArray[np.bool_]
 
 
 class SubstructureCounter:
@@ -79,8 +103,43 @@ class SubstructureCounter:
             for generator in self.generators
         ]
         places = [one[::2] + start for one, start in zip(found, self._starts, strict=True)]
-        counts = np.minimum(np.concatenate([one[1::2] for one in found]), 255)
+        counts = np.minimum(np.concatenate([one[1::2] for one in found]), MOST_COUNTED)
         return HashedCounts(np.concatenate(places).astype(np.uint16), counts.astype(np.uint8))
+
+    def environments(self, mol: Chem.Mol) -> Environments:
+        """Return each substructure that is counted in a sanitized molecule.
+
+        Example:
+            >>> SubstructureCounter(("atom_pairs",)).environments(Chem.MolFromSmiles("CCO")).atoms
+            array([[ True,  True, False],
+                   [False,  True,  True],
+                   [ True, False,  True]])
+        """
+        places: list[int] = []
+        atoms: list[NDArray[np.bool_]] = []
+        distances = Chem.GetDistanceMatrix(mol)
+        for kind, generator, group in zip(
+            self.kinds, self.generators, self.groups.values(), strict=True
+        ):
+            found = rdFingerprintGenerator.AdditionalOutput()
+            found.AllocateBitInfoMap()
+            found.AllocateBitPaths()
+            generator.GetCountFingerprint(mol, additionalOutput=found)
+            info = found.GetBitPaths() if kind == "torsions" else found.GetBitInfoMap()
+            for place, several in info.items():
+                for one in several:
+                    if kind in ("morgan", "feature_morgan"):
+                        center, radius = one
+                        inside = distances[center] <= radius
+                    else:
+                        inside = np.zeros(mol.GetNumAtoms(), dtype=bool)
+                        inside[[*one]] = True
+                    places.append(group.start + place)
+                    atoms.append(inside)
+        shape = len(atoms), mol.GetNumAtoms()
+        return Environments(
+            np.array(places, dtype=np.int64), np.array(atoms, dtype=bool).reshape(shape)
+        )
 
     def __reduce__(self) -> tuple[type["SubstructureCounter"], tuple[tuple[str, ...], int]]:
         return type(self), (self.kinds, self.size)  # RDKit's generators cannot be pickled

@@ -1,6 +1,6 @@
 """Forward hooks that record the attention weights and gates applied to a molecule."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Optional, cast
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from molattn.explain.target import Target
 from molattn.graph import MoleculeBatch
 from molattn.model.model import MolAttn
 from molattn.model.network import Network
@@ -119,22 +118,31 @@ def attention_weights(
 
 
 def attention_gradients(
-    model: MolAttn, molecule: MoleculeBatch, features: Optional[Tensor], target: Target
+    model: MolAttn, molecule: MoleculeBatch, predict: Callable[[Data], Tensor]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the weights of a batch of one, and the gradient of each member's target in them.
+    """Return the weights of a batch of one, and the gradient of each member's prediction in them.
 
     Both are ``[members, layers, heads, n receivers, n senders]``, 0 for pairs without an edge.
+
+    Args:
+        model: The model.
+        molecule: The batch of one.
+        predict: Returns the prediction of each member for the molecule, ``[members]``.
     """
     # As a list of edges: on this path the weights that a layer returns are those in its sums, so
     # that gradients with respect to them exist.
     data, n = _edge_list(model, molecule), len(molecule.x)
     with torch.enable_grad(), record_attention(model, data.edge_index) as members:
-        outputs = target.value(model.member_outputs(data, features))
+        values = predict(data)
         flat = [weights for net in members for weights in net.weights]
-        gradients = torch.autograd.grad(outputs.sum(), flat)
+        gradients = [
+            gradient
+            for value, net in zip(values, members, strict=True)
+            for gradient in torch.autograd.grad(value, net.weights, retain_graph=True)
+        ]
 
-    def matrices(tensors: "list[Tensor] | tuple[Tensor, ...]") -> NDArray[np.float64]:
-        edges = torch.stack([*tensors]).detach().double().cpu().unflatten(0, (len(members), -1))
+    def matrices(tensors: list[Tensor]) -> NDArray[np.float64]:
+        edges = torch.stack(tensors).detach().double().cpu().unflatten(0, (len(members), -1))
         return _matrices(edges, molecule.edge_index.edge_index.cpu(), n).numpy()
 
     return matrices(flat), matrices(gradients)

@@ -115,7 +115,8 @@ def explain_instance(
     attention, target, prediction = instance.attention, instance.target, instance.prediction
     residual = None
     if scores.baseline is not None:
-        residual = prediction - scores.baseline - float(scores.atoms.sum())
+        total = float(scores.atoms.sum()) + sum(scores.others.values())
+        residual = prediction - scores.baseline - total
     members, _, heads = attention.weights.shape[:3]
     low, high = instance.interval(level)
     return Explanation(
@@ -133,6 +134,7 @@ def explain_instance(
         bonds=instance.bonds,
         atom_scores=scores.atoms,
         bond_scores=scores.bonds,
+        other_scores=dict(scores.others),
         residual=residual,
         tolerance=options.tolerance * target.spread if chosen.signed else None,
         attention=_join_heads(attention.weights),

@@ -20,7 +20,7 @@ class Explanation:
 
     .. math::
         \mathrm{prediction} - \mathrm{baseline} = \sum_i \mathrm{atom\_scores}_i
-        + \mathrm{residual}
+        + \sum_k \mathrm{other\_scores}_k + \mathrm{residual}
 
     where the residual is at most ``tolerance`` in absolute value. The scores of an unsigned method
     are never negative: they measure how important an atom is, not whether it raises or lowers the
@@ -40,14 +40,17 @@ class Explanation:
             are those of the network, before calibration); None for a regression.
         low: Lower bound of the prediction interval, in the same unit; None = no interval.
         high: Upper bound of the prediction interval; None = no interval.
-        baseline: Prediction with all atoms masked; None for an unsigned method.
+        baseline: Prediction with all atoms masked and the features of ``other_scores`` at their
+            training means; None for an unsigned method.
         symbols: Element of each atom.
         bonds: Pairs of bonded atoms.
         atom_scores: ``float64 [n]``.
         bond_scores: ``float64 [len(bonds)]``; what they measure depends on the method. They are not
             part of the sum above.
-        residual: Prediction minus baseline minus the sum of the atom scores; None for an unsigned
-            method.
+        other_scores: Scores of the features of the whole molecule that the model uses: ``feature
+            columns``, ``descriptors`` and ``Morgan counts``; empty for an unsigned method.
+        residual: Prediction minus baseline minus the sums of atom scores and other scores; None
+            for an unsigned method.
         tolerance: Largest residual that the method aims for; None for an unsigned method.
         attention: The attention weights of this prediction, before dropout, ``float32 [layers,
             heads, n receivers, n senders]``; they sum to 1 over the senders of a receiver, except
@@ -70,6 +73,7 @@ class Explanation:
     bonds: tuple[tuple[int, int], ...]
     atom_scores: NDArray[np.float64]
     bond_scores: NDArray[np.float64]
+    other_scores: dict[str, float]
     residual: Optional[float]
     tolerance: Optional[float]
     attention: NDArray[np.float32]
@@ -107,7 +111,11 @@ class Explanation:
             return f"{method}: importance of each atom (unsigned)", ["0", f"{limit:.2g}"]
         target = f"{self.target} ({self.unit})" if self.unit else self.target
         ends = [f"\N{MINUS SIGN}{limit:.2g}", "0", f"+{limit:.2g}"]
-        return f"{method}: contribution to {target}", ends
+        others = (
+            f"; {name}: {score:.3g}".replace("-", "\N{MINUS SIGN}")
+            for name, score in self.other_scores.items()
+        )
+        return f"{method}: contribution to {target}{''.join(others)}", ends
 
     @property
     def named_attention(self) -> dict[str, tuple[str, ...]]:

@@ -12,14 +12,19 @@ import torch
 from numpy.typing import NDArray
 from rdkit import Chem
 from torch import Tensor
+from torch_geometric.data import Data
 
+from molattn.chem.count_fingerprints import Environments
 from molattn.chem.parse import parse_accepted_smiles
 from molattn.explain.attention_hooks import Attention, attention_weights
 from molattn.explain.baseline import one_hot
+from molattn.explain.process import MoleculeProcess
 from molattn.explain.target import Target
 from molattn.graph import MoleculeBatch
 from molattn.model.extra_features import number_type
+from molattn.model.gaussian_process.head import kernel_inputs
 from molattn.model.model import MolAttn
+from molattn.model.outputs import mean_of_members
 from molattn.record import MoleculeRecord
 
 __all__ = ["LEVEL", "Instance", "Masking"]
@@ -38,8 +43,10 @@ _LARGEST_BATCH = 256
 class Instance:
     """A molecule, the model, and the target to explain.
 
-    Masking atoms changes neither the second molecule, if there is one, nor the features of the
-    whole molecule (columns of the table, descriptors, Morgan counts).
+    A model with a Gaussian process compares counts of substructures, here called environments, each
+    of which consists of some of the atoms. Masking an atom removes the environments that it is in.
+    It changes neither the second molecule, if there is one, nor the features of the whole molecule
+    (:attr:`number_groups`).
 
     Args:
         model: The model.
@@ -84,7 +91,14 @@ class Instance:
     def batch_size(self) -> int:
         """Number of variants predicted in one batch."""
         numbers = self.num_atoms**2 * sum(self.model.config.featurizer.pair_sizes)
+        if (process := self.model.gaussian_process) is not None:
+            numbers += process.weights.shape[0] * len(self.model.config.kernels)
         return int(np.clip(_MOST_PAIR_FEATURES // numbers, 1, _LARGEST_BATCH))
+
+    @property
+    def number_groups(self) -> tuple[str, ...]:
+        """The G groups of features of the whole molecule, such as ``descriptors``."""
+        return tuple(self.model.config.number_groups)
 
     # Shared by several methods, and so computed once.
 
@@ -144,14 +158,46 @@ class Instance:
             numbers, dtype=next(self.model.parameters()).dtype, device=self.device
         )
 
+    # Environments, and features of the whole molecule.
+
+    @cached_property
+    def environments(self) -> Environments:
+        """The E environments that the Gaussian process counts; none without one."""
+        counter = self.model.config.counter
+        if self.model.gaussian_process is None or counter is None:
+            no_atoms = np.zeros((0, self.num_atoms), dtype=bool)
+            return Environments(np.zeros(0, dtype=np.int64), no_atoms)
+        return counter.environments(self.mol)
+
+    @cached_property
+    def input_weights(self) -> Tensor:
+        """Weights of the environments, then of the groups of features, all 1: ``[1, E + G]``."""
+        size = len(self.environments.places) + len(self.number_groups)
+        with torch.inference_mode(False):  # kept for what needs gradients
+            return torch.ones(1, size, dtype=number_type(), device=self.device)
+
+    @cached_property
+    def _process(self) -> Optional[MoleculeProcess]:
+        process, config = self.model.gaussian_process, self.model.config
+        if process is None:
+            return None
+        nothing = np.zeros((1, 0), dtype=np.float32)
+        features = None if self.features is None else self.features[np.newaxis]
+        inputs = kernel_inputs(config, [self.record], nothing, features)
+        with torch.inference_mode(False):  # kept for what needs gradients
+            return MoleculeProcess(process, self.environments, inputs, self.device)
+
     # Predictions.
 
-    def __call__(self, atoms: Tensor, pairs: Tensor) -> Tensor:
+    def __call__(self, atoms: Tensor, pairs: Tensor, weights: Optional[Tensor] = None) -> Tensor:
         """Predict from given atom and pair features, differentiably.
 
         Args:
             atoms: Atom features ``[B, n, S]``, one-hot or mixtures of one-hot vectors.
             pairs: Pair features ``[B, n, n, T]``, likewise.
+            weights: From 0 to 1, of each environment and of each group of features of the whole
+                molecule, ``[B, E + G]``: features are scaled, then multiplied by the weight, so
+                that 0 stands for the training mean. None = 1.
 
         Returns:
             Predictions ``[B]`` in the target's unit.
@@ -159,7 +205,47 @@ class Instance:
         count = len(atoms)
         batch = self._batch([self.record] * count)
         batch = replace(batch, x=atoms.flatten(0, 1), edge_attr=pairs.flatten(0, 2))
-        return self.target.value(self.model(batch, self._features(count)))
+        if weights is None:
+            weights = self.input_weights.expand(count, -1)
+        return self._values(batch, weights)
+
+    def member_values(self, batch: MoleculeBatch | Data) -> Tensor:
+        """Return what each member predicts for a batch of the molecule, ``[members]``.
+
+        With a Gaussian process each is combined with it.
+        """
+        return self.target.value(self._member_outputs(batch, self.input_weights))[:, 0]
+
+    def _values(self, batch: MoleculeBatch, weights: Tensor) -> Tensor:
+        return self.target.value(self._outputs(batch, weights))
+
+    def _outputs(self, batch: MoleculeBatch, weights: Tensor) -> Tensor:
+        return mean_of_members(self._member_outputs(batch, weights), self.model.config.tasks)
+
+    def _member_outputs(self, batch: MoleculeBatch | Data, weights: Tensor) -> Tensor:
+        """Return outputs as of :meth:`molattn.MolAttn.member_outputs`, with the Gaussian process.
+
+        Args:
+            batch: B variants of the molecule.
+            weights: ``[B, E + G]``.
+        """
+        count, groups = len(weights), self.model.config.number_groups
+        of_environments = len(self.environments.places)
+        weights, factors = weights[:, :of_environments], weights[:, of_environments:]
+        numbers = self.model.scaled_features(batch, self._features(count))
+        if numbers is not None:
+            own = [
+                factor.unsqueeze(-1).expand(-1, part.stop - part.start)
+                for factor, part in zip(factors.unbind(dim=1), groups.values(), strict=True)
+            ]
+            of_second = factors.new_ones(count, numbers.size(1) - sum(x.size(1) for x in own))
+            numbers = numbers * torch.cat([*own, of_second], dim=1).to(numbers.dtype)
+        outputs, embedding = self.model.outputs_and_embedding(batch, numbers)
+        if self._process is None:
+            return outputs
+        by_group = dict(zip(groups, factors.unbind(dim=1), strict=True))
+        process = self._process(weights, embedding, by_group)
+        return self._process.combine(outputs.to(process.dtype), process)
 
     def _features(self, count: int) -> Optional[Tensor]:
         if self.features is None:
@@ -175,7 +261,10 @@ class Instance:
         return self.model.collate(records).to(self.device)
 
     def predict_kept(
-        self, kept: NDArray[np.bool_], masking: Masking = "remove"
+        self,
+        kept: NDArray[np.bool_],
+        masking: Masking = "remove",
+        groups: Optional[NDArray[np.bool_]] = None,
     ) -> NDArray[np.float64]:
         """Predict with some atoms masked.
 
@@ -184,14 +273,20 @@ class Instance:
             masking: ``remove``: a masked atom is removed from the graph, so that no atom attends to
                 it and the readout ignores it; features of the other atoms, such as their number of
                 neighbors, do not change. ``blank``: a masked atom is replaced by the baseline atom,
-                and all features of its pairs are set to zero.
+                and all features of its pairs are set to zero. Both remove the environments that a
+                masked atom is in.
+            groups: Which groups of features of the whole molecule are not replaced by their
+                training means, ``bool [B, G]``; None = all are kept.
 
         Returns:
             ``[B]``, in the target's unit.
         """
         predict = {"remove": self._removed, "blank": self._blanked}[masking]
+        if groups is None:
+            groups = np.ones((len(kept), len(self.number_groups)), dtype=bool)
         # Orders of the atoms share masks, at least the empty and the full one.
-        distinct, place = np.unique(kept, axis=0, return_inverse=True)
+        masks = np.concatenate([kept, groups], axis=1)
+        distinct, place = np.unique(masks, axis=0, return_inverse=True)
         return self._in_batches(predict, distinct)[place.reshape(-1)]
 
     def predict_masked_pairs(self, masked: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -217,30 +312,38 @@ class Instance:
         atoms = self.atoms.expand(len(masked), -1, -1)
         return self._predict(atoms, torch.where(some, self.blank_pairs, self.pairs))
 
-    def _blanked(self, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _blanked(self, masks: NDArray[np.bool_]) -> NDArray[np.float64]:
+        kept = masks[:, : self.num_atoms]
         atoms = torch.from_numpy(kept).to(self.device).unsqueeze(-1)
         pairs = (atoms & atoms.mT).unsqueeze(-1)
         return self._predict(
             torch.where(atoms, self.atoms, self.baseline_atoms),
             torch.where(pairs, self.pairs, self.blank_pairs),
+            self._weights_of(masks),
         )
 
     @torch.inference_mode()
-    def _predict(self, atoms: Tensor, pairs: Tensor) -> NDArray[np.float64]:
+    def _predict(self, *inputs: Tensor) -> NDArray[np.float64]:
         with self.evaluating():
-            return self(atoms, pairs).cpu().numpy()
+            return self(*inputs).cpu().numpy()
 
     @torch.inference_mode()
-    def _removed(self, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _removed(self, masks: NDArray[np.bool_]) -> NDArray[np.float64]:
         records = [
             replace(
                 self.record, atoms=self.record.atoms[some], pairs=self.record.pairs[some][:, some]
             )
-            for some in kept
+            for some in masks[:, : self.num_atoms]
         ]
         with self.evaluating():
-            outputs = self.model(self._batch(records), self._features(len(records)))
-        return self.target.value(outputs).cpu().numpy()
+            return self._values(self._batch(records), self._weights_of(masks)).cpu().numpy()
+
+    def _weights_of(self, masks: NDArray[np.bool_]) -> Tensor:
+        """Return the weights of atoms and groups that are kept, ``[B, n + G]``."""
+        kept, groups = np.split(masks, [self.num_atoms], axis=1)
+        atoms = self.environments.atoms.T.astype(np.float32)
+        present = (~kept).astype(np.float32) @ atoms == 0.0
+        return torch.from_numpy(np.concatenate([present, groups], axis=1)).to(self.input_weights)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -263,7 +366,7 @@ class Instance:
             return None, None
         config = self.model.config
         with torch.inference_mode(), self.evaluating():
-            scaled = self.model(*self.batch()).cpu()
+            scaled = self._outputs(self.batch()[0], self.input_weights).cpu()
         outputs = np.zeros((1, len(config.output_names)))
         outputs[:, self.target.column] = self.target.transformed(scaled).numpy()
         ends = uncertainty.intervals(config, outputs, np.array([self.similarity]), level)

@@ -23,7 +23,8 @@ class GraphModel(nn.Module):
     is for the other algorithms of :class:`torch_geometric.explain.Explainer`.
 
     Args:
-        model: The model; it must not take a second molecule or features of the whole molecule.
+        model: The model; it must not take a second molecule or features of the whole molecule, or
+            have a Gaussian process.
         target: As for :func:`molattn.explain.explain`; of a multiclass task a class must be named.
 
     Raises:
@@ -48,10 +49,10 @@ class GraphModel(nn.Module):
 
     def __init__(self, model: MolAttn, target: Optional[str] = None) -> None:
         super().__init__()
-        if model.config.has_partner or model.config.num_numbers:
+        if model.config.has_partner or model.config.num_numbers or model.config.kernels:
             raise ValueError(
-                "model: got one that takes a second molecule or features of the whole molecule, "
-                "expected one that reads the molecular graph alone"
+                "model: got one that takes a second molecule or features of the whole molecule, or "
+                "has a Gaussian process, expected a network that reads the molecular graph alone"
             )
         self.model = model
         self.target = find_target(model, target, [0.0] * len(model.config.output_names))

@@ -142,6 +142,21 @@ class MolAttnConfig:
         return len(self.features) + len(self.calculator) * (2 if self.has_partner else 1)
 
     @property
+    def number_groups(self) -> dict[str, slice]:
+        """The extra features of a molecule by what they are; those of a second one are left out."""
+        sizes = {
+            "feature columns": len(self.features),
+            "descriptors": len(self.descriptors),
+            "Morgan counts": self.morgan_counts,
+        }
+        ends = np.cumsum([*sizes.values()]).tolist()
+        return {
+            name: slice(end - size, end)
+            for (name, size), end in zip(sizes.items(), ends, strict=True)
+            if size
+        }
+
+    @property
     def targets(self) -> tuple[str, ...]:
         """Names of the tasks."""
         return tuple(task.name for task in self.tasks)

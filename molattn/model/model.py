@@ -220,16 +220,34 @@ class MolAttn(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
     ) -> Tensor:
         """Return the outputs of each member, ``[members, num_graphs, num_outputs]``."""
-        return self._outputs_and_embedding(batch, features)[0]
+        return self.outputs_and_embedding(batch, self.scaled_features(batch, features))[0]
 
-    def _outputs_and_embedding(
+    def scaled_features(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Return :meth:`member_outputs`, and the members' embeddings concatenated."""
+    ) -> Optional[Tensor]:
+        """Return the extra features of molecules as the networks read them.
+
+        Args:
+            batch: As for :meth:`forward`.
+            features: Likewise.
+
+        Returns:
+            ``[num_graphs, config.num_numbers]``: features from the table, then those calculated for
+            the molecule and for the second molecule, scaled; None without any.
+        """
         numbers = joined_numbers(batch, features, self.config)
-        if numbers is not None:
-            scales, given = (self.feature_mean, self.feature_scale), len(self.config.features)
-            numbers = scaled_numbers(numbers, *scales, given).to(self._weight.dtype)
+        if numbers is None:
+            return None
+        scales, given = (self.feature_mean, self.feature_scale), len(self.config.features)
+        return scaled_numbers(numbers, *scales, given).to(self._weight.dtype)
+
+    def outputs_and_embedding(
+        self, batch: Union[MoleculeBatch, Data], numbers: Optional[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Return :meth:`member_outputs`, and the members' embeddings concatenated.
+
+        ``numbers`` are those of :meth:`scaled_features`.
+        """
         embeddings = [net.encode(batch) for net in self._networks]
         outputs = [
             net.decode(embedding, numbers)
@@ -438,7 +456,8 @@ class MolAttn(
 
         def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor, Tensor]:
             extra = None if given is None else given[rows].to(self._weight.device)
-            outputs, embedding = self._outputs_and_embedding(batch, extra)
+            numbers = self.scaled_features(batch, extra)
+            outputs, embedding = self.outputs_and_embedding(batch, numbers)
             return outputs.cpu().double(), embedding.float().cpu()
 
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()

@@ -52,7 +52,8 @@ def gradient_attention(instance: Instance, _: MethodOptions) -> Scores:
     """
     _attention(instance)
     with instance.evaluating():
-        both = attention_gradients(instance.model, *instance.batch(), instance.target)
+        molecule = instance.batch()[0]
+        both = attention_gradients(instance.model, molecule, instance.member_values)
     members = zip(*both, strict=True)
     mean = np.mean([relevance(*member) for member in members], axis=0) - np.eye(instance.num_atoms)
     return Scores(mean.mean(axis=0), bond_entries(mean, instance.bonds))

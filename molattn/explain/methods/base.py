@@ -1,7 +1,8 @@
 """Explanation methods: functions from a molecule and options to scores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Optional, get_args
 
 import numpy as np
@@ -26,11 +27,14 @@ class Scores(NamedTuple):
         bonds: Score of each bond, in the order of :attr:`Instance.bonds`.
         baseline: For a signed method, the prediction that the atom scores are relative to: baseline
             plus scores is the prediction for the molecule. None for an unsigned method.
+        others: For a signed method, the scores of features of the whole molecule, which are part
+            of that sum: of :attr:`Instance.number_groups`. Those left out are in the baseline.
     """
 
     atoms: NDArray[np.float64]
     bonds: NDArray[np.float64]
     baseline: Optional[float] = None
+    others: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Method:
     Args:
         compute: The function that computes scores.
         signed: Whether scores are contributions in the target's unit, positive or negative, that
-            sum to the prediction minus a baseline.
+            sum to the prediction minus a baseline, together with those of ``Scores.others``.
         summary: What a score measures, in a phrase.
         source: Publication of the method.
     """
@@ -103,10 +107,14 @@ class Method:
                 )
             if not np.isfinite(values).all():
                 raise NotFiniteError(f"{self.name}: got {name} scores that are not finite")
+        if not np.isfinite([*scores.others.values()]).all():
+            raise NotFiniteError(f"{self.name}: got other scores that are not finite")
         if self.signed and scores.baseline is None:
             raise ValueError(f"{self.name}: a signed method returned scores without a baseline")
         if scores.baseline is not None and not self.signed:
             raise ValueError(f"{self.name}: an unsigned method returned scores with a baseline")
+        if scores.others and not self.signed:
+            raise ValueError(f"{self.name}: an unsigned method returned other scores")
         return scores
 
     @property

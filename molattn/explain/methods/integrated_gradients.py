@@ -10,6 +10,9 @@ __all__ = ["integrated_gradients"]
 
 _FIRST_STEPS = 16
 _MOST_STEPS = 256
+# Weight of an environment at the start of the path. Without any environment the kernel with a
+# molecule of none would be 1, which is not its limit.
+_TRACE = 1e-9
 
 
 def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
@@ -24,8 +27,14 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     result equals the integrated gradients of its embeddings. At :math:`t = 0` every atom is the
     average atom and all pair features are zero; the prediction there is the baseline.
 
-    An atom's score is the sum over its features plus half the sum over those of its pairs. Scores
-    sum to the prediction minus the baseline, up to the error of the integral, which is computed by
+    A model with a Gaussian process counts environments, such as atom pairs. Along the path the
+    weight of each in its count grows from 0 to 1. Scaled features of the whole molecule, such as
+    descriptors, grow in proportion from 0, the training mean. A second molecule stays as it is.
+
+    An atom's score is the sum over its features, plus half the sum over those of its pairs, plus
+    its share of the environments that it is in: an environment's score is shared equally among its
+    atoms. Scores, with those of features of the whole molecule, sum to the prediction minus the
+    baseline, up to the error of the integral, which is computed by
     Gauss-Legendre quadrature with 16 steps, doubled up to 256 until the error is within the
     tolerance. A bond's score is the sum over the features of its pair, in both directions; the
     scores of its two atoms already include it.
@@ -37,25 +46,36 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     from captum.attr import IntegratedGradients
 
     tolerance = options.tolerance * instance.target.spread
-    whole = (instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0))
-    baseline = (instance.baseline_atoms.unsqueeze(0), instance.blank_pairs.unsqueeze(0))
+    environments = instance.environments.atoms.astype(np.float64)
+    weights = torch.zeros_like(instance.input_weights)
+    weights[:, : len(environments)] = _TRACE
+    whole = instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0), instance.input_weights
+    baseline = instance.baseline_atoms.unsqueeze(0), instance.blank_pairs.unsqueeze(0), weights
+    if not weights.numel():  # an input without any elements has no gradient
+        whole, baseline = whole[:2], baseline[:2]
+    with torch.inference_mode(), instance.evaluating():
+        prediction, at_baseline = float(instance(*whole)), float(instance(*baseline))
     method = IntegratedGradients(instance)
-    n = instance.num_atoms
-    prediction, at_baseline = instance.predict_kept(np.array([[True] * n, [False] * n]), "blank")
     steps = _FIRST_STEPS
     while True:
         with torch.enable_grad(), instance.evaluating():
-            of_atoms, of_pairs = method.attribute(
+            found = method.attribute(
                 whole,
                 baseline,
                 n_steps=steps,
                 internal_batch_size=min(steps, instance.batch_size),
             )
-        atoms = of_atoms[0].double().sum(dim=-1).cpu().numpy()
-        pairs = of_pairs[0].double().sum(dim=-1).cpu().numpy()
-        scores = atoms + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
-        if abs(prediction - at_baseline - scores.sum()) <= tolerance or steps >= _MOST_STEPS:
-            return Scores(scores, bond_entries(pairs, instance.bonds), float(at_baseline))
+        of_atoms, of_pairs, *of_weights = (part[0].double().cpu() for part in found)
+        pairs = of_pairs.sum(dim=-1).numpy()
+        scores = of_atoms.sum(dim=-1).numpy() + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
+        others: dict[str, float] = {}
+        for one in of_weights:
+            shared, rest = np.split(one.numpy(), [len(environments)])
+            scores += shared / environments.sum(axis=1) @ environments
+            others = dict(zip(instance.number_groups, rest.tolist(), strict=True))
+        residual = prediction - at_baseline - scores.sum() - sum(others.values())
+        if abs(residual) <= tolerance or steps >= _MOST_STEPS:
+            return Scores(scores, bond_entries(pairs, instance.bonds), at_baseline, others)
         steps *= 2
 
 

@@ -26,6 +26,9 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     In every order the changes sum to the prediction minus the baseline, in which all atoms are
     masked; so do their means, whatever the number of orders.
 
+    Features of the whole molecule, such as all descriptors together, are masked in these orders
+    like an atom: they are replaced by their training means. A second molecule stays as it is.
+
     The atoms of a group are masked together and share its score equally. Without groups,
     symmetry-equivalent atoms get the mean of their scores. Orders are drawn over canonical ranks,
     so that scores do not depend on the order of atoms in the SMILES.
@@ -44,16 +47,19 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     # Sorted by canonical rank too, so that scores do not depend on the order of the groups.
     for place, group in enumerate(sorted(groups, key=lambda group: min(ranks[[*group]]))):
         group_of[[*group]] = place
-    half = np.tile(np.arange(m), (-(-options.orders // 2), 1))
+    others = instance.number_groups
+    half = np.tile(np.arange(m + len(others)), (-(-options.orders // 2), 1))
     half = np.random.default_rng(options.seed).permuted(half, axis=1)
     drawn = np.concatenate([half, half[:, ::-1]])
-    # Position of each group in each order; after k steps the groups at positions < k are masked.
+    # Position of each player, a group of atoms or of features, in each order; after k steps the
+    # players at positions < k are masked.
     position = np.argsort(drawn, axis=1)
-    kept = position[:, np.newaxis, :] >= np.arange(m + 1)[:, np.newaxis]
-    kept = kept.reshape(-1, m)[:, group_of]
-    values = instance.predict_kept(kept, options.masking).reshape(-1, m + 1)
-    changes = np.take_along_axis(values[:, :-1] - values[:, 1:], position, axis=1)
-    atoms = (changes.mean(axis=0) / np.bincount(group_of))[group_of]
+    steps = np.arange(m + len(others) + 1)[:, np.newaxis]
+    kept = (position[:, np.newaxis, :] >= steps).reshape(-1, m + len(others))
+    values = instance.predict_kept(kept[:, group_of], options.masking, kept[:, m:])
+    values = values.reshape(len(drawn), -1)
+    changes = np.take_along_axis(values[:, :-1] - values[:, 1:], position, axis=1).mean(axis=0)
+    atoms = (changes[:m] / np.bincount(group_of))[group_of]
     if m == n:
         tied = Chem.CanonicalRankAtoms(instance.mol, breakTies=False)
         _, same = np.unique(tied, return_inverse=True)
@@ -61,7 +67,9 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     masked = np.zeros((len(instance.bonds), n, n), dtype=bool)
     for place, (i, j) in enumerate(instance.bonds):
         masked[place, [i, j], [j, i]] = True
-    return Scores(atoms, values[0, 0] - instance.predict_masked_pairs(masked), float(values[0, -1]))
+    bonds = values[0, 0] - instance.predict_masked_pairs(masked)
+    named = dict(zip(others, changes[m:].tolist(), strict=True))
+    return Scores(atoms, bonds, float(values[0, -1]), named)
 
 
 Groups = list[tuple[int, ...]]

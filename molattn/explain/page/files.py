@@ -19,8 +19,9 @@ __all__ = ["CONTENTS", "PAGE_FILE", "ExplanationFiles", "explanation_files"]
 
 PAGE_FILE = "index.html"
 _PICTURES = "molecules"
-_JSON, _ATOMS, _BONDS, _WEIGHTS = "explanations.json", "atoms.csv", "bonds.csv", "attention.npz"
-CONTENTS = (PAGE_FILE, _PICTURES, _JSON, _ATOMS, _BONDS, _WEIGHTS)
+_JSON, _WEIGHTS = "explanations.json", "attention.npz"
+_ATOMS, _BONDS, _OTHERS = "atoms.csv", "bonds.csv", "other_inputs.csv"
+CONTENTS = (PAGE_FILE, _PICTURES, _JSON, _ATOMS, _BONDS, _OTHERS, _WEIGHTS)
 """Contents of a folder of explanations."""
 _ARRAYS = ("attention", "gates")
 
@@ -35,6 +36,7 @@ class ExplanationFiles:
     _pictures: Path
     _atoms: RowWriter
     _bonds: RowWriter
+    _others: RowWriter
     _rows: RowWriter
     _weights: zipfile.ZipFile
 
@@ -47,6 +49,10 @@ class ExplanationFiles:
         scores = np.stack([one.bond_scores for one in explanations], axis=1)
         for (begin, end), cells in zip(first.bonds, scores.tolist(), strict=True):
             self._bonds([row, begin, end, *map(_text, cells), ""])
+        for name in dict.fromkeys(name for one in explanations for name in one.other_scores):
+            found = (one.other_scores.get(name) for one in explanations)
+            cells = ("" if score is None else _text(score) for score in found)
+            self._others([row, name, *cells, ""])
         self._rows(
             {
                 "row": row,
@@ -67,6 +73,7 @@ class ExplanationFiles:
         empty = [""] * (2 + len(self._methods))
         self._atoms([row, *empty, code])
         self._bonds([row, *empty, code])
+        self._others([row, *empty[1:], code])
         self._rows({"row": row, "smiles": smiles, "error": code, "explanations": []})
 
 
@@ -76,7 +83,8 @@ def explanation_files(
 ) -> Iterator[ExplanationFiles]:
     """Write the files of explanations into a folder.
 
-    ``atoms.csv`` and ``bonds.csv`` have a column for each method; ``explanations.json`` holds all
+    ``atoms.csv``, ``bonds.csv`` and ``other_inputs.csv`` (a row for each feature group of the whole
+    molecule) have a column for each method; ``explanations.json`` holds all
     numbers except attention and gates, which are in ``attention.npz`` as ``attention_ROW``
     ``[layers, heads, n receivers, n senders]`` and ``gates_ROW`` ``[layers, heads, n]``;
     ``molecules`` holds the drawings. ``facts`` are further entries of ``explanations.json``, read
@@ -86,13 +94,16 @@ def explanation_files(
     pictures.mkdir()
     atoms = ("row", "atom", "symbol", *methods, "error")
     bonds = ("row", "atom_1", "atom_2", *methods, "error")
+    others = ("row", "input", *methods, "error")
     with (
         write_table(folder / _ATOMS, atoms) as write_atom,
         write_table(folder / _BONDS, bonds) as write_bond,
+        write_table(folder / _OTHERS, others) as write_other,
         _json_rows(folder / _JSON, facts) as write_row,
         zipfile.ZipFile(folder / _WEIGHTS, "w", zipfile.ZIP_DEFLATED) as weights,
     ):
-        yield ExplanationFiles(methods, pictures, write_atom, write_bond, write_row, weights)
+        writers = write_atom, write_bond, write_other, write_row
+        yield ExplanationFiles(methods, pictures, *writers, weights)
 
 
 @contextmanager

@@ -151,12 +151,8 @@ def _explained_rows(
 
 def other_inputs(config: MolAttnConfig) -> str:
     """List the inputs of a model besides the molecular graph; "" = none."""
-    counts = {
-        "columns of the table": len(config.features),
-        "descriptors": len(config.descriptors),
-        "Morgan counts": config.morgan_counts,
-    }
-    parts = [f"{count:,} {what}" for what, count in counts.items() if count]
+    groups = config.number_groups.items()
+    parts = [f"{part.stop - part.start:,} {what}" for what, part in groups]
     return ", ".join([*parts, *(["a second molecule"] if config.has_partner else [])])
 
 

@@ -176,6 +176,7 @@ def pack(explanations: Sequence[Explanation]) -> str:
                 "limit": one.score_limit,
                 "atoms": _rounded(one.atom_scores),
                 "bonds": _rounded(one.bond_scores),
+                "others": one.other_scores,
             }
             for one in explanations
         ],

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import safetensors.numpy
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
+from torch import Tensor
 
 from molattn.errors import InputError
 from molattn.model.config import MolAttnConfig
@@ -138,7 +140,7 @@ class GaussianProcessHead:
                     )
                     for features, some in blocks(chosen)
                 ]
-                logits = _class_logits(task, np.concatenate(latent))
+                logits = _class_logits(task, torch.from_numpy(np.concatenate(latent))).numpy()
                 scalings[-1] = ProbabilityScaling.fit(logits, targets[chosen, place].astype(int))
         return cls(
             tuple(tasks),
@@ -163,6 +165,15 @@ class GaussianProcessHead:
         for start in range(0, len(inputs), _ROWS_AT_ONCE):
             some = np.arange(start, min(start + _ROWS_AT_ONCE, len(inputs)))
             latent[some] = self.means + self.kernel(inputs[some]) @ self.weights
+        return self.outputs(torch.from_numpy(latent)).numpy()
+
+    def outputs(self, latent: Tensor) -> Tensor:
+        """Convert means of the Gaussian processes to what :meth:`predict` returns.
+
+        Args:
+            latent: ``[n, outputs]``: for each output its constant term plus the sum over inducing
+                points of kernel times weight.
+        """
         outputs = []
         for task, part, scaling in zip(
             self.tasks, output_slices(self.tasks), self.scalings, strict=True
@@ -172,13 +183,17 @@ class GaussianProcessHead:
                 logits = scaling.logits(_class_logits(task, found))
                 found = logits if task.kind == "multiclass" else logits[:, 1:] - logits[:, :1]
             outputs.append(found)
-        return np.hstack(outputs)
+        return torch.cat(outputs, dim=1)
 
     def combine(self, network: Array, inputs: KernelInputs) -> Array:
         """Average outputs of networks ``[..., n, outputs]`` with those of :meth:`predict`."""
         process = self.predict(inputs)
-        shares = np.repeat(self.shares, [task.num_outputs for task in self.tasks])
-        return network + shares * (process - network)
+        return network + self.output_shares * (process - network)
+
+    @property
+    def output_shares(self) -> Array:
+        """Share of the Gaussian process in each output, ``[outputs]``."""
+        return np.repeat(self.shares, [task.num_outputs for task in self.tasks])
 
     def neighbors(self, inputs: KernelInputs, count: int, task: int) -> list[list[Neighbor]]:
         r"""Return for each of n rows the training rows that contribute most to its prediction.
@@ -283,9 +298,11 @@ def _latent(task: Task, labels: Array) -> Array:
     return np.where(np.isnan(labels)[:, None], np.nan, 2.0 * (labels[:, None] == classes) - 1.0)
 
 
-def _class_logits(task: Task, latent: Array) -> Array:
+def _class_logits(task: Task, latent: Tensor) -> Tensor:
     """Return a logit for each class, ``[n, K]``."""
-    return latent if task.kind == "multiclass" else np.hstack([np.zeros_like(latent), latent])
+    if task.kind == "multiclass":
+        return latent
+    return torch.cat([torch.zeros_like(latent), latent], dim=1)
 
 
 def _same_rows(labels: Array) -> list[tuple[list[int], NDArray[np.int64]]]:

@@ -21,17 +21,24 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-__all__ = ["CountMatrix", "GaussianKernel", "KernelInputs", "MoleculeKernel", "TanimotoKernel"]
+__all__ = [
+    "CountMatrix",
+    "GaussianKernel",
+    "KernelInputs",
+    "Levels",
+    "MoleculeKernel",
+    "TanimotoKernel",
+]
 
 Array = NDArray[np.float64]
 
-_CLIP = 4.0
+CLIP = 4.0
 _OFTEN = 0.05  # of the molecules: faster as a dense matrix
 _MEDIAN_ROWS = 1000
 _NUMBERS = "numbers."
@@ -120,6 +127,22 @@ class KernelInputs:
         )
 
 
+class Levels(NamedTuple):
+    """L levels of counts at p positions; see :class:`TanimotoKernel`.
+
+    Args:
+        places: Which of the p positions each is of, ``int64 [L]``.
+        lower: The level below it at the position, or 0, ``[L]``.
+        upper: The level, ``[L]``.
+        reached: 1 where one of m molecules reaches it, else 0, ``[L, m]``.
+    """
+
+    places: NDArray[np.int64]
+    lower: NDArray[np.float32]
+    upper: NDArray[np.float32]
+    reached: NDArray[np.float32]
+
+
 class TanimotoKernel:
     """The Tanimoto kernel of one kind of counts with those of m molecules.
 
@@ -131,6 +154,9 @@ class TanimotoKernel:
     Args:
         counts: The m molecules.
         kind: Positions of the kind.
+
+    Attributes:
+        totals: Sum of the counts of each of the m molecules, ``[m]``.
     """
 
     def __init__(self, counts: CountMatrix, kind: slice) -> None:
@@ -154,7 +180,7 @@ class TanimotoKernel:
         self._rare, self._often = reaches[~often], reaches[often].toarray()
         # Places of the levels in the two matrices.
         self._is_often, self._column = often, np.where(often, often.cumsum(), (~often).cumsum()) - 1
-        self._totals = _totals(counts)
+        self.totals = _totals(counts)
 
     def __call__(self, counts: CountMatrix) -> NDArray[np.float32]:
         """Return the kernel of n molecules with the m, ``[n, m]``."""
@@ -162,13 +188,24 @@ class TanimotoKernel:
         often, rare = self._parts(counts)
         common = often.toarray() @ self._often
         common += (rare @ self._rare).toarray()
-        maxima = _totals(counts)[:, None] + self._totals
+        maxima = _totals(counts)[:, None] + self.totals
         maxima -= common
         # Two molecules without any substructure of the kind are alike in it.
         empty = maxima == 0.0
         common[empty] = maxima[empty] = 1.0
         common /= maxima
         return common
+
+    def levels(self, places: NDArray[np.int64]) -> Levels:
+        """Return the levels at some distinct positions of the kind, ``int64 [p]``."""
+        first, stop = self._first[places], self._first[places + 1]
+        level = _ranges(first, stop)
+        reached = np.empty((len(level), len(self.totals)), dtype=np.float32)
+        often = self._is_often[level]
+        reached[often] = self._often[self._column[level[often]]]
+        reached[~often] = self._rare[self._column[level[~often]]].toarray()
+        place = np.repeat(np.arange(len(places)), stop - first)
+        return Levels(place, self._lower[level], self._upper[level], reached)
 
     def _parts(self, counts: CountMatrix) -> list[sparse.csr_matrix]:
         """Return the part of each count between each level and the one below it.
@@ -243,7 +280,7 @@ class GaussianKernel:
     def standardized(self, numbers: NDArray[np.floating]) -> NDArray[np.float32]:
         """Standardize numbers ``[n, F]``."""
         scaled = (numbers - self.mean) / self.scale
-        return np.nan_to_num(scaled, nan=0.0).clip(-_CLIP, _CLIP).astype(np.float32)
+        return np.nan_to_num(scaled, nan=0.0).clip(-CLIP, CLIP).astype(np.float32)
 
     def __call__(self, numbers: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return the kernel of n molecules with the m, ``[n, m]``."""
@@ -334,22 +371,24 @@ class MoleculeKernel:
 
     def __call__(self, inputs: KernelInputs) -> Array:
         """Return the kernel of n rows with the m, ``[n, m]``."""
-        found = [kernel(inputs.counts) for kernel in self._of_counts]  # pyright: ignore
+        found = [kernel(inputs.counts) for kernel in self.of_counts]  # pyright: ignore
         found += [kernel(inputs.numbers[name]) for name, kernel in self.numbers.items()]
         kernel = np.mean(found, axis=0, dtype=np.float64)
-        if self._of_partners:
-            partners = [one(inputs.partners) for one in self._of_partners]  # pyright: ignore
+        if self.of_partners:
+            partners = [one(inputs.partners) for one in self.of_partners]  # pyright: ignore
             kernel *= np.mean(partners, axis=0, dtype=np.float64)
         if self.features is not None:
             kernel *= self.features(inputs.features)  # pyright: ignore
         return kernel
 
     @cached_property
-    def _of_counts(self) -> list[TanimotoKernel]:
+    def of_counts(self) -> list[TanimotoKernel]:
+        """The kernel of each kind of counts."""
         return self._tanimoto_kernels(self.counts)
 
     @cached_property
-    def _of_partners(self) -> list[TanimotoKernel]:
+    def of_partners(self) -> list[TanimotoKernel]:
+        """The kernel of each kind of counts of second molecules."""
         return self._tanimoto_kernels(self.partners)
 
     def _tanimoto_kernels(self, counts: CountMatrix | None) -> list[TanimotoKernel]:

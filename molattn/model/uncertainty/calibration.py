@@ -178,12 +178,12 @@ class ProbabilityScaling:
 
     def __call__(self, logits: Array) -> Array:
         """Return calibrated probabilities of logits ``[n, K]``."""
-        return torch.from_numpy(self.logits(logits)).softmax(dim=1).numpy()
+        return self.logits(torch.from_numpy(logits)).softmax(dim=1).numpy()
 
-    def logits(self, logits: Array) -> Array:
-        """Return the logits of calibrated probabilities, ``[n, K]``."""
-        logs = torch.from_numpy(logits).log_softmax(dim=1)
-        return (self.scale * logs + torch.tensor(self.bias).double()).numpy()
+    def logits(self, logits: Tensor) -> Tensor:
+        """Return the logits of calibrated probabilities, ``[n, K]``, differentiably."""
+        logs = logits.log_softmax(dim=1)
+        return self.scale * logs + logs.new_tensor(self.bias)
 
 
 @dataclass(frozen=True)

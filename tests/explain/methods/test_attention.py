@@ -129,7 +129,7 @@ def test_other_networks_show_what_they_apply(options):
         for i, j in instance.bonds:
             edges[i, j] = edges[j, i] = True
     assert ((found.weights > 0) == edges).all()
-    weights, gradients = attention_gradients(model, *instance.batch(), instance.target)
+    weights, gradients = attention_gradients(model, instance.batch()[0], instance.member_values)
     np.testing.assert_allclose(weights, found.weights, atol=1e-6)
     assert np.abs(gradients).max() > 0
     assert (gradients[..., ~edges] == 0).all()
@@ -141,7 +141,9 @@ def test_other_networks_show_what_they_apply(options):
 
 
 def test_gradients_are_slopes_of_the_output(instance):
-    weights, gradients = attention_gradients(instance.model, *instance.batch(), instance.target)
+    weights, gradients = attention_gradients(
+        instance.model, instance.batch()[0], instance.member_values
+    )
     np.testing.assert_allclose(weights, instance.attention.weights, atol=1e-6)
     # Along a change of the last layer's weights the output changes by the gradient times it.
     batch, features = instance.batch()

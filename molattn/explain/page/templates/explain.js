@@ -54,6 +54,7 @@ function facts(scores) {
   if (scores.baseline !== null) {
     const sum = scores.atoms.reduce((total, value) => total + value, 0);
     rows.push(["baseline", number(scores.baseline)], ["sum of atom scores", signed(sum)]);
+    rows.push(...Object.entries(scores.others).map(([name, value]) => [name, signed(value)]));
     const within = Math.abs(scores.residual) <= scores.tolerance;
     rows.push([`residual (${within ? "within" : "exceeds"} ${number(scores.tolerance, 2)})`,
       number(scores.residual, 2)]);
