@@ -10,6 +10,7 @@ from torch import nn
 from molattn.config import ExplainConfig, NetworkConfig
 from molattn.explain.page.folder import explain_table
 from molattn.graph import CodedEdges
+from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
@@ -129,3 +130,26 @@ def explained(small_model, table, tmp_path_factory):
     counts = explain_table(folder / "model", table, folder / "out", ExplainConfig(method=METHODS))
     assert counts == (3, 2)
     return folder / "out"
+
+
+LEARNED = (
+    "CCO CCN CC(=O)N c1ccccc1 Cc1ccccc1O C O CC(C)C(=O)O CCCl CC#N OCC(O)CO c1ccncc1C CSC "
+    "CCOC(=O)C CC(=O)Nc1ccccc1"
+).split()
+
+
+def with_process(model, share, partners=(None,) * len(LEARNED), features=None):
+    """Give a model with kernels a Gaussian process of random labels, and its share."""
+    records = [model.featurize(*both) for both in zip(LEARNED, partners, strict=True)]
+    _, read = model.network_outputs(records, features=features)
+    draw = np.random.default_rng(0)
+    labels = [
+        draw.normal(size=len(LEARNED))
+        if task.kind == "regression"
+        else draw.integers(len(task.classes), size=len(LEARNED)).astype(float)
+        for task in model.config.tasks
+    ]
+    process = GaussianProcessHead.fit(model.config, read, np.column_stack(labels))
+    shares = np.full(len(model.config.tasks), share)
+    model.gaussian_process = replace(process, shares=shares)
+    return model
