@@ -138,8 +138,9 @@ LEARNED = (
 ).split()
 
 
-def with_process(model, share, partners=(None,) * len(LEARNED), features=None):
+def with_process(model, share, partners=None, features=None):
     """Give a model with kernels a Gaussian process of random labels, and its share."""
+    partners = partners or [None] * len(LEARNED)
     records = [model.featurize(*both) for both in zip(LEARNED, partners, strict=True)]
     _, read = model.network_outputs(records, features=features)
     draw = np.random.default_rng(0)
