@@ -175,7 +175,7 @@ class MolAttn(
                 )
         nets = [net for model in models for net in model.nets]
         joined = copy.deepcopy(models[0])
-        joined.config = replace(joined.config, members=len(nets))
+        joined.config = replace(joined.config, members=len(nets), kernels=())
         joined.uncertainty = None  # it describes the errors of one member
         joined.gaussian_process = None  # its kernel reads the embedding of one member
         joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined._weight.device) for net in nets)
@@ -183,7 +183,8 @@ class MolAttn(
 
     def _difference(self, other: "MolAttn") -> str:
         """Name the first difference between two models besides weights and members; "" = none."""
-        if difference := self.config.difference(other.config):
+        others = replace(other.config, kernels=self.config.kernels)  # of the Gaussian process
+        if difference := self.config.difference(others):
             return difference
         for what in ("target", "feature"):
             (mean, scale), (other_mean, other_scale) = (
@@ -748,9 +749,9 @@ class MolAttn(
         model.uncertainty = Uncertainty.from_files(files, model.config.tasks)
         if (content := files.content.get(artefact.GAUSSIAN_PROCESS_FILE)) is not None:
             path = files.folder / artefact.GAUSSIAN_PROCESS_FILE
-            model.gaussian_process = GaussianProcessHead.from_bytes(content, path, config)
-        elif config.kernels:
-            raise InputError(f"{files.folder}: {artefact.GAUSSIAN_PROCESS_FILE} is missing")
+            model.gaussian_process = GaussianProcessHead.from_bytes(
+                content, path, config, model.embedding_width()
+            )
         return model.eval()
 
 

@@ -31,13 +31,13 @@ def add_gaussian_process(
     parts: Split,
     console: Console | None = None,
 ) -> Array:
-    """Add a Gaussian process to a model whose config has kernels, and predict the validation rows.
+    """Add the Gaussian process of a run to its model, and predict the validation rows.
 
     A Gaussian process of the training rows predicts the validation rows, which determines its
     share in the predictions of the model. The model then gets one of both sets of rows.
 
     Args:
-        model: A model with trained networks.
+        model: A model with trained networks; its config gets the kernels of the run.
         config: Of the run.
         table: The usable rows.
         parts: Which of them are training and validation rows.
@@ -48,8 +48,9 @@ def add_gaussian_process(
         :meth:`molattn.MolAttn.predict_outputs`, without any knowledge of their labels.
     """
     model.gaussian_process = None
+    model.config = replace(model.config, kernels=config.kernels)
     options, tasks = config.gaussian_process, model.config.tasks
-    if not model.config.kernels:
+    if not config.kernels:
         validation = table.molecules(parts.val)
         return model.predict_outputs(validation.records, features=validation.features)
     start = time.perf_counter()

@@ -294,7 +294,6 @@ def _new_model(
             features=config.data.feature_columns,
             descriptors=calculator.descriptors,
             morgan_counts=calculator.morgan_counts,
-            kernels=config.kernels,
             partner_column=config.data.partner_column,
         )
         model = make_model(wanted)

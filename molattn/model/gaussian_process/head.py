@@ -1,5 +1,6 @@
 """A Gaussian process that predicts all tasks of a model from similarity to training molecules."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,13 @@ from torch import Tensor
 
 from molattn.errors import InputError
 from molattn.model.config import MolAttnConfig
-from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs, MoleculeKernel
+from molattn.model.gaussian_process.file import check_tensors
+from molattn.model.gaussian_process.kernel import (
+    CountMatrix,
+    KernelInputs,
+    MoleculeKernel,
+    required,
+)
 from molattn.model.gaussian_process.regression import Basis, GaussianProcess, Sums
 from molattn.model.uncertainty.calibration import ProbabilityScaling
 from molattn.record import MoleculeRecord
@@ -120,7 +127,7 @@ class GaussianProcessHead:
             chosen = used[known]
             sums = Sums(basis.vectors.shape[1], len(columns))
             for features, some in blocks(chosen):
-                sums.add(features, labels[np.ix_(some, columns)], weights[some])
+                sums.add(features, labels[some][:, columns], weights[some])
             orthogonal = is_exact and len(chosen) == len(used)
             values, vectors = (basis.values, None) if orthogonal else sums.decomposed()
             for place, column in enumerate(columns):
@@ -223,39 +230,41 @@ class GaussianProcessHead:
         }
         own = {name: np.ascontiguousarray(getattr(self, name)) for name in _TENSORS}
         if self.smiles:
-            own[_SMILES] = np.frombuffer("\n".join(self.smiles).encode(), dtype=np.uint8)
+            own[_SMILES] = np.frombuffer(json.dumps(self.smiles).encode(), dtype=np.uint8)
         return safetensors.numpy.save({**own, **scalings, **self.kernel.to_tensors()})
 
     @classmethod
-    def from_bytes(cls, content: bytes, path: Path, config: MolAttnConfig) -> "GaussianProcessHead":
+    def from_bytes(
+        cls, content: bytes, path: Path, config: MolAttnConfig, embedding_width: int
+    ) -> "GaussianProcessHead":
         """Read the output of :meth:`to_bytes`.
 
         Args:
             content: The content of a file.
             path: The file, for error messages.
             config: Of the model.
+            embedding_width: Of the model.
 
         Raises:
-            InputError: The file is damaged or holds something else.
+            InputError: The file is damaged, or of another model.
         """
-        tasks, kinds = config.tasks, _kinds(config)
         try:
             tensors = safetensors.numpy.load(content)
-            scalings = [tensors.pop(f"{_SCALING}{place}", None) for place in range(len(tasks))]
-            own = {name: tensors.pop(name) for name in _TENSORS}
-            smiles = tensors.pop(_SMILES, np.zeros(0, dtype=np.uint8)).tobytes().decode()
-            kernel = MoleculeKernel.from_tensors(tensors, kinds)
-        except (SafetensorError, KeyError) as error:
-            raise InputError(f"{path}: not a readable Gaussian process: {error}") from error
-        found = tuple(
-            None if one is None else ProbabilityScaling(float(one[0]), tuple(one[1:].tolist()))
-            for one in scalings
-        )
-        outputs = sum(task.num_outputs for task in tasks)
-        shapes = own["weights"].shape[1:], own["means"].shape, own["shares"].shape
-        if shapes != ((outputs,), (outputs,), (len(tasks),)):
-            raise InputError(f"{path}: the Gaussian process is of another model")
-        return cls(tuple(tasks), kernel, scalings=found, smiles=tuple(smiles.splitlines()), **own)
+            kept = tensors.pop(_SMILES, None)
+            smiles = () if kept is None else tuple(json.loads(kept.tobytes()))
+            check_tensors(tensors, smiles, config, embedding_width)
+            scalings = []
+            for place in range(len(config.tasks)):
+                one = tensors.pop(f"{_SCALING}{place}", None)
+                scaling = (
+                    one if one is None else ProbabilityScaling(one[0], tuple(one[1:].tolist()))
+                )
+                scalings.append(scaling)
+        except (SafetensorError, KeyError, ValueError, TypeError, InputError) as error:
+            raise InputError(f"{path}: not the Gaussian process of this model: {error}") from error
+        own = {name: tensors.pop(name) for name in _TENSORS}
+        kernel = MoleculeKernel.from_tensors(tensors, _kinds(config))
+        return cls(tuple(config.tasks), kernel, scalings=tuple(scalings), smiles=smiles, **own)
 
 
 def kernel_inputs(
@@ -274,16 +283,22 @@ def kernel_inputs(
     """
     partners = counts = None
     if config.counter is not None:
-        counts = CountMatrix.stack([record.counts for record in records])  # pyright: ignore
+        counts = _stacked(records)
         if config.has_partner:
-            partners = CountMatrix.stack([record.partner.counts for record in records])  # pyright: ignore
+            partners = _stacked([required(record.partner, "second molecule") for record in records])
     numbers = {}
     if "embedding" in config.kernels:
         numbers["embedding"] = embedding
     if "descriptors" in config.kernels:
-        size = len(config.descriptors)
-        numbers["descriptors"] = np.array([record.numbers[:size] for record in records])  # pyright: ignore
+        found = np.zeros((len(records), len(config.descriptors)), dtype=np.float32)
+        for row, record in zip(found, records, strict=True):
+            row[:] = required(record.numbers, "descriptors")[: len(row)]
+        numbers["descriptors"] = found
     return KernelInputs(len(records), counts, numbers, partners, features)
+
+
+def _stacked(records: Sequence[MoleculeRecord]) -> CountMatrix:
+    return CountMatrix.stack([required(record.counts, "counts") for record in records])
 
 
 def _kinds(config: MolAttnConfig) -> list[slice]:

@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,11 @@ __all__ = [
     "Levels",
     "MoleculeKernel",
     "TanimotoKernel",
+    "required",
 ]
 
 Array = NDArray[np.float64]
+Value = TypeVar("Value")
 
 CLIP = 4.0
 _OFTEN = 0.05  # of the molecules: faster as a dense matrix
@@ -64,7 +66,7 @@ class CountMatrix:
         if not rows:
             nothing = np.zeros(0, dtype=np.uint16)
             return cls(np.zeros(1, dtype=np.int64), nothing, nothing.astype(np.uint8))
-        sizes = [len(row.places) for row in rows]
+        sizes = [len(places) for places, _ in rows]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         places, counts = map(np.concatenate, zip(*rows, strict=True))
         return cls(starts, places, counts)
@@ -244,7 +246,8 @@ def _totals(counts: CountMatrix) -> NDArray[np.float32]:
 class GaussianKernel:
     r"""The Gaussian kernel of numbers with those of m molecules.
 
-    Numbers are standardized and clipped to 4 standard deviations, undefined ones are the mean.
+    Numbers are standardized and clipped to 4 standard deviations. Those that are not finite are
+    replaced by the mean.
     ``length`` is twice the squared length scale: half of the median squared distance.
 
     Args:
@@ -262,9 +265,7 @@ class GaussianKernel:
     @classmethod
     def fit(cls, numbers: NDArray[np.floating], points: NDArray[np.int64]) -> "GaussianKernel":
         """Standardize the numbers of n molecules ``[n, F]``; ``points`` are the rows of the m."""
-        numbers = numbers.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            known = np.where(np.isfinite(numbers), numbers, np.nan)
+        known = _finite_or_nan(numbers)
         count = np.maximum((~np.isnan(known)).sum(axis=0), 1)
         mean = np.nansum(known, axis=0) / count
         scale = np.sqrt(np.nansum((known - mean) ** 2, axis=0) / count)
@@ -279,7 +280,7 @@ class GaussianKernel:
 
     def standardized(self, numbers: NDArray[np.floating]) -> NDArray[np.float32]:
         """Standardize numbers ``[n, F]``."""
-        scaled = (numbers - self.mean) / self.scale
+        scaled = (_finite_or_nan(numbers) - self.mean) / self.scale
         return np.nan_to_num(scaled, nan=0.0).clip(-CLIP, CLIP).astype(np.float32)
 
     def __call__(self, numbers: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -332,11 +333,7 @@ class MoleculeKernel:
     def from_tensors(
         cls, tensors: Mapping[str, NDArray[Any]], kinds: Sequence[slice]
     ) -> "MoleculeKernel":
-        """Read the output of :meth:`to_tensors`.
-
-        Raises:
-            KeyError: A tensor is missing.
-        """
+        """Read the output of :meth:`to_tensors`."""
         parts = {name.rpartition(".")[0] for name in tensors}
 
         def counts(name: str) -> CountMatrix | None:
@@ -371,14 +368,14 @@ class MoleculeKernel:
 
     def __call__(self, inputs: KernelInputs) -> Array:
         """Return the kernel of n rows with the m, ``[n, m]``."""
-        found = [kernel(inputs.counts) for kernel in self.of_counts]  # pyright: ignore
+        found = [kernel(required(inputs.counts, "counts")) for kernel in self.of_counts]
         found += [kernel(inputs.numbers[name]) for name, kernel in self.numbers.items()]
-        kernel = np.mean(found, axis=0, dtype=np.float64)
+        kernel = np.asarray(np.mean(found, axis=0, dtype=np.float64))
         if self.of_partners:
-            partners = [one(inputs.partners) for one in self.of_partners]  # pyright: ignore
-            kernel *= np.mean(partners, axis=0, dtype=np.float64)
+            counts = required(inputs.partners, "counts of second molecules")
+            kernel *= np.mean([one(counts) for one in self.of_partners], axis=0, dtype=np.float64)
         if self.features is not None:
-            kernel *= self.features(inputs.features)  # pyright: ignore
+            kernel *= self.features(required(inputs.features, "features"))
         return kernel
 
     @cached_property
@@ -393,6 +390,21 @@ class MoleculeKernel:
 
     def _tanimoto_kernels(self, counts: CountMatrix | None) -> list[TanimotoKernel]:
         return [] if counts is None else [TanimotoKernel(counts, kind) for kind in self.kinds]
+
+
+def required(value: Value | None, what: str) -> Value:
+    """Return an input of a kernel.
+
+    Raises:
+        ValueError: It is None.
+    """
+    if value is None:
+        raise ValueError(f"{what}: missing; the Gaussian process of the model compares them")
+    return value
+
+
+def _finite_or_nan(numbers: NDArray[np.floating]) -> Array:
+    return np.where(np.isfinite(numbers), numbers, np.nan).astype(np.float64)
 
 
 def _squared_distances(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -12,7 +12,9 @@ Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, c
 (deterministic training conditional, equation 8.20; leave-one-out, section 5.4.2).
 """
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,11 +139,12 @@ class GaussianProcess:
             scale = np.log(2.0 * np.pi * quadratic(noise) / rows)
             return 0.5 * (rows * (scale + 1.0) + determinant - sums.log_weights)
 
-        grid = np.linspace(*np.log(_NOISE), _GRID)
+        grid = np.linspace(math.log(_NOISE[0]), math.log(_NOISE[1]), _GRID)
         best = int(np.argmin([loss(at) for at in grid]))
         ends = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
-        log_noise = float(minimize_scalar(loss, bounds=ends, method="bounded").x)
-        noise = float(np.exp(log_noise))
+        found: Any = minimize_scalar(loss, bounds=ends, method="bounded")
+        log_noise = float(found.x)
+        noise = math.exp(log_noise)
         coefficients = along / (values + noise)
         if vectors is not None:
             coefficients = vectors @ coefficients

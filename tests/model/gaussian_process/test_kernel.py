@@ -1,0 +1,237 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.gaussian_process.kernels import RBF
+
+from molattn.chem.count_fingerprints import SubstructureCounter
+from molattn.chem.parse import parse_smiles
+from molattn.model.gaussian_process.kernel import (
+    CountMatrix,
+    GaussianKernel,
+    KernelInputs,
+    MoleculeKernel,
+    TanimotoKernel,
+)
+
+ALL = slice(0, 2**16)
+
+
+@st.composite
+def count_rows(draw, most=8):
+    """Counts of some molecules at few places, so that many are in common; some have none."""
+    place = st.sampled_from([0, 1, 2, 255, 256, 4095, 4096, 65535])
+    count = st.integers(1, 4) | st.sampled_from([254, 255])
+    row = st.dictionaries(place, count, max_size=6)
+    return draw(st.lists(row, min_size=1, max_size=most))
+
+
+def matrix(rows, dtype=np.uint8):
+    pairs = [sorted(row.items()) for row in rows]
+    columns = [tuple(zip(*pair, strict=True)) or ((), ()) for pair in pairs]
+    return CountMatrix.stack(
+        [(np.array(p, np.uint16), np.array(c, dtype=dtype)) for p, c in columns]
+    )
+
+
+def tanimoto(a, b):
+    """The definition, in double precision."""
+    minima = np.minimum(a[:, None], b).sum(axis=-1)
+    maxima = np.maximum(a[:, None], b).sum(axis=-1)
+    return np.where(maxima > 0, minima / np.where(maxima > 0, maxima, 1.0), 1.0)
+
+
+def dense(rows):
+    """Dense counts at the places that occur."""
+    places = sorted({place for row in rows for place in row}) or [0]
+    return np.array([[row.get(place, 0) for place in places] for row in rows], dtype=float)
+
+
+@settings(max_examples=30)
+@given(count_rows(), count_rows())
+def test_the_tanimoto_kernel_is_minima_over_maxima(queries, known):
+    both = dense([*queries, *known])
+    kernel = TanimotoKernel(matrix(known), ALL)
+    expected = tanimoto(both[: len(queries)], both[len(queries) :])
+    np.testing.assert_allclose(kernel(matrix(queries)), expected, rtol=1e-6)
+    own = kernel(matrix(known))
+    np.testing.assert_array_equal(own, own.T)
+    assert (np.diag(own) == 1.0).all()
+
+
+@settings(max_examples=30)
+@given(count_rows(), count_rows(), st.data())
+def test_query_counts_may_be_real_numbers(queries, known, data):
+    real = st.floats(1e-3, 300.0)
+    queries = [{place: data.draw(real) for place in row} for row in queries]
+    both = dense([*queries, *known])
+    expected = tanimoto(both[: len(queries)], both[len(queries) :])
+    found = TanimotoKernel(matrix(known), ALL)(matrix(queries, np.float64))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@settings(max_examples=30)
+@given(count_rows(), count_rows(), st.integers(0, 2**16), st.integers(0, 2**16))
+def test_a_kernel_reads_only_the_positions_of_its_kind(queries, known, one, other):
+    kind = slice(min(one, other), max(one, other))
+
+    def kept(rows):
+        return [{p: c for p, c in row.items() if kind.start <= p < kind.stop} for row in rows]
+
+    expected = TanimotoKernel(matrix(kept(known)), ALL)(matrix(kept(queries)))
+    np.testing.assert_array_equal(TanimotoKernel(matrix(known), kind)(matrix(queries)), expected)
+
+
+def test_many_molecules_have_frequent_and_rare_substructures():
+    rng = np.random.default_rng(0)
+    chance = np.r_[np.full(20, 0.9), np.full(400, 0.01)]
+    counts = rng.integers(1, 256, (300, 420)) * (rng.random((300, 420)) < chance)
+    rows = [{int(p): int(row[p]) for p in np.flatnonzero(row)} for row in counts]
+    found = TanimotoKernel(matrix(rows[:200]), ALL)(matrix(rows[200:]))
+    expected = tanimoto(counts[200:].astype(float), counts[:200].astype(float))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_molecules_without_substructures_are_alike():
+    known = matrix([{}, {3: 1}])
+    np.testing.assert_array_equal(TanimotoKernel(known, ALL)(matrix([{}])), [[1.0, 0.0]])
+    nothing = matrix([{}, {}])
+    np.testing.assert_array_equal(
+        TanimotoKernel(nothing, ALL)(matrix([{}, {9: 2}])), [[1, 1], [0, 0]]
+    )
+
+
+@given(count_rows(), st.data())
+def test_rows_of_a_count_matrix(rows, data):
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10))
+    found = matrix(rows)[np.array(chosen, dtype=np.int64)]
+    expected = matrix([rows[place] for place in chosen])
+    for name in ("starts", "places", "counts"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert len(found) == len(chosen)
+
+
+@pytest.mark.parametrize("size", [1, 2, 40, 1500])
+def test_the_gaussian_kernel_is_that_of_scikit_learn(size):
+    rng = np.random.default_rng(size)
+    numbers = rng.normal(3.0, [1e-3, 1.0, 1e4], (size, 3))
+    points = np.arange(0, size, 3)
+    kernel = GaussianKernel.fit(numbers, points)
+    scale = numbers.std(axis=0)
+    scale[scale == 0.0] = np.inf
+    scaled = ((numbers - numbers.mean(axis=0)) / scale).clip(-4, 4)
+    expected = RBF(np.sqrt(kernel.length / 2.0))(scaled, scaled[points])
+    np.testing.assert_allclose(kernel(numbers), expected, atol=1e-5)
+    assert (kernel(numbers[points]).diagonal() > 1.0 - 1e-5).all()
+
+
+def test_the_length_is_half_the_median_squared_distance():
+    numbers = np.random.default_rng(0).normal(size=(30, 4))
+    kernel = GaussianKernel.fit(numbers, np.arange(30))
+    scaled = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
+    pairs = [((scaled[i] - scaled[j]) ** 2).sum() for i in range(30) for j in range(i)]
+    assert kernel.length == pytest.approx(np.median(pairs) / 2.0, rel=1e-5)
+
+
+def test_constant_and_undefined_numbers_do_not_count():
+    rng = np.random.default_rng(0)
+    varied = rng.normal(size=(20, 1))
+    undefined = np.full((20, 1), np.nan)
+    numbers = np.hstack([varied, np.full((20, 1), 7.0), undefined, np.full((20, 1), np.inf)])
+    points = np.arange(20)
+    expected = GaussianKernel.fit(varied, points)(varied)
+    np.testing.assert_allclose(GaussianKernel.fit(numbers, points)(numbers), expected, atol=1e-6)
+    # One that is undefined is the mean.
+    some = varied.copy()
+    some[3] = np.nan
+    kernel = GaussianKernel.fit(some, points)
+    mean = np.delete(varied, 3).mean()
+    np.testing.assert_allclose(kernel(some)[3], kernel(np.array([[mean]]))[0], atol=1e-6)
+
+
+def test_values_far_outside_are_clipped():
+    numbers = np.random.default_rng(0).normal(size=(50, 2))
+    kernel = GaussianKernel.fit(numbers, np.arange(50))
+    far = numbers.mean(axis=0) + numbers.std(axis=0) * [[4.0, 4.0], [1e6, 1e30]]
+    np.testing.assert_allclose(kernel(far)[1:2], kernel(far)[:1], rtol=1e-5)
+
+
+def test_equal_rows_have_kernel_1():
+    numbers = np.ones((5, 3))
+    np.testing.assert_array_equal(
+        GaussianKernel.fit(numbers, np.arange(5))(numbers), np.ones((5, 5))
+    )
+
+
+def parts(rows=30, seed=0):
+    """Inputs with all parts, and each part alone."""
+    rng = np.random.default_rng(seed)
+    smiles = ["C" * n + end for n in range(1, 11) for end in ("O", "N", "c1ccccc1")][:rows]
+    counter = SubstructureCounter(("morgan", "atom_pairs"), 4096)
+    counts = CountMatrix.stack([counter(parse_smiles(text)) for text in smiles])
+    partners = counts[rng.permutation(rows)]
+    numbers = {"embedding": rng.normal(size=(rows, 4)), "descriptors": rng.normal(size=(rows, 3))}
+    features = rng.normal(size=(rows, 2))
+    return [*counter.groups.values()], KernelInputs(rows, counts, numbers, partners, features)
+
+
+def test_the_kernel_of_molecules_is_the_mean_times_those_of_partners_and_features():
+    kinds, inputs = parts()
+    points = np.arange(0, 30, 2)
+    found = MoleculeKernel.fit(inputs, points, kinds)(inputs)
+    of_counts, of_partners = (
+        [TanimotoKernel(counts[points], kind)(counts) for kind in kinds]
+        for counts in (inputs.counts, inputs.partners)
+    )
+    numbers = [GaussianKernel.fit(x, points)(x) for x in inputs.numbers.values()]
+    features = GaussianKernel.fit(inputs.features, points)(inputs.features)
+    expected = np.mean([*of_counts, *numbers], axis=0) * np.mean(of_partners, axis=0) * features
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert np.allclose(found[points].diagonal(), 1.0, atol=1e-5)
+    assert np.linalg.eigvalsh(found[points].astype(float)).min() > -1e-5
+
+
+def test_a_kernel_of_one_part_only():
+    kinds, inputs = parts()
+    points = np.arange(30)
+    only = KernelInputs(30, None, {"embedding": inputs.numbers["embedding"]})
+    expected = GaussianKernel.fit(inputs.numbers["embedding"], points)(inputs.numbers["embedding"])
+    np.testing.assert_allclose(MoleculeKernel.fit(only, points, ())(only), expected)
+    only = KernelInputs(30, inputs.counts, {})
+    expected = TanimotoKernel(inputs.counts, kinds[1])(inputs.counts)
+    np.testing.assert_allclose(MoleculeKernel.fit(only, points, kinds[1:])(only), expected)
+
+
+def test_arrays_of_a_kernel_and_back():
+    kinds, inputs = parts()
+    kernel = MoleculeKernel.fit(inputs, np.arange(0, 30, 3), kinds)
+    again = MoleculeKernel.from_tensors(kernel.to_tensors(), kinds)
+    np.testing.assert_array_equal(again(inputs), kernel(inputs))
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("counts", "counts: missing"),
+        ("partners", "second molecules"),
+        ("features", "features: mis"),
+    ],
+)
+def test_a_missing_part_is_named(name, message):
+    kinds, inputs = parts()
+    kernel = MoleculeKernel.fit(inputs, np.arange(30), kinds)
+    lacking = KernelInputs(
+        **{
+            field: None if field == name else getattr(inputs, field)
+            for field in ("size", "counts", "numbers", "partners", "features")
+        }
+    )
+    with pytest.raises(ValueError, match=message):
+        kernel(lacking)
+
+
+def test_no_rows():
+    kinds, inputs = parts()
+    kernel = MoleculeKernel.fit(inputs, np.arange(30), kinds)
+    assert kernel(inputs[np.zeros(0, dtype=np.int64)]).shape == (0, 30)
+    assert len(CountMatrix.stack([])) == 0

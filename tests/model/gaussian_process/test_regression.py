@@ -1,0 +1,167 @@
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+from molattn.model.gaussian_process.regression import Basis, GaussianProcess, Sums
+
+KERNEL = RBF(1.0)
+
+
+def data(rows, seed=0, noise=0.3):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-3, 3, (rows, 2))
+    y = np.sin(x).sum(axis=1) + noise * rng.normal(size=rows)
+    return x, y
+
+
+def fitted(x, y, points=None, weights=None, *, orthogonal=False):
+    """Fit to rows with an RBF kernel; return the process and the features of any rows."""
+    points = x if points is None else points
+    weights = np.ones(len(x)) if weights is None else weights
+    basis = Basis.of(KERNEL(points))
+    sums = Sums(len(basis.values), 1)
+    for some in np.array_split(np.arange(len(x)), 3):
+        sums.add(basis(KERNEL(x[some], points)), y[some, None], weights[some])
+    values, vectors = (basis.values, None) if orthogonal else sums.decomposed()
+    process = GaussianProcess.fit(sums, 0, values, vectors)
+    return process, lambda rows: basis(KERNEL(rows, points))
+
+
+def approximation(points):
+    """The Nyström approximation of the kernel."""
+    inverse = np.linalg.pinv(KERNEL(points), rcond=1e-7, hermitian=True)
+    return lambda a, b: KERNEL(a, points) @ inverse @ KERNEL(points, b)
+
+
+def brute_force(kernel, x, y, weights, noise, mean):
+    """Return signal variance, log marginal likelihood, and the mean at any rows."""
+    covariance = kernel(x, x) + noise * np.diag(1.0 / weights)
+    residual = y - mean
+    signal = residual @ np.linalg.solve(covariance, residual) / len(y)
+    likelihood = stats.multivariate_normal(np.full(len(y), mean), signal * covariance).logpdf(y)
+    alpha = np.linalg.solve(covariance, residual)
+    return signal, likelihood, lambda rows: mean + kernel(rows, x) @ alpha
+
+
+@pytest.mark.parametrize("orthogonal", [False, True])
+def test_it_is_the_gaussian_process_of_scikit_learn(orthogonal):
+    x, y = data(60)
+    process, features = fitted(x, y, orthogonal=orthogonal)
+    kernel = ConstantKernel(process.signal) * KERNEL + WhiteKernel(process.signal * process.noise)
+    other = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(x, y - y.mean())
+    new = data(20, seed=1)[0]
+    assert process.mean == pytest.approx(y.mean())
+    np.testing.assert_allclose(
+        process.predict(features(new)), other.predict(new) + y.mean(), rtol=1e-4
+    )
+    assert process.log_likelihood == pytest.approx(other.log_marginal_likelihood_value_, rel=1e-5)
+    # Signal and noise are those that scikit-learn's own optimizer finds.
+    bounds = (1e-6, 1e6)
+    free = GaussianProcessRegressor(
+        ConstantKernel(1.0, bounds) * RBF(1.0, "fixed") + WhiteKernel(0.1, bounds), alpha=0.0
+    ).fit(x, y - y.mean())
+    assert process.log_likelihood == pytest.approx(free.log_marginal_likelihood_value_, abs=1e-3)
+    assert process.signal == pytest.approx(free.kernel_.k1.k1.constant_value, rel=0.02)
+    assert process.signal * process.noise == pytest.approx(free.kernel_.k2.noise_level, rel=0.02)
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 25), st.integers(0, 1000), st.booleans())
+def test_weights_divide_the_noise(rows, seed, is_exact):
+    x, y = data(rows, seed)
+    weights = np.random.default_rng(seed).uniform(0.1, 5.0, rows)
+    points = x if is_exact else x[::2]
+    process, features = fitted(x, y, points, weights)
+    mean = np.average(y, weights=weights)
+    assert process.mean == pytest.approx(mean)
+    assume(rows > 1)
+    kernel = approximation(points)
+    signal, likelihood, predict = brute_force(kernel, x, y, weights, process.noise, mean)
+    assume(signal > 1e-6)
+    assert process.signal == pytest.approx(signal, rel=1e-3)
+    assert process.log_likelihood == pytest.approx(likelihood, rel=1e-3, abs=1e-2)
+    new = data(5, seed + 1)[0]
+    np.testing.assert_allclose(process.predict(features(new)), predict(new), rtol=1e-3, atol=1e-3)
+
+
+def test_fewer_inducing_points_are_the_deterministic_training_conditional():
+    x, y = data(80)
+    points = x[:15]
+    process, features = fitted(x, y, points)
+    known, own = KERNEL(points, x), KERNEL(points)
+    # Rasmussen and Williams, equation 8.20.
+    weights = np.linalg.solve(known @ known.T + process.noise * own, known @ (y - y.mean()))
+    new = data(20, seed=1)[0]
+    expected = y.mean() + KERNEL(new, points) @ weights
+    np.testing.assert_allclose(process.predict(features(new)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows, of_points", [(12, 12), (30, 8)])
+def test_leave_one_out_is_a_fit_without_the_row(rows, of_points):
+    x, y = data(rows)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, rows)
+    points = x[:of_points]
+    process, features = fitted(x, y, points, weights)
+    kernel = approximation(points)
+    expected = []
+    for row in range(rows):
+        kept = np.arange(rows) != row
+        covariance = kernel(x[kept], x[kept]) + process.noise * np.diag(1.0 / weights[kept])
+        alpha = np.linalg.solve(covariance, y[kept] - process.mean)
+        expected.append(process.mean + kernel(x[row : row + 1], x[kept]) @ alpha)
+    found = process.leave_one_out(features(x), y, weights)
+    np.testing.assert_allclose(found, np.ravel(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_the_noise_maximizes_the_likelihood():
+    x, y = data(40)
+    process, _ = fitted(x, y)
+    for factor in (0.9, 0.99, 1.01, 1.1):
+        noise = process.noise * factor
+        _, likelihood, _ = brute_force(approximation(x), x, y, np.ones(40), noise, y.mean())
+        assert likelihood < process.log_likelihood
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 30), st.floats(-1e3, 1e3))
+def test_equal_labels_are_predicted_everywhere(rows, label):
+    x, _ = data(rows)
+    process, features = fitted(x, np.full(rows, label))
+    new = np.vstack([x, data(5, seed=1)[0]])
+    np.testing.assert_allclose(process.predict(features(new)), label, rtol=1e-6, atol=1e-6)
+    assert np.isfinite(process.log_likelihood)
+
+
+@settings(max_examples=25)
+@given(st.integers(2, 30), st.integers(0, 100))
+def test_repeated_rows_are_rows_of_a_larger_weight(rows, seed):
+    """In the mean: the likelihood differs by that of the differences between repetitions."""
+    x, y = data(rows, seed)
+    counts = np.random.default_rng(seed).integers(1, 4, rows)
+    repeated, features = fitted(np.repeat(x, counts, axis=0), np.repeat(y, counts), x)
+    basis = Basis.of(KERNEL(x))
+    sums = Sums(len(basis.values), 1)
+    sums.add(basis(KERNEL(x)), y[:, None], counts.astype(float))
+    values, vectors = sums.decomposed()
+    np.testing.assert_allclose(repeated.values, values, rtol=1e-6, atol=1e-6)
+    assert GaussianProcess.fit(sums, 0, values, vectors).mean == pytest.approx(repeated.mean)
+    assert np.isfinite(repeated.predict(features(x))).all()
+
+
+def test_the_order_and_the_blocks_of_rows_do_not_matter():
+    x, y = data(50)
+    order = np.random.default_rng(0).permutation(50)
+    one, features = fitted(x, y, x[:20])
+    other, _ = fitted(x[order], y[order], x[:20])
+    np.testing.assert_allclose(one.predict(features(x)), other.predict(features(x)), rtol=1e-6)
+
+
+def test_directions_below_rounding_are_left_out():
+    x = np.vstack([data(10)[0]] * 2)
+    basis = Basis.of(KERNEL(x))
+    assert basis.vectors.shape[1] <= 10
+    np.testing.assert_allclose(basis(KERNEL(x)) @ basis(KERNEL(x)).T, KERNEL(x), atol=1e-6)
