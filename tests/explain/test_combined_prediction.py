@@ -88,7 +88,7 @@ def test_transformed_targets_are_explained_in_their_own_unit(method, transform):
 def test_second_molecules_and_feature_columns_join_in():
     draw = np.random.default_rng(1)
     inputs = {
-        "partners": draw.choice(["O", "CCO", "CS(C)=O"], size=len(LEARNED)),
+        "partners": draw.choice(["O", "CCO", "CS(C)=O"], size=len(LEARNED)).tolist(),
         "features": draw.normal(size=(len(LEARNED), 1)),
     }
     model = make(

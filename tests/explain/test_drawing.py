@@ -115,6 +115,10 @@ def test_the_legend_is_in_the_unit_of_the_target(explanation):
     assert ends == ["\N{MINUS SIGN}1", "0", "+1"]
     texts = [part.text for part in ElementTree.fromstring(explanation.draw()).iter(SVG + "text")]
     assert {caption, *ends} <= {*texts}
+    other = replace(explanation, other_scores={"descriptors": -1.834, "Morgan counts": 0.5})
+    assert (
+        other.legend_lines[0] == f"{caption}; descriptors: \N{MINUS SIGN}1.83; Morgan counts: 0.5"
+    )
     share = replace(explanation, signed=False, atom_scores=np.array([0.2, 0, 0, 0])).legend_lines
     assert share[1] == ["0", "0.2"]
 

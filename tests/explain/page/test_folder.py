@@ -227,4 +227,28 @@ def test_other_inputs_of_a_model_are_reported(tmp_path, capsys):
     given = json.loads((tmp_path / "out" / "explanations.json").read_text())
     assert given["other_inputs"] == other
     page = (tmp_path / "out" / "index.html").read_text()
-    assert f"also uses {other}. These do not change" in page
+    assert f"also uses {other}. A signed method gives the contribution of each" in page
+
+
+def test_scores_of_other_inputs_are_in_each_file(tmp_path):
+    model = make(descriptors=("MolWt", "TPSA"), morgan_counts=8)
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "table.csv").write_text("smiles\nCCO\nx\n")
+    methods = ("integrated_gradients", "attention", "occlusion")
+    config = ExplainConfig(method=methods)
+    explain_table(tmp_path / "model", tmp_path / "table.csv", tmp_path / "out", config)
+    own = [explain(model, "CCO", method) for method in methods]
+    *given, invalid = rows_of(tmp_path / "out" / "other_inputs.csv")
+    assert (
+        [one["input"] for one in given]
+        == ["descriptors", "Morgan counts"]
+        == [*own[0].other_scores]
+    )
+    for row in given:
+        assert row["attention"] == row["error"] == ""
+        for one in (own[0], own[2]):
+            assert float(row[one.method]) == pytest.approx(one.other_scores[row["input"]], rel=1e-4)
+    assert (invalid["row"], invalid["input"], invalid["error"]) == ("2", "", "syntax")
+    rows = json.loads((tmp_path / "out" / "explanations.json").read_text())["rows"]
+    for found, one in zip(rows[0]["explanations"], own, strict=True):
+        assert found["other_scores"] == pytest.approx(one.other_scores, rel=1e-4)

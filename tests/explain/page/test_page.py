@@ -53,6 +53,7 @@ def test_packing_keeps_attention_to_half_a_255th(small_model):
             scale.max() / 510 * 1.001
         )
     assert head["methods"][0]["atoms"] == pytest.approx(own[0].atom_scores, rel=1e-5)
+    assert head["methods"][0]["others"] == own[0].other_scores
 
 
 def test_texts_of_the_table_are_no_code(explained):
