@@ -68,7 +68,18 @@ class IntervalConfig(TableConfig):
 
 @dataclass(frozen=True)
 class PredictConfig(IntervalConfig, StreamConfig):
-    """Options of predictions."""
+    """Options of predictions.
+
+    Args:
+        neighbors: Number of training rows to write with each prediction: those that contribute
+            most to it, by the Gaussian process of the model.
+    """
+
+    neighbors: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, "neighbors", lambda count: count >= 0, "a whole number of at least 0", int)
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.config import PredictConfig
-from molattn.errors import ReasonCode
+from molattn.errors import InputError, ReasonCode
 from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
 from molattn.model.model import MolAttn
 from molattn.model.prediction_columns import PredictionColumns
@@ -30,6 +31,11 @@ def predict_table(
     :class:`molattn.model.prediction_columns.PredictionColumns`), and ``error``, the reason code of
     a row without a prediction. The file is written completely or not at all.
 
+    With ``config.neighbors`` it has for each of so many training rows, those that contribute most
+    to the prediction (:meth:`molattn.MolAttn.neighbors`), the columns ``neighbor_1_row``,
+    ``neighbor_1_similarity``, ``neighbor_1_contribution`` and, if the model keeps SMILES,
+    ``neighbor_1_smiles``.
+
     Args:
         model_folder: The folder of a run or of a saved model, or a model.
         source: The table, in any format that :func:`molattn.data.table.open_table` reads, with the
@@ -42,17 +48,29 @@ def predict_table(
         InputError: The model, the table or the output cannot be used.
     """
     config = config or PredictConfig()
-    spec = partial(_prediction_spec, level=config.interval)
+    spec = partial(_prediction_spec, level=config.interval, neighbors=config.neighbors)
     return stream_table(model_folder, source, output, spec, config, console)
 
 
-def _prediction_spec(model: MolAttn, level: float) -> OutputSpec:
+def _prediction_spec(model: MolAttn, level: float, neighbors: int) -> OutputSpec:
     columns = PredictionColumns(model, level)
+    process = model.gaussian_process
+    if neighbors and process is None:
+        raise InputError("--neighbors cannot be used with this model: it has no Gaussian process")
+    fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
+    if process is not None and process.smiles:
+        fields["smiles"] = "string"
+    of_neighbors = {
+        f"neighbor_{number}_{name}": kind
+        for number in range(1, neighbors + 1)
+        for name, kind in fields.items()
+    }
 
     def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         features = [molecule.features for molecule in molecules] if model.config.features else None
         records = [molecule.record for molecule in molecules if molecule.record is not None]
-        outputs = model.predict_outputs(records, len(records), features=features)
+        networks, inputs = model.network_outputs(records, len(records), features=features)
+        outputs = model.combine_outputs(networks, inputs)
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
         # An array of None, which is not used, if the model has no training fingerprints.
         fingerprints = np.array([record.fingerprint for record in records])
@@ -60,12 +78,18 @@ def _prediction_spec(model: MolAttn, level: float) -> OutputSpec:
             outputs[:, is_finite], fingerprints[is_finite]
         )
         rows = iter(range(len(prediction.prediction)))
-        for good in is_finite:
-            yield [columns.cells(prediction, next(rows))] if good else "not_finite"
+        near = model.neighbors_of_inputs(inputs, neighbors) if neighbors else [[]] * len(records)
+        for good, found in zip(is_finite, near, strict=True):
+            if not good:
+                yield "not_finite"
+                continue
+            cells: list[Any] = [getattr(one, name) for one in found for name in fields]
+            cells += [None] * (len(of_neighbors) - len(cells))  # of fewer training rows
+            yield [[*columns.cells(prediction, next(rows)), *cells]]
 
     return OutputSpec(
         verb="predicting",
-        columns=columns.columns,
+        columns={**columns.columns, **of_neighbors},
         compute=compute,
         reads_similarity=model.uncertainty is not None,
         remarks=columns.lines(),

@@ -25,7 +25,7 @@ from molattn.model import artefact
 from molattn.model.batching import batches
 from molattn.model.config import MolAttnConfig
 from molattn.model.extra_features import given_numbers, joined_numbers, number_type, scaled_numbers
-from molattn.model.gaussian_process.head import GaussianProcessHead, kernel_inputs
+from molattn.model.gaussian_process.head import GaussianProcessHead, Neighbor, kernel_inputs
 from molattn.model.gaussian_process.kernel import KernelInputs
 from molattn.model.network import Network
 from molattn.model.outputs import class_probabilities, mean_of_members
@@ -431,7 +431,12 @@ class MolAttn(
         Regressions are on the transformed scale (``config.target_transforms``), classifications are
         logits, uncalibrated. See :meth:`predict_records` for the arguments and errors.
         """
-        outputs, inputs = self.network_outputs(records, batch_size, features=features)
+        return self.combine_outputs(*self.network_outputs(records, batch_size, features=features))
+
+    def combine_outputs(
+        self, outputs: NDArray[np.float64], inputs: KernelInputs
+    ) -> NDArray[np.float64]:
+        """Return :meth:`predict_outputs` of what :meth:`network_outputs` returned."""
         if self.gaussian_process is not None:
             outputs = self.gaussian_process.combine(outputs, inputs)
         return self.to_transformed(outputs)
@@ -439,6 +444,54 @@ class MolAttn(
     def to_transformed(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Convert scaled regressions ``[..., num_outputs]`` to the transformed scale."""
         return self._transformed(torch.from_numpy(outputs)).numpy()
+
+    def neighbors(
+        self,
+        smiles: Sequence[str],
+        count: int = 5,
+        batch_size: int = 64,
+        *,
+        partners: Optional[Sequence[str]] = None,
+        features: Optional[ArrayLike] = None,
+    ) -> list[list[Neighbor]]:
+        """Return for each molecule the training rows that contribute most to its prediction.
+
+        These are contributions to the part of the prediction that the Gaussian process has; see
+        :meth:`neighbors_of_inputs`.
+
+        Args:
+            smiles: n molecules.
+            count: Number of training rows for each.
+            batch_size: Molecules in a batch.
+            partners: The second molecule of each, where the model takes one.
+            features: Extra features ``[n, len(config.features)]``, if the config names any.
+
+        Raises:
+            InputError: A model without a Gaussian process.
+            SmilesError: An invalid SMILES; gives its position and the reason.
+        """
+        records = self._reader(partners, self.config.calculator).all(smiles, partners)
+        _, inputs = self.network_outputs(records, batch_size, features=features)
+        return self.neighbors_of_inputs(inputs, count)
+
+    def neighbors_of_inputs(self, inputs: KernelInputs, count: int) -> list[list[Neighbor]]:
+        """Return the ``count`` training rows that contribute most to each prediction.
+
+        Contributions are to the first task, on its transformed scale, largest absolute value first.
+        Together with a constant they add up to the part of the prediction that the Gaussian
+        process has; for a classification see
+        :meth:`molattn.model.gaussian_process.head.GaussianProcessHead.neighbors`.
+
+        Raises:
+            InputError: A model without a Gaussian process.
+        """
+        if self.gaussian_process is None:
+            raise InputError("the model has no Gaussian process, so that it has no neighbors")
+        scale = self.target_scale[0].item()
+        return [
+            [one._replace(contribution=one.contribution * scale) for one in row]
+            for row in self.gaussian_process.neighbors(inputs, count, task=0)
+        ]
 
     def network_outputs(
         self,

@@ -35,6 +35,7 @@ from molattn.model.artefact import (
     CALIBRATION_FILE,
     CONFIG_FILE,
     FINGERPRINTS_FILE,
+    GAUSSIAN_PROCESS_FILE,
     WEIGHTS_FILE,
 )
 from molattn.model.checkpoints import FORMAT
@@ -45,7 +46,7 @@ TINY = (
     "--width 8 --heads 2 --layers 1 --edge-width 4 --epochs 2 --batch-size 8 --device cpu"
 ).split()
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
-FILES = (CONFIG_FILE, WEIGHTS_FILE, FINGERPRINTS_FILE, CALIBRATION_FILE)
+FILES = (CONFIG_FILE, WEIGHTS_FILE, FINGERPRINTS_FILE, CALIBRATION_FILE, GAUSSIAN_PROCESS_FILE)
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model import artefact
+from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 from molattn.training.fine_tuning import PretrainedWeights
@@ -267,9 +268,13 @@ def calibrated(tmp_path_factory):
     """The folder of a saved model with all its files."""
     torch.manual_seed(0)
     tasks = (Task("y"), Task("b", "binary", ("no", "yes")))
-    model = MolAttn(MolAttnConfig(tasks, SMALL)).eval()
+    config = MolAttnConfig(tasks, SMALL, kernels=("morgan", "embedding"))
+    model = MolAttn(config).eval()
     known = ["C" * length + end for length in range(1, 21) for end in "ON"]
-    model.calibrate(known, [[len(text), text[-1] == "N"] for text in known], ["CCO", "c1ccccc1"])
+    labels = np.array([[len(text), text[-1] == "N"] for text in known], dtype=float)
+    _, inputs = model.network_outputs([model.featurize(text) for text in known])
+    model.gaussian_process = GaussianProcessHead.fit(config, inputs, labels)
+    model.calibrate(known, labels, ["CCO", "c1ccccc1"])
     folder = tmp_path_factory.mktemp("calibrated") / "model"
     model.save_pretrained(folder)
     return folder
@@ -280,11 +285,12 @@ FILES = (
     "model.safetensors",
     "calibration.json",
     "training_fingerprints.safetensors",
+    "gaussian_process.safetensors",
     "manifest.json",
 )
 
 
-def test_each_of_400_flipped_bits_is_noticed(calibrated, tmp_path):
+def test_each_of_480_flipped_bits_is_noticed(calibrated, tmp_path):
     folder = shutil.copytree(calibrated, tmp_path / "model")
     rng = np.random.default_rng(0)
     for name in FILES:

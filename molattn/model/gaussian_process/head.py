@@ -38,17 +38,19 @@ _SMILES = "smiles"
 
 
 class Neighbor(NamedTuple):
-    """A training molecule behind a prediction.
+    """A training row behind a prediction.
 
     Args:
         row: Its number in the table of the training, as messages count it.
-        kernel: Its similarity, from 0 to 1.
-        contribution: What it adds to the mean of the Gaussian process, in scaled units.
+        similarity: Its kernel with the predicted row, from 0 to 1.
+        contribution: What it adds to the prediction.
+        smiles: Its SMILES; None if the model does not keep them.
     """
 
     row: int
-    kernel: float
+    similarity: float
     contribution: float
+    smiles: str | None
 
 
 @dataclass(frozen=True)
@@ -205,20 +207,24 @@ class GaussianProcessHead:
     def neighbors(self, inputs: KernelInputs, count: int, task: int) -> list[list[Neighbor]]:
         r"""Return for each of n rows the training rows that contribute most to its prediction.
 
-        A training row i contributes :math:`k(x, x_i) \alpha_i` to the mean of the Gaussian
-        process, in scaled units; :math:`\alpha` are its weights.
+        A training row i contributes :math:`w\,k(x, x_i)\,\alpha_i` in scaled units, with the share
+        :math:`w` of the Gaussian process and its weights :math:`\alpha`. Of a classification it is
+        the contribution to the latent function, which is 1 for the class (the second of two, the
+        first of several) and -1 for the others.
 
         Args:
             inputs: What the kernel reads of the n rows.
             count: Number of training rows to return of each.
-            task: Index of the task; of several classes the first is meant.
+            task: Index of the task.
         """
         kernel = self.kernel(inputs)
-        parts = kernel * self.weights[:, output_slices(self.tasks)[task].start]
+        weights = self.shares[task] * self.weights[:, output_slices(self.tasks)[task].start]
+        parts = kernel * weights
         order = np.argsort(-np.abs(parts), axis=1, kind="stable")[:, :count]
+        smiles = self.smiles or [None] * len(self.rows)
         return [
-            [Neighbor(int(self.rows[at]), float(kernel[n, at]), float(parts[n, at])) for at in row]
-            for n, row in enumerate(order)
+            [Neighbor(int(self.rows[at]), kernel[n, at], parts[n, at], smiles[at]) for at in row]
+            for n, row in enumerate(order.tolist())
         ]
 
     def to_bytes(self) -> bytes:

@@ -1,0 +1,318 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+
+from molattn.chem.parse import parse_smiles
+from molattn.config import NetworkConfig
+from molattn.errors import InputError
+from molattn.model.config import MolAttnConfig
+from molattn.model.gaussian_process.head import GaussianProcessHead
+from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs, MoleculeKernel
+from molattn.task import Task
+
+from ...conftest import assert_one_line
+from ...strategies import damaged
+
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+TASKS = (
+    Task("y"),
+    Task("b", "binary", ("no", "yes")),
+    Task("c", "multiclass", ("u", "v", "w")),
+)
+CONFIG = MolAttnConfig(TASKS, SMALL, kernels=("morgan", "embedding"))
+NUMBER = MolAttnConfig("y", SMALL, kernels=("morgan", "embedding"))
+WIDTH = 4
+SMILES = [head + "C" * n + end for n in range(1, 9) for head in "NC" for end in ("O", "F", "C=O")]
+FILE = Path("gaussian_process.safetensors")
+
+
+def make_inputs(smiles=SMILES, seed=0):
+    rng = np.random.default_rng(seed)
+    counts = CountMatrix.stack([CONFIG.counter(parse_smiles(text)) for text in smiles])
+    return KernelInputs(len(smiles), counts, {"embedding": rng.normal(size=(len(smiles), WIDTH))})
+
+
+INPUTS = make_inputs()
+NEW = make_inputs(["CCN", "CCCCCCO", "NCC=O"], seed=1)
+
+
+def make_labels(rows=48, seed=0):
+    rng = np.random.default_rng(seed)
+    x = INPUTS.numbers["embedding"][:rows, 0]
+    y = x + 0.1 * rng.normal(size=rows)
+    return np.column_stack([y, x > rng.normal(size=rows), np.digitize(y, [-0.5, 0.5])]).astype(
+        float
+    )
+
+
+def kernel_of(inputs=INPUTS, other=INPUTS):
+    """The kernel of rows, standardized by all rows of ``other``."""
+    kinds = [*CONFIG.counter.groups.values()]
+    return MoleculeKernel.fit(other, np.arange(len(other)), kinds)(inputs)
+
+
+def brute_force(noise, y, weights=None, chosen=None):
+    """The mean of a Gaussian process of labels on all rows, at all rows and at new ones."""
+    chosen = np.arange(len(y)) if chosen is None else chosen
+    weights = np.ones(len(y)) if weights is None else weights
+    mean = np.average(y[chosen], weights=weights[chosen])
+    covariance = kernel_of()[np.ix_(chosen, chosen)] + noise * np.diag(1.0 / weights[chosen])
+    alpha = np.linalg.solve(covariance, y[chosen] - mean)
+    return [mean + kernel_of(rows)[:, chosen] @ alpha for rows in (INPUTS, NEW)]
+
+
+def noise_of(head, y, weights=None):
+    """The noise that the weights of a Gaussian process came from: alpha = (y - f) / noise * c."""
+    fitted = head.means[0] + head.kernel(INPUTS) @ head.weights[:, 0]
+    weights = np.ones(len(y)) if weights is None else weights
+    return float(np.median(weights * (y - fitted) / head.weights[:, 0]))
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_a_regression_is_predicted_as_by_brute_force(is_weighted):
+    y = make_labels()[:, 0]
+    weights = np.random.default_rng(0).uniform(0.2, 4.0, len(y)) if is_weighted else None
+    head = GaussianProcessHead.fit(NUMBER, INPUTS, y[:, None], weights=weights)
+    _, expected = brute_force(noise_of(head, y, weights), y, weights)
+    np.testing.assert_allclose(head.predict(NEW)[:, 0], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_each_task_is_learned_from_the_rows_that_have_its_label():
+    labels = make_labels()
+    labels[:12, 0], labels[30:, 1] = np.nan, np.nan
+    head = GaussianProcessHead.fit(CONFIG, INPUTS, labels)
+    assert head.predict(NEW).shape == (3, 5)
+    # A missing label does not count in the task; the row is an inducing point still.
+    other = labels.copy()
+    other[:, 1:] = make_labels(seed=5)[:, 1:]
+    np.testing.assert_allclose(
+        GaussianProcessHead.fit(CONFIG, INPUTS, other).predict(NEW)[:, 0], head.predict(NEW)[:, 0]
+    )
+    other[12:, 0] += 1.0
+    found = GaussianProcessHead.fit(CONFIG, INPUTS, other).predict(NEW)[:, 0]
+    np.testing.assert_allclose(found, head.predict(NEW)[:, 0] + 1.0, rtol=1e-6)
+
+
+def test_rows_without_labels_and_of_weight_0_are_left_out():
+    labels, weights = make_labels(), np.ones(len(SMILES))
+    labels[3], weights[7] = np.nan, 0.0
+    kept = np.setdiff1d(np.arange(len(SMILES)), [3, 7])
+    head = GaussianProcessHead.fit(CONFIG, INPUTS, labels, weights=weights)
+    other = GaussianProcessHead.fit(CONFIG, INPUTS[kept], labels[kept])
+    np.testing.assert_array_equal(head.rows, kept)
+    np.testing.assert_allclose(head.predict(NEW), other.predict(NEW), rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=10)
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(random):
+    order = np.array(random.sample(range(len(SMILES)), len(SMILES)))
+    labels = make_labels()
+    one = GaussianProcessHead.fit(CONFIG, INPUTS, labels).predict(NEW)
+    other = GaussianProcessHead.fit(CONFIG, INPUTS[order], labels[order]).predict(NEW)
+    np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_few_rows(rows):
+    some = np.arange(rows)
+    head = GaussianProcessHead.fit(CONFIG, INPUTS[some], make_labels(rows))
+    assert np.isfinite(head.predict(NEW)).all()
+
+
+def test_constant_labels_are_predicted():
+    labels = np.column_stack([np.full(48, 2.5), np.ones(48), np.full(48, 2.0)])
+    found = GaussianProcessHead.fit(CONFIG, INPUTS, labels).predict(NEW)
+    np.testing.assert_allclose(found[:, 0], 2.5, rtol=1e-6)
+    assert (found[:, 1] > 0).all()
+    assert (found[:, 2:].argmax(axis=1) == 2).all()
+
+
+def test_repeated_rows_give_finite_predictions():
+    twice = np.r_[np.arange(48), np.arange(48)]
+    head = GaussianProcessHead.fit(CONFIG, INPUTS[twice], make_labels()[twice])
+    assert np.isfinite(head.predict(NEW)).all()
+
+
+def test_logits_are_calibrated():
+    """Their mean probability is the frequency of the class, and they are better than none."""
+    labels = make_labels()
+    head = GaussianProcessHead.fit(CONFIG, INPUTS, labels)
+    logit = head.predict(INPUTS)[:, 1]
+    assert expit(logit).mean() == pytest.approx(labels[:, 1].mean(), abs=0.1)
+    p = np.where(labels[:, 1] == 1, expit(logit), expit(-logit))
+    rate = labels[:, 1].mean()
+    assert -np.log(p).mean() < -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+    several = head.predict(INPUTS)[:, 2:]
+    assert (several.argmax(axis=1) == labels[:, 2]).mean() > 0.6
+    # Labels without any relation to the molecules: nearly the same probability everywhere.
+    noise = np.random.default_rng(0).integers(0, 2, 48).astype(float)
+    config = MolAttnConfig((TASKS[1],), SMALL, kernels=CONFIG.kernels)
+    logits = GaussianProcessHead.fit(config, INPUTS, noise[:, None]).predict(NEW)
+    np.testing.assert_allclose(expit(logits), noise.mean(), atol=0.2)
+
+
+def test_as_many_inducing_points_as_rows_are_exact():
+    labels = make_labels()
+    exact = GaussianProcessHead.fit(CONFIG, INPUTS, labels, inducing_points=48)
+    more = GaussianProcessHead.fit(CONFIG, INPUTS, labels, inducing_points=10_000, seed=1)
+    assert exact.to_bytes() == more.to_bytes()
+    # The general way, of weighted rows, gives the same.
+    weights = np.full(48, 1.0 + 1e-9)
+    general = GaussianProcessHead.fit(CONFIG, INPUTS, labels, weights=weights)
+    np.testing.assert_allclose(general.predict(NEW), exact.predict(NEW), rtol=1e-3, atol=1e-4)
+
+
+def test_fewer_inducing_points_are_drawn_by_the_seed():
+    labels = make_labels()
+    heads = [
+        GaussianProcessHead.fit(CONFIG, INPUTS, labels, inducing_points=20, seed=seed)
+        for seed in (0, 0, 1)
+    ]
+    assert heads[0].to_bytes() == heads[1].to_bytes() != heads[2].to_bytes()
+    assert len({*heads[0].rows.tolist()}) == 20
+    # Rasmussen and Williams, equation 8.20.
+    head, y = heads[0], labels[:, 0]
+    known, own = head.kernel(INPUTS).T, head.kernel(INPUTS[head.rows])
+
+    def error(log_noise):
+        matrix = known @ known.T + np.exp(log_noise) * own
+        found = np.linalg.solve(matrix, known @ (y - y.mean())) @ known
+        return np.abs(found + y.mean() - head.predict(INPUTS)[:, 0]).max()
+
+    nearest = min(np.linspace(-12, 7, 100), key=error)
+    assert (
+        minimize_scalar(error, bounds=(nearest - 0.2, nearest + 0.2), method="bounded").fun < 1e-3
+    )
+
+
+def test_predictions_are_combined_by_the_shares():
+    head = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels())
+    network = np.random.default_rng(0).normal(size=(2, 3, 5))
+    np.testing.assert_allclose(head.combine(network, NEW), [head.predict(NEW)] * 2)
+    head.shares[:] = [0.0, 0.25, 1.0]
+    found, own = head.combine(network, NEW), head.predict(NEW)
+    np.testing.assert_array_equal(found[..., 0], network[..., 0])
+    np.testing.assert_allclose(found[..., 1], 0.75 * network[..., 1] + 0.25 * own[:, 1])
+    np.testing.assert_allclose(found[..., 2:], [own[:, 2:]] * 2)
+
+
+def test_contributions_of_all_rows_add_up_to_the_prediction():
+    head = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels())
+    head.shares[:] = 0.5
+    whole = head.neighbors(NEW, 48, task=0)
+    sums = [sum(one.contribution for one in row) for row in whole]
+    np.testing.assert_allclose(2.0 * np.array(sums), head.predict(NEW)[:, 0] - head.means[0])
+    for row in whole:
+        sizes = [abs(one.contribution) for one in row]
+        assert sizes == sorted(sizes, reverse=True)
+    assert [row[:3] for row in whole] == head.neighbors(NEW, 3, task=0)
+    similar = head.kernel(NEW)
+    assert whole[0][0].similarity == similar[0, whole[0][0].row]
+    assert {one.smiles for row in whole for one in row} == {None}
+
+
+def test_rows_are_named():
+    head = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=10)
+    numbers = np.arange(48) + 2
+    named = head.with_rows(numbers, SMILES)
+    np.testing.assert_array_equal(named.rows, head.rows + 2)
+    for one in named.neighbors(NEW, 10, task=2)[0]:
+        assert one.smiles == SMILES[one.row - 2]
+    assert head.with_rows(numbers, None).smiles == ()
+
+
+@pytest.fixture(scope="module")
+def head():
+    numbers = np.arange(48)
+    odd = ["C\u2028O", 'C"\\', *SMILES[2:]]
+    return GaussianProcessHead.fit(CONFIG, INPUTS, make_labels()).with_rows(numbers, odd)
+
+
+def test_a_saved_head_comes_back_as_it_was(head):
+    again = GaussianProcessHead.from_bytes(head.to_bytes(), FILE, CONFIG, WIDTH)
+    np.testing.assert_array_equal(again.predict(NEW), head.predict(NEW))
+    assert again.to_bytes() == head.to_bytes()
+    assert (again.smiles, again.tasks) == (head.smiles, head.tasks)
+    assert again.neighbors(NEW, 5, task=1) == head.neighbors(NEW, 5, task=1)
+
+
+def changed(array, how):
+    if how == "type":
+        return array.astype(np.int32)
+    if how == "shape":
+        return np.concatenate([array, array[-1:]])
+    array = array.copy()
+    if how == "nan":
+        array.flat[0] = np.nan
+    elif how == "negative":
+        array.flat[-1] = -1.0
+    elif how == "zero":
+        array.flat[-1] = 0
+    return array
+
+
+@pytest.mark.parametrize(
+    "name, how",
+    [
+        *((name, "missing") for name in ("rows", "weights", "counts.places", "scaling.1")),
+        *((name, "type") for name in ("weights", "counts.starts", "numbers.embedding.points")),
+        *((name, "shape") for name in ("rows", "weights", "means", "scaling.2", "counts.counts")),
+        ("numbers.embedding.mean", "shape"),
+        ("weights", "nan"),
+        ("scaling.1", "nan"),
+        ("scaling.1", "zero scale"),
+        ("shares", "negative"),
+        ("counts.starts", "zero"),
+        ("counts.counts", "zero"),
+        ("numbers.embedding.length", "zero"),
+        ("smiles", "shape"),
+        ("other", "added"),
+    ],
+)
+def test_a_file_of_something_else_is_one_line(head, name, how):
+    tensors = safetensors.numpy.load(head.to_bytes())
+    if how == "missing":
+        del tensors[name]
+    elif how == "added":
+        tensors[name] = np.zeros(1)
+    elif how == "zero scale":
+        tensors[name][0] = 0.0
+    else:
+        tensors[name] = changed(tensors[name], how)
+    with pytest.raises(InputError, match=f"^{FILE}: not the Gaussian process of this") as error:
+        GaussianProcessHead.from_bytes(safetensors.numpy.save(tensors), FILE, CONFIG, WIDTH)
+    assert_one_line(error.value)
+
+
+@pytest.mark.parametrize(
+    "config, width",
+    [
+        (NUMBER, WIDTH),
+        (MolAttnConfig(TASKS, SMALL, kernels=("morgan",)), WIDTH),
+        (MolAttnConfig(TASKS, SMALL, kernels=("embedding",)), WIDTH),
+        (MolAttnConfig(TASKS, SMALL, kernels=CONFIG.kernels, features=("T",)), WIDTH),
+        (MolAttnConfig(TASKS, SMALL, kernels=CONFIG.kernels, partner_column="s"), WIDTH),
+        (CONFIG, WIDTH + 1),
+    ],
+)
+def test_a_head_of_another_model_is_refused(head, config, width):
+    with pytest.raises(InputError, match=f"{FILE}: not the Gaussian process of this model"):
+        GaussianProcessHead.from_bytes(head.to_bytes(), FILE, config, width)
+
+
+@given(st.data())
+def test_a_damaged_file_is_one_line_or_a_head(head, data):
+    content = data.draw(damaged(head.to_bytes()))
+    try:
+        found = GaussianProcessHead.from_bytes(content, FILE, CONFIG, WIDTH)
+    except InputError as error:
+        assert_one_line(error)
+    else:
+        assert found.predict(NEW).shape == (3, 5)
