@@ -50,6 +50,7 @@ class DescriptorCalculator:
         InputError: A descriptor that this RDKit does not have.
 
     Example:
+        >>> from molattn.chem import parse_smiles
         >>> DescriptorCalculator(("HeavyAtomCount", "RingCount"))(parse_smiles("c1ccccc1C"))
         array([7., 1.], dtype=float32)
     """

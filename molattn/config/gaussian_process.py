@@ -1,9 +1,8 @@
 """Options of the Gaussian process."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from molattn.config.base import COMMON
 from molattn.config.validation import check, check_choice, check_unused
 from molattn.errors import InputError, check_one_of
 
@@ -30,7 +29,7 @@ class GaussianProcessConfig:
         keep_training_smiles: Save the SMILES of these rows with the model.
     """
 
-    predictor: Predictor = field(default="both", metadata=COMMON)
+    predictor: Predictor = "both"
     kernels: tuple[Kernel, ...] = ("morgan", "atom_pairs", "embedding")
     inducing_points: int = 2000
     keep_training_smiles: bool = False

@@ -85,6 +85,7 @@ def from_mol(
             coordinates that are not finite.
 
     Example:
+        >>> from molattn.chem import parse_smiles
         >>> data = from_mol(parse_smiles("CCO"))
         >>> data.pos.shape, data.pos_method
         (torch.Size([3, 3]), 'etkdg')

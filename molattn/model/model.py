@@ -272,7 +272,7 @@ class MolAttn(
     ) -> None:
         """Set how labels are scaled: the transform of each task, then mean and scale.
 
-        This removes the calibration, which depends on the scaling.
+        This removes the calibration and the Gaussian process, which depend on the scaling.
 
         Args:
             mean: Means of the transformed training labels, ``[num_tasks]``.
@@ -287,7 +287,7 @@ class MolAttn(
         config = replace(self.config, target_transforms=tuple(transforms))
         self._set_scaling("target", mean, scale)
         self.config = config
-        self.uncertainty = None
+        self.uncertainty = self.gaussian_process = None
 
     def set_feature_scaling(self, mean: ArrayLike, scale: ArrayLike) -> None:
         """Set the training mean and standard deviation of all extra molecule features.

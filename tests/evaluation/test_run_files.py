@@ -103,13 +103,13 @@ def test_the_model_left_behind_is_the_model_that_was_scored(run, folder):
 
 
 def test_scores_are_made_with_the_threads_of_the_run(run, monkeypatch):
-    predict, seen = MolAttn.predict_outputs, []
+    predict, seen = MolAttn.network_outputs, []
 
     def predicting(self, *rest, **options):
         seen.append(torch.get_num_threads())
         return predict(self, *rest, **options)
 
-    monkeypatch.setattr(MolAttn, "predict_outputs", predicting)
+    monkeypatch.setattr(MolAttn, "network_outputs", predicting)
     two = replace(run.config.training, threads=2)
     report = replace(run.config.report, baselines=False, bootstrap=0)
     score_run(replace(run, config=replace(run.config, training=two, report=report)))

@@ -268,7 +268,7 @@ def test_a_name_of_a_column_is_no_formula(tmp_path, model_folder, escapes, name)
 
 
 def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder, monkeypatch):
-    monkeypatch.setattr(MolAttn, "_in_own_units", lambda self, outputs: outputs + torch.inf)
+    monkeypatch.setattr(MolAttn, "_transformed", lambda self, outputs: outputs + torch.inf)
     source = saved(tmp_path, "smiles\nCCO\n")
     assert predict_table(model_folder, source, tmp_path / "out.csv") == (0, 1)
     assert rows_of(tmp_path / "out.csv") == [

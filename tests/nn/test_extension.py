@@ -195,7 +195,7 @@ def test_a_search_takes_what_is_registered_and_refuses_other_names():
 def test_a_model_whose_layer_is_not_registered_is_refused_by_name(tmp_path, monkeypatch):
     MolAttn(MolAttnConfig(("y",), NetworkConfig(**SMALL, layer="pyg"))).save_pretrained(tmp_path)
     monkeypatch.delitem(parts.LAYERS._items, "pyg")
-    with pytest.raises(InputError, match="--layer: got 'pyg', expected one of edge_attention, "):
+    with pytest.raises(InputError, match="layer: got 'pyg', expected one of edge_attention, "):
         MolAttn.from_pretrained(tmp_path)
 
 

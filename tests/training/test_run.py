@@ -10,6 +10,7 @@ from rich.console import Console
 
 from molattn.config import (
     DataConfig,
+    GaussianProcessConfig,
     NetworkConfig,
     PredictConfig,
     ReportConfig,
@@ -241,12 +242,13 @@ def test_a_checkpoint_is_read_once(config, tmp_path, monkeypatch):
 
 
 def test_validation_rows_are_predicted_once(config, monkeypatch):
-    predicted = calls_of(monkeypatch, MolAttn, "predict_outputs")
+    predicted = calls_of(monkeypatch, MolAttn, "network_outputs")
     two = replace(config, training=replace(QUICK, ensemble=2, epochs=1))
-    run = train(replace(two, report=ReportConfig(baselines=False)))
+    network = GaussianProcessConfig(predictor="network")
+    run = train(replace(two, report=ReportConfig(baselines=False), gaussian_process=network))
     scores = score_run(run)
     parts = [len(rows) for rows in (run.parts.val, run.parts.test)]
-    assert [len(records) for _, records in predicted] == parts
+    assert [len(args[1]) for args in predicted] == parts
     rows = run.table.molecules(run.parts.val)
     again = run.model.predict_records(rows.records, members=True)
     np.testing.assert_array_equal(run.validation_outputs, again)  # of a regression

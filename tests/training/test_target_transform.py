@@ -13,6 +13,7 @@ from scipy import stats
 from molattn.config import (
     DataConfig,
     FineTuningConfig,
+    GaussianProcessConfig,
     NetworkConfig,
     ReportConfig,
     SupervisedConfig,
@@ -143,7 +144,14 @@ def config_of(path, *choices, **options):
         **({"target_transform": choices} if choices else {}),
     )
     report = ReportConfig(baselines=False, bootstrap=0, interval=0.8)
-    return TrainConfig(str(path), data, SMALL, replace(QUICK, **options), report)
+    return TrainConfig(
+        str(path),
+        data,
+        SMALL,
+        replace(QUICK, **options),
+        report,
+        gaussian_process=GaussianProcessConfig(predictor="network"),
+    )
 
 
 @pytest.fixture(scope="module")
