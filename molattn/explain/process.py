@@ -140,7 +140,7 @@ class _Gaussian:
 
     def standardized(self, numbers: Tensor) -> Tensor:
         scaled = (numbers.to(self._mean.dtype) - self._mean) / self._scale
-        return scaled.nan_to_num(nan=0.0).clamp(-CLIP, CLIP)
+        return scaled.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(-CLIP, CLIP)
 
     def __call__(self, x: Tensor) -> Tensor:
         squares = x.square().sum(dim=1, keepdim=True) + self._points.square().sum(dim=1)
