@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rdkit.Chem import Crippen
+from rdkit.Chem.rdMolDescriptors import CalcCrippenDescriptors
 
 from molattn.chem.count_fingerprints import HashedCounts
 from molattn.chem.parse import parse_smiles
@@ -46,7 +46,7 @@ def read(path: Path, count: int) -> tuple[list[HashedCounts], np.ndarray]:
             start = time.process_time()
             counts.append(counter(mol))
             seconds += time.process_time() - start
-            labels.append(Crippen.MolLogP(mol))
+            labels.append(CalcCrippenDescriptors(mol)[0])
             if len(counts) == count:
                 break
     print(f"counting: {1e3 * seconds / len(counts):.3f} ms a molecule")
