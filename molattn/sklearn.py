@@ -41,6 +41,7 @@ from molattn.training.run import train_model
 __all__ = ["MolAttnClassifier", "MolAttnRegressor"]
 
 _SMILES, _WEIGHT = "smiles", "weight"
+_SECTIONS = ("network", "training", "fine_tuning", "gaussian_process")
 # Of the options of the data those that do not name columns, files or test rows.
 _DATA_OPTIONS = (
     "descriptors",
@@ -59,8 +60,7 @@ _RENAMED = {"score": "attention_score"}  # `score` is a method
 _OPTIONS = {
     name: _RENAMED.get(name, name)
     for name, option in TrainConfig.options().items()
-    if (option.section in ("network", "training", "fine_tuning") and name not in _EXCLUDED)
-    or name in _DATA_OPTIONS
+    if (option.section in _SECTIONS and name not in _EXCLUDED) or name in _DATA_OPTIONS
 }
 """Name of each parameter of an estimator, by the name of its option."""
 _DEFAULTS = {name: TrainConfig.options()[option].default for option, name in _OPTIONS.items()}

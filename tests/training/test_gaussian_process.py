@@ -1,72 +1,269 @@
 import io
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
-import molattn
 from molattn import MolAttn
-from molattn.cli import main
-from molattn.config import PredictConfig
+from molattn.config import PredictConfig, TrainConfig
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
+from molattn.evaluation.scoring import score_run
 from molattn.inference.predict import predict_table
 from molattn.model.artefact import GAUSSIAN_PROCESS_FILE
-from molattn.model.gaussian_process.combination import share_of_second
 from molattn.sklearn import MolAttnClassifier, MolAttnRegressor
+from molattn.training.run import train
 
 from ..conftest import rows_of
 
 TINY = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "epochs": 2, "batch_size": 16}
-TINY |= {"init_from": "none", "device": "cpu", "split": "random", "baselines": False}
-TINY |= {"bootstrap": 0}
+TINY |= {"init_from": "none", "device": "cpu", "baselines": False, "bootstrap": 0}
 NEW = ["CCO", "c1ccccc1N", "CC(=O)OC"]
 
 
 @pytest.fixture(scope="module")
 def frame():
-    table = pd.read_csv(bundled_dataset()).iloc[:80].reset_index(drop=True)
+    table = pd.read_csv(bundled_dataset()).iloc[:60].reset_index(drop=True)
+    table = table[["smiles", "logS"]]
     table["soluble"] = np.where(table["logS"] > -2, "yes", "no")
+    table["phase"] = np.resize(["solid", "liquid", "gas"], len(table))
     table["solvent"] = np.resize(["O", "CCO", "ClCCl"], len(table))
-    table["T"] = 20.0 + np.arange(len(table)) % 5
+    table["temp"] = 20.0 + np.arange(len(table)) % 5
     return table
 
 
-def train(frame, targets="logS", **options):
-    return molattn.train(frame, targets, **{**TINY, **options})
+def trained(frame, targets="logS", console=None, folder=None, **options):
+    options = {**TINY, "split": "random", "target_columns": targets, **options}
+    return train(TrainConfig.from_options("", options), console, folder, frame=frame)
 
 
 @pytest.fixture(scope="module")
 def both(frame):
-    return train(frame, keep_training_smiles=True)
+    return trained(frame, keep_training_smiles=True)
 
 
-def test_both_predict_by_default(frame, both):
-    network = train(frame, predictor="network").model
+def process_alone(model, smiles):
+    """What the Gaussian process predicts on the transformed scale."""
+    _, inputs = model.network_outputs([model.featurize(text) for text in smiles])
+    return model.to_transformed(model.gaussian_process.predict(inputs))
+
+
+def test_the_default_is_the_mean_of_network_and_gaussian_process(frame, both):
+    network = trained(frame, predictor="network").model
+    assert (network.gaussian_process, network.config.kernels) == (None, ())
     model = both.model
-    assert network.gaussian_process is None
-    assert network.config.kernels == ()
     assert model.config.kernels == ("morgan", "atom_pairs", "embedding")
     for name, weights in network.state_dict().items():  # the network is the same
         assert weights.equal(model.state_dict()[name])
-    share = model.gaussian_process.shares[0]
+    (share,) = model.gaussian_process.shares
     assert 0.0 < share < 1.0
-    records = [model.featurize(smiles) for smiles in NEW]
-    _, inputs = model.network_outputs(records)
-    process = model.to_transformed(model.gaussian_process.predict(inputs))
-    mean = (1 - share) * network.predict(NEW) + share * process
+    mean = (1 - share) * network.predict(NEW) + share * process_alone(model, NEW)
     np.testing.assert_allclose(model.predict(NEW), mean, rtol=1e-6, atol=1e-6)
 
 
-def test_the_share_is_that_of_the_validation_rows_which_are_learned_last(frame):
-    config, shown = {"seed": 3}, io.StringIO()
-    run = train(frame, **config, console=Console(file=shown, width=200))
-    model, process = run.model, run.model.gaussian_process
-    assert f"{process.shares[0]:.0%} Gaussian process" in shown.getvalue()
-    smiles = frame["smiles"].to_numpy()
-    learned = {*process.rows.tolist()}
-    assert len(learned) == run.split.train.size + run.split.val.size
-    assert learned.isdisjoint({*run.split.test.tolist()})
-    del model, smiles, share_of_second
+def test_it_rests_on_training_and_validation_rows(frame, both):
+    process, parts = both.model.gaussian_process, both.parts
+    lines = {both.table.rows[row].line for part in (parts.train, parts.val) for row in part}
+    assert {*process.rows.tolist()} == lines
+    smiles = {row.line: both.table.smiles[n] for n, row in enumerate(both.table.rows)}
+    assert process.smiles == tuple(smiles[line] for line in process.rows.tolist())
+
+
+def test_validation_outputs_know_nothing_of_their_labels(frame, both):
+    """The process that predicted them did not learn from them."""
+    val = both.parts.val
+    changed = frame.copy()
+    rows = [both.table.rows[row].line - both.table.rows[0].line for row in val]
+    changed.loc[rows, "logS"] += 1e-3  # too little for another share
+    other = trained(changed, keep_training_smiles=True)
+    np.testing.assert_array_equal(other.parts.val, val)
+    assert other.model.gaussian_process.shares == both.model.gaussian_process.shares
+    np.testing.assert_allclose(other.validation_outputs, both.validation_outputs, rtol=1e-6)
+    records = both.table.molecules(val).records
+    after = both.model.predict_outputs(records)
+    assert np.abs(after - both.validation_outputs).max() > 1e-3
+
+
+def test_it_can_predict_alone(frame):
+    shown = io.StringIO()
+    options = {"predictor": "gaussian_process", "kernels": ("morgan", "torsions", "descriptors")}
+    run = trained(frame, console=Console(file=shown, width=200), **options)
+    assert run.histories == []
+    assert ": 100% Gaussian process, 0% network" in shown.getvalue()
+    model = run.model
+    np.testing.assert_allclose(model.predict(NEW), process_alone(model, NEW), rtol=1e-9)
+    spread = np.std([row.item() for row in model.predict(list(frame["smiles"][:20]))])
+    assert spread > 0.1
+    assert np.isfinite(model.predict_interval(NEW, 0.5)).all()
+    assert score_run(run).test.tasks["logS"]["rmse"] > 0.0
+
+
+def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
+    options = {"predictor": "gaussian_process", "init_from": "base"}
+    options |= dict.fromkeys(("width", "heads", "layers", "edge_width"))
+    options = {name: value for name, value in options.items() if value is not None}
+    tiny = {name: value for name, value in TINY.items() if name in ("device", "baselines")}
+    config = TrainConfig.from_options("", {**tiny, "target_columns": "logS", **options})
+    run = train(config, frame=frame[["smiles", "logS"]])
+    base = MolAttn.from_pretrained("base")
+    np.testing.assert_allclose(run.model.embed(NEW), base.embed(NEW), atol=1e-5)
+    assert np.isfinite(run.model.predict(NEW)).all()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"predictor": "gaussian_process", "ensemble": 2}, "--ensemble cannot be used with"),
+        ({"predictor": "gaussian_process"}, "leave embedding out of --kernels"),
+        ({"predictor": "network", "kernels": ("morgan",)}, "--kernels is used only with"),
+        ({"predictor": "network", "inducing_points": 5}, "--inducing-points is used only"),
+        ({"predictor": "network", "keep_training_smiles": True}, "--keep-training-smiles is used"),
+        ({"kernels": ("descriptors",), "descriptors": False}, "--no-descriptors"),
+        ({"kernels": ()}, "--kernels: got"),
+        ({"kernels": ("morgan", "morgan")}, "each kernel only once"),
+        ({"kernels": ("maccs",)}, "--kernels: got 'maccs'"),
+        ({"inducing_points": 0}, "--inducing-points: got 0"),
+        ({"inducing_points": 20_001}, "--inducing-points: got 20001"),
+        ({"predictor": "forest"}, "--predictor: got 'forest'"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        TrainConfig.from_options("a.csv", {"target_columns": "y", "init_from": "none", **options})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"predictor": "both"},
+        {"predictor": "both", "ensemble": 2, "inducing_points": 15, "weight_column": "temp"},
+        {"predictor": "gaussian_process", "kernels": ("morgan", "feature_morgan")},
+    ],
+)
+def test_all_kinds_of_tasks_second_molecules_and_columns(frame, tmp_path, options):
+    table = frame.copy()
+    table.loc[::7, "logS"] = np.nan
+    table.loc[::5, "phase"] = None
+    table.loc[3, "temp"] = 0.0
+    columns = {"partner_column": "solvent", "feature_columns": ("temp",)}
+    model = trained(table, ("logS", "soluble", "phase"), **columns, **options).model
+    inputs = {"partners": ["O", "CCO", "O"], "features": [[20.0], [21.0], [22.0]]}
+    found = model.predict(NEW, **inputs)
+    assert found.shape == (3, 5)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found[:, 2:].sum(axis=1), 1.0)
+    model.save_pretrained(tmp_path / "model")
+    again = MolAttn.from_pretrained(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(NEW, **inputs), found)
+    # The second molecule and the column are in the kernel.
+    for other in ({**inputs, "partners": ["ClCCl"] * 3}, {**inputs, "features": [[24.0]] * 3}):
+        kernels = []
+        for given in (inputs, other):
+            records = [model.featurize(*pair) for pair in zip(NEW, given["partners"], strict=True)]
+            _, read = model.network_outputs(records, features=given["features"])
+            kernels.append(model.gaussian_process.kernel(read))
+        assert np.abs(kernels[0] - kernels[1]).max() > 1e-3
+    # A table gives the same.
+    rows = pd.DataFrame({"smiles": NEW, "solvent": inputs["partners"], "temp": [20, 21, 22]})
+    rows.to_csv(tmp_path / "in.csv", index=False)
+    predict_table(again, tmp_path / "in.csv", tmp_path / "out.csv", PredictConfig(neighbors=2))
+    written = [float(row["logS_predicted"]) for row in rows_of(tmp_path / "out.csv")]
+    np.testing.assert_allclose(written, found[:, 0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_resumed_run_has_the_same_files(frame, tmp_path, monkeypatch):
+    for name in ("whole", "again"):
+        (tmp_path / name).mkdir()
+    whole = trained(frame, folder=tmp_path / "whole")
+    forward, calls = MolAttn.forward, []
+
+    def interrupted(self, *args):
+        calls.append(self.training)
+        if sum(calls) == 5:  # in the second epoch
+            raise KeyboardInterrupt
+        return forward(self, *args)
+
+    monkeypatch.setattr(MolAttn, "forward", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trained(frame, folder=tmp_path / "again")
+    monkeypatch.undo()
+    resumed = trained(frame, folder=tmp_path / "again")
+    files = [run.model.to_files(tmp_path).content for run in (whole, resumed)]
+    assert files[0] == files[1]
+    assert GAUSSIAN_PROCESS_FILE in files[0]
+
+
+def test_estimators_are_pickled_with_it():
+    smiles = ["C" * n + end for n in range(1, 9) for end in ("O", "N", "c1ccccc1")]
+    carbons = np.array([text.upper().count("C") for text in smiles], dtype=float)
+    options = {"width": 4, "heads": 1, "layers": 1, "edge_width": 4, "epochs": 1, "device": "cpu"}
+    for estimator, y in ((MolAttnRegressor, carbons), (MolAttnClassifier, carbons > 5)):
+        fitted = estimator(init_from="none", **options).fit(smiles, y)
+        assert fitted.model_.gaussian_process is not None
+        again = pickle.loads(pickle.dumps(fitted))
+        np.testing.assert_array_equal(again.predict(NEW), fitted.predict(NEW))
+    alone = MolAttnRegressor(predictor="gaussian_process", kernels=("morgan",), init_from="none")
+    assert alone.fit(smiles, carbons).n_iter_ == 0
+    assert alone.predict(["CCCCCCO"]) > alone.predict(["CO"]) + 1.0
+
+
+def test_joined_models_have_none(both, tmp_path):
+    joined = MolAttn.ensemble([both.model, both.model])
+    assert (joined.gaussian_process, joined.config.kernels) == (None, ())
+    assert both.model.gaussian_process is not None
+    joined.save_pretrained(tmp_path)
+    again = MolAttn.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(again.predict(NEW), joined.predict(NEW))
+    MolAttn.ensemble([joined, both.model])  # the same network, without kernels
+
+
+def test_neighbors_are_the_training_rows_that_contribute_most(frame, both, tmp_path):
+    model = both.model
+    process, task = model.gaussian_process, "logS"
+    (tmp_path / "in.csv").write_text("smiles\n" + "\nnonsense\n".join(NEW) + "\n")
+    predict_table(model, tmp_path / "in.csv", tmp_path / "out.csv", PredictConfig(neighbors=3))
+    rows = rows_of(tmp_path / "out.csv")
+    assert [row["error"] != "" for row in rows] == [False, True, False, True, False]
+    good = [row for row in rows if not row["error"]]
+    for row, found in zip(good, model.neighbors(NEW, 3), strict=True):
+        for number, one in enumerate(found, start=1):
+            cells = [row[f"neighbor_{number}_{name}"] for name in one._fields]
+            assert [int(cells[0]), cells[3]] == [one.row, one.smiles]
+            np.testing.assert_allclose([*map(float, cells[1:3])], one[1:3], rtol=1e-5)
+            assert one.smiles == frame["smiles"][one.row - both.table.rows[0].line]
+        assert all(abs(a.contribution) >= abs(b.contribution) for a, b in pairwise(found))
+    assert all(rows[1][f"neighbor_1_{name}"] == "" for name in ("row", "smiles"))
+    # All of them, and the mean, are the part of the Gaussian process.
+    share = process.shares[0]
+    mean = process.means[0] * model.target_scale.item() + model.target_mean.item()
+    sums = [sum(one.contribution for one in row) for row in model.neighbors(NEW, 10**6)]
+    expected = share * (process_alone(model, NEW)[:, 0] - mean)
+    np.testing.assert_allclose(sums, expected, rtol=1e-6, atol=1e-9)
+    known = model.neighbors([process.smiles[0]], len(process.rows))[0]
+    assert next(one for one in known if one.row == process.rows[0]).similarity > 0.999
+    # More of them than there are.
+    config = PredictConfig(neighbors=len(process.rows) + 1)
+    predict_table(model, tmp_path / "in.csv", tmp_path / "out.csv", config)
+    last = f"neighbor_{len(process.rows) + 1}_row"
+    assert [row[last] for row in rows_of(tmp_path / "out.csv")] == [""] * 5
+    assert f"{task}_predicted" in rows[0]
+
+
+def test_neighbors_of_a_model_without_smiles_and_without_a_gaussian_process(frame, both, tmp_path):
+    (tmp_path / "in.csv").write_text("smiles\nCCO\n")
+    plain = trained(frame, predictor="gaussian_process", kernels=("morgan",)).model
+    predict_table(plain, tmp_path / "in.csv", tmp_path / "out.csv", PredictConfig(neighbors=1))
+    (row,) = rows_of(tmp_path / "out.csv")
+    assert "neighbor_1_row" in row
+    assert "neighbor_1_smiles" not in row
+    assert plain.neighbors(NEW, 1)[0][0].smiles is None
+    joined = MolAttn.ensemble([both.model, both.model])
+    with pytest.raises(InputError, match="--neighbors cannot be used with this model"):
+        predict_table(joined, tmp_path / "in.csv", tmp_path / "o.csv", PredictConfig(neighbors=1))
+    with pytest.raises(InputError, match="has no Gaussian process"):
+        joined.neighbors(NEW)
+    with pytest.raises(InputError, match="--neighbors: got -1"):
+        PredictConfig(neighbors=-1)
