@@ -69,8 +69,7 @@ def _prediction_spec(model: MolAttn, level: float, neighbors: int) -> OutputSpec
     def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         features = [molecule.features for molecule in molecules] if model.config.features else None
         records = [molecule.record for molecule in molecules if molecule.record is not None]
-        networks, inputs = model.network_outputs(records, len(records), features=features)
-        outputs = model.combine_outputs(networks, inputs)
+        outputs = model.predict_outputs(records, len(records), features=features)
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
         # An array of None, which is not used, if the model has no training fingerprints.
         fingerprints = np.array([record.fingerprint for record in records])
@@ -78,7 +77,9 @@ def _prediction_spec(model: MolAttn, level: float, neighbors: int) -> OutputSpec
             outputs[:, is_finite], fingerprints[is_finite]
         )
         rows = iter(range(len(prediction.prediction)))
-        near = model.neighbors_of_inputs(inputs, neighbors) if neighbors else [[]] * len(records)
+        near = [[]] * len(records)
+        if neighbors:
+            near = model.neighbors_of_records(records, neighbors, len(records), features=features)
         for good, found in zip(is_finite, near, strict=True):
             if not good:
                 yield "not_finite"

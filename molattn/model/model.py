@@ -431,12 +431,7 @@ class MolAttn(
         Regressions are on the transformed scale (``config.target_transforms``), classifications are
         logits, uncalibrated. See :meth:`predict_records` for the arguments and errors.
         """
-        return self.combine_outputs(*self.network_outputs(records, batch_size, features=features))
-
-    def combine_outputs(
-        self, outputs: NDArray[np.float64], inputs: KernelInputs
-    ) -> NDArray[np.float64]:
-        """Return :meth:`predict_outputs` of what :meth:`network_outputs` returned."""
+        outputs, inputs = self.network_outputs(records, batch_size, features=features)
         if self.gaussian_process is not None:
             outputs = self.gaussian_process.combine(outputs, inputs)
         return self.to_transformed(outputs)
@@ -456,8 +451,7 @@ class MolAttn(
     ) -> list[list[Neighbor]]:
         """Return for each molecule the training rows that contribute most to its prediction.
 
-        These are contributions to the part of the prediction that the Gaussian process has; see
-        :meth:`neighbors_of_inputs`.
+        See :meth:`neighbors_of_records`.
 
         Args:
             smiles: n molecules.
@@ -471,11 +465,17 @@ class MolAttn(
             SmilesError: An invalid SMILES; gives its position and the reason.
         """
         records = self._reader(partners, self.config.calculator).all(smiles, partners)
-        _, inputs = self.network_outputs(records, batch_size, features=features)
-        return self.neighbors_of_inputs(inputs, count)
+        return self.neighbors_of_records(records, count, batch_size, features=features)
 
-    def neighbors_of_inputs(self, inputs: KernelInputs, count: int) -> list[list[Neighbor]]:
-        """Return the ``count`` training rows that contribute most to each prediction.
+    def neighbors_of_records(
+        self,
+        records: Sequence[MoleculeRecord],
+        count: int = 5,
+        batch_size: int = 64,
+        *,
+        features: Optional[ArrayLike] = None,
+    ) -> list[list[Neighbor]]:
+        """Return the training rows that contribute most to the predictions of featurized molecules.
 
         Contributions are to the first task, on its transformed scale, largest absolute value first.
         Together with a constant they add up to the part of the prediction that the Gaussian
@@ -487,6 +487,7 @@ class MolAttn(
         """
         if self.gaussian_process is None:
             raise InputError("the model has no Gaussian process, so that it has no neighbors")
+        _, inputs = self.network_outputs(records, batch_size, features=features)
         scale = self.target_scale[0].item()
         return [
             [one._replace(contribution=one.contribution * scale) for one in row]
