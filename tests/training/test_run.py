@@ -10,7 +10,6 @@ from rich.console import Console
 
 from molattn.config import (
     DataConfig,
-    GaussianProcessConfig,
     NetworkConfig,
     PredictConfig,
     ReportConfig,
@@ -244,8 +243,7 @@ def test_a_checkpoint_is_read_once(config, tmp_path, monkeypatch):
 def test_validation_rows_are_predicted_once(config, monkeypatch):
     predicted = calls_of(monkeypatch, MolAttn, "network_outputs")
     two = replace(config, training=replace(QUICK, ensemble=2, epochs=1))
-    network = GaussianProcessConfig(predictor="network")
-    run = train(replace(two, report=ReportConfig(baselines=False), gaussian_process=network))
+    run = train(replace(two, report=ReportConfig(baselines=False)))
     scores = score_run(run)
     # The Gaussian process reads the training rows with the validation rows.
     parts = [len(run.parts.train) + len(run.parts.val), len(run.parts.test)]

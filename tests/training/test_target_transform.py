@@ -144,14 +144,7 @@ def config_of(path, *choices, **options):
         **({"target_transform": choices} if choices else {}),
     )
     report = ReportConfig(baselines=False, bootstrap=0, interval=0.8)
-    return TrainConfig(
-        str(path),
-        data,
-        SMALL,
-        replace(QUICK, **options),
-        report,
-        gaussian_process=GaussianProcessConfig(predictor="network"),
-    )
+    return TrainConfig(str(path), data, SMALL, replace(QUICK, **options), report)
 
 
 @pytest.fixture(scope="module")
