@@ -277,7 +277,8 @@ class ModelFiles:
         if self.manifest is not None:
             return parse_json(self.manifest, self.folder / MANIFEST_FILE)
         is_calibrated = {CALIBRATION_FILE, FINGERPRINTS_FILE} & self.content.keys()
-        needed = _FILES[:4] if is_calibrated else _FILES[:2]
+        needed = [*(_FILES[:4] if is_calibrated else _FILES[:2])]
+        needed += [name for name in _FILES[4:] if name in self.content]
         return {name: _entry(self.content.get(name, b"")) for name in needed}
 
     def json(self, name: str) -> dict[str, Any]:

@@ -79,14 +79,14 @@ def test_the_batch_size_and_bad_rows_change_no_prediction(tmp_path, model_folder
 
 
 def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, monkeypatch):
-    sizes = []
+    sizes, network_outputs = [], MolAttn.network_outputs
 
-    def predict_outputs(self, records, batch_size, features):
+    def predicting(self, records, *args, **options):
         sizes.append([record.num_atoms for record in records])
-        return np.zeros((1, len(records), 2))
+        return network_outputs(self, records, *args, **options)
 
     monkeypatch.setattr(batching, "MOST_PAIRS", 100)
-    monkeypatch.setattr(MolAttn, "predict_outputs", predict_outputs)
+    monkeypatch.setattr(MolAttn, "network_outputs", predicting)
     source = saved(tmp_path, "smiles\n" + "\n".join("C" * n for n in (2, 3, 20, 9, 5, 5, 5)))
     predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=3))
     assert sizes == [[2, 3], [20], [9], [5, 5, 5]]
@@ -121,13 +121,13 @@ def test_no_code_is_kept_for_numbers_of_pairs(tmp_path, monkeypatch, updates):
     """With oneDNN, memory grows with the number of batches of different sizes."""
     small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, update_edges=updates)
     MolAttn(MolAttnConfig(("y",), small)).save_pretrained(tmp_path / "model")
-    seen, predict_outputs = [], MolAttn.predict_outputs
+    seen, network_outputs = [], MolAttn.network_outputs
 
     def predicting(self, *args, **options):
         seen.append(torch.backends.mkldnn.enabled)
-        return predict_outputs(self, *args, **options)
+        return network_outputs(self, *args, **options)
 
-    monkeypatch.setattr(MolAttn, "predict_outputs", predicting)
+    monkeypatch.setattr(MolAttn, "network_outputs", predicting)
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", True)
     predict_table(tmp_path / "model", saved(tmp_path, "smiles\nCC\n"), tmp_path / "out.csv")
     assert seen == [not updates]
@@ -280,14 +280,14 @@ def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder,
 def test_a_row_with_one_number_that_is_not_finite_has_no_prediction(
     tmp_path, model, monkeypatch, member, output, bad
 ):
-    predict_outputs = MolAttn.predict_outputs
+    combine_outputs = MolAttn.combine_outputs
 
     def damaged(self, *args, **options):
-        outputs = predict_outputs(self, *args, **options)
+        outputs = combine_outputs(self, *args, **options)
         outputs[member, 1, output] = bad
         return outputs
 
-    monkeypatch.setattr(MolAttn, "predict_outputs", damaged)
+    monkeypatch.setattr(MolAttn, "combine_outputs", damaged)
     source = saved(tmp_path, "smiles\nCCO\nCC\nC\n")
     predict_table(MolAttn.ensemble([model, model]), source, tmp_path / "out.csv")
     rows = rows_of(tmp_path / "out.csv")
