@@ -74,6 +74,11 @@ class TrainConfig(RunConfig):
                     "--predictor gaussian_process --init-from none: the embedding of random "
                     "weights says little; leave embedding out of --kernels"
                 )
+        if self.kernels == ("descriptors",) and self.data.partner_column is not None:
+            raise InputError(
+                "--kernels descriptors cannot be used with --partner-column, as it does not "
+                "compare second molecules; add morgan or another kernel"
+            )
         if "descriptors" in self.kernels and not self.data.descriptors:
             raise InputError("--kernels descriptors cannot be used with --no-descriptors")
 

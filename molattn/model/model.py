@@ -167,6 +167,12 @@ class MolAttn(
         """
         if not models:
             raise InputError("ensemble: expected at least one model")
+        for number, model in enumerate(models, start=1):
+            if model.has_untrained_head:
+                raise InputError(
+                    f"ensemble: model {number} predicts by its Gaussian process alone, which "
+                    "an ensemble does not have"
+                )
         for number, other in enumerate(models[1:], start=2):
             if difference := models[0]._difference(other):
                 raise InputError(
@@ -197,13 +203,19 @@ class MolAttn(
                 return f"the {what} scaling"
         return ""
 
+    @property
+    def has_untrained_head(self) -> bool:
+        """Whether the Gaussian process alone was trained, and predicts alone."""
+        return self.gaussian_process is not None and bool((self.gaussian_process.shares == 1).all())
+
     def forward(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
     ) -> Tensor:
-        """Predict in scaled units and logits, ``[num_graphs, num_outputs]``.
+        """Predict in scaled units and logits with the networks, ``[num_graphs, num_outputs]``.
 
-        With several members these are the outputs that :meth:`unscale` converts to the mean of
-        their predictions: the mean of regressions, the logits of the mean class probabilities.
+        :meth:`predict` combines this with the Gaussian process, if there is one. With several
+        members these are the outputs that :meth:`unscale` converts to the mean of their
+        predictions: the mean of regressions, the logits of the mean class probabilities.
 
         Args:
             batch: From :meth:`collate`, or a PyG ``Data`` or ``Batch`` of

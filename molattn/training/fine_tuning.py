@@ -152,6 +152,7 @@ class PretrainedWeights:
             and all(map(_same_task, new.tasks, old.tasks))
             and all(map(_same_transform, old.tasks, old.target_transforms, wanted))
             and _head_inputs(new) == _head_inputs(old)
+            and not self.model.has_untrained_head
         )
 
 
@@ -244,7 +245,10 @@ def _same_task(one: Task, other: Task) -> bool:
 
 
 def _same_transform(task: Task, known: TargetTransform, wanted: str) -> bool:
-    return task.kind != "regression" or wanted in ("auto", known.kind)
+    if task.kind != "regression":
+        return True
+    # Ranks have no value beyond the labels that they were fitted to.
+    return wanted in ("auto", known.kind) and known.kind != "ranks"
 
 
 def _head_inputs(config: MolAttnConfig) -> tuple[object, ...]:

@@ -45,7 +45,7 @@ def add_gaussian_process(
 
     Returns:
         Outputs of each member for the validation rows as of
-        :meth:`molattn.MolAttn.predict_outputs`, without any knowledge of their labels.
+        :meth:`molattn.MolAttn.predict_outputs`. Of their labels only the shares know.
     """
     model.gaussian_process = None
     model.config = replace(model.config, kernels=config.kernels)
@@ -92,5 +92,8 @@ def add_gaussian_process(
             console,
             f"{quoted(task.name)}: {share:.0%} Gaussian process, {1.0 - share:.0%} network",
         )
-    print_line(console, f"Gaussian process fitted to {len(rows)} rows in {seconds:.1f} s")
+    print_line(
+        console,
+        f"Gaussian process with {len(process.rows)} inducing points fitted in {seconds:.1f} s",
+    )
     return model.to_transformed(outputs)

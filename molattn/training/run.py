@@ -140,10 +140,12 @@ def train_split(
             f"leakage from --init-from {pretrained.name} not checked: the model has no "
             "fingerprints of its training molecules",
         )
+    start = time.perf_counter()
     model, histories, outputs = train_model(
         config, table, parts, pretrained, console, folder=folder, make_model=make_model
     )
-    seconds = sum(history.seconds for history in histories)
+    # Of a resumed run, the epochs before the interruption count too.
+    seconds = max(time.perf_counter() - start, sum(history.seconds for history in histories))
     digest = pretrained and pretrained.digest
     return TrainingRun(config, table, parts, leakage, model, histories, seconds, outputs, digest)
 
@@ -232,6 +234,7 @@ def train_model(
             if config.gaussian_process.predictor == "gaussian_process":
                 if not plan.keeps_scaling:
                     scale_by(model, training, transforms)
+                model.freeze("none")
                 continue
             history = fit_model(
                 model,

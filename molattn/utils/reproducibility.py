@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 __all__ = ["without_onednn", "random_state", "seeded", "set_random_state", "threads"]
@@ -34,14 +35,15 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Set the number of torch's CPU threads within the block.
+    """Set the number of CPU threads of torch, NumPy and SciPy within the block.
 
     The threads wait for each other actively: on a busy machine two can be 20 times slower than one.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        yield
+        with threadpool_limits(count, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)
 

@@ -280,14 +280,14 @@ def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder,
 def test_a_row_with_one_number_that_is_not_finite_has_no_prediction(
     tmp_path, model, monkeypatch, member, output, bad
 ):
-    combine_outputs = MolAttn.combine_outputs
+    predict_outputs = MolAttn.predict_outputs
 
     def damaged(self, *args, **options):
-        outputs = combine_outputs(self, *args, **options)
+        outputs = predict_outputs(self, *args, **options)
         outputs[member, 1, output] = bad
         return outputs
 
-    monkeypatch.setattr(MolAttn, "combine_outputs", damaged)
+    monkeypatch.setattr(MolAttn, "predict_outputs", damaged)
     source = saved(tmp_path, "smiles\nCCO\nCC\nC\n")
     predict_table(MolAttn.ensemble([model, model]), source, tmp_path / "out.csv")
     rows = rows_of(tmp_path / "out.csv")

@@ -267,3 +267,31 @@ def test_neighbors_of_a_model_without_smiles_and_without_a_gaussian_process(fram
         joined.neighbors(NEW)
     with pytest.raises(InputError, match="--neighbors: got -1"):
         PredictConfig(neighbors=-1)
+
+
+def test_a_model_without_a_trained_head_gives_none_away(frame, tmp_path):
+    options = {"predictor": "gaussian_process", "kernels": ("morgan", "atom_pairs")}
+    model = trained(frame, **options).model
+    with pytest.raises(InputError, match="model 1 predicts by its Gaussian process alone"):
+        MolAttn.ensemble([model, model])
+    model.save_pretrained(tmp_path / "model")
+    log = Console(file=io.StringIO(), width=200)
+    trained(frame, console=log, init_from=str(tmp_path / "model"), epochs=1)
+    assert "with a new head" in log.file.getvalue()
+
+
+def test_second_molecules_are_compared_or_refused(frame):
+    with pytest.raises(InputError, match="--kernels descriptors cannot be used with --partner"):
+        trained(frame, partner_column="solvent", kernels=("descriptors",))
+
+
+def test_many_sets_of_missing_labels_have_fewer_inducing_points(frame):
+    rng = np.random.default_rng(0)
+    names = [f"y{n}" for n in range(40)]
+    for name in names:
+        frame = frame.assign(**{name: np.where(rng.random(60) < 0.8, rng.normal(size=60), np.nan)})
+    model = trained(frame, targets=names, predictor="network", epochs=1).model
+    process = trained(frame, targets=names, inducing_points=40, epochs=1).model.gaussian_process
+    assert len(process.rows) == round(40 * (16 / 40) ** (1 / 3))
+    assert np.isfinite(process.weights).all()
+    assert model.gaussian_process is None

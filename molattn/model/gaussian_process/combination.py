@@ -35,6 +35,8 @@ def share_of_second(task: Task, first: Array, second: Array, labels: Array) -> f
     known = ~np.isnan(labels) & np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
     first, second, labels = first[known], second[known], labels[known]
     difference = second - first
+    if task.kind == "multiclass":  # a constant added to all logits of a row means nothing
+        difference -= difference.mean(axis=1, keepdims=True)
     spread = float(np.mean(difference**2)) if known.any() else 0.0
     if task.kind != "regression":
         spread /= 4.0

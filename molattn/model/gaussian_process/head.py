@@ -32,6 +32,8 @@ __all__ = ["GaussianProcessHead", "Neighbor", "kernel_inputs"]
 Array = NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1024
+_MOST_KEPT = 32_000_000  # features of all rows: 256 MB
+_MOST_GROUPS = 16  # sets of targets with the same rows, of full accuracy
 _TENSORS = ("rows", "weights", "means", "shares")
 _SCALING = "scaling."
 _SMILES = "smiles"
@@ -96,7 +98,9 @@ class GaussianProcessHead:
         """Fit to n labeled rows.
 
         Up to ``inducing_points`` rows it is exact; of more rows so many are drawn at random as
-        inducing points. The time then grows with n, and memory does not.
+        inducing points. The time then grows with n, and memory does not. Each set of tasks that
+        have labels for the same rows is fitted by itself; with more than 16 sets there are fewer
+        inducing points, so that their time grows no further.
 
         Args:
             config: Of the model, with T tasks.
@@ -110,9 +114,10 @@ class GaussianProcessHead:
         weights = np.ones(len(targets)) if weights is None else weights
         labels = np.hstack([*map(_latent, tasks, targets.T)])
         used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
-        points = used
-        if len(used) > inducing_points:
-            drawn = np.random.default_rng(seed).choice(used, inducing_points, replace=False)
+        points, groups = used, _same_rows(labels[used])
+        most = max(1, round(inducing_points * min(1.0, _MOST_GROUPS / len(groups)) ** (1.0 / 3.0)))
+        if len(used) > most:
+            drawn = np.random.default_rng(seed).choice(used, most, replace=False)
             points = np.sort(drawn)
         kernel = MoleculeKernel.fit(inputs[used], np.searchsorted(used, points), _kinds(config))
         basis = Basis.of(kernel(inputs[points]))
@@ -121,42 +126,52 @@ class GaussianProcessHead:
             """Yield the features of some rows, and the rows, in blocks."""
             for start in range(0, len(chosen), _ROWS_AT_ONCE):
                 some = chosen[start : start + _ROWS_AT_ONCE]
-                yield basis(kernel(inputs[some])), some
+                if kept is not None:
+                    yield kept[np.searchsorted(used, some)], some
+                else:
+                    yield basis(kernel(inputs[some])), some
 
+        kept = basis(kernel(inputs[used])) if len(used) * len(points) <= _MOST_KEPT else None
         is_exact = len(points) == len(used) and bool((weights[used] == 1.0).all())
-        processes: dict[int, GaussianProcess] = {}
-        for columns, known in _same_rows(labels[used]):
+        coefficients = np.zeros((basis.vectors.shape[1], labels.shape[1]))
+        means = np.zeros(labels.shape[1])
+        is_class = np.repeat(
+            [task.kind != "regression" for task in tasks], [task.num_outputs for task in tasks]
+        )
+        unseen = np.full(labels.shape, np.nan)  # leave-one-out predictions of classes
+        for columns, known in groups:
             chosen = used[known]
             sums = Sums(basis.vectors.shape[1], len(columns))
             for features, some in blocks(chosen):
                 sums.add(features, labels[some][:, columns], weights[some])
             orthogonal = is_exact and len(chosen) == len(used)
             values, vectors = (basis.values, None) if orthogonal else sums.decomposed()
-            for place, column in enumerate(columns):
-                processes[column] = GaussianProcess.fit(sums, place, values, vectors)
-        ordered = [processes[column] for column in range(labels.shape[1])]
-        scalings = []
+            fitted = {
+                column: GaussianProcess.fit(sums, place, values, vectors)
+                for place, column in enumerate(columns)
+            }
+            for column, one in fitted.items():
+                coefficients[:, column], means[column] = one.coefficients, one.mean
+            if is_class[columns].any():
+                for features, some in blocks(chosen):
+                    for column in filter(is_class.__getitem__, columns):
+                        unseen[some, column] = fitted[column].leave_one_out(
+                            features, labels[some, column], weights[some]
+                        )
+        scalings: list[ProbabilityScaling | None] = []
         for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-            scalings.append(None)
-            if task.kind != "regression":
-                chosen = used[~np.isnan(targets[used, place])]
-                latent = [
-                    np.column_stack(
-                        [
-                            one.leave_one_out(features, labels[some, column], weights[some])
-                            for column, one in enumerate(ordered[part], start=part.start)
-                        ]
-                    )
-                    for features, some in blocks(chosen)
-                ]
-                logits = _class_logits(task, torch.from_numpy(np.concatenate(latent))).numpy()
-                scalings[-1] = ProbabilityScaling.fit(logits, targets[chosen, place].astype(int))
+            if task.kind == "regression":
+                scalings.append(None)
+                continue
+            chosen = used[~np.isnan(targets[used, place])]
+            logits = _class_logits(task, torch.from_numpy(unseen[chosen, part])).numpy()
+            scalings.append(ProbabilityScaling.fit(logits, targets[chosen, place].astype(int)))
         return cls(
             tuple(tasks),
             kernel,
             points,
-            np.column_stack([basis.vectors @ one.coefficients for one in ordered]),
-            np.array([one.mean for one in ordered]),
+            basis.vectors @ coefficients,
+            means,
             tuple(scalings),
             np.ones(len(tasks)),
         )
@@ -218,9 +233,9 @@ class GaussianProcessHead:
             task: Index of the task.
         """
         kernel = self.kernel(inputs)
-        weights = self.shares[task] * self.weights[:, output_slices(self.tasks)[task].start]
-        parts = kernel * weights
+        parts = kernel * self.weights[:, output_slices(self.tasks)[task].start]
         order = np.argsort(-np.abs(parts), axis=1, kind="stable")[:, :count]
+        parts *= self.shares[task]
         smiles = self.smiles or [None] * len(self.rows)
         return [
             [Neighbor(int(self.rows[at]), kernel[n, at], parts[n, at], smiles[at]) for at in row]

@@ -31,7 +31,10 @@ def outputs(kind, rows, seed):
 
 def total_loss(task, first, second, labels, share):
     mixed = (1.0 - share) * first + share * second
-    spread = ((first - second) ** 2).mean()
+    difference = first - second
+    if task.kind == "multiclass":
+        difference = difference - difference.mean(axis=1, keepdims=True)
+    spread = (difference**2).mean()
     if task.kind == "regression":
         loss = ((mixed[:, 0] - labels) ** 2).sum()
     elif task.kind == "binary":
@@ -58,6 +61,13 @@ def test_the_better_one_has_the_larger_share(kind):
     noise = np.random.default_rng(1).normal(size=first.shape)
     assert share_of_second(task, first, first + 5.0 * noise, labels) < 0.1
     assert share_of_second(task, first + 5.0 * noise, first, labels) > 0.9
+
+
+def test_a_constant_added_to_the_logits_of_a_row_changes_nothing():
+    task, first, second, labels = outputs("multiclass", 60, 0)
+    shift = 30.0 * np.random.default_rng(1).normal(size=(60, 1))
+    expected = share_of_second(task, first, second, labels)
+    assert share_of_second(task, first + shift, second, labels) == expected
 
 
 def test_without_information_both_have_half():
