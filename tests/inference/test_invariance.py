@@ -94,6 +94,7 @@ def test_half_precision_weights_are_near_single_precision(model, smiles, dtype, 
     expected = model.predict(smiles)
     half = molattn.MolAttn(model.config).eval()
     half.load_state_dict(model.state_dict())
+    half.gaussian_process = model.gaussian_process
     found = half.to(dtype).predict(smiles)
     assert np.abs(found - expected).max() <= worst * model.target_scale.item()
 
