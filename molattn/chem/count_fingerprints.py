@@ -10,10 +10,8 @@ from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 
 __all__ = [
-    "COUNT_GROUPS",
     "KINDS",
     "MOST_COUNTED",
-    "NUM_COUNTS",
     "Environments",
     "HashedCounts",
     "SubstructureCounter",
@@ -22,13 +20,14 @@ __all__ = [
 MOST_COUNTED = 255
 """Largest count; more are counted as so many."""
 
-_RADIUS = 2
 _GENERATORS: Mapping[str, Any] = {
-    "morgan": lambda size: rdFingerprintGenerator.GetMorganGenerator(radius=_RADIUS, fpSize=size),
-    "atom_pairs": lambda size: rdFingerprintGenerator.GetAtomPairGenerator(fpSize=size),
-    "torsions": lambda size: rdFingerprintGenerator.GetTopologicalTorsionGenerator(fpSize=size),
-    "feature_morgan": lambda size: rdFingerprintGenerator.GetMorganGenerator(
-        radius=_RADIUS,
+    "morgan": lambda size, radius: rdFingerprintGenerator.GetMorganGenerator(
+        radius=radius, fpSize=size
+    ),
+    "atom_pairs": lambda size, _: rdFingerprintGenerator.GetAtomPairGenerator(fpSize=size),
+    "torsions": lambda size, _: rdFingerprintGenerator.GetTopologicalTorsionGenerator(fpSize=size),
+    "feature_morgan": lambda size, radius: rdFingerprintGenerator.GetMorganGenerator(
+        radius=radius,
         fpSize=size,
         atomInvariantsGenerator=rdFingerprintGenerator.GetMorganFeatureAtomInvGen(),
     ),
@@ -60,8 +59,8 @@ class Environments(NamedTuple):
 class SubstructureCounter:
     """Counts substructures of a molecule, each kind hashed to its own ``size`` positions.
 
-    - ``morgan``: atom environments of radius 0 to 2 (Rogers and Hahn, J. Chem. Inf. Model. 2010,
-      50, 742);
+    - ``morgan``: atom environments of radius 0 to ``radius`` (Rogers and Hahn, J. Chem. Inf. Model.
+      2010, 50, 742);
     - ``atom_pairs``: the types of two atoms and their distance in bonds (Carhart et al., J. Chem.
       Inf. Comput. Sci. 1985, 25, 64);
     - ``torsions``: the types of four atoms in a chain (Nilakantan et al., J. Chem. Inf. Comput.
@@ -72,15 +71,19 @@ class SubstructureCounter:
     Args:
         kinds: Kinds of ``KINDS``; the positions of the first come first.
         size: Positions of each kind. All together at most 65,536.
+        radius: Largest radius of an environment, in bonds.
 
     Example:
         >>> SubstructureCounter(("morgan",))(Chem.MolFromSmiles("CC")).counts
         array([2, 1], dtype=uint8)
     """
 
-    def __init__(self, kinds: tuple[str, ...] = KINDS[:2], size: int = 1024) -> None:
+    def __init__(
+        self, kinds: tuple[str, ...] = KINDS[:2], size: int = 1024, radius: int = 2
+    ) -> None:
         self.kinds = kinds
         self.size = size
+        self.radius = radius
 
     def __len__(self) -> int:
         return len(self.kinds) * self.size
@@ -141,15 +144,11 @@ class SubstructureCounter:
             np.array(places, dtype=np.int64), np.array(atoms, dtype=bool).reshape(shape)
         )
 
-    def __reduce__(self) -> tuple[type["SubstructureCounter"], tuple[tuple[str, ...], int]]:
-        return type(self), (self.kinds, self.size)  # RDKit's generators cannot be pickled
+    def __reduce__(self) -> tuple[type["SubstructureCounter"], tuple[tuple[str, ...], int, int]]:
+        # RDKit's generators cannot be pickled.
+        return type(self), (self.kinds, self.size, self.radius)
 
     @cached_property
     def generators(self) -> tuple[Any, ...]:
         """RDKit's fingerprint generator of each kind."""
-        return tuple(_GENERATORS[kind](self.size) for kind in self.kinds)
-
-
-COUNT_GROUPS = SubstructureCounter().groups
-"""Positions of each kind of count that a model is pretrained on."""
-NUM_COUNTS = len(SubstructureCounter())
+        return tuple(_GENERATORS[kind](self.size, self.radius) for kind in self.kinds)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
+from rdkit.Chem import rdMolDescriptors
 
 from molattn.chem.count_fingerprints import HashedCounts, SubstructureCounter
 from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
@@ -17,7 +18,13 @@ from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 from molattn.record import MoleculeRecord
 
-__all__ = ["PRETRAINING_DESCRIPTORS", "PretrainingBlock", "PretrainingReader"]
+__all__ = [
+    "COUNT_GROUPS",
+    "NUM_COUNTS",
+    "PRETRAINING_DESCRIPTORS",
+    "PretrainingBlock",
+    "PretrainingReader",
+]
 
 # Slow to compute, alone or as the first of their kind, and largely redundant with the others.
 _SLOW = {
@@ -26,10 +33,23 @@ _SLOW = {
     *"NumAtomStereoCenters NumUnspecifiedAtomStereoCenters".split(),
 }
 _SLOW_KINDS = ("BCUT2D", "EState_VSA", "VSA_EState", "FpDensityMorgan", "Max", "Min")
-PRETRAINING_DESCRIPTORS = tuple(
+_QUICK = tuple(
     name for name in DESCRIPTORS if name not in _SLOW and not name.startswith(_SLOW_KINDS)
 )
-"""Names of RDKit's descriptors without the slow ones."""
+_AUTOCORRELATIONS = tuple(f"AUTOCORR2D_{i}" for i in range(1, 193))
+_MQNS = tuple(f"MQN{i}" for i in range(1, 43))
+PRETRAINING_DESCRIPTORS = (*_QUICK, *_AUTOCORRELATIONS, *_MQNS)
+"""Names of the descriptors that a model is pretrained on.
+
+RDKit's descriptors without the slow ones, 2D autocorrelations (Todeschini and Consonni, Molecular
+Descriptors for Chemoinformatics, 2009) and molecular quantum numbers (Nguyen et al., ChemMedChem
+2009, 4, 1803).
+"""
+_COUNTER = SubstructureCounter(("morgan", "atom_pairs", "torsions"), size=4096, radius=3)
+COUNT_GROUPS = _COUNTER.groups
+"""Positions of each kind of count that a model is pretrained on."""
+NUM_COUNTS = len(_COUNTER)
+"""Positions of all of them."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +133,14 @@ class _Targets:
     """Calculates the targets of pretraining."""
 
     def __init__(self) -> None:
-        self._descriptors = DescriptorCalculator(PRETRAINING_DESCRIPTORS)
-        self._counts = SubstructureCounter()
+        self._quick = DescriptorCalculator(_QUICK)
 
     def __call__(self, mol: Chem.Mol) -> tuple[NDArray[np.float32], HashedCounts]:
-        return self._descriptors(mol), self._counts(mol)
+        vectors = (
+            self._quick(mol),
+            rdMolDescriptors.CalcAUTOCORR2D(mol),
+            rdMolDescriptors.MQNs_(mol),
+        )
+        descriptors = np.concatenate(vectors, dtype=np.float32, casting="same_kind")
+        descriptors[~np.isfinite(descriptors)] = np.nan
+        return descriptors, _COUNTER(mol)

@@ -77,6 +77,7 @@ def _score_line(scores: Mapping[str, Any]) -> str:
         "R² of descriptors": scores["descriptors"]["mean_r2"],
         "R² of Morgan counts": scores["morgan"]["r2"],
         "R² of atom-pair counts": scores["atom_pairs"]["r2"],
+        "R² of torsion counts": scores["torsions"]["r2"],
         "accuracy of masked elements": scores["atoms"].get("element", {}).get("accuracy"),
         "accuracy of masked bonds": scores["bonds"]["accuracy"],
     }

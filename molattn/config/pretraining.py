@@ -1,16 +1,24 @@
 """Options of pretraining."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from molattn.config.base import COMMON, RunConfig
 from molattn.config.limits import MoleculeLimits
 from molattn.config.network import NetworkConfig
 from molattn.config.training import Checkpoint, TrainingLoopConfig
 from molattn.config.validation import check, check_unused
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, check_one_of, quoted
 
-__all__ = ["MoleculesConfig", "PretrainConfig", "PretrainLoopConfig", "PretrainNetworkConfig"]
+__all__ = [
+    "MoleculesConfig",
+    "PretrainConfig",
+    "PretrainLoopConfig",
+    "PretrainNetworkConfig",
+    "Target",
+]
+
+Target = Literal["descriptors", "morgan", "atom_pairs", "torsions", "atoms", "bonds"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,8 @@ class MoleculesConfig(MoleculeLimits):
 
     Args:
         smiles_column: Column of SMILES.
-        exclude: Tables whose molecules are excluded, such as test sets.
+        exclude: Tables whose molecules are excluded, such as test sets; in the column of SMILES,
+            InChIKeys or their first blocks may stand too.
         max_atoms: Maximum number of atoms, not counting implicit hydrogens.
         validation_molecules: Number of validation molecules (at most 10% of all).
         masked_molecules: Fraction of the molecules in a batch in which atoms are masked.
@@ -68,6 +77,8 @@ class PretrainLoopConfig(TrainingLoopConfig):
     """How the network is pretrained.
 
     Args:
+        targets: What is predicted: descriptors, counts of substructures (morgan, atom_pairs,
+            torsions), masked atoms and bonds.
         max_hours: Time limit for training, in hours.
         init_from: Model to continue pretraining from: base, a folder, owner/model, or none.
     """
@@ -80,9 +91,16 @@ class PretrainLoopConfig(TrainingLoopConfig):
     warmup: float = 0.02
     checkpoint_steps: int = 1000
     init_from: str = field(default="none", metadata=COMMON)
+    targets: tuple[Target, ...] = get_args(Target)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.targets, tuple) or not self.targets:
+            raise InputError(f"--targets: got {self.targets!r}, expected one or more targets")
+        for target in self.targets:
+            check_one_of("--targets", target, get_args(Target))
+        if len({*self.targets}) != len(self.targets):
+            raise InputError(f"--targets: got {list(self.targets)}, expected each target only once")
         check(self, "init_from", bool, "the name or folder of a model, or none", str)
 
 

@@ -12,7 +12,7 @@ __all__ = ["SupervisedConfig", "TrainingLoopConfig"]
 
 Loss = Literal["mse", "mae", "huber"]
 Schedule = Literal["cosine", "linear", "constant"]
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["auto", "fp32", "bf16"]
 Checkpoint = Literal["best", "last"]
 Device = Literal["auto", "cpu", "gpu"]
 
@@ -32,7 +32,8 @@ class TrainingLoopConfig:
         schedule: Learning-rate schedule after the warm-up.
         weight_decay: Weight decay of AdamW.
         gradient_clip: Clip the gradient to this norm; 0 for no clipping.
-        precision: Floating-point precision; bf16 is mixed precision.
+        precision: Floating-point precision: fp32, bf16 (mixed precision), or auto, which is bf16
+            for a network at least 256 wide on a CPU that multiplies matrices in bf16 (AMX).
         seed: Random seed of split, weights and row order.
         device: Device to train on.
         threads: Number of CPU threads; more than one is faster only for wide networks.
@@ -50,7 +51,7 @@ class TrainingLoopConfig:
     schedule: Schedule = "cosine"
     weight_decay: float = 0.01
     gradient_clip: float = 1.0
-    precision: Precision = "fp32"
+    precision: Precision = "auto"
     seed: int = field(default=0, metadata=COMMON | FIXED)
     device: Device = field(default="auto", metadata=COMMON | FIXED)
     threads: int = field(default=1, metadata=FIXED)

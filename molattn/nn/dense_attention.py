@@ -88,14 +88,9 @@ def dense_attention(
     requested = return_alpha or return_messages
     if score.rule.bilinear and softmax and prior is None and not requested:
         basis = (None,) * 3 if maps is None or edges.attr is None else maps.basis(edges.attr)
-        inputs = (query, key, value, *basis)
-        dtype = query.dtype
-        if dtype in (torch.float16, torch.bfloat16):  # weights are normalized in single precision
-            inputs = tuple(
-                t.float() if t is not None and t.is_floating_point() else t for t in inputs
-            )
-        out = fused_attention(graph, *inputs, scale=score.scale / temperature, dropout=dropout)  # pyright: ignore[reportArgumentType]
-        return Attended(out.to(dtype), None, None)
+        scale = score.scale / temperature
+        out = fused_attention(graph, query, key, value, *basis, scale=scale, dropout=dropout)
+        return Attended(out, None, None)
     attr = edge_query = edge_key = value_basis = None
     query = query * score.scale
     if maps is not None:

@@ -13,7 +13,7 @@ The step has a gradient. All other derivatives, and compilers, use ordinary oper
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Optional, Union
+from typing import Any, Optional, Union, overload
 
 import torch
 from torch import Tensor
@@ -39,7 +39,9 @@ def fused_attention(
     scale: float = 1.0,
     dropout: float = 0.0,
 ) -> Tensor:
-    r"""Attend over all pairs of each graph: softmax of inner products, in the type of the inputs.
+    r"""Attend over all pairs of each graph: softmax of inner products.
+
+    Half precision is calculated in single precision, and returned in half precision.
 
     .. math::
         y_r = \sum_s b_{rs} \big(v_s + \sum_m f_{rsm} V_m\big), \qquad
@@ -68,7 +70,7 @@ def fused_attention(
             "edges, edge_key: got one without the other, expected both (with or without "
             "edge_value) or none of the three"
         )
-    inputs = (query, key, value, edges, edge_key, edge_value)
+    inputs = (query, key, value, _single(edges), _single(edge_key), _single(edge_value))
     attend = _FusedAttention.apply
     if torch.compiler.is_compiling() or is_transformed(query):
         attend = _attention
@@ -92,6 +94,8 @@ def _attention(
 
     ``drops`` are the weights to drop in each block, ``bool [H B, N, N]``; None = drawn here.
     """
+    dtype = value.dtype
+    query, key, value = _single(query), _single(key), _single(value)
     into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
     dropped = None if drops is None else iter(drops)
     parts: list[Tensor] = []
@@ -111,7 +115,7 @@ def _attention(
             pooled = pairs.pool(weights, into_value.size(1)) @ into_value
             out = out + pooled.view_as(out)
         parts.append(out.permute(1, 2, 0, 3).flatten(0, 1))
-    return graph.join_rows(parts, value)
+    return graph.join_rows(parts, value).to(dtype)
 
 
 class _FusedAttention(torch.autograd.Function):
@@ -181,7 +185,8 @@ def _gradients(ctx: Any, grad_out: Tensor) -> Any:
     scale: float = ctx.scale
     grad_out = grad_out.contiguous()
     nodes, upstream = _Nodes(query, key, value), _Nodes(grad_out)
-    shift = _Nodes((grad_out * out).sum(dim=-1, keepdim=True))  # sum_s b_rs dL/db_rs
+    shift = (_single(grad_out) * out).sum(dim=-1, keepdim=True)  # sum_s b_rs dL/db_rs
+    shift = _Nodes(shift)
     grad_nodes = _Nodes.like(query, key, value)
     into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
     # Contiguous, or each head would be a product of its own.
@@ -189,7 +194,7 @@ def _gradients(ctx: Any, grad_out: Tensor) -> Any:
         None if t is None else t.new_zeros(t.shape) for t in (into_key, into_value)
     )
     grad_edges = torch.empty_like(edges) if ctx.needs_input_grad[4] else None
-    nothing = grad_out.new_zeros(())
+    nothing = grad_out.new_zeros((), dtype=nodes.dtype)
     saved = iter(kept)
     for block in graph.blocks:
         pairs = _Pairs(block, query.size(1), edges)
@@ -259,11 +264,13 @@ def _differentiable_gradients(ctx: Any, grad_out: Tensor) -> Any:
 class _Nodes:
     """Tensors of nodes ``[R, H, C]``, read and written as ``[H B, N, C]`` of a block.
 
-    If they are the columns of one tensor, they are copied together.
+    If they are the columns of one tensor, they are copied together. The blocks of tensors in half
+    precision are in single precision.
     """
 
     def __init__(self, *parts: Tensor) -> None:
         self.parts = parts
+        self.dtype = _working_dtype(parts[0])
         whole = side_by_side(*parts) if len({part.shape for part in parts}) == 1 else None
         self._whole = None if whole is None else whole.view(-1, len(parts), *parts[0].shape[1:])
 
@@ -278,15 +285,22 @@ class _Nodes:
     def heads(self, block: GraphBlock) -> Sequence[Tensor]:
         """A block of each."""
         if self._whole is None:
-            return [block.rows(x).permute(2, 0, 1, 3).flatten(0, 1) for x in self.parts]
-        return block.rows(self._whole).permute(2, 3, 0, 1, 4).flatten(1, 2).unbind(0)
+            each = (block.rows(x).permute(2, 0, 1, 3) for x in self.parts)
+            return [self._copied(x).flatten(0, 1) for x in each]
+        heads = block.rows(self._whole).permute(2, 3, 0, 1, 4)
+        return self._copied(heads).flatten(1, 2).unbind(0)
+
+    def _copied(self, x: Tensor) -> Tensor:
+        """Convert and copy at once."""
+        return x.to(self.dtype, memory_format=torch.contiguous_format)
 
     def room(self, block: GraphBlock) -> Union[Tensor, Sequence[Tensor]]:
         """Make tensors for a block of each, not initialized."""
         shapes = [(x.size(1) * block.graphs, block.nodes, x.size(2)) for x in self.parts]
         if self._whole is None:
-            return [x.new_empty(shape) for x, shape in zip(self.parts, shapes, strict=True)]
-        return self._whole.new_empty(len(shapes), *shapes[0])
+            first = self.parts[0]
+            return [first.new_empty(shape, dtype=self.dtype) for shape in shapes]
+        return self._whole.new_empty(len(shapes), *shapes[0], dtype=self.dtype)
 
     def put(self, block: GraphBlock, room: Union[Tensor, Sequence[Tensor]]) -> None:
         """Write the block of each from there."""
@@ -348,6 +362,19 @@ def _without_autocast(x: Tensor) -> AbstractContextManager[object]:
     kind = x.device.type
     available = torch.amp.is_autocast_available(kind)  # pyright: ignore[reportPrivateImportUsage]
     return torch.autocast(kind, enabled=False) if available else nullcontext()
+
+
+def _working_dtype(x: Tensor) -> torch.dtype:
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+
+
+@overload
+def _single(x: Tensor) -> Tensor: ...
+@overload
+def _single(x: None) -> None: ...
+def _single(x: Optional[Tensor]) -> Optional[Tensor]:
+    """Half precision as single precision."""
+    return None if x is None else x.to(_working_dtype(x))
 
 
 def _by_head(basis: Optional[Tensor], scale: float = 1.0) -> Optional[Tensor]:

@@ -23,10 +23,12 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
 
     In single precision torch multiplies with MKL, which uses only half of an AVX-512 unit on CPUs
     that are not Intel's. oneDNN, which torch ships too and its compiler uses, has no such limit:
-    where it is available, it multiplies inputs of many rows.
+    where it is available, it multiplies inputs of many rows. Under autocast to bfloat16, the
+    conversion is part of the step.
     """
     if _suits_onednn(x, weight, bias):
-        return _OneDNNLinear.apply(x, weight, bias)  # pyright: ignore[reportReturnType]
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        return _OneDNNLinear.apply(x, weight, bias, dtype)  # pyright: ignore[reportReturnType]
     return F.linear(x, weight, bias)
 
 
@@ -131,14 +133,20 @@ def _onednn() -> Any:
 
 
 _ONEDNN = _onednn()
+_HAS_BF16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def _suits_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> bool:
+    dtypes = (torch.float32,)
+    if torch.is_autocast_enabled("cpu"):
+        if not _HAS_BF16 or torch.get_autocast_dtype("cpu") != torch.bfloat16:
+            return False
+        dtypes = (torch.float32, torch.bfloat16)
     return (
         _ONEDNN is not None
         and not torch.compiler.is_compiling()
         and all(
-            type(t) in _PLAIN and t.dtype is torch.float32 and t.device.type == "cpu"
+            type(t) in _PLAIN and t.dtype in dtypes and t.device.type == "cpu"
             for t in (x, weight, bias)
             if t is not None
         )
@@ -146,8 +154,7 @@ def _suits_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> bool:
         and x.dim() == 2
         and x.size(0) >= _LEAST_ROWS
         and x.size(1) == weight.size(1)  # if not, F.linear raises
-        and torch.backends.mkldnn.enabled
-        and not torch.is_autocast_enabled("cpu")
+        and bool(torch.backends.mkldnn.enabled)
     )
 
 
@@ -163,39 +170,55 @@ def _dense(x: Tensor) -> Tensor:
     return x if x.is_contiguous() or x.t().is_contiguous() else x.contiguous()
 
 
-def _product(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
-    """Products ``[N, out]`` of the rows ``[N, in]``."""
-    missing = -x.size(0) % _ROWS
+def _padded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows of zeros at the end, up to a multiple of ``_ROWS``, and converted."""
+    rows, missing = len(x), -len(x) % _ROWS
     if not missing:
-        return _by_onednn(x, weight, bias)
-    products = _by_onednn(F.pad(x, (0, 0, 0, missing)), weight, bias)
-    return products.resize_(x.size(0), weight.size(0))  # no view, which autograd would track
+        return x.to(dtype)
+    padded = x.new_empty(rows + missing, x.size(1), dtype=dtype)
+    padded[:rows].copy_(x)
+    padded[rows:].zero_()
+    return padded
+
+
+def _product(x: Tensor, weight: Tensor, bias: Optional[Tensor], rows: int) -> Tensor:
+    """Products ``[rows, out]`` of the first rows of ``x``, which has no others than padding."""
+    products = _by_onednn(x, weight, bias)
+    return products.resize_(rows, weight.size(0))  # no view, which autograd would track
 
 
 def _sum_of_products(x: Tensor, y: Tensor) -> Tensor:
     """The sum ``[in, out]`` over rows ``[N, in]`` and ``[N, out]`` of their outer products."""
-    whole = x.size(0) - x.size(0) % _ROWS
-    total = _by_onednn(x[:whole].t(), y[:whole].t())
-    return total if whole == x.size(0) else total.addmm_(x[whole:].t(), y[whole:])
+    return _by_onednn(x.t(), y.t())
 
 
 class _OneDNNLinear(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor], dtype: torch.dtype
     ) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+        padded, cast = _padded(x, dtype), weight.to(dtype)
+        ctx.save_for_backward(x, weight, padded, cast)
+        return _product(padded, cast, None if bias is None else bias.to(dtype), len(x))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        x, weight, padded, cast = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        grad_x = grad_weight = grad_bias = None
         # Higher derivatives and batched gradients use torch's own products.
-        plain = torch.is_grad_enabled() or is_transformed(grad)
-        grad_x = grad_weight = None
-        if needs_x:
-            grad_x = grad @ weight if plain else _product(grad, weight.t())
-        if needs_weight:
-            grad_weight = grad.t() @ x if plain else _sum_of_products(x, grad).t()
-        return grad_x, grad_weight, grad.sum(dim=0) if needs_bias else None
+        if torch.is_grad_enabled() or is_transformed(grad):
+            with torch.autocast("cpu", enabled=False):
+                if needs_x:
+                    grad_x = (grad @ weight.to(grad.dtype)).to(x.dtype)
+                if needs_weight:
+                    grad_weight = (grad.mT @ x.to(grad.dtype)).to(weight.dtype)
+        else:
+            padded_grad = _padded(grad, grad.dtype)
+            if needs_x:
+                grad_x = _product(padded_grad, cast.t(), None, len(x))
+            if needs_weight:
+                grad_weight = _sum_of_products(padded, padded_grad).t()
+        if needs_bias:
+            grad_bias = grad.sum(dim=-2)
+        return grad_x, grad_weight, grad_bias, None

@@ -1,23 +1,26 @@
-"""The pretraining loss: five terms, each 1 for an uninformed prediction."""
+"""The pretraining loss: a term for each target, each 1 for an uninformed prediction."""
 
-from collections.abc import Mapping
-from typing import NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from molattn.chem.count_fingerprints import COUNT_GROUPS, NUM_COUNTS
+from molattn.chem.pretraining_reader import COUNT_GROUPS, NUM_COUNTS
+from molattn.config.pretraining import Target
 from molattn.graph import CodedEdges
 from molattn.model.model import MolAttn
 from molattn.model.network import Network
+from molattn.nn.linear import Linear
 from molattn.pretraining.batches import MaskedBatch
 from molattn.training.losses import Objective
 
 __all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
 
-GROUPS = ("descriptors", *COUNT_GROUPS, "atoms", "bonds")
+GROUPS: tuple[Target, ...] = get_args(Target)
 """The prediction targets; each has a loss of its own, and all have the same weight."""
+_COUNTS_EXPANSION = 4
 _LEAST_ENTROPY = 0.01
 
 
@@ -38,29 +41,37 @@ class Outputs(NamedTuple):
 
 
 class PretrainingObjective(Objective):
-    r"""The mean of five losses.
+    r"""The mean of the losses of the targets.
 
     .. math::
-        L = \frac{1}{5}\left(L_\mathrm{descriptors} + L_\mathrm{Morgan}
-        + L_\mathrm{pairs} + L_\mathrm{atoms} + L_\mathrm{bonds}\right)
+        L = \frac{1}{6}\left(L_\mathrm{descriptors} + L_\mathrm{Morgan}
+        + L_\mathrm{pairs} + L_\mathrm{torsions} + L_\mathrm{atoms} + L_\mathrm{bonds}\right)
 
-    Descriptors: the mean squared error of their scaled values. Counts (Morgan environments and atom
-    pairs): the mean squared error of :math:`\log(1 + \mathrm{count})`, divided by its mean
-    variance. Masked atoms and bonds: the cross-entropy of their codes (for atoms, summed over the
-    features) divided by the entropy of the codes in the training molecules. The model itself
+    Descriptors: the mean squared error of their scaled values. Counts (Morgan environments, atom
+    pairs and torsions): the mean squared error of :math:`\log(1 + \mathrm{count})`, divided by its
+    mean variance. Masked atoms and bonds: the cross-entropy of their codes (for atoms, summed over
+    the features) divided by the entropy of the codes in the training molecules. The model itself
     predicts the descriptors; the other heads are discarded after pretraining.
 
     Args:
         model: The model, with one member, whose tasks are the descriptors.
         scales: Divisor of each group's loss.
         count_means: Mean of each ``log(1 + count)``, the initial prediction.
+        targets: The targets whose losses count.
     """
 
     scales: Tensor
 
-    def __init__(self, model: MolAttn, scales: Mapping[str, float], count_means: Tensor) -> None:
+    def __init__(
+        self,
+        model: MolAttn,
+        scales: Mapping[str, float],
+        count_means: Tensor,
+        targets: Sequence[Target] = GROUPS,
+    ) -> None:
         super().__init__()
         self.model = model
+        self._chosen = [name in targets for name in GROUPS]
         net, seen = self.network, model.config.featurizer
         self.hidden_atom = nn.Parameter(torch.zeros(net.atom_width))
         pairs = net.pair_embedding
@@ -68,8 +79,9 @@ class PretrainingObjective(Objective):
         self.hidden_pair = nn.Parameter(
             pairs.blank.clone(), requires_grad=pairs.weight.requires_grad
         )
-        self.counts = _head(net.molecule_width, net.atom_width, NUM_COUNTS)
-        last = cast(nn.Linear, self.counts[-1])
+        # Wide, as a fingerprint has many more independent columns than the network is wide.
+        self.counts = _head(net.molecule_width, _COUNTS_EXPANSION * net.atom_width, NUM_COUNTS)
+        last = cast(Linear, self.counts[-1])
         with torch.no_grad():
             last.weight.zero_()
             last.bias.copy_(count_means)
@@ -91,7 +103,7 @@ class PretrainingObjective(Objective):
         """Return the loss times the number of molecules, and the number of molecules."""
         losses = self.losses(self.outputs(batch), batch)
         count = losses.new_tensor(batch.molecules.num_graphs)
-        return losses.mean() * count, count
+        return losses[self._chosen].mean() * count, count
 
     def outputs(self, batch: MaskedBatch) -> Outputs:
         """Return the predictions for a batch."""
@@ -122,7 +134,7 @@ class PretrainingObjective(Objective):
         )
 
     def losses(self, outputs: Outputs, batch: MaskedBatch) -> Tensor:
-        """Return the loss of each group, ``[5]``; 0 where the batch has no such target."""
+        """Return the loss of each target, ``[6]``; 0 where the batch has no such target."""
         known = ~batch.descriptors.isnan()
         filled = torch.where(known, batch.descriptors, 0.0)
         errors = (outputs.descriptors.float() - filled) ** 2 * known
@@ -156,4 +168,4 @@ def _entropy(codes: Tensor) -> float:
 
 
 def _head(width: int, hidden: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width, hidden), nn.SiLU(), nn.Linear(hidden, outputs))
+    return nn.Sequential(Linear(width, hidden), nn.SiLU(), Linear(hidden, outputs))

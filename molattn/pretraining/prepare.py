@@ -1,6 +1,7 @@
 """From tables of molecules to a store, in one pass and constant memory."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -30,6 +31,7 @@ from molattn.utils.workers import parallel_map
 __all__ = ["prepare_molecules", "refusals"]
 
 _BLOCK_ROWS = 256
+_INCHI_KEY = re.compile(r"([A-Z]{14})(-[A-Z]{10}-[A-Z])?")
 
 
 def prepare_molecules(
@@ -169,14 +171,16 @@ class _Chosen:
                 text = row.cells[column]
                 _, keys = read_molecule(text, limits, connectivity_keys)
             except SmilesError as error:
-                refused[row.code or error.code] += 1
-            else:
-                has_molecule = True
-                for key in keys:
-                    self.excluded.add(key)
+                if (key := _INCHI_KEY.fullmatch(row.cells[column])) is None:
+                    refused[row.code or error.code] += 1
+                    continue
+                keys = [key[1]]
+            has_molecule = True
+            for key in keys:
+                self.excluded.add(key)
         if not has_molecule:
             raise InputError(
-                f"--exclude: {table.path} has no valid SMILES in column "
+                f"--exclude: {table.path} has no valid SMILES or InChIKey in column "
                 f"{quoted(table.header[column])} ({refused.total()} rows, invalid: "
                 f"{_commonest(refused)})"
             )

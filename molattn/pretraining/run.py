@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
-from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig
+from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, PretrainLoopConfig
 from molattn.config.yaml_file import writing_config
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -142,7 +142,7 @@ def pretrain(
                 print_line(console, message)
         model.set_target_scaling(scaling.mean, scaling.scale)
         batches = partial(MaskedLoader, model, data, mask_seed=loop.seed)
-        objective = _objective(model, data, rows, loop.seed)
+        objective = _objective(model, data, rows, loop)
         history = fit(
             objective,
             batches(rows, loop.batch_size, order_seed=loop.seed),
@@ -196,16 +196,16 @@ def _prepared(
 
 
 def _objective(
-    model: MolAttn, data: PretrainingData, rows: NDArray[np.int64], seed: int
+    model: MolAttn, data: PretrainingData, rows: NDArray[np.int64], loop: PretrainLoopConfig
 ) -> PretrainingObjective:
     """Return the loss, scaled to the training molecules."""
     some = rows[:: -(-len(rows) // _ENTROPY_SAMPLE)]
-    batches = MaskedLoader(model, data, some, len(some), mask_seed=seed, masked=1.0)
+    batches = MaskedLoader(model, data, some, len(some), mask_seed=loop.seed, masked=1.0)
     masked = batches.batch(np.arange(len(some)), (0, 0))
     entropies = code_entropies(masked, model.config.featurizer.atom_sizes)
     means, variances = count_scaling(data.store, sample(rows))
     scales = {"descriptors": 1.0, **variances, **entropies}
-    return PretrainingObjective(model, scales, torch.from_numpy(means))
+    return PretrainingObjective(model, scales, torch.from_numpy(means), loop.targets)
 
 
 def _new_model(

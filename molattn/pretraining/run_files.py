@@ -73,6 +73,7 @@ def model_card(run: PretrainingRun) -> str:
         ("descriptors, R² (median)", scores["descriptors"]["median_r2"]),
         ("Morgan counts, R² (pooled)", scores["morgan"]["r2"]),
         ("atom-pair counts, R² (pooled)", scores["atom_pairs"]["r2"]),
+        ("torsion counts, R² (pooled)", scores["torsions"]["r2"]),
         *(
             (f"masked atoms, {name}, accuracy", _both(hits))
             for name, hits in scores["atoms"].items()
@@ -86,7 +87,7 @@ def model_card(run: PretrainingRun) -> str:
         "- chemistry",
         "---",
         "A molattn network pretrained on molecules without labels to predict RDKit descriptors,",
-        "hashed Morgan and atom-pair counts, and masked atoms and bonds. Fine-tune it with",
+        "hashed counts of substructures, and masked atoms and bonds. Fine-tune it with",
         "`molattn train --init-from` and this folder; `molattn predict` returns the descriptors,",
         "clipped to the range between their 0.1% and 99.9% quantiles in training.",
         "",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.chem.count_fingerprints import COUNT_GROUPS, NUM_COUNTS
+from molattn.chem.pretraining_reader import COUNT_GROUPS, NUM_COUNTS
 from molattn.pretraining.store import MoleculeStore
 
 __all__ = ["DescriptorScaling", "count_scaling", "descriptor_scaling", "sample"]

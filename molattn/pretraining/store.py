@@ -1,6 +1,6 @@
 """Molecules and their pretraining targets in memory-mapped files.
 
-A molecule of 27 atoms takes about 1.1 kB: 210 bytes for its graph, two for each descriptor, three
+A molecule of 27 atoms takes about 1.7 kB: 210 bytes for its graph, two for each descriptor, three
 for each non-zero count, and 24 for the offsets of these.
 """
 
@@ -14,9 +14,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.chem.count_fingerprints import NUM_COUNTS, HashedCounts
+from molattn.chem.count_fingerprints import HashedCounts
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.packing import PackedMolecules
+from molattn.chem.pretraining_reader import NUM_COUNTS
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 from molattn.utils.files import read_json, write_json
@@ -24,8 +25,7 @@ from molattn.utils.files import read_json, write_json
 __all__ = ["INDEX_FILE", "MoleculeStore", "StoreWriter", "open_store", "writing_store"]
 
 INDEX_FILE = "index.json"
-_VERSION = 3
-_WITHOUT_DIGESTS = 2
+_VERSION = 4
 _DTYPES = {
     "atom_starts": "<i8",
     "bond_starts": "<i8",
@@ -156,10 +156,9 @@ def open_store(folder: Path) -> MoleculeStore | None:
         return None
     try:
         index = read_json(path)
-        if index["version"] == _VERSION:
-            _check_digests(folder, index["sha256"])
-        elif index["version"] != _WITHOUT_DIGESTS:
+        if index["version"] != _VERSION:
             raise ValueError(f"version {index['version']}, expected {_VERSION}")
+        _check_digests(folder, index["sha256"])
         arrays = {name: _mapped(folder / name, dtype) for name, dtype in _DTYPES.items()}
         count, names = index["molecules"], tuple(index["descriptors"])
         for name, of in _STARTS.items():

@@ -51,8 +51,7 @@ def new_optimizer(
         groups,
         lr=config.learning_rate,
         weight_decay=config.weight_decay,
-        # In mixed precision, Lightning refuses to clip gradients with a fused optimizer.
-        fused=True if config.precision == "fp32" else None,
+        fused=True,
     )
 
 

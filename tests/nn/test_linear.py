@@ -8,7 +8,7 @@ from torch.func import grad, jacrev, jvp, vmap
 from torch.nn import functional as F
 
 from molattn.nn import EdgeAttentionConv
-from molattn.nn.linear import Linear, linear, side_by_side, split
+from molattn.nn.linear import _HAS_BF16, _ONEDNN, Linear, linear, side_by_side, split
 
 X, W, B = (300, 40), (50, 40), (50,)
 
@@ -108,6 +108,33 @@ def test_shapes_that_do_not_fit_raise_as_in_torch() -> None:
 def test_other_number_types_are_left_to_torch(dtype: torch.dtype) -> None:
     x, weight = (t.detach().to(dtype) for t in _inputs(X, W))
     assert torch.equal(linear(x, weight), F.linear(x, weight))
+
+
+def _gradients(y: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The output, with first and second derivatives."""
+    first = torch.autograd.grad((y.float() ** 2).sum(), inputs, create_graph=True)
+    second = torch.autograd.grad(sum((g.float() ** 2).sum() for g in first), inputs)
+    return [y, *first, *second]
+
+
+@pytest.mark.parametrize("rows", [128, 130])
+def test_autocast_to_bfloat16_gives_what_torch_gives(rows: int) -> None:
+    inputs = _inputs((rows, 40), W, B)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = [product(*inputs) for product in (linear, F.linear)]
+    assert outputs[0].dtype == torch.bfloat16
+    exact = _gradients(F.linear(*inputs), inputs)
+    for got, expected, true in zip(*(_gradients(y, inputs) for y in outputs), exact, strict=True):
+        assert got.dtype == expected.dtype
+        worst = true.abs().max().item()
+        torch.testing.assert_close(got.float(), expected.float(), rtol=0, atol=0.02 * worst)
+
+
+def test_in_autocast_the_step_of_onednn_is_taken_where_the_cpu_has_bfloat16() -> None:
+    inputs = _inputs(X, W, B)
+    with torch.autocast("cpu", torch.bfloat16):
+        name = type(linear(*inputs).grad_fn).__name__
+    assert ("OneDNN" in name) == (_ONEDNN is not None and _HAS_BF16)
 
 
 def test_a_module_can_be_traced_symbolically() -> None:

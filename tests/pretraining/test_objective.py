@@ -127,8 +127,10 @@ def test_the_loss_is_the_mean_of_its_groups_by_their_formulas(objective, store):
     known = ~batch.descriptors.isnan()
     expected = [
         F.mse_loss(outputs.descriptors[known], batch.descriptors[known]),
-        F.mse_loss(outputs.counts[:, :1024], batch.counts[:, :1024]),
-        F.mse_loss(outputs.counts[:, 1024:], batch.counts[:, 1024:]),
+        *(
+            F.mse_loss(outputs.counts[:, part], batch.counts[:, part])
+            for part in (slice(0, 4096), slice(4096, 8192), slice(8192, None))
+        ),
         sum(map(F.cross_entropy, outputs.atoms, batch.atom_codes.unbind(1))),
         F.cross_entropy(outputs.bonds, batch.bonds),
     ]
@@ -141,8 +143,21 @@ def test_the_loss_is_the_mean_of_its_groups_by_their_formulas(objective, store):
     assert objective.hidden_pair.grad is not None
 
 
+def test_targets_that_are_not_chosen_have_no_part_in_the_loss(objective, store):
+    batch = batches(objective.model, store, masked=0.5).batch(np.arange(20), (0, 0))
+    means = torch.zeros(batch.counts.size(1))
+    scales = dict(zip(GROUPS, objective.scales.tolist(), strict=True))
+    some = PretrainingObjective(objective.model, scales, means, ("torsions", "morgan")).eval()
+    total, count = some(batch)
+    losses = some.losses(some.outputs(batch), batch)
+    torch.testing.assert_close(total / count, (losses[1] + losses[3]) / 2)
+    total.backward()
+    assert some.counts[-1].weight.grad[4096:8192].eq(0).all()
+    assert some.counts[-1].weight.grad[8192:].ne(0).any()
+
+
 def test_a_batch_without_anything_of_a_group_has_no_loss_of_it(objective, store):
-    for masked, empty in ((0.0, [3, 4]), (1.0, [0, 1, 2])):
+    for masked, empty in ((0.0, [4, 5]), (1.0, [0, 1, 2, 3])):
         batch = batches(objective.model, store, masked=masked).batch(np.arange(3), (0, 0))
         losses = objective.losses(objective.outputs(batch), batch)
         assert losses.isfinite().all()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
+from rdkit.Chem.rdMolDescriptors import CalcAUTOCORR2D, MQNs_
 
 from molattn.chem import Featurizer, parse_smiles
 from molattn.chem.pretraining_reader import PRETRAINING_DESCRIPTORS
@@ -32,21 +33,26 @@ def test_what_is_stored_is_what_rdkit_gives(store, smiles_file):
             seen.add(key)
             kept.append(text)
     counts = store.log_counts(rows)
-    morgan = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=1024)
-    pairs = rdFingerprintGenerator.GetAtomPairGenerator(fpSize=1024)
+    morgan = rdFingerprintGenerator.GetMorganGenerator(radius=3, fpSize=4096)
+    pairs = rdFingerprintGenerator.GetAtomPairGenerator(fpSize=4096)
+    torsions = rdFingerprintGenerator.GetTopologicalTorsionGenerator(fpSize=4096)
+    parts = [slice(0, 4096), slice(4096, 8192), slice(8192, None)]
     for place, (row, record) in enumerate(zip(rows, store.molecules.unpack(rows), strict=True)):
         mol = parse_smiles(kept[row])
         expected = featurizer(mol)
         np.testing.assert_array_equal(record.atoms, expected.atoms)
         np.testing.assert_array_equal(record.pairs, expected.pairs)
-        for generator, part in ((morgan, slice(0, 1024)), (pairs, slice(1024, None))):
+        for generator, part in zip((morgan, pairs, torsions), parts, strict=True):
             dense = np.log1p(generator.GetCountFingerprintAsNumPy(mol))
             np.testing.assert_allclose(counts[place, part], dense, rtol=1e-6)
         for name, function in (("MolLogP", Descriptors.MolLogP), ("TPSA", Descriptors.TPSA)):
             value = store.descriptors[row, store.names.index(name)]
             assert value == pytest.approx(function(mol), rel=1e-3, abs=1e-3)
+        for name, values in (("AUTOCORR2D_", CalcAUTOCORR2D(mol)), ("MQN", MQNs_(mol))):
+            places = [store.names.index(f"{name}{i + 1}") for i in range(len(values))]
+            np.testing.assert_allclose(store.descriptors[row, places], values, rtol=1e-3, atol=1e-6)
     assert store.names == PRETRAINING_DESCRIPTORS
-    assert 300 < store.num_bytes / len(store) < 1500
+    assert 600 < store.num_bytes / len(store) < 2000
 
 
 @pytest.mark.parametrize("max_atoms, carbons", [(2500, 2001), (3, 5)])
@@ -183,13 +189,21 @@ def test_a_damaged_index_of_a_store_is_an_input_error(tmp_path):
             open_store(tmp_path / "store")
 
 
-def test_a_store_of_the_version_without_digests_is_opened(tmp_path):
+def test_a_store_of_another_version_is_refused(tmp_path):
     prepared(tmp_path, "CCO\n")
     path = tmp_path / "store" / INDEX_FILE
-    index = json.loads(path.read_text())
-    del index["sha256"]
-    path.write_text(json.dumps({**index, "version": 2}))
-    assert len(open_store(tmp_path / "store")) == 1
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 3}))
+    with pytest.raises(InputError, match="version 3, expected 4"):
+        open_store(tmp_path / "store")
+
+
+def test_molecules_are_excluded_by_inchi_key(tmp_path):
+    keys = ["LFQSCWFLJHTTHZ", "VNWKTOKETHGBQD-UHFFFAOYSA-N", "UNKNOWNKEYXXXX", "C" * 14]
+    (tmp_path / "keys.smi").write_text("\n".join(keys))
+    exclude = (str(tmp_path / "keys.smi"),)
+    store = prepared(tmp_path, "CCO\nC\nCCN\n" + "C" * 14, exclude=exclude)
+    assert (len(store), store.about["left_out"]) == (1, 3)
+    assert store.about["excluded_refused"] == {}
 
 
 def test_molecules_without_a_bond_can_be_stored(tmp_path):

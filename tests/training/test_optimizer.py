@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from molattn.config import SupervisedConfig
 from molattn.nn.prediction_head import MLPFourierHead
 from molattn.training.history import Epoch, RunningMean, write_history
+from molattn.training.lightning.module import TrainingModule
 from molattn.training.optimizer import learning_rate_factor, new_optimizer
 
 
@@ -67,7 +68,17 @@ def test_the_history_is_a_table(tmp_path):
     assert rows == epochs
 
 
-@pytest.mark.parametrize("precision, fused", [("fp32", True), ("bf16", None)])
-def test_optimizers_are_fused_where_gradients_can_be_clipped(precision, fused):
-    optimizer = new_optimizer(torch.nn.Linear(2, 2), SupervisedConfig(precision=precision))
-    assert optimizer.defaults["fused"] is fused
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_gradients_are_clipped_to_their_norm_with_a_fused_optimizer(precision):
+    net = torch.nn.Linear(2, 2)
+    config = SupervisedConfig(precision=precision)
+    optimizer = new_optimizer(net, config)
+    assert optimizer.defaults["fused"]
+    for weight in net.parameters():
+        weight.grad = torch.full_like(weight, 3.0)
+    module = TrainingModule.__new__(TrainingModule)
+    module.configure_gradient_clipping(optimizer, 0.5)
+    total = sum(weight.grad.square().sum() for weight in net.parameters()).sqrt()
+    assert total.item() == pytest.approx(0.5, rel=1e-5)
+    module.configure_gradient_clipping(optimizer, None)
+    assert sum(weight.grad.square().sum() for weight in net.parameters()).sqrt() == total

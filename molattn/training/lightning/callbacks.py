@@ -3,6 +3,8 @@
 import math
 import signal
 import threading
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _LINES_IN_LOG = 10
+_SECONDS_IN_LOG = 10.0
 _VALIDATION_SECONDS = 5.0
 
 
@@ -88,27 +91,43 @@ class TimeLimit(Callback):
 
 
 class ProgressCallback(Callback):
-    """One bar over all epochs; without a terminal, a line every few epochs."""
+    """One bar over all epochs, with molecules per second and the time left.
+
+    Without a terminal, a line every few epochs and every ten seconds.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.bar = Progress(
             BarColumn(bar_width=16),
             TextColumn("{task.description}"),
+            TextColumn("{task.fields[speed]}"),
             TimeRemainingColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self.task = self.bar.add_task("training")
+        self.task = self.bar.add_task("training", speed="")
+        self.first_step, self.started, self.printed = 0, 0.0, 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         steps = as_training(pl_module).steps
+        self.first_step = trainer.global_step
+        self.started = self.printed = time.monotonic()
         self.bar.update(self.task, total=steps, completed=trainer.global_step)
         self.bar.start()
 
-    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self.bar.advance(self.task)
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        module, step, now = as_training(pl_module), trainer.global_step, time.monotonic()
+        rate = (step - self.first_step) / max(now - self.started, 1e-9)
+        speed = f"{rate * module.config.batch_size:.0f} molecules/s"
+        self.bar.update(self.task, advance=1, speed=speed)
+        if not self.console.is_terminal and now >= self.printed + _SECONDS_IN_LOG:
+            self.printed = now
+            left = timedelta(seconds=round((module.steps - step) / rate))
+            print_line(self.console, f"step {step}/{module.steps}  {speed}  {left} left")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         latest = as_training(pl_module).epochs[-1]
@@ -120,6 +139,7 @@ class ProgressCallback(Callback):
         if self.console.is_terminal:
             self.bar.update(self.task, description=line)
         elif latest.epoch % max(1, epochs // _LINES_IN_LOG) == 0:
+            self.printed = time.monotonic()
             print_line(self.console, line)
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:

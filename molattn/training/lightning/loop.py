@@ -5,6 +5,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Callback, LambdaCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
+from torch import nn
 
 from molattn.config import TrainingLoopConfig
-from molattn.config.training import Device
+from molattn.config.training import Device, Precision
 from molattn.errors import InputError
 from molattn.training.batches import ResumableLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE, write_checkpoint
@@ -42,6 +44,7 @@ from molattn.utils.signals import interrupts_deferred
 __all__ = ["check_device", "fit"]
 
 _TENSORBOARD_FOLDER = "tensorboard"
+_LEAST_WIDTH_OF_BF16 = 256  # narrower networks gain little, see docs/speed.md
 _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 
 
@@ -83,6 +86,11 @@ def fit(
     """
     check_device(config.device)
     objective.train()
+    precision = _precision(config, objective.trained)
+    if precision != config.precision:
+        if precision == "bf16" and console is not None:
+            print_line(console, "Precision: bf16, as this CPU has AMX (--precision)")
+        config = replace(config, precision=precision)
     module = TrainingModule(objective, loader, config, plan, fingerprint or {})
     kept = KeepWeights(config.checkpoint, config.patience, module.head_steps // len(loader))
     callbacks: list[Callback] = [kept, TimeLimit()]
@@ -137,6 +145,18 @@ def check_device(device: Device) -> None:
             "--device gpu: PyTorch found no GPU; use --device cpu or auto, or install a GPU driver "
             "and a build of PyTorch for it"
         )
+
+
+def _precision(config: TrainingLoopConfig, trained: nn.Module) -> Precision:
+    """Return the precision to train in."""
+    if config.precision != "auto":
+        return config.precision
+    on_cpu = config.device == "cpu" or not (
+        torch.cuda.is_available() or torch.backends.mps.is_available()
+    )
+    square = (min(p.shape) for p in trained.parameters() if p.dim() == 2)
+    is_wide = max(square, default=0) >= _LEAST_WIDTH_OF_BF16
+    return "bf16" if on_cpu and is_wide and torch.cpu._is_amx_tile_supported() else "fp32"
 
 
 def _log_early_stop(module: TrainingModule, console: Console | None) -> None:

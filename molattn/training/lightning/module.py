@@ -74,6 +74,18 @@ class TrainingModule(pl.LightningModule):
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        # Lightning refuses a fused optimizer in mixed precision, on account of scaled gradients;
+        # those of bf16 are not scaled.
+        if gradient_clip_val:
+            weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+            torch.nn.utils.clip_grad_norm_(weights, gradient_clip_val)
+
     def on_train_start(self) -> None:
         if self._random_state:
             set_random_state(self._random_state, self.device)

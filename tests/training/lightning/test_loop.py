@@ -14,6 +14,7 @@ from molattn.data.dataset import Molecules
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError, MolattnError
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.training.lightning.loop import _precision
 from molattn.training.losses import TaskLoss
 from molattn.training.optimizer import FineTuningPlan
 from molattn.training.run import train
@@ -217,3 +218,32 @@ def test_an_interrupted_training_leaves_no_weights_frozen(monkeypatch):
             model, rows, rows, QUICK, plan=FineTuningPlan(dict.fromkeys(names, 1.0), head_steps=9)
         )
     assert all(weight.requires_grad for weight in model.parameters())
+
+
+def test_without_a_terminal_a_line_tells_how_fast_it_goes(small_table, monkeypatch):
+    monkeypatch.setattr("molattn.training.lightning.callbacks._SECONDS_IN_LOG", 0.0)
+    console = Console(file=io.StringIO(), width=200)
+    train(small_config(small_table), console)
+    lines = re.findall(
+        r"step (\d+)/(\d+)  (\d+) molecules/s  (\d+:\d\d:\d\d) left", console.file.getvalue()
+    )
+    assert [int(step) for step, *_ in lines] == [*range(1, len(lines) + 1)]
+    assert {int(steps) for _, steps, *_ in lines} == {len(lines)}
+    assert lines[-1][-1] == "0:00:00"
+    assert all(int(rate) > 0 for *_, rate, _ in lines)
+
+
+@pytest.mark.parametrize(
+    "amx, width, options, expected",
+    [
+        (True, 256, {}, "bf16"),
+        (True, 255, {}, "fp32"),
+        (False, 256, {}, "fp32"),
+        (True, 256, {"precision": "fp32"}, "fp32"),
+        (False, 8, {"precision": "bf16"}, "bf16"),
+    ],
+)
+def test_the_precision_is_chosen_by_width_and_cpu(monkeypatch, amx, width, options, expected):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    config = SupervisedConfig(device="cpu", **options)
+    assert _precision(config, torch.nn.Linear(width, 2 * width)) == expected
