@@ -189,6 +189,8 @@ def _product(x: Tensor, weight: Tensor, bias: Optional[Tensor], rows: int) -> Te
 
 def _sum_of_products(x: Tensor, y: Tensor) -> Tensor:
     """The sum ``[in, out]`` over rows ``[N, in]`` and ``[N, out]`` of their outer products."""
+    if x.dtype is torch.bfloat16 and x.size(1) > y.size(1):  # twice as fast for 512 and 256 columns
+        return _by_onednn(y.t(), x.t()).t()
     return _by_onednn(x.t(), y.t())
 
 
