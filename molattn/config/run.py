@@ -1,7 +1,7 @@
 """A whole training run, its report, and a search over such runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from math import inf
 from typing import Any, get_origin
@@ -65,15 +65,8 @@ class TrainConfig(RunConfig):
         super().__post_init__()
         if self.network.partner != "concat" and self.data.partner_column is None:
             raise InputError(f"--partner {self.network.partner} needs --partner-column")
-        process = self.gaussian_process
-        if process.predictor == "gaussian_process":
-            reason = "cannot be used with --predictor gaussian_process"
-            check_unused(self.training, "ensemble", reason)
-            if self.fine_tuning.init_from == "none" and "embedding" in process.kernels:
-                raise InputError(
-                    "--predictor gaussian_process --init-from none: the embedding of random "
-                    "weights says little; leave embedding out of --kernels"
-                )
+        if self.gaussian_process.predictor == "gaussian_process":
+            self._check_without_training()
         if self.kernels == ("descriptors",) and self.data.partner_column is not None:
             raise InputError(
                 "--kernels descriptors cannot be used with --partner-column, as it does not "
@@ -81,6 +74,35 @@ class TrainConfig(RunConfig):
             )
         if "descriptors" in self.kernels and not self.data.descriptors:
             raise InputError("--kernels descriptors cannot be used with --no-descriptors")
+
+    def _check_without_training(self) -> None:
+        """Check that no option is of a network in training, which there is none of."""
+        reason = "cannot be used with --predictor gaussian_process"
+        given = self.fine_tuning.init_from
+        # The network of a given model is checked when it is loaded; its head, and how it combines
+        # second molecules, decide what is taken over.
+        for one in fields(NetworkConfig):
+            is_own = not one.metadata.get("from_pretrained", True)
+            if given in ("auto", "none") or "dropout" in one.name or (is_own and given == "base"):
+                check_unused(self.network, one.name, reason)
+        for one in fields(SupervisedConfig):
+            if one.name not in ("seed", "threads", "device"):
+                check_unused(self.training, one.name, reason)
+        if self.training.device == "gpu":
+            raise InputError(f"--device gpu {reason}")
+        for one in fields(FineTuningConfig):
+            if one.name != "init_from":
+                check_unused(self.fine_tuning, one.name, reason)
+        for name in ("task_weights", "morgan_counts"):
+            check_unused(self.data, name, reason)
+        if "embedding" not in self.kernels:
+            if given not in ("auto", "none", "base"):
+                raise InputError(f"--init-from {reason} without embedding in --kernels")
+        elif given == "none":
+            raise InputError(
+                "--predictor gaussian_process --init-from none: the embedding of random weights "
+                "says little; leave embedding out of --kernels"
+            )
 
     @property
     def kernels(self) -> tuple[str, ...]:

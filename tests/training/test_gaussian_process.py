@@ -15,12 +15,14 @@ from molattn.evaluation.scoring import score_run
 from molattn.inference.predict import predict_table
 from molattn.model.artefact import GAUSSIAN_PROCESS_FILE
 from molattn.sklearn import MolAttnClassifier, MolAttnRegressor
+from molattn.training.fine_tuning import load_pretrained
 from molattn.training.run import train
 
 from ..conftest import rows_of
 
 TINY = {"width": 8, "heads": 2, "layers": 1, "edge_width": 4, "epochs": 2, "batch_size": 16}
 TINY |= {"init_from": "none", "device": "cpu", "baselines": False, "bootstrap": 0}
+ALONE = {name: TINY[name] for name in ("init_from", "device", "baselines", "bootstrap")}
 NEW = ["CCO", "c1ccccc1N", "CC(=O)OC"]
 
 
@@ -36,7 +38,8 @@ def frame():
 
 
 def trained(frame, targets="logS", console=None, folder=None, **options):
-    options = {**TINY, "split": "random", "target_columns": targets, **options}
+    common = ALONE if options.get("predictor") == "gaussian_process" else TINY
+    options = {**common, "split": "random", "target_columns": targets, **options}
     return train(TrainConfig.from_options("", options), console, folder, frame=frame)
 
 
@@ -102,12 +105,7 @@ def test_it_can_predict_alone(frame):
 
 
 def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
-    options = {"predictor": "gaussian_process", "init_from": "base"}
-    options |= dict.fromkeys(("width", "heads", "layers", "edge_width"))
-    options = {name: value for name, value in options.items() if value is not None}
-    tiny = {name: value for name, value in TINY.items() if name in ("device", "baselines")}
-    config = TrainConfig.from_options("", {**tiny, "target_columns": "logS", **options})
-    run = train(config, frame=frame[["smiles", "logS"]])
+    run = trained(frame, predictor="gaussian_process", init_from="base")
     base = MolAttn.from_pretrained("base")
     np.testing.assert_allclose(run.model.embed(NEW), base.embed(NEW), atol=1e-5)
     assert np.isfinite(run.model.predict(NEW)).all()
@@ -116,7 +114,6 @@ def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"predictor": "gaussian_process", "ensemble": 2}, "--ensemble cannot be used with"),
         ({"predictor": "gaussian_process"}, "leave embedding out of --kernels"),
         ({"predictor": "network", "kernels": ("morgan",)}, "--kernels is used only with"),
         ({"predictor": "network", "inducing_points": 5}, "--inducing-points is used only"),
@@ -133,6 +130,55 @@ def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
 def test_options_that_do_not_go_together_are_named(options, message):
     with pytest.raises(InputError, match=message):
         TrainConfig.from_options("a.csv", {"target_columns": "y", "init_from": "none", **options})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"width": 64},
+        {"layers": 2},
+        {"head": "mlp"},
+        {"partner": "cross_attention", "partner_column": "solvent"},
+        {"dropout": 0.2, "init_from": "runs/other"},
+        {"head": "mlp", "init_from": "base"},
+        {"epochs": 3},
+        {"ensemble": 2},
+        {"precision": "bf16"},
+        {"device": "gpu"},
+        {"freeze": "encoder"},
+        {"head_steps": 0},
+        {"task_weights": (2.0,)},
+        {"morgan_counts": 512},
+        {"init_from": "runs/other", "kernels": ("morgan",)},
+    ],
+)
+def test_alone_it_refuses_options_of_a_network_in_training(options):
+    name = f"--{next(iter(options))}".replace("_", "-")
+    message = f"^{name}( gpu)? cannot be used with --predictor gaussian_process"
+    with pytest.raises(InputError, match=message):
+        config_alone(**options)
+    TrainConfig.from_options("a.csv", {"target_columns": "y", **options})
+
+
+def config_alone(**options):
+    options = {"target_columns": "y", "predictor": "gaussian_process", **options}
+    return TrainConfig.from_options("a.csv", options)
+
+
+def test_alone_it_takes_the_network_of_a_given_model(frame, tmp_path):
+    small = trained(frame, predictor="network", epochs=1).model
+    small.save_pretrained(tmp_path / "small")
+    options = {"predictor": "gaussian_process", "init_from": str(tmp_path / "small")}
+    run = trained(frame, **options)
+    assert run.config.network.width == TINY["width"]
+    again = TrainConfig.from_dict(run.config.to_dict())  # as config.yaml has it
+    assert again == run.config
+    np.testing.assert_allclose(run.model.embed(NEW), small.embed(NEW), atol=1e-5)
+    with pytest.raises(InputError, match="--width: got 64, but the model of --init-from"):
+        trained(frame, width=64, **options)
+    default = config_alone(seed=3, threads=2, kernels=("morgan",), device="cpu")
+    resolved, pretrained = load_pretrained(default)
+    assert (resolved.fine_tuning.init_from, pretrained is None) == ("base", False)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +322,8 @@ def test_a_model_without_a_trained_head_gives_none_away(frame, tmp_path):
         MolAttn.ensemble([model, model])
     model.save_pretrained(tmp_path / "model")
     log = Console(file=io.StringIO(), width=200)
-    trained(frame, console=log, init_from=str(tmp_path / "model"), epochs=1)
+    network = {"width": 128, "heads": 8, "layers": 4, "edge_width": 16}
+    trained(frame, console=log, init_from=str(tmp_path / "model"), epochs=1, **network)
     assert "with a new head" in log.file.getvalue()
 
 
