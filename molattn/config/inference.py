@@ -71,15 +71,15 @@ class PredictConfig(IntervalConfig, StreamConfig):
     """Options of predictions.
 
     Args:
-        neighbors: Number of training rows to write with each prediction: those that contribute
-            most to it, by the Gaussian process of the model.
+        neighbors: Number of training rows to write for each target: those that contribute most to
+            its prediction, by the Gaussian process of the model.
     """
 
-    neighbors: int = 0
+    neighbors: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self, "neighbors", lambda count: count >= 0, "a whole number of at least 0", int)
+        check(self, "neighbors", lambda count: count >= 1, "a whole number of at least 1", int)
 
 
 @dataclass(frozen=True)

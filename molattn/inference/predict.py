@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.config import PredictConfig
-from molattn.errors import InputError, ReasonCode
+from molattn.errors import ReasonCode
 from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
 from molattn.model.model import MolAttn
 from molattn.model.prediction_columns import PredictionColumns
@@ -31,10 +31,10 @@ def predict_table(
     :class:`molattn.model.prediction_columns.PredictionColumns`), and ``error``, the reason code of
     a row without a prediction. The file is written completely or not at all.
 
-    With ``config.neighbors`` it has for each of so many training rows, those that contribute most
-    to the prediction (:meth:`molattn.MolAttn.neighbors`), the columns ``neighbor_1_row``,
-    ``neighbor_1_similarity``, ``neighbor_1_contribution`` and, if the model keeps SMILES,
-    ``neighbor_1_smiles``.
+    With ``config.neighbors`` it has for each task NAME and so many training rows, those that
+    contribute most to its prediction (:meth:`molattn.MolAttn.neighbors`), the columns
+    ``NAME_neighbor_1_row``, ``NAME_neighbor_1_similarity``, ``NAME_neighbor_1_contribution`` and,
+    if the model keeps SMILES, ``NAME_neighbor_1_smiles``.
 
     Args:
         model_folder: The folder of a run or of a saved model, or a model.
@@ -52,19 +52,19 @@ def predict_table(
     return stream_table(model_folder, source, output, spec, config, console)
 
 
-def _prediction_spec(model: MolAttn, level: float, neighbors: int) -> OutputSpec:
+def _prediction_spec(model: MolAttn, level: float, neighbors: int | None) -> OutputSpec:
     columns = PredictionColumns(model, level)
-    process = model.gaussian_process
-    if neighbors and process is None:
-        raise InputError("--neighbors cannot be used with this model: it has no Gaussian process")
+    of_neighbors: dict[str, str] = {}
     fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
-    if process is not None and process.smiles:
-        fields["smiles"] = "string"
-    of_neighbors = {
-        f"neighbor_{number}_{name}": kind
-        for number in range(1, neighbors + 1)
-        for name, kind in fields.items()
-    }
+    if neighbors is not None:
+        if model.check_neighbors(neighbors, "--neighbors").smiles:
+            fields["smiles"] = "string"
+        of_neighbors = {
+            f"{task.name}_neighbor_{number}_{name}": kind
+            for task in model.config.tasks
+            for number in range(1, neighbors + 1)
+            for name, kind in fields.items()
+        }
 
     def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         features = [molecule.features for molecule in molecules] if model.config.features else None
@@ -77,15 +77,15 @@ def _prediction_spec(model: MolAttn, level: float, neighbors: int) -> OutputSpec
             outputs[:, is_finite], fingerprints[is_finite]
         )
         rows = iter(range(len(prediction.prediction)))
-        near = [[]] * len(records)
-        if neighbors:
+        near = {}
+        if neighbors is not None:
             near = model.neighbors_of_records(records, neighbors, len(records), features=features)
-        for good, found in zip(is_finite, near, strict=True):
+        for number, good in enumerate(is_finite):
             if not good:
                 yield "not_finite"
                 continue
+            found = [one for of_task in near.values() for one in of_task[number]]
             cells: list[Any] = [getattr(one, name) for one in found for name in fields]
-            cells += [None] * (len(of_neighbors) - len(cells))  # of fewer training rows
             yield [[*columns.cells(prediction, next(rows)), *cells]]
 
     return OutputSpec(

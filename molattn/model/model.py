@@ -460,22 +460,26 @@ class MolAttn(
         *,
         partners: Optional[Sequence[str]] = None,
         features: Optional[ArrayLike] = None,
-    ) -> list[list[Neighbor]]:
-        """Return for each molecule the training rows that contribute most to its prediction.
+    ) -> dict[str, list[list[Neighbor]]]:
+        """Return for each molecule the training rows that contribute most to its predictions.
 
         See :meth:`neighbors_of_records`.
 
         Args:
             smiles: n molecules.
-            count: Number of training rows for each.
+            count: Number of training rows for each, from 1 to the number of inducing points.
             batch_size: Molecules in a batch.
             partners: The second molecule of each, where the model takes one.
             features: Extra features ``[n, len(config.features)]``, if the config names any.
 
+        Returns:
+            For each task, by name, ``count`` training rows of each of the n molecules.
+
         Raises:
-            InputError: A model without a Gaussian process.
+            InputError: A model without a Gaussian process, or another count.
             SmilesError: An invalid SMILES; gives its position and the reason.
         """
+        self.check_neighbors(count)
         records = self._reader(partners, self.config.calculator).all(smiles, partners)
         return self.neighbors_of_records(records, count, batch_size, features=features)
 
@@ -486,25 +490,56 @@ class MolAttn(
         batch_size: int = 64,
         *,
         features: Optional[ArrayLike] = None,
-    ) -> list[list[Neighbor]]:
+    ) -> dict[str, list[list[Neighbor]]]:
         """Return the training rows that contribute most to the predictions of featurized molecules.
 
-        Contributions are to the first task, on its transformed scale, largest absolute value first.
-        Together with a constant they add up to the part of the prediction that the Gaussian
-        process has; for a classification see
+        Contributions to a task are on its transformed scale, largest absolute value first. Those of
+        all inducing points, together with a constant, add up to the part of the prediction that the
+        Gaussian process has; for a classification see
         :meth:`molattn.model.gaussian_process.head.GaussianProcessHead.neighbors`.
 
-        Raises:
-            InputError: A model without a Gaussian process.
+        Arguments, result and errors are those of :meth:`neighbors`.
         """
-        if self.gaussian_process is None:
-            raise InputError("the model has no Gaussian process, so that it has no neighbors")
+        process = self.check_neighbors(count)
         _, inputs = self.network_outputs(records, batch_size, features=features)
-        scale = self.target_scale[0].item()
-        return [
-            [one._replace(contribution=one.contribution * scale) for one in row]
-            for row in self.gaussian_process.neighbors(inputs, count, task=0)
-        ]
+        return {
+            task.name: [
+                [one._replace(contribution=one.contribution * scale) for one in row]
+                for row in found
+            ]
+            for task, scale, found in zip(
+                self.config.tasks,
+                self.target_scale.tolist(),
+                process.neighbors(inputs, count),
+                strict=True,
+            )
+        }
+
+    def check_neighbors(self, count: int, name: str = "count") -> GaussianProcessHead:
+        """Check that a number of neighbors can be returned.
+
+        Args:
+            count: The number.
+            name: What messages call it.
+
+        Returns:
+            The Gaussian process of the model.
+
+        Raises:
+            InputError: A model without a Gaussian process, or a count below 1 or above the number
+                of its inducing points.
+        """
+        if (process := self.gaussian_process) is None:
+            raise InputError(
+                f"{name}: the model has no Gaussian process, so that it has no neighbors"
+            )
+        most = len(process.rows)
+        if not isinstance(count, (int, np.integer)) or not 1 <= count <= most:
+            raise InputError(
+                f"{name}: got {quoted(count)}, expected a whole number from 1 to {most}, the "
+                "number of training rows that the Gaussian process rests on"
+            )
+        return process
 
     def network_outputs(
         self,

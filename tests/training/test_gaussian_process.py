@@ -274,28 +274,73 @@ def test_neighbors_are_the_training_rows_that_contribute_most(frame, both, tmp_p
     rows = rows_of(tmp_path / "out.csv")
     assert [row["error"] != "" for row in rows] == [False, True, False, True, False]
     good = [row for row in rows if not row["error"]]
-    for row, found in zip(good, model.neighbors(NEW, 3), strict=True):
+    for row, found in zip(good, model.neighbors(NEW, 3)[task], strict=True):
         for number, one in enumerate(found, start=1):
-            cells = [row[f"neighbor_{number}_{name}"] for name in one._fields]
+            cells = [row[f"logS_neighbor_{number}_{name}"] for name in one._fields]
             assert [int(cells[0]), cells[3]] == [one.row, one.smiles]
             np.testing.assert_allclose([*map(float, cells[1:3])], one[1:3], rtol=1e-5)
             assert one.smiles == frame["smiles"][one.row - both.table.rows[0].line]
         assert all(abs(a.contribution) >= abs(b.contribution) for a, b in pairwise(found))
-    assert all(rows[1][f"neighbor_1_{name}"] == "" for name in ("row", "smiles"))
+    assert all(rows[1][f"logS_neighbor_1_{name}"] == "" for name in ("row", "smiles"))
     # All of them, and the mean, are the part of the Gaussian process.
     share = process.shares[0]
     mean = process.means[0] * model.target_scale.item() + model.target_mean.item()
-    sums = [sum(one.contribution for one in row) for row in model.neighbors(NEW, 10**6)]
+    sums = [
+        sum(one.contribution for one in row)
+        for row in model.neighbors(NEW, len(process.rows))[task]
+    ]
     expected = share * (process_alone(model, NEW)[:, 0] - mean)
     np.testing.assert_allclose(sums, expected, rtol=1e-6, atol=1e-9)
-    known = model.neighbors([process.smiles[0]], len(process.rows))[0]
+    known = model.neighbors([process.smiles[0]], len(process.rows))[task][0]
     assert next(one for one in known if one.row == process.rows[0]).similarity > 0.999
-    # More of them than there are.
-    config = PredictConfig(neighbors=len(process.rows) + 1)
-    predict_table(model, tmp_path / "in.csv", tmp_path / "out.csv", config)
-    last = f"neighbor_{len(process.rows) + 1}_row"
-    assert [row[last] for row in rows_of(tmp_path / "out.csv")] == [""] * 5
     assert f"{task}_predicted" in rows[0]
+
+
+def test_neighbors_of_each_target_are_named(frame, tmp_path, monkeypatch):
+    table = frame.copy()
+    table["double"] = 2.0 * table["logS"]
+    targets = ("logS", "phase", "double")
+    model = trained(table, targets, predictor="gaussian_process", kernels=("morgan",)).model
+    found = model.neighbors(NEW, 2)
+    assert [*found] == [*targets]
+    (tmp_path / "in.csv").write_text("smiles\n" + "\n".join(NEW) + "\n")
+    predict_table(model, tmp_path / "in.csv", tmp_path / "out.csv", PredictConfig(neighbors=2))
+    for place, row in enumerate(rows_of(tmp_path / "out.csv")):
+        for task in targets:
+            cells = [int(row[f"{task}_neighbor_{number}_row"]) for number in (1, 2)]
+            assert cells == [one.row for one in found[task][place]]
+    for one, twice in zip(found["logS"], found["double"], strict=True):
+        assert [near.row for near in one] == [near.row for near in twice]
+        contributions = [[near.contribution for near in each] for each in (one, twice)]
+        np.testing.assert_allclose(2.0 * np.array(contributions[0]), contributions[1], rtol=1e-5)
+    # The kernel is computed for a few molecules at once.
+    kernel, sizes = type(model.gaussian_process.kernel).__call__, []
+
+    def counted(self, inputs):
+        sizes.append(len(inputs))
+        return kernel(self, inputs)
+
+    monkeypatch.setattr(type(model.gaussian_process.kernel), "__call__", counted)
+    many = model.neighbors(NEW * 100, 1)
+    assert sum(sizes) == 300
+    assert max(sizes) < 200
+    assert [row[0].row for row in many["phase"]] == [row[0].row for row in found["phase"]] * 100
+
+
+def test_numbers_of_neighbors_that_a_model_does_not_have(both, tmp_path):
+    (tmp_path / "in.csv").write_text("smiles\nCCO\n")
+    most = len(both.model.gaussian_process.rows)
+    expected = f"expected a whole number from 1 to {most}, the number of training rows"
+    for count in (0, most + 1):
+        with pytest.raises(InputError, match=f"^count: got {count}, {expected}"):
+            both.model.neighbors(["CCO"], count)
+    config, output = PredictConfig(neighbors=most + 1), tmp_path / "out.csv"
+    with pytest.raises(InputError, match=f"^--neighbors: got {most + 1}, {expected}"):
+        predict_table(both.model, tmp_path / "in.csv", output, config)
+    assert not output.exists()
+    for count in (0, -1):
+        with pytest.raises(InputError, match=f"^--neighbors: got {count}, expected"):
+            PredictConfig(neighbors=count)
 
 
 def test_neighbors_of_a_model_without_smiles_and_without_a_gaussian_process(frame, both, tmp_path):
@@ -303,16 +348,14 @@ def test_neighbors_of_a_model_without_smiles_and_without_a_gaussian_process(fram
     plain = trained(frame, predictor="gaussian_process", kernels=("morgan",)).model
     predict_table(plain, tmp_path / "in.csv", tmp_path / "out.csv", PredictConfig(neighbors=1))
     (row,) = rows_of(tmp_path / "out.csv")
-    assert "neighbor_1_row" in row
-    assert "neighbor_1_smiles" not in row
-    assert plain.neighbors(NEW, 1)[0][0].smiles is None
+    assert "logS_neighbor_1_row" in row
+    assert "logS_neighbor_1_smiles" not in row
+    assert plain.neighbors(NEW, 1)["logS"][0][0].smiles is None
     joined = MolAttn.ensemble([both.model, both.model])
-    with pytest.raises(InputError, match="--neighbors cannot be used with this model"):
+    with pytest.raises(InputError, match="--neighbors: the model has no Gaussian process"):
         predict_table(joined, tmp_path / "in.csv", tmp_path / "o.csv", PredictConfig(neighbors=1))
     with pytest.raises(InputError, match="has no Gaussian process"):
         joined.neighbors(NEW)
-    with pytest.raises(InputError, match="--neighbors: got -1"):
-        PredictConfig(neighbors=-1)
 
 
 def test_a_model_without_a_trained_head_gives_none_away(frame, tmp_path):

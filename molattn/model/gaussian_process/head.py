@@ -32,6 +32,7 @@ __all__ = ["GaussianProcessHead", "Neighbor", "kernel_inputs"]
 Array = NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1024
+_NEIGHBOR_ROWS_AT_ONCE = 128  # each with all inducing points in several arrays
 _MOST_KEPT = 32_000_000  # features of all rows: 256 MB
 _MOST_GROUPS = 16  # sets of targets with the same rows, of full accuracy
 _TENSORS = ("rows", "weights", "means", "shares")
@@ -219,8 +220,8 @@ class GaussianProcessHead:
         """Share of the Gaussian process in each output, ``[outputs]``."""
         return np.repeat(self.shares, [task.num_outputs for task in self.tasks])
 
-    def neighbors(self, inputs: KernelInputs, count: int, task: int) -> list[list[Neighbor]]:
-        r"""Return for each of n rows the training rows that contribute most to its prediction.
+    def neighbors(self, inputs: KernelInputs, count: int) -> list[list[list[Neighbor]]]:
+        r"""Return for each task and n rows the training rows that contribute most to a prediction.
 
         A training row i contributes :math:`w\,k(x, x_i)\,\alpha_i` in scaled units, with the share
         :math:`w` of the Gaussian process and its weights :math:`\alpha`. Of a classification it is
@@ -230,17 +231,29 @@ class GaussianProcessHead:
         Args:
             inputs: What the kernel reads of the n rows.
             count: Number of training rows to return of each.
-            task: Index of the task.
+
+        Returns:
+            For each task, for each of the n rows, ``count`` training rows.
         """
-        kernel = self.kernel(inputs)
-        parts = kernel * self.weights[:, output_slices(self.tasks)[task].start]
-        order = np.argsort(-np.abs(parts), axis=1, kind="stable")[:, :count]
-        parts *= self.shares[task]
+        found: list[list[list[Neighbor]]] = [[] for _ in self.tasks]
         smiles = self.smiles or [None] * len(self.rows)
-        return [
-            [Neighbor(int(self.rows[at]), kernel[n, at], parts[n, at], smiles[at]) for at in row]
-            for n, row in enumerate(order.tolist())
-        ]
+        for start in range(0, len(inputs), _NEIGHBOR_ROWS_AT_ONCE):
+            some = np.arange(start, min(start + _NEIGHBOR_ROWS_AT_ONCE, len(inputs)))
+            kernel = self.kernel(inputs[some])
+            for of_task, part, share in zip(
+                found, output_slices(self.tasks), self.shares, strict=True
+            ):
+                parts = kernel * self.weights[:, part.start]
+                order = np.argsort(-np.abs(parts), axis=1, kind="stable")[:, :count]
+                parts *= share
+                of_task += [
+                    [
+                        Neighbor(int(self.rows[at]), float(row[at]), float(own[at]), smiles[at])
+                        for at in places
+                    ]
+                    for row, own, places in zip(kernel, parts, order.tolist(), strict=True)
+                ]
+        return found
 
     def to_bytes(self) -> bytes:
         """Return the content of a safetensors file."""

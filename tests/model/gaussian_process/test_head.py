@@ -206,13 +206,13 @@ def test_predictions_are_combined_by_the_shares():
 def test_contributions_of_all_rows_add_up_to_the_prediction():
     head = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels())
     head.shares[:] = 0.5
-    whole = head.neighbors(NEW, 48, task=0)
+    whole = head.neighbors(NEW, 48)[0]
     sums = [sum(one.contribution for one in row) for row in whole]
     np.testing.assert_allclose(2.0 * np.array(sums), head.predict(NEW)[:, 0] - head.means[0])
     for row in whole:
         sizes = [abs(one.contribution) for one in row]
         assert sizes == sorted(sizes, reverse=True)
-    assert [row[:3] for row in whole] == head.neighbors(NEW, 3, task=0)
+    assert [row[:3] for row in whole] == head.neighbors(NEW, 3)[0]
     similar = head.kernel(NEW)
     assert whole[0][0].similarity == similar[0, whole[0][0].row]
     assert {one.smiles for row in whole for one in row} == {None}
@@ -223,7 +223,7 @@ def test_rows_are_named():
     numbers = np.arange(48) + 2
     named = head.with_rows(numbers, SMILES)
     np.testing.assert_array_equal(named.rows, head.rows + 2)
-    for one in named.neighbors(NEW, 10, task=2)[0]:
+    for one in named.neighbors(NEW, 10)[2][0]:
         assert one.smiles == SMILES[one.row - 2]
     assert head.with_rows(numbers, None).smiles == ()
 
@@ -240,7 +240,7 @@ def test_a_saved_head_comes_back_as_it_was(head):
     np.testing.assert_array_equal(again.predict(NEW), head.predict(NEW))
     assert again.to_bytes() == head.to_bytes()
     assert (again.smiles, again.tasks) == (head.smiles, head.tasks)
-    assert again.neighbors(NEW, 5, task=1) == head.neighbors(NEW, 5, task=1)
+    assert again.neighbors(NEW, 5)[1] == head.neighbors(NEW, 5, task=1)
 
 
 def changed(array, how):
