@@ -58,6 +58,7 @@ def add_gaussian_process(
     molecules, held_out = table.molecules(rows), np.arange(len(parts.train), len(rows))
     network, inputs = model.network_outputs(molecules.records, features=molecules.features)
     labels = model.scale(torch.from_numpy(molecules.targets)).double().numpy()
+    keys = [_key(table, row) for row in rows.tolist()]
 
     def fit(chosen: NDArray[np.int64]) -> GaussianProcessHead:
         return GaussianProcessHead.fit(
@@ -65,6 +66,7 @@ def add_gaussian_process(
             inputs[chosen],
             labels[chosen],
             weights=None if molecules.weights is None else molecules.weights[chosen],
+            keys=[keys[row] for row in chosen.tolist()],
             inducing_points=options.inducing_points,
             seed=config.training.seed,
         )
@@ -97,3 +99,12 @@ def add_gaussian_process(
         f"Gaussian process with {len(process.rows)} inducing points fitted in {seconds:.1f} s",
     )
     return model.to_transformed(outputs)
+
+
+def _key(table: TrainingTable, row: int) -> str:
+    """Return what a row says, however it writes its molecules and wherever it stands."""
+    record = table.records[row]
+    partner = None if record.partner is None else record.partner.smiles
+    columns = (table.targets, table.weights, table.features)
+    numbers = [None if column is None else column[row].tolist() for column in columns]
+    return repr((record.smiles, partner, numbers))

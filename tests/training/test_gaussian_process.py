@@ -375,6 +375,18 @@ def test_second_molecules_are_compared_or_refused(frame):
         trained(frame, partner_column="solvent", kernels=("descriptors",))
 
 
+def test_the_order_of_rows_does_not_change_the_inducing_points(frame):
+    table = frame.assign(part=np.resize(["train", "train", "train", "val", "test"], 60))
+    shuffled = table.sample(frac=1.0, random_state=5)
+    options = {"predictor": "gaussian_process", "kernels": ("morgan", "atom_pairs")}
+    options |= {"inducing_points": 15, "keep_training_smiles": True, "split": None}
+    runs = [trained(one, split_column="part", **options) for one in (table, shuffled)]
+    smiles = [run.model.gaussian_process.smiles for run in runs]
+    assert smiles[0] == smiles[1]
+    assert len({*smiles[0]}) == 15
+    np.testing.assert_allclose(*(run.model.predict(NEW) for run in runs), rtol=1e-4, atol=1e-5)
+
+
 def test_many_sets_of_missing_labels_have_fewer_inducing_points(frame):
     rng = np.random.default_rng(0)
     names = [f"y{n}" for n in range(40)]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,21 +94,24 @@ class GaussianProcessHead:
         targets: Array,
         *,
         weights: Array | None = None,
+        keys: Sequence[str] | None = None,
         inducing_points: int = 2000,
         seed: int = 0,
     ) -> "GaussianProcessHead":
         """Fit to n labeled rows.
 
         Up to ``inducing_points`` rows it is exact; of more rows so many are drawn at random as
-        inducing points. The time then grows with n, and memory does not. Each set of tasks that
-        have labels for the same rows is fitted by itself; with more than 16 sets there are fewer
-        inducing points, so that their time grows no further.
+        inducing points, the same whatever the order of the rows. The time then grows with n, and
+        memory does not. Each set of tasks that have labels for the same rows is fitted by itself;
+        with more than 16 sets there are fewer inducing points, so that their time grows no further.
 
         Args:
             config: Of the model, with T tasks.
             inputs: What the kernel reads of the rows.
             targets: Labels ``[n, T]``: scaled values, class indices; NaN where missing.
             weights: Weights of the rows, ``[n]``; rows of weight 0 are left out. None = equal.
+            keys: What identifies each row, such as its SMILES and labels, wherever it stands; None
+                = its place.
             inducing_points: Most inducing points.
             seed: Seed of their choice.
         """
@@ -115,11 +119,10 @@ class GaussianProcessHead:
         weights = np.ones(len(targets)) if weights is None else weights
         labels = np.hstack([*map(_latent, tasks, targets.T)])
         used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
-        points, groups = used, _same_rows(labels[used])
+        groups = _same_rows(labels[used])
         most = max(1, round(inducing_points * min(1.0, _MOST_GROUPS / len(groups)) ** (1.0 / 3.0)))
-        if len(used) > most:
-            drawn = np.random.default_rng(seed).choice(used, most, replace=False)
-            points = np.sort(drawn)
+        texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
+        points = used[_random_order(texts, seed)[:most]]
         kernel = MoleculeKernel.fit(inputs[used], np.searchsorted(used, points), _kinds(config))
         basis = Basis.of(kernel(inputs[points]))
 
@@ -352,6 +355,13 @@ def _class_logits(task: Task, latent: Tensor) -> Tensor:
     if task.kind == "multiclass":
         return latent
     return torch.cat([torch.zeros_like(latent), latent], dim=1)
+
+
+def _random_order(keys: Sequence[str], seed: int) -> NDArray[np.int64]:
+    """Return an order of keys that is random, and the same wherever they stand."""
+    secret = seed.to_bytes(8, "little")
+    digests = [blake2b(key.encode(), key=secret, digest_size=16).digest() for key in keys]
+    return np.array(sorted(range(len(keys)), key=digests.__getitem__), dtype=np.int64)
 
 
 def _same_rows(labels: Array) -> list[tuple[list[int], NDArray[np.int64]]]:
