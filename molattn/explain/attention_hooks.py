@@ -111,8 +111,8 @@ def attention_weights(
     if gated:
         gates = torch.stack([torch.stack(net.gates) for net in members]).transpose(2, 3)
     return Attention(
-        weights.double().cpu().numpy(),
-        gates.expand(weights.shape[:-1]).double().cpu().numpy(),
+        weights.cpu().double().numpy(),
+        gates.expand(weights.shape[:-1]).cpu().double().numpy(),
         gated,
     )
 
@@ -142,7 +142,7 @@ def attention_gradients(
         ]
 
     def matrices(tensors: list[Tensor]) -> NDArray[np.float64]:
-        edges = torch.stack(tensors).detach().double().cpu().unflatten(0, (len(members), -1))
+        edges = torch.stack(tensors).detach().cpu().double().unflatten(0, (len(members), -1))
         return _matrices(edges, molecule.edge_index.edge_index.cpu(), n).numpy()
 
     return matrices(flat), matrices(gradients)

@@ -64,8 +64,11 @@ class Target:
             outputs: ``[..., outputs]``.
 
         Returns:
-            ``float64 [...]``: a mean may be much larger than the scale.
+            ``float64 [...]``: a mean may be much larger than the scale. From an MPS device, which
+            has no such numbers, it is on the CPU.
         """
+        if outputs.device.type == "mps":
+            outputs = outputs.cpu()
         outputs = outputs.double()
         own = outputs[..., self.column]
         if self.task.kind != "multiclass":
@@ -81,7 +84,7 @@ class Target:
             outputs: ``[..., outputs]``.
 
         Returns:
-            ``float64 [...]``.
+            ``float64 [...]``, see :meth:`transformed`.
         """
         return self.transform.inverse(self.transformed(outputs))
 

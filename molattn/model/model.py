@@ -706,12 +706,21 @@ class MolAttn(
 
         Raises:
             SmilesError: An invalid SMILES.
-            InputError: No training molecule.
+            InputError: No training molecule, or a label of 0 or below of a target of which the
+                model learned logarithms.
             ValueError: Targets of another shape.
         """
         labels = np.asarray(targets, dtype=np.float64)
         if labels.shape != (expected := (len(smiles), len(self.config.tasks))):
             raise ValueError(f"targets: got {labels.shape}, expected {expected}")
+        for task, transform, column in zip(
+            self.config.tasks, self.config.target_transforms, labels.T, strict=True
+        ):
+            if transform.kind == "log" and len(rows := np.flatnonzero(column <= 0.0)):
+                raise InputError(
+                    f"targets: molecule {rows[0]}, {quoted(task.name)}: got {column[rows[0]]:g}, "
+                    "expected a number above 0 or NaN, as the model learned logarithms"
+                )
         outputs = self._predict_outputs(smiles, **inputs)
         molecules = FingerprintIndex.from_smiles(training_smiles)
         self.uncertainty = Uncertainty.fit(self.config, molecules, smiles, outputs, labels)

@@ -65,7 +65,7 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
                 n_steps=steps,
                 internal_batch_size=min(steps, instance.batch_size),
             )
-        of_atoms, of_pairs, *of_weights = (part[0].double().cpu() for part in found)
+        of_atoms, of_pairs, *of_weights = (part[0].cpu().double() for part in found)
         pairs = of_pairs.sum(dim=-1).numpy()
         scores = of_atoms.sum(dim=-1).numpy() + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
         others: dict[str, float] = {}

@@ -11,6 +11,7 @@ from molattn.errors import InputError
 from molattn.inference.predict import predict_table
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.target_transform import LogTransform, TargetTransform
 from molattn.task import Task
 
 from ...conftest import rows_of
@@ -111,6 +112,22 @@ def test_damaged_files_are_named(ensemble, tmp_path, name):
 def test_targets_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"targets: got \(2,\), expected \(2, 3\)"):
         make(0).calibrate(["C", "CC"], [1.0, 2.0], KNOWN)
+
+
+def test_labels_without_a_logarithm_are_refused_by_a_model_of_logarithms():
+    model = MolAttn(MolAttnConfig((Task("y"), Task("half-life")), SMALL)).eval()
+    model.set_target_scaling([0.0, 0.0], [1.0, 1.0], (TargetTransform(), LogTransform()))
+    targets = np.column_stack([np.linspace(-1, 1, 40), np.linspace(1, 2, 40)])
+    for bad in (0.0, -2.5):
+        targets[7, 1] = bad
+        with pytest.raises(InputError, match=f"molecule 7, 'half-life': got {bad:g}, expected"):
+            model.calibrate(HELD_OUT, targets, KNOWN)
+        assert model.uncertainty is None
+    targets[7, 1] = np.nan
+    model.calibrate(HELD_OUT, targets, KNOWN)
+    low, high = model.predict_interval(NEW, 0.5)
+    assert (low[:, 1] > 0.0).all()
+    assert np.isfinite(high).all()
 
 
 def test_predictions_come_with_intervals_spread_and_similarity(ensemble, folder, tmp_path):
