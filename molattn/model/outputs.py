@@ -9,7 +9,19 @@ from torch import Tensor
 
 from molattn.task import Task, output_slices
 
-__all__ = ["class_probabilities", "mean_of_members"]
+__all__ = ["class_logits", "class_probabilities", "mean_of_members"]
+
+
+def class_logits(outputs: Tensor, task: Task) -> Tensor:
+    """Return a logit for each class of a classification, ``[..., K]``.
+
+    Args:
+        outputs: Logits of the task, ``[..., task.num_outputs]``.
+        task: The task.
+    """
+    if task.kind == "multiclass":
+        return outputs
+    return torch.cat([torch.zeros_like(outputs), outputs], dim=-1)
 
 
 def class_probabilities(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:

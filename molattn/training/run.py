@@ -201,7 +201,7 @@ def train_model(
             resume_checkpoint(place, config, init_from, fingerprint, data, console)
             for place in folders
         ]
-    models, histories, transforms = [], [], ()
+    models, histories, transforms, said = [], [], (), None
     for number, (member, place, checkpoint) in enumerate(
         zip(members, folders, checkpoints, strict=True)
     ):
@@ -229,7 +229,11 @@ def train_model(
                 )
                 for line in lines:
                     print_line(console, line)
-            print_line(console, message if checkpoint is None else resume_message(checkpoint))
+            if checkpoint is not None:
+                print_line(console, resume_message(checkpoint))
+            elif message != said:  # members mostly start alike
+                print_line(console, message)
+                said = message
             models.append(model)
             if config.gaussian_process.predictor == "gaussian_process":
                 if not plan.keeps_scaling:

@@ -1,7 +1,7 @@
 """The transform of each regression target, as asked for or chosen from its training labels."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,39 +18,28 @@ from molattn.training.scaling import varies
 
 __all__ = [
     "check_logarithms",
-    "normal_log_likelihood",
     "select_transform",
     "target_transforms",
 ]
 
 Array = NDArray[np.float64]
-LogLikelihood = Callable[[Array], float]
 
 _CANDIDATES = ("none", "log", "yeo_johnson")
 _FEWEST_LABELS = 20
 _MARGIN, _MARGIN_PER_LABEL = 2.0, 0.1
 
 
-def normal_log_likelihood(labels: Array) -> float:
-    r"""Return the log-likelihood of labels ``[n]`` under a standard normal distribution.
-
-    .. math:: -\tfrac 1 2 \sum_i (z_i^2 + \log 2 \pi)
-    """
-    return -0.5 * float(np.sum(labels**2 + math.log(2.0 * math.pi)))
-
-
 def select_transform(
-    labels: Array,
-    log_likelihood: LogLikelihood = normal_log_likelihood,
-    *,
-    positive: bool = True,
+    labels: Array, *, positive: bool = True
 ) -> tuple[TargetTransform, dict[str, float]]:
     r"""Choose none, log or yeo_johnson by the log-likelihood of the labels.
 
-    For transformed labels :math:`z_i` of mean :math:`m` and standard deviation :math:`s` it is
+    For transformed labels :math:`z_i` of mean :math:`m` and standard deviation :math:`s`, with the
+    density :math:`\phi` of a standard normal distribution, it is
 
     .. math::
-        \log L\big((z - m) / s\big) + \sum_i \log \frac{\mathrm d z_i}{\mathrm d y_i} - n \log s
+        \sum_i \log \phi\big((z_i - m) / s\big)
+        + \sum_i \log \frac{\mathrm d z_i}{\mathrm d y_i} - n \log s
 
     In this order, a transform is taken if its log-likelihood is larger than that of the one taken
     before by more than 2 nats plus 0.1 for each label: a smaller gain hardly changes the model.
@@ -58,7 +47,6 @@ def select_transform(
 
     Args:
         labels: Training labels ``[n]``, NaN where missing.
-        log_likelihood: Of the standardized transformed labels that are known, in their order.
         positive: Whether log may be chosen, if all labels are above 0.
 
     Returns:
@@ -79,7 +67,8 @@ def select_transform(
         if transform.kind != kind or not varies(mean, scale):
             continue
         jacobian = float(transform.log_jacobian(given).sum()) - len(known) * math.log(scale)
-        found[kind] = log_likelihood((values - mean) / scale) + jacobian
+        squares = ((values - mean) / scale) ** 2
+        found[kind] = -0.5 * float(np.sum(squares + math.log(2.0 * math.pi))) + jacobian
         if found[kind] > found.get(chosen.kind, -math.inf) + margin:
             chosen = transform
     return chosen, found
@@ -90,7 +79,6 @@ def target_transforms(
     choices: Sequence[TransformChoice],
     training: Array,
     validation: Array,
-    log_likelihood: LogLikelihood = normal_log_likelihood,
 ) -> tuple[tuple[TargetTransform, ...], list[str]]:
     """Return the transform of each task, and a log line for each that is transformed.
 
@@ -103,7 +91,6 @@ def target_transforms(
         training: Labels of the training rows ``[n, T]``, NaN where missing.
         validation: Labels of the validation rows, likewise: auto does not take log if one of them
             has no logarithm.
-        log_likelihood: See :func:`select_transform`.
     """
     wanted = [*choices] * len(tasks) if len(choices) == 1 else choices
     transforms, lines = [], []
@@ -112,7 +99,7 @@ def target_transforms(
         transform, found = TargetTransform(), dict[str, float]()
         if task.kind == "regression" and choice == "auto":
             positive = not (others <= 0.0).any()
-            transform, found = select_transform(labels, log_likelihood, positive=positive)
+            transform, found = select_transform(labels, positive=positive)
         elif task.kind == "regression":
             transform = _fit(choice, labels[~np.isnan(labels)])
         transforms.append(transform)

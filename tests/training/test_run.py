@@ -125,7 +125,7 @@ def test_an_ensemble_goes_on_within_and_between_members_bit_for_bit(config, tmp_
         started = sum(
             "Starting from random weights" in line for line in shown.getvalue().split("\n")
         )
-        assert started == 3 - len(done)
+        assert started == (len(done) < 3)  # members that start alike say so once
     assert len((folder / "member_3" / "history.csv").read_text().splitlines()) == 3
     other = replace(config, training=replace(config.training, ensemble=2))
     with pytest.raises(InputError, match=r"--ensemble: got 2, but the run in .* has 3"):

@@ -34,7 +34,7 @@ def occlusion(instance: Instance, options: MethodOptions) -> Scores:
     so that scores do not depend on the order of atoms in the SMILES.
 
     A bond's score is the change of the prediction when the features of its pair are set to zero;
-    it is not part of the sum.
+    it is not part of the sum. The substructures that a Gaussian process counts stay as they are.
 
     Args:
         instance: The molecule.

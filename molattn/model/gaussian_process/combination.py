@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from molattn.model.outputs import class_logits
 from molattn.task import Task
 
 __all__ = ["share_of_second"]
@@ -52,8 +53,6 @@ def share_of_second(task: Task, first: Array, second: Array, labels: Array) -> f
 def _loss(task: Task, outputs: Array, labels: Array) -> float:
     if task.kind == "regression":
         return float(((outputs[:, 0] - labels) ** 2).sum())
-    logits = torch.from_numpy(outputs)
-    if task.kind == "binary":
-        logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
+    logits = class_logits(torch.from_numpy(outputs), task)
     target = torch.from_numpy(labels).long()
     return float(torch.nn.functional.cross_entropy(logits, target, reduction="sum"))

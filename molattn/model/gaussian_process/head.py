@@ -24,6 +24,7 @@ from molattn.model.gaussian_process.kernel import (
     required,
 )
 from molattn.model.gaussian_process.regression import Basis, GaussianProcess, Sums
+from molattn.model.outputs import class_logits
 from molattn.model.uncertainty.calibration import ProbabilityScaling
 from molattn.record import MoleculeRecord
 from molattn.task import Task, output_slices
@@ -168,7 +169,7 @@ class GaussianProcessHead:
                 scalings.append(None)
                 continue
             chosen = used[~np.isnan(targets[used, place])]
-            logits = _class_logits(task, torch.from_numpy(unseen[chosen, part])).numpy()
+            logits = class_logits(torch.from_numpy(unseen[chosen, part]), task).numpy()
             scalings.append(ProbabilityScaling.fit(logits, targets[chosen, place].astype(int)))
         return cls(
             tuple(tasks),
@@ -208,7 +209,7 @@ class GaussianProcessHead:
         ):
             found = latent[:, part]
             if scaling is not None:
-                logits = scaling.logits(_class_logits(task, found))
+                logits = scaling.logits(class_logits(found, task))
                 found = logits if task.kind == "multiclass" else logits[:, 1:] - logits[:, :1]
             outputs.append(found)
         return torch.cat(outputs, dim=1)
@@ -348,13 +349,6 @@ def _latent(task: Task, labels: Array) -> Array:
         return labels[:, None]
     classes = np.arange(len(task.classes))[-task.num_outputs :]
     return np.where(np.isnan(labels)[:, None], np.nan, 2.0 * (labels[:, None] == classes) - 1.0)
-
-
-def _class_logits(task: Task, latent: Tensor) -> Tensor:
-    """Return a logit for each class, ``[n, K]``."""
-    if task.kind == "multiclass":
-        return latent
-    return torch.cat([torch.zeros_like(latent), latent], dim=1)
 
 
 def _random_order(keys: Sequence[str], seed: int) -> NDArray[np.int64]:

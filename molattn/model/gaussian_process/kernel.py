@@ -53,12 +53,12 @@ class CountMatrix:
     Args:
         starts: The entries of row i are ``starts[i]:starts[i + 1]``, ``int64 [n + 1]``.
         places: Position of each entry, ascending in a row, ``uint16 [k]``.
-        counts: Count of each entry, positive, ``uint8 [k]`` or ``float64 [k]``.
+        counts: Count of each entry, positive, ``uint8 [k]``.
     """
 
     starts: NDArray[np.int64]
     places: NDArray[np.uint16]
-    counts: NDArray[np.uint8] | Array
+    counts: NDArray[np.uint8]
 
     @classmethod
     def stack(cls, rows: Sequence[tuple[NDArray[np.uint16], NDArray[np.uint8]]]) -> "CountMatrix":

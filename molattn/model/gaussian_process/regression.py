@@ -94,8 +94,6 @@ class GaussianProcess:
         coefficients: Mean of the weights of the features, ``[r]``.
         mean: Mean of the labels.
         noise: Variance of the noise relative to that of the signal.
-        signal: Variance of the signal.
-        log_likelihood: Marginal log-likelihood of the labels.
         values: Eigenvalues of the features' sum of products, ``[r]``.
         vectors: Its eigenvectors, orthonormal, ``[r, r]``; None = the features are their own.
     """
@@ -103,8 +101,6 @@ class GaussianProcess:
     coefficients: Array
     mean: float
     noise: float
-    signal: float
-    log_likelihood: float
     values: Array
     vectors: Array | None
 
@@ -143,13 +139,11 @@ class GaussianProcess:
         best = int(np.argmin([loss(at) for at in grid]))
         ends = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
         found: Any = minimize_scalar(loss, bounds=ends, method="bounded")
-        log_noise = float(found.x)
-        noise = math.exp(log_noise)
+        noise = math.exp(float(found.x))
         coefficients = along / (values + noise)
         if vectors is not None:
             coefficients = vectors @ coefficients
-        signal, likelihood = quadratic(noise) / rows, -loss(log_noise)
-        return cls(coefficients, mean, noise, signal, likelihood, values, vectors)
+        return cls(coefficients, mean, noise, values, vectors)
 
     def predict(self, features: Array) -> Array:
         """Return the mean of rows with features ``[n, r]``, ``[n]``."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from molattn.errors import InputError, quoted
-from molattn.model.outputs import class_probabilities
+from molattn.model.outputs import class_logits, class_probabilities
 from molattn.task import Task, output_slices
 
 __all__ = ["Calibration", "ConformalScores", "ProbabilityScaling", "difficulty"]
@@ -236,7 +236,7 @@ class Calibration:
             elif len(set(labels.tolist())) == 1:
                 parts.append("all labels are of one class")
             else:
-                logits = _class_logits(task, predicted)
+                logits = class_logits(torch.from_numpy(predicted), task).numpy()
                 parts.append(ProbabilityScaling.fit(logits, labels.astype(int)))
         return cls(tuple(tasks), tuple(parts))
 
@@ -250,7 +250,8 @@ class Calibration:
             self.tasks, self.parts, output_slices(self.tasks), strict=True
         ):
             if isinstance(part, ProbabilityScaling):
-                scaled = part(_class_logits(task, outputs[:, place]))
+                logits = class_logits(torch.from_numpy(outputs[:, place]), task)
+                scaled = part(logits.numpy())
                 result[:, place] = scaled[:, 1:] if task.kind == "binary" else scaled
         return result
 
@@ -351,8 +352,3 @@ def _summary(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
     if isinstance(part, ProbabilityScaling):
         return f"probabilities calibrated (Platt scaling, scale {part.scale:.2f})"
     return f"probabilities not calibrated: {part}"
-
-
-def _class_logits(task: Task, outputs: Array) -> Array:
-    """Return a logit for each class, ``[n, K]``."""
-    return outputs if task.kind == "multiclass" else np.hstack([np.zeros_like(outputs), outputs])

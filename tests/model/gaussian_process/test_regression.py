@@ -51,22 +51,24 @@ def brute_force(kernel, x, y, weights, noise, mean):
 def test_it_is_the_gaussian_process_of_scikit_learn(orthogonal):
     x, y = data(60)
     process, features = fitted(x, y, orthogonal=orthogonal)
-    kernel = ConstantKernel(process.signal) * KERNEL + WhiteKernel(process.signal * process.noise)
+    ones = np.ones(60)
+    signal, _, _ = brute_force(KERNEL, x, y, ones, process.noise, y.mean())
+    kernel = ConstantKernel(signal) * KERNEL + WhiteKernel(signal * process.noise)
     other = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(x, y - y.mean())
     new = data(20, seed=1)[0]
     assert process.mean == pytest.approx(y.mean())
     np.testing.assert_allclose(
         process.predict(features(new)), other.predict(new) + y.mean(), rtol=1e-4
     )
-    assert process.log_likelihood == pytest.approx(other.log_marginal_likelihood_value_, rel=1e-5)
-    # Signal and noise are those that scikit-learn's own optimizer finds.
+    # The noise is the one that scikit-learn's own optimizer finds.
     bounds = (1e-6, 1e6)
     free = GaussianProcessRegressor(
         ConstantKernel(1.0, bounds) * RBF(1.0, "fixed") + WhiteKernel(0.1, bounds), alpha=0.0
     ).fit(x, y - y.mean())
-    assert process.log_likelihood == pytest.approx(free.log_marginal_likelihood_value_, abs=1e-3)
-    assert process.signal == pytest.approx(free.kernel_.k1.k1.constant_value, rel=0.02)
-    assert process.signal * process.noise == pytest.approx(free.kernel_.k2.noise_level, rel=0.02)
+    likelihood = other.log_marginal_likelihood_value_
+    assert likelihood == pytest.approx(free.log_marginal_likelihood_value_, abs=1e-3)
+    assert signal == pytest.approx(free.kernel_.k1.k1.constant_value, rel=0.02)
+    assert signal * process.noise == pytest.approx(free.kernel_.k2.noise_level, rel=0.02)
 
 
 @settings(max_examples=25)
@@ -82,8 +84,8 @@ def test_weights_divide_the_noise(rows, seed, is_exact):
     kernel = approximation(points)
     signal, likelihood, predict = brute_force(kernel, x, y, weights, process.noise, mean)
     assume(signal > 1e-6)
-    assert process.signal == pytest.approx(signal, rel=1e-3)
-    assert process.log_likelihood == pytest.approx(likelihood, rel=1e-3, abs=1e-2)
+    for noise in np.geomspace(1e-4, 1e3, 20):  # none is more likely
+        assert brute_force(kernel, x, y, weights, noise, mean)[1] < likelihood + 1e-2
     new = data(5, seed + 1)[0]
     np.testing.assert_allclose(process.predict(features(new)), predict(new), rtol=1e-3, atol=1e-3)
 
@@ -120,10 +122,12 @@ def test_leave_one_out_is_a_fit_without_the_row(rows, of_points):
 def test_the_noise_maximizes_the_likelihood():
     x, y = data(40)
     process, _ = fitted(x, y)
-    for factor in (0.9, 0.99, 1.01, 1.1):
-        noise = process.noise * factor
-        _, likelihood, _ = brute_force(approximation(x), x, y, np.ones(40), noise, y.mean())
-        assert likelihood < process.log_likelihood
+
+    def likelihood(noise):
+        return brute_force(approximation(x), x, y, np.ones(40), noise, y.mean())[1]
+
+    best = likelihood(process.noise)
+    assert all(likelihood(process.noise * factor) < best for factor in (0.9, 0.99, 1.01, 1.1))
 
 
 @settings(max_examples=25)
@@ -133,7 +137,6 @@ def test_equal_labels_are_predicted_everywhere(rows, label):
     process, features = fitted(x, np.full(rows, label))
     new = np.vstack([x, data(5, seed=1)[0]])
     np.testing.assert_allclose(process.predict(features(new)), label, rtol=1e-6, atol=1e-6)
-    assert np.isfinite(process.log_likelihood)
 
 
 @settings(max_examples=25)
