@@ -1,10 +1,23 @@
 """Molecules as SVG."""
 
+from functools import lru_cache
+
+from rdkit import Chem
 from rdkit.Chem.Draw import rdMolDraw2D
 
+from molattn.chem.limits import is_fast_text
 from molattn.chem.parse import parse_accepted_smiles
+from molattn.utils.time_limit import call_within
 
-__all__ = ["ATOM_COLORS", "draw_molecule"]
+__all__ = ["ATOM_COLORS", "NOT_DRAWN", "draw_molecule", "laid_out"]
+
+_MOST_ATOMS = 200
+_MOST_SECONDS = 5.0
+NOT_DRAWN = (
+    f"Not drawn: more than {_MOST_ATOMS} atoms,",
+    f"or more than {_MOST_SECONDS:g} s to lay them out",
+)
+"""Two lines of text in place of the drawing of a molecule that :func:`laid_out` does not return."""
 
 ATOM_COLORS = {
     "nitrogen": "#1F4FD8",
@@ -19,8 +32,44 @@ _KINDS = {7: "nitrogen", 8: "oxygen", 15: "phosphorus", 16: "sulfur"} | dict.fro
 )
 
 
-def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str:
-    """Draw a molecule as SVG, in pixels, with a transparent background."""
+# The drawings of a molecule follow one another.
+@lru_cache(maxsize=1)
+def laid_out(smiles: str) -> Chem.Mol | None:
+    """Return a molecule with coordinates, ready for RDKit to draw.
+
+    The time of RDKit's layout grows with the square of the number of atoms and more. It cannot be
+    interrupted, so that a large molecule is laid out in a child process.
+
+    Returns:
+        The molecule; None if it has more than 200 atoms, or its layout takes more than 5 seconds.
+    """
+    if is_fast_text(smiles):
+        return _prepared(smiles)
+    try:
+        data = call_within(_MOST_SECONDS, _prepared_data, smiles)
+    except TimeoutError:
+        return None
+    return None if data is None else Chem.Mol(data)  # pyright: ignore
+
+
+def _prepared(smiles: str) -> Chem.Mol:
+    return rdMolDraw2D.PrepareMolForDrawing(parse_accepted_smiles(smiles), addChiralHs=False)
+
+
+def _prepared_data(smiles: str) -> bytes | None:
+    if parse_accepted_smiles(smiles).GetNumAtoms() > _MOST_ATOMS:
+        return None
+    kept = Chem.PropertyPickleOptions
+    return _prepared(smiles).ToBinary(int(kept.AllProps) | int(kept.CoordsAsDouble))
+
+
+def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str | None:
+    """Draw a molecule as SVG, in pixels, with a transparent background.
+
+    None if it is too large, see :func:`laid_out`.
+    """
+    if (mol := laid_out(smiles)) is None:
+        return None
     drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
     options = drawer.drawOptions()
     options.clearBackground = False
@@ -28,7 +77,8 @@ def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str:
     options.fixedBondLength = 28  # at most, so that small molecules are not magnified
     options.useBWAtomPalette()
     options.updateAtomPalette({number: _rgb(ATOM_COLORS[kind]) for number, kind in _KINDS.items()})
-    rdMolDraw2D.PrepareAndDrawMolecule(drawer, parse_accepted_smiles(smiles))
+    options.prepareMolsBeforeDrawing = False
+    drawer.DrawMolecule(mol)
     drawer.FinishDrawing()
     return drawer.GetDrawingText()
 

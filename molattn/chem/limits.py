@@ -12,7 +12,7 @@ from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 from molattn.utils.time_limit import call_within
 
-__all__ = ["calculate_within", "read_mol_block", "read_molecule"]
+__all__ = ["calculate_within", "is_fast_text", "read_mol_block", "read_molecule"]
 
 Result = TypeVar("Result")
 
@@ -49,7 +49,7 @@ def read_molecule(
     Raises:
         SmilesError: The text is not a molecule, or the molecule is beyond a limit.
     """
-    if not isinstance(text, str) or _is_fast_text(text):
+    if not isinstance(text, str) or is_fast_text(text):
         mol = parse_smiles(text, max_atoms=limits.max_atoms, max_length=limits.max_length)
         return mol, calculate(mol)
     data, result = _within(text, limits.max_seconds, _OPTION, _read, text, limits, calculate)
@@ -64,7 +64,7 @@ def calculate_within(
     Raises:
         SmilesError: It takes too long.
     """
-    if _is_fast_text(text):
+    if is_fast_text(text):
         return calculate(mol)
     return _within(text, limits.max_seconds, _OPTION, calculate, mol)
 
@@ -83,6 +83,14 @@ def read_mol_block(block: str) -> str | None:
     return _within(block, MoleculeLimits().max_seconds, "", smiles_of_mol_block, block)
 
 
+def is_fast_text(text: str) -> bool:
+    """Return whether a SMILES is of so few atoms and rings that RDKit needs no limit of time."""
+    if len(text) <= _ALWAYS_FAST:
+        return True
+    closures = len(CLOSURE.findall(_BRACKETS.sub("", text))) // 2
+    return _is_fast(len(ATOM.findall(text)) if len(text) > _MOST_ATOMS else 0, closures)
+
+
 def _within(
     text: str, seconds: float, option: str, function: Callable[..., Result], *arguments: Any
 ) -> Result:
@@ -95,13 +103,6 @@ def _within(
 
 def _is_fast(atoms: int, closures: int) -> bool:
     return atoms <= _MOST_ATOMS and closures <= _MOST_CLOSURES
-
-
-def _is_fast_text(text: str) -> bool:
-    if len(text) <= _ALWAYS_FAST:
-        return True
-    closures = len(CLOSURE.findall(_BRACKETS.sub("", text))) // 2
-    return _is_fast(len(ATOM.findall(text)) if len(text) > _MOST_ATOMS else 0, closures)
 
 
 def _read(

@@ -4,7 +4,6 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
@@ -13,10 +12,9 @@ import numpy as np
 from matplotlib.font_manager import findfont
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from rdkit import Chem
 from rdkit.Chem.Draw import rdMolDraw2D
 
-from molattn.chem.parse import parse_accepted_smiles
+from molattn.chem.draw import NOT_DRAWN, laid_out
 from molattn.errors import InputError
 from molattn.utils.files import write_file
 
@@ -92,6 +90,9 @@ def score_color(score: float, limit: float, *, signed: bool) -> Color:
 class Drawing:
     """A molecule colored by score, on white, with a color scale.
 
+    A molecule that is too large to draw (:func:`molattn.chem.draw.laid_out`) is replaced by a line
+    that says so.
+
     Args:
         smiles: The molecule.
         atom_scores: Score of each atom ``[n]``, in the order of the SMILES.
@@ -143,6 +144,10 @@ class Drawing:
             f'"{min(6.2 * len(self.caption), self.width - 16):.0f}" '
             f'lengthAdjust="spacingAndGlyphs">{escape(self.caption)}</text>'
         )
+        legend += "".join(
+            f'<text {line}"middle" x="{self.width / 2}" y="{y}">{escape(words)}</text>'
+            for y, words in self._instead
+        )
         text = text.replace("encoding='iso-8859-1'", "encoding='utf-8'", 1)
         name = escape(f"{self.smiles}: {self.caption}", {"'": "&apos;", '"': "&quot;"})
         text = text.replace("<!-- END OF HEADER -->", f"<title>{name}</title>", 1)
@@ -165,6 +170,8 @@ class Drawing:
         places = np.linspace(left, right, len(self.ends)).tolist()
         for anchor, x, end in zip(anchors, places, self.ends, strict=True):
             draw.text((x, bottom + 10), end, _INK, font, anchor)
+        for y, words in self._instead:
+            draw.text((width / 2, 2 * y), words, _INK, font, "ms")
         points = 22
         while points > 10 and draw.textlength(self.caption, font) > width - 24:
             points -= 1
@@ -192,6 +199,14 @@ class Drawing:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
     @property
+    def _instead(self) -> list[tuple[int, str]]:
+        """Lines of text in place of a molecule that is not drawn, each with its baseline."""
+        if laid_out(self.smiles) is not None:
+            return []
+        middle = (self.height - _LEGEND) // 2
+        return [(middle + 18 * place, words) for place, words in enumerate(NOT_DRAWN)]
+
+    @property
     def _scale_box(self) -> tuple[int, int, int, int]:
         """Left, top, right and bottom of the color scale."""
         middle, half = self.width // 2, min(130, self.width // 2 - 10)
@@ -215,7 +230,10 @@ class Drawing:
         }
 
     def _draw_molecule(self, drawer: rdMolDraw2D.MolDraw2D, scale: int) -> Any:
-        mol = _laid_out(self.smiles)
+        if (mol := laid_out(self.smiles)) is None:
+            drawer.ClearDrawing()
+            drawer.FinishDrawing()
+            return drawer.GetDrawingText()
         _set_options(drawer, scale, padding=0.1)
         indices = [mol.GetBondBetweenAtoms(*pair).GetIdx() for pair in self.bonds]
         of_atoms = self._colors(enumerate(self.atom_scores.tolist()))
@@ -232,10 +250,11 @@ class Drawing:
         return drawer.GetDrawingText()
 
 
-def molecule_outline(smiles: str) -> Outline:
-    """Return a structure as lines, for the page to color."""
+def molecule_outline(smiles: str) -> Outline | None:
+    """Return a structure as lines, for the page to color; None if it is too large to draw."""
+    if (mol := laid_out(smiles)) is None:
+        return None
     drawer = rdMolDraw2D.MolDraw2DSVG(-1, -1)
-    mol = _laid_out(smiles)
     _set_options(drawer, 1, padding=0.0)
     drawer.DrawMolecule(mol)
     atoms = [drawer.GetDrawCoords(atom) for atom in range(mol.GetNumAtoms())]
@@ -250,12 +269,6 @@ def molecule_outline(smiles: str) -> Outline:
         [(round(point.x, 1), round(point.y, 1)) for point in atoms],
         paths,
     )
-
-
-# The drawings of a molecule follow one another, and laying out 500 atoms takes seconds.
-@lru_cache(maxsize=1)
-def _laid_out(smiles: str) -> Chem.Mol:
-    return rdMolDraw2D.PrepareMolForDrawing(parse_accepted_smiles(smiles), addChiralHs=False)
 
 
 def _set_options(drawer: rdMolDraw2D.MolDraw2D, scale: int, padding: float) -> None:

@@ -111,7 +111,7 @@ def test_a_record_from_the_child_process_is_that_of_this_one(monkeypatch):
     reader = MoleculeReader(Featurizer.default(), calculator, **options)
     there = reader.all(texts)
     monkeypatch.setattr(limits_module, "call_within", None)
-    monkeypatch.setattr(limits_module, "_is_fast_text", lambda text: True)
+    monkeypatch.setattr(limits_module, "is_fast_text", lambda text: True)
     for one, other in zip(there, reader.all(texts), strict=True):
         for field in dataclasses.fields(one):
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))

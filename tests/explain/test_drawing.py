@@ -150,6 +150,20 @@ def test_any_molecule_is_drawn(small_model, smiles):
     assert all(0 <= x <= outline.width and 0 <= y <= outline.height for x, y in outline.atoms)
 
 
+def test_a_molecule_that_is_too_large_is_replaced_by_a_sentence(small_model):
+    found = explain(small_model, "C" * 201, "attention")
+    assert molecule_outline(found.smiles) is None
+    root = ElementTree.fromstring(found.draw())
+    assert (root.attrib["width"], root.attrib["height"]) == ("420px", "340px")
+    texts = [one.text for one in root.iter() if one.tag.endswith("}text")]
+    assert "Not drawn: more than 200 atoms," in texts
+    assert not [one for one in root.iter() if one.tag.endswith("}path")]
+    image = np.asarray(Image.open(io.BytesIO(png_of(found))).convert("L"), dtype=float)
+    assert image.shape == (680, 840)
+    assert (image[220:340] < 100).sum() > 500  # letters in the middle
+    assert (image[:220] == 255).all()
+
+
 def test_a_notebook_shows_the_svg_and_save_writes_both_kinds(explanation, tmp_path):
     assert explanation._repr_html_() == explanation.draw()
     explanation.save(tmp_path / "a.svg")

@@ -46,9 +46,8 @@ def figure_svg(figure: Figure, label: str) -> Markup:
 
 def molecule_svg(smiles: str, label: str) -> Markup | None:
     """Return a molecule as an SVG element of a page, None if it is too large to draw."""
-    if len(smiles) > _MOST_SMILES:
-        return None
-    return _element(draw_molecule(smiles), label, "molecule")
+    drawing = draw_molecule(smiles) if len(smiles) <= _MOST_SMILES else None
+    return None if drawing is None else _element(drawing, label, "molecule")
 
 
 def _element(svg: str, label: str, kind: str) -> Markup:

@@ -13,6 +13,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from molattn.chem.draw import NOT_DRAWN
 from molattn.explain.drawing import molecule_outline
 from molattn.explain.explanation import Explanation
 from molattn.explain.faithfulness.summary import FaithfulnessSummary
@@ -157,11 +158,13 @@ def pack(explanations: Sequence[Explanation]) -> str:
     """
     first = explanations[0]
     weights, weight_scales = _quantized(first.attention)
+    outline = molecule_outline(first.smiles)
     gates, gate_scales = (b"", None) if first.gates is None else _quantized(first.gates)
     head = {
         "symbols": first.symbols,
         "bonds": first.bonds,
-        "outline": molecule_outline(first.smiles)._asdict(),
+        "outline": None if outline is None else outline._asdict(),
+        "not_drawn": " ".join(NOT_DRAWN),
         "shape": first.attention.shape[:2],
         "weight_scales": weight_scales,
         "gate_scales": gate_scales,

@@ -1,6 +1,7 @@
 // A molecule as SVG: colored halos below its lines, and a hit area for each atom.
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = 20;
+const NO_OUTLINE = { width: 0, height: 0, atoms: [], paths: [] }; // too large to draw
 
 function shape(parent, name, attributes) {
   const made = document.createElementNS(SVG, name);
@@ -10,7 +11,7 @@ function shape(parent, name, attributes) {
 }
 
 function structure(host, molecule, label, choose) {
-  const { width, height, atoms, paths } = molecule.outline;
+  const { width, height, atoms, paths } = molecule.outline ?? NO_OUTLINE;
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("class", "structure");
   svg.setAttribute("role", choose ? "group" : "img");
@@ -20,7 +21,7 @@ function structure(host, molecule, label, choose) {
   // Small molecules are not enlarged.
   svg.style.maxWidth = `${1.6 * w}px`;
   svg.style.maxHeight = `min(100%, ${1.6 * h}px)`;
-  const bonds = molecule.bonds.map(([a, b]) =>
+  const bonds = (molecule.outline ? molecule.bonds : []).map(([a, b]) =>
     shape(svg, "line", { x1: atoms[a][0], y1: atoms[a][1], x2: atoms[b][0], y2: atoms[b][1] }));
   const halos = atoms.map(([cx, cy]) => shape(svg, "circle", { cx, cy, r: 12.5 }));
   const arcs = shape(svg, "g", { "aria-hidden": "true" });
@@ -42,7 +43,7 @@ function structure(host, molecule, label, choose) {
     });
     return hit;
   });
-  host.replaceChildren(svg);
+  host.replaceChildren(molecule.outline ? svg : element("p", { class: "undrawn" }, molecule.not_drawn));
   return { svg, atoms, bonds, halos, arcs, ring, hits };
 }
 
@@ -64,6 +65,7 @@ function paintWeights(drawn, atom, weights, limit, towards) {
   drawn.halos.forEach((mark, other) => halo(mark, "share", weights[other], limit));
   drawn.bonds.forEach((mark) => { mark.style.opacity = 0; });
   drawn.arcs.replaceChildren();
+  if (!drawn.atoms.length) return;
   const [x, y] = drawn.atoms[atom];
   for (const other of largest(weights, 5)) {
     if (other === atom || weights[other] < 0.25 * limit) continue;
@@ -80,6 +82,7 @@ function paintWeights(drawn, atom, weights, limit, towards) {
 }
 
 function markAtom(drawn, atom) {
+  if (!drawn.atoms.length) return;
   const [cx, cy] = drawn.atoms[atom];
   drawn.ring.setAttribute("cx", cx);
   drawn.ring.setAttribute("cy", cy);

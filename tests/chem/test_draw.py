@@ -1,0 +1,38 @@
+from rdkit import Chem
+from rdkit.Chem.Draw import rdMolDraw2D
+
+from molattn.chem import draw
+from molattn.chem.draw import draw_molecule, laid_out
+from molattn.chem.limits import is_fast_text
+
+PEPTIDE = "N[C@@H](Cc1ccccc1)C(=O)" * 12 + "O"
+
+
+def svg(mol):
+    drawer = rdMolDraw2D.MolDraw2DSVG(300, 300)
+    drawer.drawOptions().prepareMolsBeforeDrawing = False
+    drawer.DrawMolecule(mol)
+    drawer.FinishDrawing()
+    return drawer.GetDrawingText()
+
+
+def test_a_child_process_lays_out_the_same():
+    assert not is_fast_text(PEPTIDE)
+    mol = Chem.MolFromSmiles(PEPTIDE)
+    own = rdMolDraw2D.PrepareMolForDrawing(mol, addChiralHs=False)
+    assert svg(laid_out(PEPTIDE)) == svg(own)
+
+
+def test_up_to_200_atoms_are_drawn():
+    assert laid_out("C" * 200).GetNumAtoms() == 200
+    assert draw_molecule("C" * 200).startswith("<?xml")
+    assert (laid_out("C" * 201), draw_molecule("C" * 201)) == (None, None)
+    # Atoms of the graph count, not characters.
+    assert laid_out("[H]C([H])([H])" + "C([H])([H])" * 90 + "[H]").GetNumAtoms() == 91
+
+
+def test_a_layout_has_a_limit_of_time(monkeypatch):
+    laid_out.cache_clear()
+    monkeypatch.setattr(draw, "_MOST_SECONDS", 0.001)
+    assert laid_out(PEPTIDE) is None
+    laid_out.cache_clear()
