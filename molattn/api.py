@@ -44,8 +44,8 @@ class TrainingResult:
 
     @property
     def scores(self) -> dict[str, Scores]:
-        """Scores on the test rows, by target and metric."""
-        return self.run_scores.test.tasks
+        """Scores on the test rows, by target and metric; empty if there are none."""
+        return {} if self.run_scores.test is None else self.run_scores.test.tasks
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the run to a folder, as ``molattn train`` does.

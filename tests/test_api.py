@@ -63,3 +63,13 @@ def test_an_unfinished_run_of_that_name_is_not_lost(trained, tmp_path):
 def test_what_is_wrong_is_named(options, words):
     with pytest.raises(InputError, match=words):
         train(FRAME, "y", **{"smiles_column": "molecule", **QUICK, **options})
+
+
+def test_without_test_rows_there_are_no_scores(tmp_path):
+    result = train(FRAME, "y", smiles_column="molecule", test_size=0, **QUICK)
+    assert result.scores == {}
+    assert "validation scores" in str(result)
+    assert len(result.run.parts.train) + len(result.run.parts.val) == len(FRAME)
+    result.save(tmp_path / "run")
+    model = MolAttn.from_pretrained(tmp_path / "run" / "model")
+    np.testing.assert_array_equal(model.predict(["CCO"]), result.model.predict(["CCO"]))

@@ -23,7 +23,8 @@ class DataConfig(MoleculeLimits):
 
     Splits by scaffold (Bemis-Murcko) or cluster (Butina; up to 50,000 molecules) keep similar
     molecules together. A split by order takes the last rows as test rows. If a split column has no
-    validation rows, some of the training rows become validation rows. Every row is a test row in
+    validation rows, some of the training rows become validation rows. Without test rows (a size of
+    0, or a split column that marks none) the model has no test score. Every row is a test row in
     exactly one fold of a cross-validation.
 
     Args:
@@ -49,7 +50,7 @@ class DataConfig(MoleculeLimits):
         repeats: Number of repeats of the cross-validation, with consecutive seeds.
         only_fold: Train and test only on this fold (1 for the first).
         validation_size: Fraction of rows for the validation set.
-        test_size: Fraction of rows for the test set.
+        test_size: Fraction of rows for the test set; 0 for none.
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)
@@ -79,8 +80,9 @@ class DataConfig(MoleculeLimits):
         super().__post_init__()
         if self.split is not None:
             check_choice(self, "split", get_args(SplitMethod))
-        for name in ("validation_size", "test_size"):
-            check(self, name, lambda size: 0.0 < size < 1.0, "a number between 0 and 1")
+        below_one = "a number of at least 0 and below 1"
+        check(self, "validation_size", lambda size: 0.0 < size < 1.0, "a number between 0 and 1")
+        check(self, "test_size", lambda size: 0.0 <= size < 1.0, below_one)
         if self.validation_size + self.test_size >= 1.0:
             raise InputError(
                 f"--validation-size + --test-size: got {self.validation_size} + {self.test_size}, "
@@ -89,7 +91,6 @@ class DataConfig(MoleculeLimits):
         size = f"a whole number from 0 to {MOST_MORGAN_COUNTS}"
         check(self, "morgan_counts", lambda n: 0 <= n <= MOST_MORGAN_COUNTS, size, int)
         check(self, "featurizer", bool, "the name of a featurizer", str)
-        below_one = "a number of at least 0 and below 1"
         check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, below_one)
         if self.split_column is not None:
             reason = "cannot be used with --split-column, which marks the test rows"

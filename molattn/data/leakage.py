@@ -29,8 +29,9 @@ class Leakage:
         shared_test: Number of test molecules that are also in the training or validation set.
         test_molecules: Number of distinct test molecules.
         median_similarity: Median over test molecules of the Tanimoto similarity of Morgan
-            fingerprints (radius 2, 2,048 bits) to the nearest training molecule.
-        near_share: Fraction of the test molecules with such a similarity of at least 0.9.
+            fingerprints (radius 2, 2,048 bits) to the nearest training molecule; None without test
+            molecules.
+        near_share: Fraction of the test molecules with such a similarity of at least 0.9, likewise.
         compared: Numbers of test and training molecules compared: random samples of at most 1,000
             and 50,000.
         pretrained_test: Number of test molecules with the fingerprint of a molecule that the
@@ -42,8 +43,8 @@ class Leakage:
     first_conflict: str
     shared_test: int
     test_molecules: int
-    median_similarity: float
-    near_share: float
+    median_similarity: float | None
+    near_share: float | None
     compared: tuple[int, int]
     pretrained_test: int | None = None
 
@@ -72,10 +73,11 @@ class Leakage:
                 f"leakage: {self.pretrained_test} of {self.test_molecules} test molecules have the "
                 "same fingerprint as a molecule that the --init-from model was trained on"
             )
-        lines.append(
-            "Tanimoto similarity of test molecules to the nearest training molecule: median "
-            f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%}"
-        )
+        if self.median_similarity is not None:
+            lines.append(
+                "Tanimoto similarity of test molecules to the nearest training molecule: median "
+                f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%}"
+            )
         return lines
 
 
@@ -107,8 +109,8 @@ def find_leakage(
         first_conflict=_places(table, conflicts[0]) if conflicts else "",
         shared_test=sum(not in_test[group].all() for group in tested),
         test_molecules=len(tested),
-        median_similarity=float(np.median(nearest)),
-        near_share=float((nearest >= _NEAR).mean()),
+        median_similarity=float(np.median(nearest)) if test else None,
+        near_share=float((nearest >= _NEAR).mean()) if test else None,
         compared=(len(test), len(training)),
         pretrained_test=None
         if pretrained is None

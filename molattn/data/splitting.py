@@ -31,9 +31,9 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     """Split the rows into training, validation and test.
 
     A split column decides; if it marks no validation rows, some of the training rows are set aside.
-    Without one, the rows are split by the configured method. Rows of one molecule stay together
-    unless the split column or ``split_duplicates`` separates them. A training row of weight 0 is in
-    no part, so that neither scales nor baselines are fitted to it.
+    It may mark no test rows. Without one, the rows are split by the configured method. Rows of one
+    molecule stay together unless the split column or ``split_duplicates`` separates them. A
+    training row of weight 0 is in no part, so that neither scales nor baselines are fitted to it.
 
     Args:
         table: The rows.
@@ -41,9 +41,9 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
         seed: Seed of the split.
 
     Raises:
-        InputError: A part would be empty, a cell of the split column is none of train, validation
-            and test, one of the order column is neither a number nor a date, or a part or target
-            has no label to learn from.
+        InputError: A part would be empty that should not be, a cell of the split column is none of
+            train, validation and test, one of the order column is neither a number nor a date, or a
+            part or target has no label to learn from.
     """
     parts = _parted(table, config, seed)
     check_labels(table, parts, config)
@@ -113,9 +113,8 @@ def _by_column(table: TrainingTable, config: DataConfig, seed: int) -> Split:
                 f"expected one of {', '.join(_PARTS)}"
             )
         rows[part].append(row)
-    for part in ("train", "test"):
-        if not rows[part]:
-            raise InputError(f"column {column}: no usable row is marked {part}")
+    if not rows["train"]:
+        raise InputError(f"column {column}: no usable row is marked train")
     train, validation, test = (np.array(rows[part], dtype=np.int64) for part in rows)
     if not len(validation):
         sizes = (1.0 - config.validation_size, config.validation_size, 0.0)

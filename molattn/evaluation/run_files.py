@@ -43,6 +43,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     ensemble in ``member_1/`` and so on), ``predictions.csv`` (test rows), ``skipped.csv``,
     ``report.html`` and plots: ``learning_curve.png``; ``parity.png``, ``coverage.png`` and
     ``similarity.png`` of regressions; ``roc_pr.png`` and ``calibration.png`` of classifications.
+    Without test rows, there are no such plots of predictions.
     """
     run.model.save_pretrained(
         folder / "model", model_card_kwargs={"scores": _card_scores(run, scores)}
@@ -58,7 +59,9 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     _write_predictions(run, scores.prediction, folder / "predictions.csv")
     labels = run.table.targets[run.parts.test]
     predicted, tasks = scores.prediction.prediction, run.table.tasks
-    results = task_results(predicted, labels, tasks, scores.test.tasks)
+    results = (
+        [] if scores.test is None else task_results(predicted, labels, tasks, scores.test.tasks)
+    )
     with warnings.catch_warnings():
         # The font of the plots may lack characters of a column's name.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -73,9 +76,13 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
 def _card_scores(run: TrainingRun, scores: RunScores) -> dict[str, str]:
     card = {}
     for task in run.table.tasks:
-        found, shown = scores.test.tasks[task.name], metrics_of(task.kind, with_heading=True)
+        found = (scores.test or scores.validation).tasks[task.name]
+        shown = metrics_of(task.kind, with_heading=True)
         values = (f"{metric.heading} {format_score(found[name])}" for name, metric in shown.items())
-        card[task.name] = f"{', '.join(values)} on {found['count']} test molecules"
+        part = (
+            "validation molecules (there was no test)" if scores.test is None else "test molecules"
+        )
+        card[task.name] = f"{', '.join(values)} on {found['count']} {part}"
     return card
 
 
@@ -85,6 +92,8 @@ def _figures(
     tasks = run.table.tasks
     if run.histories:
         yield "learning_curve.png", learning_curve(run.histories)
+    if not results:
+        return
     if any(task.kind == "regression" for task in tasks):
         yield "parity.png", parity_plot(results)
         if any("coverage" in given for given in scores.uncertainty.values()):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from molattn.evaluation.metrics import Metric, format_interval, format_score, metrics_of
 from molattn.task import Task, TaskKind
 
-__all__ = ["MODELS", "ScoreTable", "model_label", "score_tables", "target_label"]
+__all__ = ["MODELS", "ScoreTable", "model_label", "score_tables", "scored_rows", "target_label"]
 
 MODELS = {
     "test": "molattn",
@@ -17,13 +17,20 @@ MODELS = {
 """Models that are scored on the test rows, by their key in ``metrics.json``."""
 
 
+def scored_rows(metrics: Mapping[str, Any]) -> str:
+    """Return which rows the scores of tables are of: ``test``, or ``validation`` without any."""
+    return "test" if "test" in metrics else "validation"
+
+
 def model_label(key: str, kind: TaskKind) -> str:
     """Return the name of a model in the scores of a kind of task.
 
     The constant prediction of a classification is the frequency of each class in the training rows,
     the ``prior`` of scikit-learn's ``DummyClassifier``.
     """
-    return "class prior" if key == "baseline" and kind != "regression" else MODELS[key]
+    if key == "baseline" and kind != "regression":
+        return "class prior"
+    return MODELS["test" if key == "validation" else key]
 
 
 class ScoreTable(NamedTuple):
@@ -51,13 +58,15 @@ class ScoreTable(NamedTuple):
 
 
 def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[ScoreTable]:
-    """Return the test scores of all models, one table of regressions and one of classifications.
+    """Return the scores of all models, one table of regressions and one of classifications.
+
+    They are of the test rows; without any, of the validation rows.
 
     Args:
         tasks: The tasks.
         metrics: The content of ``metrics.json`` of a run or of a cross-validation.
     """
-    models = [key for key in MODELS if key in metrics]
+    models = [key for key in MODELS if key in metrics] or ["validation"]
     tables = []
     for is_regression in (True, False):
         some = [task for task in tasks if (task.kind == "regression") == is_regression]

@@ -31,7 +31,7 @@ class RunScores(NamedTuple):
         prediction: Predictions of the test rows with their uncertainty.
         uncertainty: From :func:`molattn.evaluation.uncertainty_metrics.score_uncertainty`.
         validation: Scores of the validation rows.
-        test: Scores of the test rows.
+        test: Scores of the test rows; None if there are none.
         baselines: Test scores of each baseline by name.
         seconds: Time that each baseline took.
         members: Test scores of each member of an ensemble, uncalibrated; empty for one model.
@@ -40,14 +40,16 @@ class RunScores(NamedTuple):
     prediction: Prediction
     uncertainty: dict[str, dict[str, Any]]
     validation: TaskScores
-    test: TaskScores
+    test: TaskScores | None
     baselines: dict[str, TaskScores]
     seconds: dict[str, float]
     members: list[TaskScores]
 
     def to_dict(self) -> dict[str, dict[str, Scores] | Scores]:
         """Return the scores of each model by task, and their means, as in ``metrics.json``."""
-        scored = {"test": self.test, **self.baselines, "validation": self.validation}
+        scored = {**self.baselines, "validation": self.validation}
+        if self.test is not None:
+            scored = {"test": self.test, **scored}
         if self.members:
             scored["member"] = mean_scores(self.members)
         found: dict[str, dict[str, Scores] | Scores] = {}
@@ -57,9 +59,13 @@ class RunScores(NamedTuple):
 
 
 def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
-    """Score a run on its validation and test rows, and the baselines on the test rows."""
+    """Score a run on its validation and test rows, and the baselines on the test rows.
+
+    Without test rows, only the validation rows are scored.
+    """
     tasks, config, seed = run.table.tasks, run.config.report, run.config.training.seed
     target = run.table.targets[run.parts.test]
+    has_test = len(target) > 0
 
     def score(prediction: NDArray[np.float64]) -> TaskScores:
         return score_tasks(prediction, target, tasks, resamples=config.bootstrap, seed=seed)
@@ -79,18 +85,22 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     members = own_units(probabilities, tasks, run.model.config.target_transforms).numpy()
     baselines: dict[str, TaskScores] = {}
     seconds: dict[str, float] = {}
-    for name, prediction in _baselines(run, console) if config.baselines else ():
+    for name, prediction in _baselines(run, console) if config.baselines and has_test else ():
         start = time.perf_counter()
         baselines[name] = score(prediction())
         seconds[name] = time.perf_counter() - start
     return RunScores(
         prediction=test,
-        uncertainty=score_uncertainty(run.model, test, outputs, target, config.interval),
+        uncertainty=score_uncertainty(run.model, test, outputs, target, config.interval)
+        if has_test
+        else {},
         validation=score_tasks(validation.prediction, run.table.targets[run.parts.val], tasks),
-        test=score(test.prediction),
+        test=score(test.prediction) if has_test else None,
         baselines=baselines,
         seconds=seconds,
-        members=[score_tasks(one, target, tasks) for one in members] if len(members) > 1 else [],
+        members=[score_tasks(one, target, tasks) for one in members]
+        if has_test and len(members) > 1
+        else [],
     )
 
 

@@ -7,7 +7,13 @@ from rich.console import Group
 from rich.table import Table
 
 from molattn.evaluation.metrics import METRICS, format_score
-from molattn.evaluation.score_tables import MODELS, ScoreTable, model_label, score_tables
+from molattn.evaluation.score_tables import (
+    MODELS,
+    ScoreTable,
+    model_label,
+    score_tables,
+    scored_rows,
+)
 from molattn.evaluation.scoring import RunScores
 from molattn.evaluation.uncertainty_metrics import CALIBRATION_METRICS
 from molattn.training.run import TrainingRun
@@ -16,10 +22,14 @@ __all__ = ["score_table", "summary_table", "uncertainty_tables"]
 
 
 def score_table(scores: RunScores, run: TrainingRun) -> Group:
-    """Return the test scores of the model and of the baselines."""
-    tables = score_tables(run.table.tasks, scores.to_dict())
+    """Return the test scores of the model and of the baselines.
+
+    Without test rows they are the scores of the validation rows.
+    """
+    metrics = scores.to_dict()
+    heading = f"{scored_rows(metrics)} scores"
     return Group(
-        *map(_score_table, tables),
+        *(_score_table(table, heading) for table in score_tables(run.table.tasks, metrics)),
         *uncertainty_tables(scores.uncertainty, run.config.report.interval),
     )
 
@@ -60,11 +70,11 @@ def summary_table(summary: dict[str, Any]) -> Table:
     return table
 
 
-def _score_table(scores: ScoreTable) -> Table:
+def _score_table(scores: ScoreTable, heading: str = "test scores") -> Table:
     """Return the metrics of one kind of task; only the first has its confidence interval."""
     first, *others = scores.headings
     has_interval = any(cells[0][1] for _, models in scores.rows for _, cells in models)
-    table = _table("test scores", first, *["95% CI"] * has_interval, *others)
+    table = _table(heading, first, *["95% CI"] * has_interval, *others)
     for label, models in scores.rows:
         table.add_row(label)
         for model, ((value, interval), *rest) in models:

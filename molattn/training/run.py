@@ -161,7 +161,7 @@ def read_rows(
         config.data,
         featurizer,
         console,
-        baseline=config.report.baselines,
+        baseline=config.report.baselines and config.data.test_size > 0.0,
         counter=substructure_counter(config.kernels),
     )
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
@@ -313,9 +313,13 @@ def _part_lines(parts: Split, table: TrainingTable, config: DataConfig) -> Itera
     sizes = f"{len(parts.train)} training, {len(parts.val)} validation, {len(parts.test)} test rows"
     unused = len(table.rows) - sum(map(len, parts))
     yield f"{sizes}, {unused} of weight 0 unused" if unused else sizes
+    if not len(parts.test):
+        yield "no test rows: the model gets no test score"
     method = config.split or "random"
     if config.split_column is not None:
-        column = f"test set from column {quoted(config.split_column)}"
+        column = f"split from column {quoted(config.split_column)}"
+        if len(parts.test):
+            column = f"test set from column {quoted(config.split_column)}"
         yield column + (
             "" if marks_validation(table) else f"; validation set by {method} split of the others"
         )

@@ -60,6 +60,7 @@ from molattn.nn import check_network
         (DataConfig, {"split": "sorted"}, ["--split", "'sorted'", "random, scaffold"]),
         (DataConfig, {"validation_size": 0.0}, ["--validation-size", "0.0"]),
         (DataConfig, {"test_size": 1.0}, ["--test-size", "1.0"]),
+        (DataConfig, {"test_size": -0.1}, ["--test-size", "-0.1"]),
         (DataConfig, {"test_size": 0.5, "folds": 3}, ["--test-size cannot be used with --folds"]),
         (
             DataConfig,

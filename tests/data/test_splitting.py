@@ -43,6 +43,24 @@ def test_validation_rows_are_set_aside_from_the_training_rows_alone(tmp_path, sp
     assert validation.tolist() == again.val.tolist()
 
 
+@pytest.mark.parametrize("method", ["random", "scaffold", "cluster", "order"])
+def test_without_test_rows_every_row_is_for_training_or_validation(tmp_path, method):
+    parts = ["train"] * 8 + ["val"] * 2
+    marked = DataConfig(target_columns=("y",), split_column="part")
+    table = read(tmp_path, numbered(parts), marked)
+    by_column = split_rows(table, marked, seed=0)
+    assert [len(part) for part in by_column] == [8, 2, 0]
+    order = "y" if method == "order" else None
+    sized = DataConfig(
+        target_columns=("y",), split=method, order_column=order, validation_size=0.2, test_size=0.0
+    )
+    rings = "".join(f"{'C' * n}C1{'C' * (n + 1)}1,{n}\n" for n in range(1, 21))
+    train, validation, test = split_rows(read(tmp_path, f"smiles,y\n{rings}", sized), sized, seed=0)
+    assert 0 < len(validation) <= 4
+    assert not len(test)
+    assert sorted([*train, *validation]) == list(range(20))
+
+
 def test_duplicates_of_a_molecule_stay_on_one_side(tmp_path):
     config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
     pairs = "".join(f"{'C' * n}O,1\nO{'C' * n},2\n" for n in range(1, 11))
@@ -55,7 +73,6 @@ def test_duplicates_of_a_molecule_stay_on_one_side(tmp_path):
     "parts, words",
     [
         (["train", "tset"], ["line 3", "'part'", "'tset'", "test"]),
-        (["train", "train"], ["'part'", "test"]),
         (["test", "test"], ["'part'", "train"]),
         (["train", "test"], ["too few rows (1)", "validation"]),
     ],

@@ -13,6 +13,7 @@ import yaml
 from rich.console import Console
 from sklearn.metrics import r2_score, roc_auc_score
 
+from molattn.cli import main
 from molattn.config import (
     DataConfig,
     NetworkConfig,
@@ -334,3 +335,71 @@ def test_a_name_that_is_no_text_of_the_font_is_drawn_without_a_warning(run, tmp_
     odd_run = replace(run, table=replace(run.table, tasks=odd))
     write_run(odd_run, score_run(run), tmp_path)
     assert (tmp_path / "parity.png").exists()
+
+
+WITHOUT_TEST = (
+    "--target-columns y b c --epochs 2 --batch-size 8 --width 8 --heads 2 --layers 1 --ensemble 2 "
+    "--validation-size 0.3 --device cpu --init-from none"
+).split()
+
+
+@pytest.fixture
+def without_test(tmp_path, monkeypatch):
+    """A table of each kind of target, whose split column marks no test row."""
+    monkeypatch.chdir(tmp_path)
+    cells = ((n % 30 + 1, n, n % 2, "pqr"[n % 3], "val" if n % 4 else "train") for n in range(40))
+    rows = (f"{'C' * size}{'ON'[n % 2]},{n},{b},{c},{part}\n" for size, n, b, c, part in cells)
+    (tmp_path / "t.csv").write_text("smiles,y,b,c,part\n" + "".join(rows))
+    return tmp_path
+
+
+@pytest.mark.parametrize("options", [["--test-size", "0"], ["--split-column", "part"]])
+def test_without_test_rows_a_run_is_scored_by_its_validation_rows(without_test, capsys, options):
+    words = ["train", "t.csv", *WITHOUT_TEST, "--output", "run", *options]
+    if "--split-column" in options:
+        place = words.index("--validation-size")
+        del words[place : place + 2]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "no test rows: the model gets no test score" in shown
+    assert "validation scores" in shown
+    assert "test scores" not in shown
+    metrics = json.loads(Path("run/metrics.json").read_text())
+    assert metrics["rows_test"] == 0
+    assert metrics["rows_train"] + metrics["rows_validation"] == 40
+    assert {"test", "test_mean", "baseline", "random_forest"}.isdisjoint(metrics)
+    assert metrics["leakage"]["median_similarity"] is None
+    score = f"{metrics['validation']['y']['rmse']:.3f}"
+    assert score in shown
+    card = Path("run/model/README.md").read_text()
+    count = metrics["rows_validation"]
+    assert f"RMSE {score}" in card
+    assert f"on {count} validation molecules (there was no test)" in card
+    page = Path("run/report.html").read_text()
+    assert f"Scores on the {count} validation rows" in page
+    assert "There were no test rows, so the model has no test score" in page
+    assert table(Path("run/predictions.csv")) == []
+    assert sorted(path.name for path in Path("run").glob("*.png")) == ["learning_curve.png"]
+    assert main(["predict", "run", "t.csv", "--output", "out.csv"]) == 0
+    assert all(row["y_low"] for row in table(Path("out.csv")))
+
+
+def test_without_test_rows_a_run_is_resumed(without_test, monkeypatch):
+    words = ["train", "t.csv", *WITHOUT_TEST, "--test-size", "0", "--output"]
+    assert main([*words, "whole"]) == 0
+    forward, steps = MolAttn.forward, 0
+
+    def interrupted(self, *rest):
+        nonlocal steps
+        steps += self.training
+        if steps == 6:  # within the second epoch of the first member
+            raise KeyboardInterrupt
+        return forward(self, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MolAttn, "forward", interrupted)
+        assert main([*words, "run"]) == 130
+    assert main(["train", "--resume", "run"]) == 0
+    for name in ("model.safetensors", "calibration.json"):
+        one, other = (Path(run, "model", name).read_bytes() for run in ("whole", "run"))
+        assert one == other

@@ -13,7 +13,13 @@ from molattn.evaluation.metrics import format_interval, format_score, main_metri
 from molattn.evaluation.plots import TaskResults, learning_curve, task_plots
 from molattn.evaluation.report.render import write_page
 from molattn.evaluation.report.svg import figure_svg, molecule_svg
-from molattn.evaluation.score_tables import MODELS, model_label, score_tables, target_label
+from molattn.evaluation.score_tables import (
+    MODELS,
+    model_label,
+    score_tables,
+    scored_rows,
+    target_label,
+)
 from molattn.evaluation.scoring import RunScores
 from molattn.task import Task
 from molattn.training.run import TrainingRun
@@ -68,7 +74,8 @@ def write_run_page(
         metrics=metrics,
         headlines=[*_headlines(table.tasks, metrics)],
         score_tables=score_tables(table.tasks, metrics),
-        has_intervals=bool(scores.test.mean["intervals"]),
+        scored=scored_rows(metrics),
+        has_intervals=scores.test is not None and bool(scores.test.mean["intervals"]),
         kept=kept,
         curve=learning,
         tasks=[_task_part(run, scores, one) for one in results[:_MOST_TASKS]],
@@ -91,7 +98,7 @@ def _headlines(
     """Yield task, metric, value, and confidence interval and baselines, of the first tasks."""
     for task in tasks[:4]:
         key, metric = main_metric(task.kind)
-        given = metrics["test"][task.name]
+        given = metrics[scored_rows(metrics)][task.name]
         interval = (given.get("intervals") or {}).get(key)
         others = [
             (model_label(name, task.kind), format_score(metrics[name][task.name].get(key)))
