@@ -18,6 +18,7 @@ __all__ = ["EXAMPLES", "train"]
 EXAMPLES = """Examples:
   molattn train
   molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
+  molattn train assay.csv --target-columns pIC50 --folds 5 --final
   molattn train --config runs/assay/config.yaml --seed 1
   molattn train small.csv --target-columns logS --init-from runs/assay
 """
@@ -55,6 +56,12 @@ def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> No
 
     summary = cross_validate(config, folder, console)
     console.print(summary_table(summary), markup=False)
+    if "final" in summary:
+        print_line(
+            console,
+            "These are scores of the models of the rounds; the final model, of all rows, has no "
+            "score of its own",
+        )
 
 
 def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:

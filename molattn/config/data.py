@@ -49,7 +49,8 @@ class DataConfig(MoleculeLimits):
         folds: Number of cross-validation folds.
         repeats: Number of repeats of the cross-validation, with consecutive seeds.
         only_fold: Train and test only on this fold (1 for the first).
-        validation_size: Fraction of rows for the validation set.
+        final: After the folds, train the model of the run on all rows.
+        validation_size: Fraction of rows for the validation set; with folds 0 for none.
         test_size: Fraction of rows for the test set; 0 for none.
     """
 
@@ -73,6 +74,7 @@ class DataConfig(MoleculeLimits):
     folds: int | None = field(default=None, metadata=COMMON_IN_TRAIN)
     repeats: int = 1
     only_fold: int | None = None
+    final: bool = field(default=False, metadata=COMMON_IN_TRAIN)
     validation_size: float = field(default=0.1, metadata=COMMON)
     test_size: float = field(default=0.1, metadata=COMMON)
 
@@ -81,7 +83,13 @@ class DataConfig(MoleculeLimits):
         if self.split is not None:
             check_choice(self, "split", get_args(SplitMethod))
         below_one = "a number of at least 0 and below 1"
-        check(self, "validation_size", lambda size: 0.0 < size < 1.0, "a number between 0 and 1")
+        check(self, "validation_size", lambda size: 0.0 <= size < 1.0, below_one)
+        if self.validation_size == 0.0 and self.folds is None:
+            raise InputError(
+                f"--validation-size: got {self.validation_size}, expected a number above 0, as the "
+                "validation rows calibrate the model; with --folds it may be 0, as the rows left "
+                "out of each fold do"
+            )
         check(self, "test_size", lambda size: 0.0 <= size < 1.0, below_one)
         if self.validation_size + self.test_size >= 1.0:
             raise InputError(
@@ -110,7 +118,7 @@ class DataConfig(MoleculeLimits):
     def _check_folds(self) -> None:
         check(self, "repeats", lambda n: 1 <= n <= 1000, "a whole number from 1 to 1000", int)
         if self.folds is None:
-            for name in ("only_fold", "repeats"):
+            for name in ("only_fold", "repeats", "final"):
                 check_unused(self, name, "needs --folds")
             return
         check(self, "folds", lambda count: count >= 2, "a whole number of at least 2", int)
@@ -118,7 +126,8 @@ class DataConfig(MoleculeLimits):
         check_unused(self, "test_size", reason)
         if self.only_fold is not None:
             check(self, "only_fold", lambda n: 1 <= n <= self.folds, f"1 to {self.folds}", int)
-            check_unused(self, "repeats", "cannot be used with --only-fold, which trains one fold")
+            for name in ("repeats", "final"):
+                check_unused(self, name, "cannot be used with --only-fold, which trains one fold")
         if self.split_column is not None:
             raise InputError("--folds cannot be used with --split-column, which gives one split")
         if self.split == "order":

@@ -65,6 +65,14 @@ class TrainConfig(RunConfig):
         super().__post_init__()
         if self.network.partner != "concat" and self.data.partner_column is None:
             raise InputError(f"--partner {self.network.partner} needs --partner-column")
+        for has_none, option in (
+            (self.data.validation_size == 0.0, "--validation-size 0"),
+            (self.data.final, "--final"),
+        ):
+            if has_none:
+                reason = f"cannot be used with {option}: no validation rows could choose the epoch"
+                for name in ("checkpoint", "patience"):
+                    check_unused(self.training, name, reason)
         if self.gaussian_process.predictor == "gaussian_process":
             self._check_without_training()
         if self.kernels == ("descriptors",) and self.data.partner_column is not None:

@@ -14,7 +14,7 @@ from molattn.data.labels import LabelError, is_missing, number
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
 
-__all__ = ["check_labels", "marks_validation", "split_rows"]
+__all__ = ["check_labels", "marks_validation", "split_rows", "undivided"]
 
 _PARTS = {
     "train": "train",
@@ -50,6 +50,12 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     return parts._replace(train=_weighing(table, parts.train))
 
 
+def undivided(table: TrainingTable) -> Split:
+    """Return all rows as training rows, except those of weight 0."""
+    none = np.zeros(0, dtype=np.int64)
+    return Split(_weighing(table, np.arange(len(table.rows), dtype=np.int64)), none, none)
+
+
 def marks_validation(table: TrainingTable) -> bool:
     """Return whether a cell of the table's split column marks a validation row."""
     return any(_PARTS.get(cell.strip().lower()) == "validation" for cell in table.parts or ())
@@ -58,12 +64,16 @@ def marks_validation(table: TrainingTable) -> bool:
 def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None:
     """Check that each part has a label of nonzero weight, and each target a training label.
 
+    There may be no validation rows.
+
     Raises:
         InputError: Names the part or target.
     """
     counts = np.array(config.task_weights or [1.0] * len(table.tasks)) > 0.0
     for part, what in ((parts.train, "training"), (parts.val, "validation")):
         rows = _weighing(table, part)
+        if not len(part):
+            continue
         if not len(rows):
             raise InputError(
                 f"{table.path}, column {quoted(config.weight_column)}: the weight of every {what} "

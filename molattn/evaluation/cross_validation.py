@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
+from molattn.chem.split import Split
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import check_unchanged, writing_config
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows
 from molattn.data.table import free_name, open_table, write_table
+from molattn.evaluation.final_model import train_final
 from molattn.evaluation.report import write_fold_page
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.score_tables import MODELS
@@ -20,13 +22,15 @@ from molattn.evaluation.scoring import score_run
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.lightning.loop import check_device
+from molattn.training.out_of_fold import OUT_OF_FOLD_FILE, OutOfFold, calibrate_out_of_fold
 from molattn.training.resume import check_same_digest
-from molattn.training.run import read_rows, train_split
+from molattn.training.run import TrainingRun, read_rows, train_split, training_molecules
 from molattn.training.run_folder import (
     CONFIG_FILE,
     PAGE_FILE,
     RESULT_FILE,
-    has_checkpoint,
+    UNFINISHED,
+    locked_folder,
     run_folder,
 )
 from molattn.utils.console import print_line
@@ -53,7 +57,7 @@ def rounds(config: TrainConfig) -> list[Round]:
             name = f"fold_{fold}" if config.data.repeats == 1 else f"repeat_{repeat}_fold_{fold}"
             one = replace(
                 config,
-                data=replace(config.data, only_fold=fold, repeats=1),
+                data=replace(config.data, only_fold=fold, repeats=1, final=False),
                 training=replace(config.training, seed=seed),
             )
             found.append(Round(name, repeat, fold, one))
@@ -73,6 +77,11 @@ def cross_validate(
     rounds, their means and standard deviations, ``report.html`` with the same, and
     ``predictions.csv`` with the test rows of every round.
 
+    Without validation rows, the model of a round is calibrated by the predictions of the other
+    rounds of its repetition for their test rows, see
+    :func:`molattn.training.out_of_fold.calibrate_out_of_fold`. With ``final``, a model of all rows
+    follows, see :func:`molattn.evaluation.final_model.train_final`.
+
     Args:
         config: Options with ``folds``.
         folder: The folder to write.
@@ -90,30 +99,112 @@ def cross_validate(
     """
     check_device(config.training.device)
     config, pretrained = load_pretrained(config)
-    done = []
     with writing_config(folder / CONFIG_FILE, config):
         rows = read_rows(config, console)
         split_rows(rows, config.data, config.training.seed)  # refuses more folds than rows
         todo = rounds(config)
         # All splits first, so that an invalid one is found before the first round is trained.
         parts = [split_rows(rows, one.config.data, one.config.training.seed) for one in todo]
-        for number, (one, parted) in enumerate(zip(todo, parts, strict=True), start=1):
-            print_line(console, f"{one.name} ({number} of {len(todo)})")
-            path = folder / one.name
-            if not (path / RESULT_FILE).exists():
-                with (
-                    run_folder(path, resume=has_checkpoint(path)) as partial,
-                    writing_config(partial / CONFIG_FILE, one.config),
-                ):
-                    given = one.config, rows, parted, pretrained, console, partial
-                    run = train_split(*given, make_model=make_model)
-                    write_run(run, score_run(run, console), partial)
-            done.append(_scores(path, one.config, rows, pretrained))
-    summary = _summary(todo, done)
+        done: list[dict[str, Any]] = []
+        predicted: list[OutOfFold] = []
+        for group in _groups(todo, config):
+            trained = []
+            is_first = todo[group[0]].repeat == 1
+            predict = config.data.validation_size == 0.0 or (config.data.final and is_first)
+            for place in group:
+                one = todo[place]
+                print_line(console, f"{one.name} ({place + 1} of {len(todo)})")
+                path = folder / one.name
+                given = one.config, rows, parts[place], pretrained
+                trained.append(_train(path, *given, console, make_model, predict=predict))
+            for place, one in zip(group, trained, strict=True):
+                others = [
+                    other.predicted for other in trained if other.predicted and other is not one
+                ]
+                path = folder / todo[place].name
+                done.append(
+                    _finish(one, path, todo[place].config, rows, pretrained, others, console)
+                )
+            if is_first:
+                predicted += [one.predicted for one in trained if one.predicted is not None]
+        summary = _summary(todo, done)
+        if config.data.final:
+            print_line(console, "final model of all rows")
+            given = config, rows, pretrained, predicted, summary
+            summary["final"] = train_final(*given, folder, console, make_model=make_model)
     _write_predictions(todo, folder)
     write_fold_page(config, summary, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, summary)
     return summary
+
+
+def _groups(todo: Sequence[Round], config: TrainConfig) -> list[list[int]]:
+    """Return the places of rounds that are calibrated together: one, or all of a repetition."""
+    if config.data.validation_size > 0.0:
+        return [[place] for place in range(len(todo))]
+    repeats = range(1, config.data.repeats + 1)
+    return [[at for at, one in enumerate(todo) if one.repeat == repeat] for repeat in repeats]
+
+
+class _Trained(NamedTuple):
+    """A round whose model is trained.
+
+    Args:
+        run: The run; None if the round is finished.
+        predicted: Predictions of its test rows, if another model is calibrated by them.
+    """
+
+    run: TrainingRun | None
+    predicted: OutOfFold | None
+
+
+def _train(
+    path: Path,
+    config: TrainConfig,
+    rows: TrainingTable,
+    parts: Split,
+    pretrained: PretrainedWeights | None,
+    console: Console | None,
+    make_model: Callable[[MolAttnConfig], MolAttn],
+    *,
+    predict: bool,
+) -> _Trained:
+    """Train the model of a round and predict its test rows, unless the round is finished."""
+    if (path / RESULT_FILE).exists():
+        _scores(path, config, rows, pretrained)
+        return _Trained(None, OutOfFold.read(path / OUT_OF_FOLD_FILE) if predict else None)
+    unfinished = path.with_name(path.name + UNFINISHED)
+    unfinished.mkdir(exist_ok=True)
+    with locked_folder(unfinished), writing_config(unfinished / CONFIG_FILE, config):
+        given = config, rows, parts, pretrained, console, unfinished
+        run = train_split(*given, make_model=make_model)
+    if not predict:
+        return _Trained(run, None)
+    known = training_molecules(config, rows, parts)
+    return _Trained(run, OutOfFold.of_model(run.model, rows, parts.test, known))
+
+
+def _finish(
+    trained: _Trained,
+    path: Path,
+    config: TrainConfig,
+    rows: TrainingTable,
+    pretrained: PretrainedWeights | None,
+    others: Sequence[OutOfFold],
+    console: Console | None,
+) -> dict[str, Any]:
+    """Score a round and write its folder, unless it is finished; return its metrics."""
+    run = trained.run
+    if run is not None:
+        if not len(run.parts.val):
+            known = training_molecules(config, rows, run.parts)
+            print_line(console, f"{path.name}: calibration by the other rounds")
+            calibrate_out_of_fold(run.model, config, rows, others, known, console)
+        with run_folder(path, resume=True) as unfinished:
+            if trained.predicted is not None:
+                trained.predicted.write(unfinished / OUT_OF_FOLD_FILE)
+            write_run(run, score_run(run, console), unfinished)
+    return _scores(path, config, rows, pretrained)
 
 
 def _scores(

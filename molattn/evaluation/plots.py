@@ -99,12 +99,14 @@ def learning_curve(histories: Sequence[History]) -> Figure:
     for index, history in enumerate(histories):
         epochs = [epoch.epoch for epoch in history.epochs]
         marker = "o" if len(epochs) == 1 else None
+        validation = [epoch.validation_loss for epoch in history.epochs]
         for name, color, line, losses in (
             ("training", "blue", "--", [epoch.train_loss for epoch in history.epochs]),
-            ("validation", "vermillion", "-", [epoch.validation_loss for epoch in history.epochs]),
+            ("validation", "vermillion", "-", [loss for loss in validation if loss is not None]),
         ):
             label = None if index else name
-            axes.plot(epochs, losses, line, color=COLORS[color], label=label, marker=marker)
+            if losses:  # there may be no validation rows
+                axes.plot(epochs, losses, line, color=COLORS[color], label=label, marker=marker)
         label = None if index else f"checkpoint (epoch {best})"
         axes.axvline(history.best, color=COLORS["grey"], linestyle=":", label=label)
     axes.set_yscale("log")

@@ -74,9 +74,11 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
 
 
 def _card_scores(run: TrainingRun, scores: RunScores) -> dict[str, str]:
-    card = {}
+    card, given = {}, scores.test or scores.validation
+    if given is None:
+        return card
     for task in run.table.tasks:
-        found = (scores.test or scores.validation).tasks[task.name]
+        found = given.tasks[task.name]
         shown = metrics_of(task.kind, with_heading=True)
         values = (f"{metric.heading} {format_score(found[name])}" for name, metric in shown.items())
         part = (

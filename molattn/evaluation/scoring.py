@@ -30,7 +30,7 @@ class RunScores(NamedTuple):
     Args:
         prediction: Predictions of the test rows with their uncertainty.
         uncertainty: From :func:`molattn.evaluation.uncertainty_metrics.score_uncertainty`.
-        validation: Scores of the validation rows.
+        validation: Scores of the validation rows; None if there are none.
         test: Scores of the test rows; None if there are none.
         baselines: Test scores of each baseline by name.
         seconds: Time that each baseline took.
@@ -39,7 +39,7 @@ class RunScores(NamedTuple):
 
     prediction: Prediction
     uncertainty: dict[str, dict[str, Any]]
-    validation: TaskScores
+    validation: TaskScores | None
     test: TaskScores | None
     baselines: dict[str, TaskScores]
     seconds: dict[str, float]
@@ -47,9 +47,8 @@ class RunScores(NamedTuple):
 
     def to_dict(self) -> dict[str, dict[str, Scores] | Scores]:
         """Return the scores of each model by task, and their means, as in ``metrics.json``."""
-        scored = {**self.baselines, "validation": self.validation}
-        if self.test is not None:
-            scored = {"test": self.test, **scored}
+        given = {"test": self.test, **self.baselines, "validation": self.validation}
+        scored = {name: scores for name, scores in given.items() if scores is not None}
         if self.members:
             scored["member"] = mean_scores(self.members)
         found: dict[str, dict[str, Scores] | Scores] = {}
@@ -94,7 +93,9 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         uncertainty=score_uncertainty(run.model, test, outputs, target, config.interval)
         if has_test
         else {},
-        validation=score_tasks(validation.prediction, run.table.targets[run.parts.val], tasks),
+        validation=score_tasks(validation.prediction, run.table.targets[run.parts.val], tasks)
+        if len(run.parts.val)
+        else None,
         test=score(test.prediction) if has_test else None,
         baselines=baselines,
         seconds=seconds,

@@ -19,7 +19,7 @@ from molattn.model.outputs import mean_of_members
 from molattn.task import output_slices
 from molattn.utils.console import print_line
 
-__all__ = ["add_gaussian_process"]
+__all__ = ["add_gaussian_process", "share_lines"]
 
 Array = NDArray[np.float64]
 
@@ -34,7 +34,9 @@ def add_gaussian_process(
     """Add the Gaussian process of a run to its model, and predict the validation rows.
 
     A Gaussian process of the training rows predicts the validation rows, which determines its
-    share in the predictions of the model. The model then gets one of both sets of rows.
+    share in the predictions of the model. The model then gets one of both sets of rows. Without
+    validation rows, the share beside a network is a half until
+    :func:`molattn.training.out_of_fold.calibrate_out_of_fold` determines it.
 
     Args:
         model: A model with trained networks; its config gets the kernels of the run.
@@ -72,33 +74,44 @@ def add_gaussian_process(
         )
 
     process = fit(np.arange(len(parts.train)))
+    if options.predictor == "both" and not len(held_out):
+        process = replace(process, shares=np.full(len(tasks), 0.5))
     unseen = inputs[held_out]
     first = mean_of_members(torch.from_numpy(network[:, held_out]), tasks).numpy()
     second, known = process.predict(unseen), labels[held_out]
     if molecules.weights is not None:
         known = np.where(molecules.weights[held_out, None] > 0.0, known, np.nan)
-    shares = np.ones(len(tasks))
-    if options.predictor == "both":
+    shares = process.shares
+    if options.predictor == "both" and len(held_out):
         columns = zip(tasks, output_slices(tasks), known.T, strict=True)
         shares = np.array(
             [share_of_second(task, first[:, at], second[:, at], y) for task, at, y in columns]
         )
     outputs = replace(process, shares=shares).combine(network[:, held_out], unseen)
-    process = replace(fit(np.arange(len(rows))), shares=shares)
+    if len(held_out):
+        process = replace(fit(np.arange(len(rows))), shares=shares)
     lines = np.array([table.rows[row].line for row in rows])
     smiles = [table.smiles[row] for row in rows] if options.keep_training_smiles else None
     model.gaussian_process = process.with_rows(lines, smiles)
     seconds = time.perf_counter() - start
-    for task, share in zip(tasks, shares, strict=True):
-        print_line(
-            console,
-            f"{quoted(task.name)}: {share:.0%} Gaussian process, {1.0 - share:.0%} network",
-        )
+    if len(held_out):
+        for line in share_lines(model):
+            print_line(console, line)
     print_line(
         console,
         f"Gaussian process with {len(process.rows)} inducing points fitted in {seconds:.1f} s",
     )
     return model.to_transformed(outputs)
+
+
+def share_lines(model: MolAttn) -> list[str]:
+    """Return a log line on the share of a model's Gaussian process for each target, if any."""
+    if model.gaussian_process is None:
+        return []
+    return [
+        f"{quoted(task.name)}: {share:.0%} Gaussian process, {1.0 - share:.0%} network"
+        for task, share in zip(model.config.tasks, model.gaussian_process.shares, strict=True)
+    ]
 
 
 def _key(table: TrainingTable, row: int) -> str:

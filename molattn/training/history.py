@@ -13,11 +13,14 @@ __all__ = ["Epoch", "History", "RunningMean", "write_history"]
 
 
 class Epoch(NamedTuple):
-    """Losses of one epoch, of scaled targets, with its learning rate and duration."""
+    """Losses of one epoch, of scaled targets, with its learning rate and duration.
+
+    Without validation rows there is no validation loss.
+    """
 
     epoch: int
     train_loss: float
-    validation_loss: float
+    validation_loss: float | None
     learning_rate: float
     seconds: float
 

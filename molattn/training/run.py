@@ -51,7 +51,15 @@ from molattn.utils.reproducibility import seeded, threads
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TrainingRun", "building_network", "read_rows", "train", "train_model", "train_split"]
+__all__ = [
+    "TrainingRun",
+    "building_network",
+    "read_rows",
+    "train",
+    "train_model",
+    "train_split",
+    "training_molecules",
+]
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,8 @@ def train(
         MolattnError: If the training diverges.
     """
     start = time.perf_counter()
+    if config.data.validation_size == 0.0:
+        raise InputError("--validation-size 0 needs all folds; leave out --only-fold")
     check_device(config.training.device)
     config, pretrained = load_pretrained(config)
     with nullcontext() if folder is None else writing_config(folder / CONFIG_FILE, config):
@@ -182,6 +192,8 @@ def train_model(
     make_model: Callable[[MolAttnConfig], MolAttn] = MolAttn,
 ) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
     """Train and calibrate a model; see :func:`train_split`.
+
+    Without validation rows it is not calibrated.
 
     Returns:
         The model, the history of each member, and the outputs of each member for the validation
@@ -259,8 +271,10 @@ def train_model(
     model = (models[0] if len(models) == 1 else MolAttn.ensemble(models)).eval()
     with threads(config.training.threads):
         outputs = add_gaussian_process(model, config, table, parts, console)
+    if not len(parts.val):
+        return model, histories, outputs
     prints = table.fingerprints
-    molecules = FingerprintIndex.from_fingerprints(prints[parts.train], config.training.seed)
+    molecules = training_molecules(config, table, parts)
     targets = validation.targets
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
@@ -272,6 +286,12 @@ def train_model(
     if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
         print_line(console, f"{unusable} validation rows without a finite prediction")
     return model, histories, outputs
+
+
+def training_molecules(config: TrainConfig, table: TrainingTable, parts: Split) -> FingerprintIndex:
+    """Return the fingerprints of training rows that a model keeps."""
+    prints = table.fingerprints[parts.train]
+    return FingerprintIndex.from_fingerprints(prints, config.training.seed)
 
 
 @contextmanager

@@ -54,6 +54,7 @@ _CONTENTS = {
     "learning_curve.png",
     "model",
     "molecules",
+    "out_of_fold.safetensors",
     "parity.png",
     "predictions.csv",
     "roc_pr.png",
@@ -189,8 +190,9 @@ def _rounds(run: Path) -> list[Path]:
 
 
 def _has_round(run: Path) -> bool:
-    """Return whether a round of a cross-validation is finished; it outlives errors in others."""
-    return any((fold / RESULT_FILE).exists() for fold in _rounds(run))
+    """Return whether a round of a cross-validation is trained; it outlives errors in others."""
+    rounds = _rounds(run)  # the second is begun when the first is trained
+    return len(rounds) > 1 or any((fold / RESULT_FILE).exists() for fold in rounds)
 
 
 def _members(run: Path) -> list[Path]:

@@ -36,7 +36,7 @@ def fit_model(
     """Train a model in place; see :func:`molattn.training.lightning.loop.fit`.
 
     Its scaling is set to that of the training rows, with at least one label for each target, and a
-    transform of each target; by default the identity.
+    transform of each target; by default the identity. There may be no validation rows.
 
     Raises:
         ValueError: If the model has several members.
@@ -49,7 +49,7 @@ def fit_model(
     return fit(
         _LabeledObjective(model, loss),
         LabeledLoader(model, train, config.batch_size, config.seed),
-        LabeledLoader(model, validation, config.batch_size),
+        LabeledLoader(model, validation, config.batch_size) if validation.records else None,
         config,
         console,
         plan=plan,

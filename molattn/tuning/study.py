@@ -204,8 +204,9 @@ def _objective(
     losses: list[float] = []
 
     def report(epoch: Epoch) -> None:
-        losses.append(epoch.validation_loss)
-        trial.report(epoch.validation_loss, epoch.epoch)
+        loss = cast(float, epoch.validation_loss)  # a search has validation rows
+        losses.append(loss)
+        trial.report(loss, epoch.epoch)
         if trial.should_prune():
             raise optuna.TrialPruned
 

@@ -1,10 +1,11 @@
 """The report of a cross-validation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from molattn.config import TrainConfig
+from molattn.evaluation.interval_promise import interval_promise, is_exchangeable
 from molattn.evaluation.metrics import format_score, main_metric
 from molattn.evaluation.report.render import write_page
 from molattn.evaluation.score_tables import score_tables, target_label
@@ -27,6 +28,13 @@ def write_fold_page(config: TrainConfig, summary: Mapping[str, Any], path: Path)
         config,
         score_tables=score_tables(tasks, summary),
         headings=[f"{target_label(task)}, {metric.heading}" for task, _, metric in shown],
+        promise=interval_promise(config.data),
+        intervals=_intervals(tasks, summary),
+        level=f"{config.report.interval:g}",
+        exchangeable=is_exchangeable(config.data),
+        repeats=config.data.repeats,
+        final=summary.get("final"),
+        final_coverage=_final_coverage(tasks, summary),
         rounds=[
             {
                 **{name: fold[name] for name in _ROUND},
@@ -40,3 +48,27 @@ def write_fold_page(config: TrainConfig, summary: Mapping[str, Any], path: Path)
         versions=folds[0]["versions"],
         digest=folds[0]["data_sha256"],
     )
+
+
+def _intervals(tasks: Sequence[Task], summary: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return each regression with mean and standard deviation of coverage and width over rounds."""
+    found = []
+    for task in tasks:
+        given = summary.get("uncertainty", {}).get(task.name, {})
+        pairs = [given[key] for key in ("coverage", "mean_width") if key in given]
+        if task.kind == "regression" and pairs:
+            cells = [f"{format_score(one['mean'])} ± {format_score(one['sd'])}" for one in pairs]
+            found.append((target_label(task), cells))
+    return found
+
+
+def _final_coverage(
+    tasks: Sequence[Task], summary: Mapping[str, Any]
+) -> list[tuple[str, str, int]]:
+    """Return each regression with the coverage of the final model's intervals, and labels."""
+    found = summary.get("final", {}).get("uncertainty", {})
+    return [
+        (target_label(task), format_score(one["coverage"]), one["count"])
+        for task in tasks
+        if (one := found.get(task.name))
+    ]

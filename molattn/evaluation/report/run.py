@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from molattn.errors import reason_meaning
+from molattn.evaluation.interval_promise import interval_promise, is_exchangeable
 from molattn.evaluation.metrics import format_interval, format_score, main_metric
 from molattn.evaluation.plots import TaskResults, learning_curve, task_plots
 from molattn.evaluation.report.render import write_page
@@ -61,7 +62,7 @@ def write_run_page(
     """
     table = run.table
     kept = _kept_epochs(run)
-    learning = Markup()
+    learning, intervals = Markup(), [*_intervals(run, scores)]
     if run.histories:
         curve = learning_curve(run.histories)
         curve.set_size_inches(5.2, 3.5)
@@ -82,6 +83,8 @@ def write_run_page(
         task_count=len(table.tasks),
         parts=[(part, metrics[key]) for part, key in _PARTS.items()],
         split=_split_words(run),
+        promise=interval_promise(run.config.data) if intervals else "",
+        intervals=intervals,
         labels=[*_labels(run)],
         leakage=run.leakage.lines(),
         skipped=_skipped(run),
@@ -108,6 +111,21 @@ def _headlines(
         if interval:
             others.insert(0, ("95% CI", format_interval(*interval)))
         yield target_label(task), metric.heading, format_score(given.get(key)), others
+
+
+def _intervals(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, list[str]]]:
+    """Yield each regression with labels, nominal and measured coverage, its range, and width."""
+    level = run.config.report.interval
+    for task in run.table.tasks:
+        given = scores.uncertainty.get(task.name, {})
+        if "coverage" not in given:
+            continue
+        sd, expected = given["coverage_sd"], "not promised"
+        if is_exchangeable(run.config.data):
+            expected = "-" if sd is None else f"{level:.3f} ± {2.0 * sd:.3f}"
+        measured, width = (format_score(given[key]) for key in ("coverage", "mean_width"))
+        count = f"{given['count']:,}"
+        yield target_label(task), [count, f"{level:g}", measured, expected, width]
 
 
 def _task_part(run: TrainingRun, scores: RunScores, result: TaskResults) -> _TaskPart:

@@ -348,7 +348,7 @@ def _summary(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
         return "no intervals: no labels to calibrate on"
     if isinstance(part, ConformalScores):
         level = f"highest possible level {part.highest_level:.3g}"
-        return f"intervals calibrated on {part.count} validation rows ({level})"
+        return f"intervals calibrated on {part.count} labels ({level})"
     if isinstance(part, ProbabilityScaling):
         return f"probabilities calibrated (Platt scaling, scale {part.scale:.2f})"
     return f"probabilities not calibrated: {part}"

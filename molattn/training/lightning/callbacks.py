@@ -23,6 +23,7 @@ __all__ = [
     "CheckpointCallback",
     "KeepWeights",
     "ProgressCallback",
+    "RecordEpoch",
     "StopAtSignal",
     "TimeLimit",
     "as_training",
@@ -38,6 +39,13 @@ def as_training(module: pl.LightningModule) -> TrainingModule:
     if not isinstance(module, TrainingModule):
         raise TypeError(f"got {type(module).__name__}, expected TrainingModule")
     return module
+
+
+class RecordEpoch(Callback):
+    """Records each epoch at its end; precedes the callbacks that read the record."""
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        as_training(pl_module).record_epoch()
 
 
 class KeepWeights(Callback):
@@ -57,9 +65,9 @@ class KeepWeights(Callback):
         """The key of its state in checkpoints, independent of the name of the class."""
         return "Kept"
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         latest = as_training(pl_module).epochs[-1]
-        if latest.validation_loss < self.loss:
+        if latest.validation_loss is not None and latest.validation_loss < self.loss:
             self.loss, self.best = latest.validation_loss, latest.epoch
         if self.keeps_last or self.best == latest.epoch:
             self.epoch = latest.epoch
@@ -129,13 +137,12 @@ class ProgressCallback(Callback):
             left = timedelta(seconds=round((module.steps - step) / rate))
             print_line(self.console, f"step {step}/{module.steps}  {speed}  {left} left")
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         latest = as_training(pl_module).epochs[-1]
         epochs = as_training(pl_module).config.epochs
-        line = (
-            f"epoch {latest.epoch}/{epochs}  train loss {latest.train_loss:.4f}  "
-            f"val loss {latest.validation_loss:.4f}"
-        )
+        line = f"epoch {latest.epoch}/{epochs}  train loss {latest.train_loss:.4f}"
+        if latest.validation_loss is not None:
+            line += f"  val loss {latest.validation_loss:.4f}"
         if self.console.is_terminal:
             self.bar.update(self.task, description=line)
         elif latest.epoch % max(1, epochs // _LINES_IN_LOG) == 0:

@@ -30,6 +30,7 @@ from molattn.training.lightning.callbacks import (
     CheckpointCallback,
     KeepWeights,
     ProgressCallback,
+    RecordEpoch,
     StopAtSignal,
     TimeLimit,
     as_training,
@@ -51,7 +52,7 @@ _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed"}
 def fit(
     objective: Objective,
     loader: ResumableLoader,
-    validation: ResumableLoader,
+    validation: ResumableLoader | None,
     config: TrainingLoopConfig,
     console: Console | None = None,
     *,
@@ -70,7 +71,7 @@ def fit(
     Args:
         objective: The loss, and the module to train.
         loader: Training batches.
-        validation: Validation batches.
+        validation: Validation batches; None = no validation.
         config: How to train.
         console: Where to log; silent without one.
         folder: Folder for checkpoint and logs; nothing is saved without one.
@@ -93,12 +94,12 @@ def fit(
         config = replace(config, precision=precision)
     module = TrainingModule(objective, loader, config, plan, fingerprint or {})
     kept = KeepWeights(config.checkpoint, config.patience, module.head_steps // len(loader))
-    callbacks: list[Callback] = [kept, TimeLimit()]
+    callbacks: list[Callback] = [RecordEpoch(), kept, TimeLimit()]
     if console is not None:
         callbacks.append(ProgressCallback(console))
     if on_epoch is not None:
         callbacks.append(
-            LambdaCallback(on_validation_end=lambda _, m: on_epoch(as_training(m).epochs[-1]))
+            LambdaCallback(on_train_epoch_end=lambda _, m: on_epoch(as_training(m).epochs[-1]))
         )
     path = None if folder is None else folder / CHECKPOINT_FILE
     if path is not None:
@@ -229,7 +230,7 @@ def _tensorboard(
 def _run(
     trainer: pl.Trainer,
     module: TrainingModule,
-    loaders: tuple[ResumableLoader, ResumableLoader],
+    loaders: tuple[ResumableLoader, ResumableLoader | None],
     checkpoint: Path | None,
 ) -> None:
     handler = signal.getsignal(signal.SIGINT)

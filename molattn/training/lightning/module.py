@@ -116,22 +116,25 @@ class TrainingModule(pl.LightningModule):
     def validation_step(self, batch: Any, index: int) -> None:
         self._validation.add(*self.objective(batch))
 
-    def on_validation_epoch_end(self) -> None:
+    def record_epoch(self) -> None:
+        """Record the losses of an epoch at its end, after validation."""
+        validated = self.trainer.val_dataloaders is not None
         epoch = Epoch(
             epoch=self.current_epoch + 1,
             train_loss=self._train.pop(),
-            validation_loss=self._validation.pop(),
+            validation_loss=self._validation.pop() if validated else None,
             learning_rate=self.trainer.optimizers[0].param_groups[0]["lr"],
             seconds=self.seconds - self._epoch_start,
         )
-        if not math.isfinite(epoch.validation_loss):
+        if epoch.validation_loss is not None and not math.isfinite(epoch.validation_loss):
             raise MolattnError(
                 f"training diverged: the validation loss became {epoch.validation_loss} in epoch "
                 f"{epoch.epoch}; a lower --learning-rate may help"
             )
         self.epochs.append(epoch)
         if self.logger is not None:
-            self.logger.log_metrics(epoch._asdict(), step=epoch.epoch)
+            metrics = {key: value for key, value in epoch._asdict().items() if value is not None}
+            self.logger.log_metrics(metrics, step=epoch.epoch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[RUN_KEY] = self.fingerprint

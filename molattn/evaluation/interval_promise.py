@@ -1,0 +1,46 @@
+"""What prediction intervals of a run promise, in words."""
+
+from molattn.config import DataConfig
+
+__all__ = ["interval_promise", "is_exchangeable"]
+
+_SPLITS = {
+    "scaffold": "other scaffolds than those",
+    "cluster": "other clusters than those",
+    "order": "a later part of the order than those",
+}
+
+
+def is_exchangeable(data: DataConfig) -> bool:
+    """Return whether test rows are drawn as those that the intervals are calibrated on."""
+    return data.split_column is None and data.split in (None, "random")
+
+
+def interval_promise(data: DataConfig) -> str:
+    """Return what the intervals of a run promise for its test rows, and what not."""
+    if data.validation_size == 0.0:
+        by = "the predictions of the other folds' models for the rows that they have not seen"
+    else:
+        by = "the validation rows"
+    text = f"Intervals are calibrated on {by}. "
+    if not is_exchangeable(data):
+        if data.split_column is not None:
+            how = "are chosen by a column of the table"
+        else:
+            how = f"are of {_SPLITS[str(data.split)]} that the intervals are calibrated on"
+        return (
+            f"{text}Their nominal coverage is promised only for molecules that are drawn as those "
+            f"(exchangeable). The test rows {how}: no coverage is promised for them, and the "
+            "measured coverage shows what the intervals are worth for such molecules."
+        )
+    if data.validation_size == 0.0:
+        return (
+            f"{text}For molecules drawn as those of the table (exchangeable) and a model that "
+            "hardly depends on single rows, the coverage is the nominal one. The measured "
+            "coverage shows whether it is."
+        )
+    return (
+        f"{text}The test rows are drawn at random as those are (exchangeable), so that the nominal "
+        "coverage is promised on average over such molecules. Nothing is promised for other "
+        "molecules, such as a new chemical series."
+    )

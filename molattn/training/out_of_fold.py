@@ -1,0 +1,214 @@
+"""Predictions of rows that a model has not learned from, and calibration by those of all folds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.config import TrainConfig
+from molattn.data.dataset import TrainingTable
+from molattn.model.gaussian_process.combination import share_of_second
+from molattn.model.model import MolAttn
+from molattn.model.outputs import mean_of_members
+from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
+from molattn.model.uncertainty.calibration import Calibration, ConformalScores, difficulty
+from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.task import output_slices
+from molattn.training.gaussian_process import share_lines
+from molattn.utils.console import print_line
+from molattn.utils.files import write_file
+
+__all__ = ["OUT_OF_FOLD_FILE", "OutOfFold", "calibrate_out_of_fold", "out_of_fold_coverage"]
+
+OUT_OF_FOLD_FILE = "out_of_fold.safetensors"
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Outputs for n rows of a table of a model that has not learned from them.
+
+    Args:
+        rows: Indices of the rows among the usable ones, ``[n]``.
+        network: Outputs of each member's network, ``[members, n, outputs]``: regressions in own
+            units, logits of classes.
+        process: Those of the Gaussian process, ``[n, outputs]``; None = there is none.
+        similarity: Tanimoto similarity to the nearest training molecule of the model, ``[n]``.
+    """
+
+    rows: NDArray[np.int64]
+    network: Array
+    process: Array | None
+    similarity: Array
+
+    @classmethod
+    def of_model(
+        cls,
+        model: MolAttn,
+        table: TrainingTable,
+        rows: NDArray[np.int64],
+        known: FingerprintIndex,
+    ) -> "OutOfFold":
+        """Predict some rows of a table with a model whose training molecules are ``known``."""
+        molecules, tasks = table.molecules(rows), model.config.tasks
+        network, inputs = model.network_outputs(molecules.records, features=molecules.features)
+
+        def own(outputs: Array) -> Array:
+            given = torch.from_numpy(model.to_transformed(outputs))
+            return own_units(given, tasks, model.config.target_transforms).numpy()
+
+        head = model.gaussian_process
+        process = None if head is None else own(head.predict(inputs))
+        return cls(rows, own(network), process, known.similarity(table.fingerprints[rows]))
+
+    @classmethod
+    def joined(cls, folds: Sequence["OutOfFold"]) -> "OutOfFold":
+        """Join those of several models."""
+        processes = [fold.process for fold in folds if fold.process is not None]
+        return cls(
+            np.concatenate([fold.rows for fold in folds]),
+            np.concatenate([fold.network for fold in folds], axis=1),
+            np.concatenate(processes) if processes else None,
+            np.concatenate([fold.similarity for fold in folds]),
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> "OutOfFold":
+        """Read the file that :meth:`write` wrote."""
+        found = safetensors.numpy.load(path.read_bytes())
+        rows, network, similarity = (found[name] for name in ("rows", "network", "similarity"))
+        return cls(rows, network, found.get("process"), similarity)
+
+    def write(self, path: Path) -> None:
+        """Write a safetensors file."""
+        arrays = {name: value for name, value in vars(self).items() if value is not None}
+        arrays = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+        write_file(path, safetensors.numpy.save(arrays))
+
+
+def calibrate_out_of_fold(
+    model: MolAttn,
+    config: TrainConfig,
+    table: TrainingTable,
+    folds: Sequence[OutOfFold],
+    known: FingerprintIndex,
+    console: Console | None = None,
+) -> None:
+    """Calibrate a model by the predictions of others for rows that those have not learned from.
+
+    The same predictions determine the share of the Gaussian process, if a network predicts too.
+    Intervals are those of split conformal prediction, with the scores of the rows of all folds.
+    This is cross-conformal prediction (Vovk, Ann. Math. Artif. Intell. 2015, 74, 9) with the center
+    of the model itself. Intervals from scores of cross-validation are valid for models that hardly
+    depend on single rows; for any model, those of CV+ contain the label with a probability of at
+    least 1 - 2 alpha for the level 1 - alpha (Barber et al., Ann. Stat. 2021, 49, 486).
+
+    Args:
+        model: A model without calibration, trained with the options of ``config``.
+        config: Of the run.
+        table: The usable rows.
+        folds: Predictions of models that are trained as this one is, on about as many rows.
+        known: Fingerprints of the training molecules of the model.
+        console: Where to log.
+    """
+    tasks, whole = model.config.tasks, OutOfFold.joined(folds)
+    labels = _labels(model, table, whole.rows)
+    network, process = _transformed(model, table, whole)
+    head = model.gaussian_process
+    if head is not None and process is not None and config.gaussian_process.predictor == "both":
+        first = mean_of_members(torch.from_numpy(network), tasks).numpy()
+        columns = zip(tasks, output_slices(tasks), labels.T, strict=True)
+        shares = np.array(
+            [share_of_second(task, first[:, at], process[:, at], y) for task, at, y in columns]
+        )
+        model.gaussian_process = replace(head, shares=shares)
+    mean = _combined(model, network, process)
+    calibration = Calibration.fit(tasks, mean, labels, whole.similarity)
+    model.uncertainty = Uncertainty(calibration, known)
+    for line in (*share_lines(model), *calibration.lines()):
+        print_line(console, line)
+
+
+def out_of_fold_coverage(
+    model: MolAttn, table: TrainingTable, folds: Sequence[OutOfFold], level: float
+) -> dict[str, dict[str, float | int | None]]:
+    """Return how often intervals by the scores of the other folds contain the labels of each fold.
+
+    Args:
+        model: A model that :func:`calibrate_out_of_fold` has calibrated.
+        table: The usable rows.
+        folds: The predictions that it is calibrated with.
+        level: Nominal coverage of the intervals.
+
+    Returns:
+        For each regression by name the ``coverage`` (None where there are too few labels for the
+        level) and the ``count`` of labels.
+    """
+    errors = []
+    for fold in folds:
+        mean = _combined(model, *_transformed(model, table, fold))
+        starts = [part.start for part in output_slices(model.config.tasks)]
+        error = np.abs(_labels(model, table, fold.rows) - mean[:, starts])
+        errors.append(error / difficulty(fold.similarity)[:, None])
+    found: dict[str, dict[str, float | int | None]] = {}
+    for place, task in enumerate(model.config.tasks):
+        if task.kind != "regression":
+            continue
+        scores = [error[np.isfinite(error[:, place]), place] for error in errors]
+        inside = []
+        for at, own in enumerate(scores):
+            others = np.concatenate([np.zeros(0), *(scores[:at] + scores[at + 1 :])])
+            bound = ConformalScores.from_scores(others).bound(level)
+            inside += [*(own <= bound)] if np.isfinite(bound) else [None] * len(own)
+        is_known = bool(inside) and None not in inside
+        coverage = float(np.mean(inside)) if is_known else None
+        found[task.name] = {"coverage": coverage, "count": len(inside)}
+    return found
+
+
+def _labels(model: MolAttn, table: TrainingTable, rows: NDArray[np.int64]) -> Array:
+    """Return transformed labels ``[n, T]``, NaN where missing and for rows of weight 0."""
+    targets = torch.from_numpy(table.targets[rows])
+    labels = transformed_labels(targets, model.config.target_transforms).numpy()
+    if table.weights is not None:
+        labels = np.where(table.weights[rows, None] > 0.0, labels, np.nan)
+    return labels
+
+
+def _transformed(
+    model: MolAttn, table: TrainingTable, fold: OutOfFold
+) -> tuple[Array, Array | None]:
+    """Return outputs of networks and Gaussian process on the transformed scale of a model."""
+    tasks, transforms = model.config.tasks, model.config.target_transforms
+
+    def transformed(outputs: Array) -> Array:
+        result = outputs.copy()
+        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+            if task.kind == "regression":
+                known = table.targets[:, place]
+                result[..., part] = _forward(transforms[place], outputs[..., part], known)
+        return result
+
+    process = None if fold.process is None else transformed(fold.process)
+    return transformed(fold.network), process
+
+
+def _forward(transform: TargetTransform, values: Array, labels: Array) -> Array:
+    """Transform predictions; one that has no logarithm becomes the smallest label that has."""
+    if transform.kind == "log":
+        values = np.where(values > 0.0, values, labels[labels > 0.0].min())
+    return transform.forward(torch.from_numpy(values)).numpy()
+
+
+def _combined(model: MolAttn, network: Array, process: Array | None) -> Array:
+    """Return the predictions ``[n, outputs]`` with the shares of the model."""
+    if process is not None and model.gaussian_process is not None:
+        network = network + model.gaussian_process.output_shares * (process - network)
+    return mean_of_members(torch.from_numpy(network), model.config.tasks).numpy()
