@@ -16,6 +16,7 @@ from molattn.config import (
     TrainConfig,
 )
 from molattn.evaluation.cross_validation import cross_validate
+from molattn.evaluation.interval_promise import interval_promise
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import score_run
 from molattn.training.run import train
@@ -27,7 +28,7 @@ KIND = 'k & "<img src=x onerror=alert(2)>"'
 FEW = "too <b>few</b>"
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 QUICK = SupervisedConfig(epochs=2, batch_size=16, device="cpu")
-MAIN = ["scores", "learning", "tasks", "data", "config", "versions"]
+MAIN = ["scores", "intervals", "learning", "tasks", "data", "config", "versions"]
 
 
 def write_table(path, targets):
@@ -240,3 +241,21 @@ def test_a_cross_validation_has_a_page_that_leads_to_its_rounds(open_page, tmp_p
             assert cell.split() == [f"{given['mean']:.3f}", "±", f"{given['sd']:.3f}"]
     for n in (1, 2):
         assert (tmp_path / f"fold_{n}" / "report.html").is_file()
+
+
+def test_the_page_tells_what_its_intervals_promise(run, tmp_path):
+    """A random split promises a coverage; one by scaffolds does not, and shows what it was."""
+    results, scores, _ = run
+    drawn = results.config.data
+    assert "promised on average" in interval_promise(drawn)
+    for split in ("scaffold", "cluster"):
+        words = interval_promise(replace(drawn, split=split))
+        assert f"other {split}s" in words
+        assert "no coverage is promised" in words
+    config = replace(results.config, data=replace(drawn, split="scaffold"))
+
+    write_run(replace(results, config=config), scores, tmp_path)
+    page = " ".join((tmp_path / "report.html").read_text().split())
+    assert "no coverage is promised for them" in page
+    coverage = scores.uncertainty[EVIL]["coverage"]
+    assert f'<td class="num">{coverage:.3f}</td><td class="num">not promised</td>' in page
