@@ -16,7 +16,14 @@ from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descript
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.reader import MoleculeReader
 from molattn.config import DataConfig
-from molattn.data.labels import LabelError, infer_task, is_missing, label_values, number
+from molattn.data.labels import (
+    LabelError,
+    infer_task,
+    is_missing,
+    label_values,
+    number,
+    numbers_expected,
+)
 from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
@@ -171,7 +178,8 @@ def read_training_table(
 
     Returns:
         The usable rows. Rows without a readable molecule (or second molecule, with a partner
-        column), without any label or without a feature are listed in ``skipped``.
+        column), without any label or without a feature are listed in ``skipped``, and so are rows
+        with a label of a regression that is not a number, if less than half of its labels are such.
 
     Raises:
         InputError: A column is missing, a cell does not fit its column, or no row is usable.
@@ -179,6 +187,7 @@ def read_training_table(
     table = open_table(path)
     columns = _find_columns(table, config)
     rows, skipped = _complete_rows(table, columns)
+    rows = _rows_with_numbers(table, rows, columns, config, skipped)
     if rows:  # labels first: an invalid one is then reported before the molecules are read
         _labels(table, rows, columns.targets, config)
     read = MoleculeReader(
@@ -328,6 +337,40 @@ def _complete_rows(table: Table, columns: _Columns) -> tuple[list[Row], list[Ski
         else:
             rows.append(row._replace(values=None))
     return rows, skipped
+
+
+def _rows_with_numbers(
+    table: Table,
+    rows: list[Row],
+    columns: _Columns,
+    config: DataConfig,
+    skipped: list[SkippedRow],
+) -> list[Row]:
+    """Move rows with a label of a regression that is not a number to ``skipped``.
+
+    Where half of the labels of a target are not numbers, it may be a wrong column, or classes: its
+    rows are kept, and the first such label is an error later.
+    """
+    reasons: dict[int, str] = {}
+    choices = config.task or (None,)
+    choices = choices * len(columns.targets) if len(choices) == 1 else choices
+    for index, choice in zip(columns.targets, choices, strict=True):
+        cells = [row.cells[index] for row in rows]
+        if not numbers_expected(cells, choice):
+            continue
+        invalid = {}
+        for place, cell in enumerate(cells):
+            try:
+                number(cell)
+            except LabelError as error:
+                invalid[place] = f"column {quoted(table.header[index])}: {error}"
+        if 2 * len(invalid) < len(cells) - sum(map(is_missing, cells)):
+            reasons = invalid | reasons
+    for place, reason in reasons.items():
+        row = rows[place]
+        text = row.cells[columns.smiles]
+        skipped.append(SkippedRow(row.line, text, "invalid_label", reason))
+    return [row for place, row in enumerate(rows) if place not in reasons]
 
 
 def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRow]) -> InputError:

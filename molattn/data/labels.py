@@ -12,7 +12,14 @@ from molattn.config import TaskChoice
 from molattn.errors import InputError, quoted
 from molattn.task import Task
 
-__all__ = ["LabelError", "infer_task", "is_missing", "label_values", "number"]
+__all__ = [
+    "LabelError",
+    "infer_task",
+    "is_missing",
+    "label_values",
+    "number",
+    "numbers_expected",
+]
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -95,6 +102,17 @@ def infer_task(
     else:
         classes = sorted(distinct)
     return _classification(name, classes, choice)
+
+
+def numbers_expected(cells: Sequence[str], choice: TaskChoice | None = None) -> bool:
+    """Return whether labels are taken for a regression, even if some are not numbers.
+
+    They may be 0 and 1 without the others.
+    """
+    if choice is not None:
+        return choice == "regression"
+    distinct = list(dict.fromkeys(cell.strip() for cell in cells if not is_missing(cell)))
+    return not _are_classes(distinct, [text for text in distinct if _NUMBER.fullmatch(text)])
 
 
 def label_values(cells: Sequence[str], task: Task) -> NDArray[np.float64]:

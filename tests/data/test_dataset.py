@@ -61,6 +61,39 @@ def test_no_target_is_refused_with_the_columns_to_choose_from(tmp_path, text, to
         read(tmp_path, text, DataConfig())
 
 
+def test_a_label_that_is_no_number_costs_its_row_alone(tmp_path):
+    lines = [f"{'C' * n},{n},{n % 2},{n}.5" for n in range(1, 9)]
+    lines[2] = "CCC,<0.67,1,3.5"
+    lines[4] = "CCCCC,n.d.,1,5.5"
+    lines[5] = "CCCCCC,6,0,1e99"
+    lines[6] = "CCCCCCC,7,?,7.5"
+    text = "\n".join(["smiles,y,b,z", *lines]) + "\n"
+    table = read(tmp_path, text, DataConfig(target_columns=("y", "b", "z")))
+    assert [(row.line, row.code) for row in table.skipped] == [
+        (line, "invalid_label") for line in (4, 6, 7, 8)
+    ]
+    assert table.skipped[0].smiles == "CCC"
+    assert table.skipped[0].reason == "column 'y': got '<0.67', expected a number or an empty cell"
+    assert "column 'b': got '?'" in table.skipped[3].reason
+    assert [task.kind for task in table.tasks] == ["regression", "binary", "regression"]
+    np.testing.assert_array_equal(table.targets[:, 0], [1, 2, 4, 8])
+    assert table.rows_in == 8
+
+
+@pytest.mark.parametrize("task", [(), ("regression",)])
+def test_a_column_whose_labels_are_mostly_no_numbers_is_refused(tmp_path, task):
+    rows = "".join(f"{'C' * n},{f'>{n}' if n % 2 else n}\n" for n in range(1, 9))
+    with pytest.raises(InputError, match="line 2, column 'y': got '>1', expected a number"):
+        read(tmp_path, f"smiles,y\n{rows}", DataConfig(target_columns=("y",), task=task))
+
+
+def test_a_class_that_is_none_is_refused_as_before(tmp_path):
+    rows = "".join(f"{'C' * n},{n % 2}\n" for n in range(1, 9))
+    config = DataConfig(target_columns=("y",), task=("binary",))
+    with pytest.raises(InputError, match="line 10, column 'y': got 'maybe'"):
+        read(tmp_path, f"smiles,y\n{rows}CCO,maybe\n", config)
+
+
 def test_tasks_follow_from_the_labels_and_are_said(tmp_path):
     config = DataConfig(target_columns=("y", "toxic", "phase"), target_units=("mM", "", ""))
     table = read(
