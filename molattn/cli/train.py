@@ -18,7 +18,6 @@ __all__ = ["EXAMPLES", "train"]
 EXAMPLES = """Examples:
   molattn train
   molattn train assay.csv --target-columns pIC50 --split scaffold --epochs 100
-  molattn train assay.csv --target-columns pIC50 --folds 5 --final
   molattn train --config runs/assay/config.yaml --seed 1
   molattn train small.csv --target-columns logS --init-from runs/assay
 """

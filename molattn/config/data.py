@@ -25,7 +25,8 @@ class DataConfig(MoleculeLimits):
     molecules together. A split by order takes the last rows as test rows. If a split column has no
     validation rows, some of the training rows become validation rows. Without test rows (a size of
     0, or a split column that marks none) the model has no test score. Every row is a test row in
-    exactly one fold of a cross-validation.
+    exactly one fold of a cross-validation, whose models need no validation rows (a size of 0):
+    each is then calibrated by the predictions of the others.
 
     Args:
         smiles_column: Column of SMILES.
@@ -49,8 +50,8 @@ class DataConfig(MoleculeLimits):
         folds: Number of cross-validation folds.
         repeats: Number of repeats of the cross-validation, with consecutive seeds.
         only_fold: Train and test only on this fold (1 for the first).
-        final: After the folds, train the model of the run on all rows.
-        validation_size: Fraction of rows for the validation set; with folds 0 for none.
+        final: After the folds, train a model on all rows.
+        validation_size: Fraction of rows for the validation set.
         test_size: Fraction of rows for the test set; 0 for none.
     """
 

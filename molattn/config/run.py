@@ -23,7 +23,7 @@ class ReportConfig:
     """How a trained model is evaluated.
 
     Args:
-        baselines: Also score a constant prediction and a random forest.
+        baselines: Also score a constant and a random forest.
         interval: Nominal coverage of the prediction intervals reported for the test rows.
         bootstrap: Bootstrap samples for 95% confidence intervals of the test scores; 0 for none.
     """
