@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from molattn.config.base import COMMON, COMMON_IN_TRAIN, FIXED
 from molattn.config.validation import check, check_choice, check_threads, check_unused
@@ -112,7 +112,7 @@ class SupervisedConfig(TrainingLoopConfig):
         if self.balance_classes:
             check_unused(self, "positive_weight", "cannot be used with --balance-classes")
 
-    def members(self) -> list["SupervisedConfig"]:
+    def members(self) -> list[Self]:
         """Return the options of each ensemble member: one network, with successive seeds."""
         return [
             replace(self, ensemble=1, seed=seed)
