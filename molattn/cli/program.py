@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError
 from molattn.cli import explain, fingerprint, predict, pretrain, train, tune, verify
 from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import OptionsFile
+from molattn.cli.shared import STREAM
 from molattn.cli.usage_errors import refuse_fractions, usage_message
 from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line, quoted
 from molattn.utils.signals import Interrupted, signals_handled
@@ -86,7 +87,7 @@ def _run(words: list[str]) -> int:
         if words and not {*_HELP, "--version"} & {*words}:
             _load_plugins()
         make_app(options_file, all_options=_HELP_ALL in words)(
-            words,
+            [STREAM if word == "-" else word for word in words],
             exit_on_error=False,
             print_error=False,
             result_action="return_value",

@@ -1,12 +1,13 @@
 """Shared by the commands: groups of options, the folder of a run, the terminal."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
@@ -17,7 +18,19 @@ from molattn.utils.console import print_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["RunOptions", "group", "make_console", "report_same_name", "section"]
+__all__ = [
+    "STREAM",
+    "RunOptions",
+    "group",
+    "make_console",
+    "report_same_name",
+    "section",
+    "standard_input",
+    "standard_output",
+]
+
+STREAM = " -"
+"""The word - of a command line, which cyclopts would take for an option."""
 
 _TITLES = (
     "Run",
@@ -132,17 +145,61 @@ def report_same_name(console: "Console", name: str | Path, *, option: str = "MOD
         print_line(console, f"{option}: using {used}, not {other}{hint}")
 
 
-def make_console() -> "Console":
-    """Return a console on standard output; once its reader has closed it, nothing is printed."""
+def make_console(*, stderr: bool = False) -> "Console":
+    """Return a console on standard output, or on standard error.
+
+    Once its reader has closed it, nothing is printed.
+    """
     from rich.console import Console
 
     class QuietConsole(Console):
         def on_broken_pipe(self) -> None:
             self.quiet = True
-            with open(os.devnull, "w") as nothing:  # what is still buffered goes there
-                os.dup2(nothing.fileno(), sys.stdout.fileno())
+            _discard(sys.stderr if stderr else sys.stdout)
 
-    return QuietConsole()
+    return QuietConsole(stderr=stderr)
+
+
+def standard_input() -> IO[bytes]:
+    """Return standard input.
+
+    Raises:
+        InputError: It is closed.
+    """
+    if sys.stdin is None:
+        raise InputError("standard input is closed; expected a table")
+    return sys.stdin.buffer
+
+
+@contextmanager
+def standard_output() -> Iterator[IO[bytes]]:
+    """Write data to standard output within the block.
+
+    Once its reader has closed it, the program ends as others do: silently, with exit code 141.
+
+    Raises:
+        InputError: It is closed.
+        OSError: It cannot be written, such as to a full disk.
+    """
+    if sys.stdout is None:
+        raise InputError("standard output is closed; use --output")
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        _discard(sys.stdout)
+        raise SystemExit(128 + getattr(signal, "SIGPIPE", 13)) from None
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        _discard(sys.stdout)
+        raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def _discard(stream: Any) -> None:
+    """Let what is still buffered go nowhere, rather than fail when the program ends."""
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), stream.fileno())
 
 
 def _shown_default(value: Any) -> str:

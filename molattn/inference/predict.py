@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ from rich.console import Console
 
 from molattn.config import PredictConfig
 from molattn.errors import ReasonCode
+from molattn.data.table import Table
+from molattn.errors import InputError, ReasonCode
 from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
 from molattn.model.model import MolAttn
 from molattn.model.prediction_columns import PredictionColumns
@@ -20,8 +22,8 @@ __all__ = ["predict_table"]
 
 def predict_table(
     model_folder: str | Path | MolAttn,
-    source: str | Path,
-    output: str | Path,
+    source: str | Path | Table,
+    output: str | Path | IO[bytes],
     config: PredictConfig | None = None,
     console: Console | None = None,
 ) -> RowCounts:
@@ -38,9 +40,11 @@ def predict_table(
 
     Args:
         model_folder: The folder of a run or of a saved model, or a model.
-        source: The table, in any format that :func:`molattn.data.table.open_table` reads, with the
-            columns of the model's second molecule and extra features if it has any.
-        output: The file to write, in the format of its name; an existing file is replaced.
+        source: The table, in any format that :func:`molattn.data.table.open_table` reads or an
+            open one, with the columns of the model's second molecule and extra features if it has
+            any.
+        output: The file to write, in the format of its name; an existing file is replaced. A binary
+            stream gets CSV, row by row.
         config: The options.
         console: Where to show progress; None = nowhere.
 

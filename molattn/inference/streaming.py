@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple, Union
+from typing import IO, Literal, NamedTuple, Union
 
 from rich.console import Console
 
@@ -105,8 +105,8 @@ class OutputSpec:
 
 def stream_table(
     model_folder: str | Path | MolAttn,
-    source: str | Path,
-    output: str | Path,
+    source: str | Path | Table,
+    output: str | Path | IO[bytes],
     make_spec: Callable[[MolAttn], OutputSpec],
     config: StreamConfig,
     console: Console | None = None,
@@ -120,10 +120,12 @@ def stream_table(
     Raises:
         InputError: The model, the table or the output cannot be used.
     """
-    source, output = Path(source), Path(output)
-    check_output(output)
-    if output.exists() and source.exists() and output.samefile(source):
-        raise InputError(f"{output}: --output is the input file; expected another file")
+    output = Path(output) if isinstance(output, str) else output
+    path = source.path if isinstance(source, Table) else Path(source)
+    if isinstance(output, Path):
+        check_output(output)
+        if output.exists() and path.exists() and output.samefile(path):
+            raise InputError(f"{output}: --output is the input file; expected another file")
     console = console or Console(quiet=True)
     table, model = open_with_model(source, model_folder, config, console)
     spec = make_spec(model)
@@ -134,7 +136,7 @@ def stream_table(
     for name in columns if kept else ():
         if name in table.header:
             raise InputError(
-                f"{source}: the output would have two columns {quoted(name)}; rename or remove the "
+                f"{path}: the output would have two columns {quoted(name)}; rename or remove the "
                 "one of the table"
             )
     schema = output_schema(output, kept, columns)
@@ -181,7 +183,10 @@ def stream_table(
 
 
 def open_with_model(
-    source: Path, model_folder: str | Path | MolAttn, config: TableConfig, console: Console
+    source: str | Path | Table,
+    model_folder: str | Path | MolAttn,
+    config: TableConfig,
+    console: Console,
 ) -> tuple[Table, MolAttn]:
     """Open a table and load a model; print remarks on the table, such as the detected separator.
 

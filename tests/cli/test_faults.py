@@ -297,7 +297,7 @@ def test_a_finished_run_is_kept_unless_it_is_to_be_overwritten(capsys, whole):
 def test_a_folder_with_the_name_of_a_packaged_model_is_told_apart(capsys, whole):
     shutil.copytree(whole, "base")
     assert main(["predict", "base", "in.csv", "--output", "out.csv"]) == 0
-    assert "MODEL: using the folder base, not the packaged model base" in capsys.readouterr().out
+    assert "MODEL: using the folder base, not the packaged model base" in capsys.readouterr().err
     assert main(["train", "in.csv", "--init-from", "base", "--target-columns", "y"]) == 2
     line = "--init-from: using the packaged model base, not the folder base; --init-from ./base"
     assert line in capsys.readouterr().out
@@ -417,7 +417,7 @@ def test_a_large_molecule_in_little_memory_costs_its_own_row_at_most(whole):
         resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
 
     done = process(["predict", whole, "large.csv", "--output", "o.csv"], preexec_fn=limit)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout) == (0, "")
     assert [row["error"] for row in rows_of(Path("o.csv"))] == ["", "too_large", ""]
 
 

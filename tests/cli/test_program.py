@@ -106,8 +106,8 @@ def test_train_then_predict(run_folder, small_table, tmp_path, capsys):
     }
     assert main(["predict", str(run_folder), str(small_table), "--output", "out.csv"]) == 0
     printed = capsys.readouterr()
-    assert "errors: 1 name\n40 rows predicted, 1 with an error; written" in printed.out
-    assert printed.err == ""
+    assert "errors: 1 name\n40 rows predicted, 1 with an error; written" in printed.err
+    assert printed.out == ""
     with open("out.csv", newline="") as out, open(small_table, newline="") as given:
         rows, wanted = list(csv.DictReader(out)), list(csv.DictReader(given))
     assert [row["smiles"] for row in rows] == [row["smiles"] for row in wanted]
@@ -171,7 +171,7 @@ def test_runs_do_not_overwrite_each_other_by_default(small_table):
         (["train", "--heads", "7"], ["7"]),
         (["train", "--readout", "median_of_dreams"], ["median_of_dreams"]),
         (["predict"], ["MODEL"]),
-        (["predict", "absent", "t.csv"], ["--output"]),
+        (["predict", "absent", "t.csv"], ["absent", "no such folder"]),
         (["predict", "absent", "t.csv", "--output", "o.csv"], ["absent", "no such folder"]),
         (["predict", ".", "t.csv", "--output", "o.csv"], ["config.json"]),
     ],
@@ -415,8 +415,8 @@ def test_scripts_are_the_commands(small_table):
     done = shell(SCRIPTS / "train.py", *words)
     assert (done.returncode, done.stderr) == (0, "")
     done = shell(SCRIPTS / "predict.py", "runs/small", small_table, "--output", "out.csv")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "40 rows predicted, 1 with an error" in done.stdout
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "40 rows predicted, 1 with an error" in done.stderr
     done = shell(SCRIPTS / "train.py", "--epoch", "3")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: unknown option --epoch; did you mean --epochs?\n"
@@ -561,7 +561,7 @@ def test_the_version_is_told(capsys):
         ("train --freeze all", "--freeze: got 'all', expected a whole number or one of none, "),
         ("train a.csv b.csv", "unexpected argument 'b.csv'; see molattn train --help"),
         ("predict model", "INPUT is missing; see molattn predict --help"),
-        ("predict model a.csv", "--output is missing; see molattn predict --help"),
+        ("fingerprint model a.csv", "--output is missing; see molattn fingerprint --help"),
         ("train --config c.yaml", "c.yaml, epochs: got 'few', expected a whole number"),
         ("train --config d.yaml", "d.yaml, learning_rate: got -1.0, expected a positive number"),
         ("train --config d.yaml --learning-rate -2", "--learning-rate: got -2.0, expected a pos"),

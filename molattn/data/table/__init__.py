@@ -15,7 +15,9 @@ from molattn.data.table.bundled import BUNDLED_UNIT as BUNDLED_UNIT
 from molattn.data.table.bundled import bundled_dataset as bundled_dataset
 from molattn.data.table.formats import FORMATS as FORMATS
 from molattn.data.table.formats import FileFormat as FileFormat
+from molattn.data.table.formats import format_by_suffix as format_by_suffix
 from molattn.data.table.formats import open_table as open_table
+from molattn.data.table.smiles_list import SMILESList as SMILESList
 from molattn.data.table.write import check_output as check_output
 from molattn.data.table.write import escape_formula as escape_formula
 from molattn.data.table.write import output_schema as output_schema

@@ -83,7 +83,7 @@ def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
         from molattn.data.table.frame import FrameTable  # pandas is slow to import
 
         return FrameTable(path)
-    path = Path(path)
+    path = Path(path) if isinstance(path, str) else path
     return _recognized(path).read(path)
 
 

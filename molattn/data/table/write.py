@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from molattn.data.table.base import Table
 from molattn.data.table.formats import FORMATS, FileFormat, WriterMaker, format_by_suffix
@@ -40,15 +40,15 @@ def escape_formula(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text) else text
 
 
-def output_schema(path: Path, table: Table | None, columns: Mapping[str, str]) -> Any:
+def output_schema(path: Path | IO[bytes], table: Table | None, columns: Mapping[str, str]) -> Any:
     """Return the ``pyarrow.Schema`` of an output, None if its format has no types.
 
     Args:
-        path: The output.
+        path: The output; a binary stream is CSV.
         table: The input, if its columns come first.
         columns: The other columns, each with its Arrow type, such as ``float64``.
     """
-    found = format_by_suffix(path)
+    found = format_by_suffix(path) if isinstance(path, Path) else None
     if found is None or not found.has_types:
         return None
     from molattn.data.table.parquet import arrow_schema  # pyarrow is slow to import
@@ -58,7 +58,7 @@ def output_schema(path: Path, table: Table | None, columns: Mapping[str, str]) -
 
 @contextmanager
 def write_table(
-    path: str | Path, header: Sequence[str], schema: Any = None
+    path: str | Path | IO[bytes], header: Sequence[str], schema: Any = None
 ) -> Iterator[Callable[[Sequence[object]], None]]:
     """Write a table, whole or not at all.
 
@@ -67,7 +67,7 @@ def write_table(
     format, otherwise CSV; text with ``.gz`` after it is compressed.
 
     Args:
-        path: The file; an existing one is replaced.
+        path: The file; an existing one is replaced. CSV goes to a binary stream as it is written.
         header: The columns.
         schema: Their types, of :func:`output_schema`; by default texts.
 
@@ -77,6 +77,9 @@ def write_table(
     Raises:
         InputError: The file cannot be written.
     """
+    if not isinstance(path, str | Path):
+        yield FORMATS["csv"].write(path, header, schema).write  # pyright: ignore
+        return
     path = Path(path)
     found, make_writer = _writer_of(path)
     with ExitStack() as stack:

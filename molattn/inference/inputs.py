@@ -1,0 +1,105 @@
+"""The input of a command as a table: a file, SMILES, or standard input."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO
+
+from molattn.chem.limits import read_molecule
+from molattn.config import TableConfig
+from molattn.data.table import SMILESList, Table, format_by_suffix, open_table
+from molattn.data.table.text import file_start
+from molattn.errors import InputError, SmilesError, quoted
+
+__all__ = ["open_inputs", "open_stream"]
+
+_SEPARATORS = ("/", "\\")
+_VERSIONS = (b"V2000", b"V3000")
+
+
+def open_inputs(words: Sequence[str], config: TableConfig) -> Table:
+    """Open a file, or SMILES in its place.
+
+    An existing path is a file. Anything else is a SMILES, unless it is not a valid one and has a
+    path separator or the suffix of a table, as the name of a missing file does.
+
+    Args:
+        words: A path, or one or more SMILES.
+        config: The column of SMILES, and the limits of molecules.
+
+    Raises:
+        InputError: There is a file among several words, a missing file, or no valid SMILES.
+    """
+    files = [word for word in words if _exists(word)]
+    if files and len(words) > 1:
+        raise InputError(
+            f"INPUT: got {len(words)} inputs, one of which is the file {quoted(files[0])}; "
+            "expected one file, or SMILES"
+        )
+    if files:
+        return open_table(words[0])
+    errors = [_error(word, config) for word in words]
+    for word, error in zip(words, errors, strict=True):
+        if error is not None and (None not in errors or _is_like_a_file(word)):
+            raise InputError(f"{word}: no such file, and not a SMILES: {error.reason}")
+    return SMILESList(words, config.smiles_column)
+
+
+@contextmanager
+def open_stream(stream: IO[bytes], config: TableConfig) -> Iterator[Table]:
+    """Open standard input as a table, in any format that files have.
+
+    It is copied to a temporary file, as tables are read more than once. Parquet and Excel files and
+    compressed ones are recognized by content, as are SDF and SMILES files; all others are CSV,
+    with cells separated by commas, semicolons or tabs.
+
+    Raises:
+        InputError: It is not such a table.
+    """
+    with TemporaryDirectory(prefix="molattn-") as folder:
+        copy = _StandardInput(folder, "table")
+        with open(copy, "wb") as file:
+            shutil.copyfileobj(stream, file)
+        yield open_table(copy.rename(copy.with_suffix(_suffix(copy, config))))
+
+
+class _StandardInput(type(Path())):  # pyright: ignore[reportUntypedBaseClass]
+    """The path of the copy of standard input, which messages do not show."""
+
+    def __fspath__(self) -> str:
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return "standard input"
+
+
+def _suffix(path: Path, config: TableConfig) -> str:
+    lines = file_start(path).split(b"\n")
+    if len(lines) > 3 and lines[3].rstrip().endswith(_VERSIONS):
+        return ".sdf"
+    words = lines[0].decode(errors="replace").split()
+    if words and words[0] != config.smiles_column and _error(words[0], config) is None:
+        return ".smi"
+    return ".csv"
+
+
+def _exists(word: str) -> bool:
+    try:
+        return Path(word).exists()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _is_like_a_file(word: str) -> bool:
+    return any(one in word for one in _SEPARATORS) or format_by_suffix(Path(word)) is not None
+
+
+def _error(text: str, config: TableConfig) -> SmilesError | None:
+    """Return why a text is not a SMILES; molecules beyond a limit have one."""
+    try:
+        read_molecule(text, config, bool)
+    except SmilesError as error:
+        return None if error.code.startswith("too_") else error
+    return None

@@ -1,0 +1,128 @@
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from molattn.cli import main
+from molattn.config import NetworkConfig
+from molattn.model.model import MolAttn, MolAttnConfig
+
+from ..conftest import rows_of
+
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    return MolAttn(MolAttnConfig(("y", "z"), small)).eval()
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_molecules_in_place_of_a_file_give_a_table(model_folder, capfd):
+    assert main(["predict", str(model_folder), "CCO", "c1ccccc1O", "nonsense"]) == 0
+    printed = capfd.readouterr()
+    assert "2 rows predicted, 1 with an error\n" in printed.err
+    Path("printed.csv").write_text(printed.out)
+    Path("in.csv").write_text("smiles\nCCO\nc1ccccc1O\nnonsense\n")
+    assert main(["predict", str(model_folder), "in.csv", "--output", "out.csv"]) == 0
+    assert rows_of(Path("printed.csv")) == rows_of(Path("out.csv"))
+    assert [row["error"] for row in rows_of(Path("out.csv"))] == ["", "", "name"]
+
+
+def test_a_missing_file_is_told_as_both(model_folder, capsys):
+    assert main(["predict", str(model_folder), "mols.csv"]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: mols.csv: no such file, and not a SMILES: ")
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("output", [[], ["--output", "-"]])
+def test_a_dash_is_standard_input_and_output(model_folder, capfd, monkeypatch, output):
+    Path("in.csv").write_text("id;smiles\n1;CCO\n2;\n")
+    with open("in.csv") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert main(["predict", str(model_folder), "-", *output]) == 0
+    printed = capfd.readouterr()
+    assert printed.err.splitlines()[0] == "standard input: cells are separated by semicolons"
+    rows = printed.out.splitlines()
+    assert rows[0] == "id,smiles,y_predicted,z_predicted,error"
+    assert [row.split(",")[0] for row in rows[1:]] == ["1", "2"]
+    assert rows[2] == "2,,,,empty"
+
+
+def test_a_file_named_as_a_dash_is_a_file_with_its_folder(model_folder):
+    Path("-").write_text("smiles\nCCO\n")
+    assert main(["predict", str(model_folder), "./-", "--output", "./-.csv"]) == 0
+    assert len(rows_of(Path("-.csv"))) == 1
+
+
+@pytest.mark.parametrize("command", ["train", "fingerprint"])
+def test_a_dash_is_refused_where_it_means_nothing(command, capsys):
+    assert main([command, "-"]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_aligned_on_a_terminal(model_folder):
+    main_end, end = pty.openpty()
+    command = [sys.executable, "-m", "molattn", "predict", str(model_folder), "C", "CCCCO"]
+    with os.fdopen(main_end, "rb", buffering=0) as reader:
+        done = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, env=ONE_THREAD)
+        os.close(end)
+        lines = io.BytesIO()
+        try:
+            while part := reader.read(4096):
+                lines.write(part)
+        except OSError:  # the other end is closed
+            pass
+    assert done.returncode == 0
+    header, *rows = lines.getvalue().decode().splitlines()
+    assert header.split() == ["smiles", "y_predicted", "z_predicted", "error"]
+    place = header.index("y_predicted")
+    for row, smiles in zip(rows, ["C", "CCCCO"], strict=True):
+        assert row[:place] == smiles.ljust(place)
+        assert row[place] != " "
+
+
+def piped(model_folder, *words, **streams):
+    command = [sys.executable, "-m", "molattn", "predict", str(model_folder), *words]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, env=ONE_THREAD, **streams)
+
+
+def test_a_closed_pipe_ends_it_quietly(model_folder):
+    Path("in.csv").write_text("smiles\n" + "CCO\n" * 20)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe, open("in.csv") as file:
+        done = piped(model_folder, "-", "--output", "-", stdin=file, stdout=pipe)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_disk_behind_standard_output_is_one_line(model_folder):
+    with open("/dev/full", "wb") as full:
+        done = piped(model_folder, "CCO", stdout=full)
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: standard output: No space left on device\n")
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_standard_streams_are_told(model_folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["predict", str(model_folder), "-"]) == 2
+    assert capsys.readouterr().err == "error: standard input is closed; expected a table\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        code = main(["predict", str(model_folder), "CCO"])
+    assert code == 2
+    assert capsys.readouterr().err == "error: standard output is closed; use --output\n"
