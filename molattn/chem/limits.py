@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rdkit import Chem
+from rdkit.Chem import rdDepictor
 
 from molattn.chem.grammar import ATOM, CLOSURE
 from molattn.chem.parse import parse_smiles, smiles_of_mol_block
@@ -12,7 +13,13 @@ from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 from molattn.utils.time_limit import call_within
 
-__all__ = ["calculate_within", "is_fast_text", "read_mol_block", "read_molecule"]
+__all__ = [
+    "calculate_within",
+    "is_fast_text",
+    "read_mol_block",
+    "read_molecule",
+    "write_mol_block",
+]
 
 Result = TypeVar("Result")
 
@@ -81,6 +88,21 @@ def read_mol_block(block: str) -> str | None:
         if atoms <= _MOST_ATOMS and bonds <= _ALWAYS_FAST:
             return smiles_of_mol_block(block)
     return _within(block, MoleculeLimits().max_seconds, "", smiles_of_mol_block, block)
+
+
+def write_mol_block(smiles: str, limits: MoleculeLimits) -> str:
+    """Return the mol block of a SMILES, with 2D coordinates.
+
+    Raises:
+        SmilesError: The text is not a molecule, or the molecule is beyond a limit.
+    """
+    return read_molecule(smiles, limits, _mol_block)[1]
+
+
+def _mol_block(mol: Chem.Mol) -> str:
+    mol = Chem.Mol(mol)
+    rdDepictor.Compute2DCoords(mol)
+    return Chem.MolToMolBlock(mol)
 
 
 def is_fast_text(text: str) -> bool:

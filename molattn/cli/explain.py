@@ -29,7 +29,7 @@ def explain(
     Args:
         model: Folder of a run or of a saved model, or base, the pretrained model that comes with
             molattn.
-        table: CSV, TSV, Parquet, SDF or SMILES file.
+        table: CSV, TSV, Parquet, Excel, SDF or SMILES file.
         output: Folder for index.html (a self-contained page), molecules/ (pictures as SVG and PNG),
             and atoms.csv, bonds.csv, explanations.json and attention.npz. Rows that cannot be
             explained are listed with a reason code (see "Reason codes" in the documentation).

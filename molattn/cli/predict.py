@@ -41,8 +41,8 @@ def predict(
     Args:
         model: Folder of a run or of a saved model, or base, the pretrained model that comes with
             molattn.
-        inputs: CSV, TSV, Parquet, SDF or SMILES file; - for standard input; or one or more SMILES.
-        output: CSV, TSV or Parquet file: all rows and columns of the input, the predictions (for
+        inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file; - for standard input; or one or more SMILES.
+        output: CSV, TSV, Parquet, Excel or SDF file: all rows and columns of the input, the predictions (for
             classification, the most probable class and the class probabilities), and error, the
             reason code of a row without a prediction (see "Reason codes" in the documentation). By
             default, and as -, CSV on standard output; predictions of SMILES are aligned if it is a

@@ -15,11 +15,13 @@ from molattn.config import StreamConfig, TableConfig
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.table import (
     Row,
+    Structure,
     Table,
     check_output,
     escape_formula,
     open_table,
     output_schema,
+    runs_formulas,
     write_table,
 )
 from molattn.errors import InputError, ReasonCode, SmilesError, is_out_of_memory, quoted
@@ -141,9 +143,8 @@ def stream_table(
             )
     schema = output_schema(output, kept, columns)
     done, errors = 0, Counter[str]()
-    escape = escape_formula if config.escape_formulas else str
-    if schema is None:
-        header = [escape(name) for name in header]
+    escape = escape_formula if config.escape_formulas and runs_formulas(output) else str
+    header = [escape(name) for name in header]
     molecules = (places.smiles, places.partner)
     for remark in spec.remarks:
         print_line(console, remark)
@@ -169,9 +170,13 @@ def stream_table(
                         own = molecule.row.values or own
                     else:
                         own = [
-                            cell if place in molecules and not code else escape(cell)
+                            cell
+                            if isinstance(cell, Structure) or (place in molecules and not code)
+                            else escape(cell)
                             for place, cell in enumerate(own)
                         ]
+                        if not code and not isinstance(own[places.smiles], Structure):
+                            own[places.smiles] = Structure(own[places.smiles])
                 for cells in rows:
                     new = cells if schema is not None else (escape(_text(cell)) for cell in cells)
                     write([*own, *new, code])

@@ -1,8 +1,10 @@
 import copy
 import gzip
 import itertools
+from datetime import date, datetime
 
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -361,3 +363,37 @@ def test_the_input_itself_is_no_output(tmp_path, model_folder):
 def test_a_folder_that_is_not_there_is_not_looked_for_elsewhere(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         predict_table("runs/absent", saved(tmp_path, "smiles\nC\n"), tmp_path / "out.csv")
+
+
+def test_an_sd_file_keeps_its_structures_and_properties(tmp_path, model_folder):
+    block = Chem.MolToMolBlock(Chem.AddHs(Chem.MolFromSmiles("CCO")))
+    source = tmp_path / "in.sdf"
+    source.write_text(f"{block}> <id>\n=1+1\n\n$$$$\nbroken\n$$$$\n")
+    assert predict_table(model_folder, source, tmp_path / "out.sdf") == (1, 1)
+    first, second, _ = (tmp_path / "out.sdf").read_text().split("$$$$\n")
+    assert first.startswith(f"{block}> <id>\n=1+1\n\n> <y_predicted>\n")
+    assert second.startswith("broken\n")
+    assert second.endswith("> <error>\nmol_block\n\n")
+    table = saved(tmp_path, "id,smiles\n7,c1ccccc1\n8,nonsense\n")
+    assert predict_table(model_folder, table, tmp_path / "two.sdf.gz") == (1, 1)
+    rows = [row.cells for row in open_table(tmp_path / "two.sdf.gz")]
+    assert rows[0][:4] == ["c1ccccc1", "", "7", "c1ccccc1"]
+    assert (rows[1][0], rows[1][3], rows[1][-1]) == ("", "nonsense", "name")
+
+
+def test_a_workbook_keeps_its_types(tmp_path, model_folder):
+    book = openpyxl.Workbook()
+    for row in (["smiles", "when", "n", "note"], ["CCO", date(2024, 1, 5), 7, "'=1"], ["=C"]):
+        book.active.append(row)
+    book.active["A3"].data_type = "s"
+    book.save(tmp_path / "in.xlsx")
+    assert predict_table(model_folder, tmp_path / "in.xlsx", tmp_path / "out.xlsx") == (1, 1)
+    header, first, second = openpyxl.load_workbook(tmp_path / "out.xlsx").active.values
+    assert header[:5] == ("smiles", "when", "n", "note", "y_predicted")
+    assert first[:4] == ("CCO", datetime(2024, 1, 5), 7, "'=1")
+    assert isinstance(first[4], float)
+    assert (second[0], second[4]) == ("=C", None)
+    predict_table(model_folder, tmp_path / "in.xlsx", tmp_path / "out.csv")
+    assert rows_of(tmp_path / "out.csv")[0]["when"] == "2024-01-05"
+    predict_table(model_folder, tmp_path / "in.xlsx", tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet")["n"].to_pylist() == ["7", None]

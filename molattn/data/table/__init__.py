@@ -6,6 +6,7 @@ is one :class:`FileFormat` registered in :data:`FORMATS`.
 """
 
 from molattn.data.table.base import Row as Row
+from molattn.data.table.base import Structure as Structure
 from molattn.data.table.base import Table as Table
 from molattn.data.table.base import TableWriter as TableWriter
 from molattn.data.table.base import free_name as free_name
@@ -21,4 +22,5 @@ from molattn.data.table.smiles_list import SMILESList as SMILESList
 from molattn.data.table.write import check_output as check_output
 from molattn.data.table.write import escape_formula as escape_formula
 from molattn.data.table.write import output_schema as output_schema
+from molattn.data.table.write import runs_formulas as runs_formulas
 from molattn.data.table.write import write_table as write_table

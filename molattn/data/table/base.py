@@ -3,6 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from datetime import datetime, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,7 @@ __all__ = [
     "MOST_CHARACTERS",
     "MOST_COLUMNS",
     "Row",
+    "Structure",
     "Table",
     "TableWriter",
     "cell_text",
@@ -24,6 +26,22 @@ MOST_COLUMNS = 20_000
 MOST_CHARACTERS = 2**25
 """In a line, a cell or a mol block; an unclosed quote or a binary file exceeds it."""
 _COLUMNS_SHOWN = 10
+
+
+class Structure(str):
+    """The SMILES of a row, with its mol block if it was read from one.
+
+    Attributes:
+        block: The mol block, its first line the title; None = there is none.
+    """
+
+    block: str | None
+
+    def __new__(cls, smiles: str, block: str | None = None) -> "Structure":
+        """Return a text with a mol block."""
+        structure = super().__new__(cls, smiles)
+        structure.block = block
+        return structure
 
 
 class Row(NamedTuple):
@@ -65,6 +83,10 @@ class Table(ABC):
     @abstractmethod
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
+
+    def count(self) -> int:
+        """Return the number of rows; by default they are all read."""
+        return sum(1 for _ in self)
 
     def digest(self) -> str:
         """Return the SHA-256 of the file, in hexadecimal."""
@@ -137,13 +159,15 @@ class TableWriter(ABC):
 def cell_text(value: Any) -> str:
     """Return a value as the text of a cell.
 
-    None is an empty text, a whole number has no decimal point, and any other number is the shortest
-    text that reads back as the same number.
+    None is an empty text, a whole number has no decimal point, any other number is the shortest
+    text that reads back as the same number, and midnight is the date alone.
     """
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
+    if isinstance(value, datetime) and value.time() == time():
+        value = value.date()
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")
     return str(value)

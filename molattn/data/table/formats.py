@@ -16,14 +16,12 @@ from molattn.utils.registry import Registry
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FORMATS", "FileFormat", "WriterMaker", "format_by_suffix", "open_table"]
+__all__ = ["COMPRESSED", "FORMATS", "FileFormat", "WriterMaker", "format_by_suffix", "open_table"]
 
 _SIGNATURES = {
-    b"PK\x03\x04": "a zip archive or an Excel workbook",
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
+    b"\xd0\xcf\x11\xe0": "an old or encrypted Excel workbook",
     b"BZh": "bzip2-compressed data",
     b"\xfd7zXZ": "xz-compressed data",
-    b"\x28\xb5\x2f\xfd": "Zstandard-compressed data",
     b"\xff\xfe\0\0": "UTF-32 text",
     b"%PDF": "a PDF document",
     b"SQLite format 3": "an SQLite database",
@@ -31,6 +29,9 @@ _SIGNATURES = {
     b"ARROW1": "an Arrow or Feather file",
 }
 
+
+COMPRESSED = (".gz", ".zst")
+"""Suffixes of compressed text."""
 
 WriterMaker = Callable[[IO[bytes], Sequence[str], Any], TableWriter]
 
@@ -47,8 +48,9 @@ class FileFormat:
             their types as a ``pyarrow.Schema`` or None; None = such files are only read.
         signature: The first bytes of each such file, by which it is recognized under any name.
         is_text: Whether it is text: a file of another known kind is then refused, and a name that
-            ends with ``.gz`` is written as gzip.
+            ends with ``.gz`` or ``.zst`` is written compressed.
         has_types: Whether columns have Arrow types; otherwise cells are written as texts.
+        runs_formulas: Whether a spreadsheet takes text such as ``=1+1`` for a formula.
     """
 
     name: str
@@ -58,6 +60,7 @@ class FileFormat:
     signature: bytes = b""
     is_text: bool = True
     has_types: bool = False
+    runs_formulas: bool = True
 
 
 FORMATS: Registry[FileFormat] = Registry("file format")
@@ -65,11 +68,11 @@ FORMATS: Registry[FileFormat] = Registry("file format")
 
 
 def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
-    """Open a CSV, TSV, Parquet, SDF or SMILES file, one of another registered format, or a frame.
+    """Open a CSV, TSV, Parquet, Excel, SDF or SMILES file, another registered format, or a frame.
 
-    Parquet and gzip are recognized by content, other formats by the suffix (``.csv``, ``.tsv``,
-    ``.sdf``, ``.smi`` and similar); a file with an unknown suffix is read as CSV. Text may be gzip,
-    and UTF-8 or UTF-16.
+    Parquet, Excel, gzip and Zstandard are recognized by content, other formats by the suffix
+    (``.csv``, ``.tsv``, ``.sdf``, ``.smi`` and similar); a file with an unknown suffix is read as
+    CSV. Text may be compressed, and UTF-8 or UTF-16.
 
     Args:
         path: The file, or a pandas DataFrame; a table is returned as it is.
@@ -88,9 +91,9 @@ def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
 
 
 def format_by_suffix(path: Path) -> FileFormat | None:
-    """Return the format that a file's name stands for, before any ``.gz``; None if unknown."""
+    """Return the format of a file's name, before ``.gz`` or ``.zst``; None if unknown."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    if suffixes and suffixes[-1] == ".gz":
+    if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     known = {suffix: one for one in FORMATS.values() for suffix in one.suffixes}
     return known.get(suffixes[-1]) if suffixes else None
@@ -103,7 +106,8 @@ def _recognized(path: Path) -> FileFormat:
             return one
     found = format_by_suffix(path) or FORMATS["csv"]
     if found.signature:
-        got = "something else" if start else "an empty file"
+        others = (name for signature, name in _SIGNATURES.items() if start.startswith(signature))
+        got = next(others, "something else") if start else "an empty file"
         raise InputError(f"{path}: got {got}, expected a {found.name} file")
     for signature, name in _SIGNATURES.items():
         if found.is_text and start.startswith(signature):
@@ -124,10 +128,28 @@ def _write_parquet(file: IO[bytes], header: Sequence[str], schema: Any) -> Table
     return ParquetWriter(file, header, schema)
 
 
+def _read_xlsx(path: Path) -> Table:
+    from molattn.data.table.xlsx import XlsxTable  # openpyxl is slow to import
+
+    return XlsxTable(path)
+
+
+def _write_xlsx(file: IO[bytes], header: Sequence[str], schema: Any) -> TableWriter:
+    from molattn.data.table.xlsx import XlsxWriter
+
+    return XlsxWriter(file, header, schema)
+
+
 def _read_sdf(path: Path) -> Table:
     from molattn.data.table.sdf import SDFTable  # RDKit is slow to import
 
     return SDFTable(path)
+
+
+def _write_sdf(file: IO[bytes], header: Sequence[str], schema: Any) -> TableWriter:
+    from molattn.data.table.sdf import SDFWriter
+
+    return SDFWriter(file, header, schema)
 
 
 FORMATS.register("csv")(FileFormat("CSV", (".csv",), DelimitedTable, DelimitedWriter))
@@ -150,5 +172,18 @@ FORMATS.register("parquet")(
         has_types=True,
     )
 )
-FORMATS.register("sdf")(FileFormat("SDF", (".sdf", ".sd", ".mol"), _read_sdf))
+FORMATS.register("xlsx")(
+    FileFormat(
+        "Excel",
+        (".xlsx",),
+        _read_xlsx,
+        _write_xlsx,
+        signature=b"PK\x03\x04",
+        is_text=False,
+        has_types=True,
+    )
+)
+FORMATS.register("sdf")(
+    FileFormat("SDF", (".sdf", ".sd", ".mol"), _read_sdf, _write_sdf, runs_formulas=False)
+)
 FORMATS.register("smi")(FileFormat("SMILES", (".smi", ".smiles", ".ism"), SMITable))

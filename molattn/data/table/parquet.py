@@ -38,6 +38,11 @@ class ParquetTable(Table):
         self.header = list(self.schema.names)
         self.check_header()
 
+    def count(self) -> int:
+        """Return the number of rows."""
+        with pq.ParquetFile(self.path) as file:
+            return file.metadata.num_rows
+
     def __iter__(self) -> Iterator[Row]:
         """Read the rows.
 
@@ -78,12 +83,18 @@ class ParquetWriter(TableWriter):
             raise InputError(f"two columns are named {quoted(twice)}, which Parquet does not allow")
         self._schema = schema or _texts(header)
         self._file = pq.ParquetWriter(file, self._schema)
+        self._are_texts = [pa.types.is_string(field.type) for field in self._schema]
         self._most = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(header))))
         self._rows: list[Sequence[object]] = []
 
     def write(self, cells: Sequence[object]) -> None:
         """Write a row."""
-        self._rows.append([_plain(cell) for cell in cells])
+        self._rows.append(
+            [
+                _plain(cell_text(cell) if is_text and cell is not None else cell)
+                for cell, is_text in zip(cells, self._are_texts, strict=True)
+            ]
+        )
         if len(self._rows) >= self._most:
             self._flush()
 

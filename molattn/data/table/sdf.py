@@ -1,25 +1,40 @@
 """SDF files: molecules with properties."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO, Any
 
-from molattn.chem.limits import read_mol_block
-from molattn.data.table.base import MOST_CHARACTERS, MOST_COLUMNS, Row, Table, free_name
-from molattn.data.table.text import open_lines, refuse_binary
+from molattn.chem.limits import read_mol_block, write_mol_block
+from molattn.config import MoleculeLimits
+from molattn.data.table.base import (
+    MOST_CHARACTERS,
+    MOST_COLUMNS,
+    Row,
+    Structure,
+    Table,
+    TableWriter,
+    cell_text,
+    free_name,
+)
+from molattn.data.table.text import ENCODING_ERRORS, open_lines, refuse_binary
 from molattn.errors import InputError, SmilesError
 
-__all__ = ["SDFTable"]
+__all__ = ["SDFTable", "SDFWriter"]
 
 _END_OF_RECORD = "$$$$"
 _END_OF_STRUCTURE = "M  END"
 _PROPERTY = re.compile(r">.*<([^<>]*)>")
 _MOST_LINES = 20_000
+_LINE_END = re.compile("\r\n?|\n")
 _NAMES = ["smiles", "name"]
+_NO_STRUCTURE = "\n\n\n  0  0  0  0  0  0  0  0  0  0999 V2000\nM  END\n"
+# Those of the molecule have been applied when it was read.
+_NO_LIMITS = MoleculeLimits(max_length=MOST_CHARACTERS, max_atoms=MOST_CHARACTERS)
 
 
 class SDFTable(Table):
-    """An SDF file as a table of SMILES, names and properties, plain or gzip.
+    """An SDF file as a table of SMILES, names and properties, plain or compressed.
 
     Columns are ``smiles`` (of the structure), ``name`` (its title line) and every property in the
     file; a property with the name of an earlier column gets an underscore. The row of a molecule
@@ -49,6 +64,10 @@ class SDFTable(Table):
         self._places = {name: place for place, name in enumerate(properties, start=len(_NAMES))}
         self.check_header()
 
+    def count(self) -> int:
+        """Return the number of molecules."""
+        return sum(1 for _ in self._records())
+
     def __iter__(self) -> Iterator[Row]:
         """Read the molecules."""
         for line, lines in self._records():
@@ -68,13 +87,15 @@ class SDFTable(Table):
         if end > _MOST_LINES:
             fault = f"the structure has {end} lines, the limit is {_MOST_LINES}"
             return Row(line, cells, fault, "too_large")
+        block = "\n".join(lines[:end]) + "\n"
+        cells[0] = Structure("", block)
         try:
-            smiles = read_mol_block("\n".join(lines[:end]) + "\n")
+            smiles = read_mol_block(block)
         except SmilesError as error:
             return Row(line, cells, error.reason, error.code)
         if smiles is None:
             return Row(line, cells, "the structure is not a readable mol block", "mol_block")
-        cells[0] = smiles
+        cells[0] = Structure(smiles, block)
         return Row(line, cells)
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
@@ -95,6 +116,65 @@ class SDFTable(Table):
                 lines.append(line)
         if any(line.strip() for line in lines):
             yield start, lines
+
+
+class SDFWriter(TableWriter):
+    """Writes a record for each row, in V2000, or in V3000 beyond 999 atoms.
+
+    The structure is that of the row's :class:`Structure`: its mol block, or one with 2D coordinates
+    of its SMILES; a row without one has no atoms. The title is the cell of the column ``name``, if
+    there is one. All other cells are properties, also a SMILES that was not made from a mol block.
+    """
+
+    def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
+        self._file = file
+        self._names: list[str] = []
+        for name in header:
+            clean = re.sub(r"[<>\s]+", " ", name).strip() or "column"
+            self._names.append(free_name(clean, self._names))
+        self._title = self._names.index("name") if "name" in self._names else None
+
+    def write(self, cells: Sequence[object]) -> None:
+        """Write a row."""
+        texts = [cell_text(cell) for cell in cells]
+        title = "" if self._title is None else texts[self._title].strip()
+        written = set()
+        if self._title is not None and not _LINE_END.search(title):
+            written.add(self._title)
+        else:
+            title = ""
+        block = None
+        for place, cell in enumerate(cells):
+            if isinstance(cell, Structure):
+                block = cell.block or _block(cell)
+                if cell.block is not None:
+                    written.add(place)
+                break
+        rest = (block or _NO_STRUCTURE).partition("\n")[2]
+        lines = [f"{title}\n{rest}"]
+        for place, (name, text) in enumerate(zip(self._names, texts, strict=True)):
+            if place not in written:
+                lines.append(f"> <{name}>\n{_value(text)}\n\n")
+        lines.append(f"{_END_OF_RECORD}\n")
+        self._file.write("".join(lines).encode(errors=ENCODING_ERRORS))
+
+
+def _block(smiles: str) -> str | None:
+    try:
+        return write_mol_block(smiles, _NO_LIMITS)
+    except SmilesError:  # it takes too long; the SMILES is a property
+        return None
+
+
+def _value(text: str) -> str:
+    """Return a text with a space before each line that would end the value or the record."""
+    lines = _LINE_END.split(text)
+    return "\n".join(
+        f" {line}"
+        if line.startswith((_END_OF_RECORD, ">")) or (not line and len(lines) > 1)
+        else line
+        for line in lines
+    )
 
 
 def _properties(lines: list[str]) -> Iterator[tuple[str, str]]:

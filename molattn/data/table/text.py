@@ -1,4 +1,4 @@
-"""Text files, plain or gzip, in UTF-8 or UTF-16."""
+"""Text files, plain or compressed, in UTF-8 or UTF-16."""
 
 import codecs
 import gzip
@@ -6,7 +6,7 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -14,23 +14,29 @@ from typing import IO, Any
 from molattn.data.table.base import MOST_CHARACTERS
 from molattn.errors import InputError
 
-__all__ = ["ENCODING_ERRORS", "file_start", "is_utf_16", "open_lines", "refuse_binary"]
+__all__ = [
+    "ENCODING_ERRORS",
+    "check_expansion",
+    "file_start",
+    "is_utf_16",
+    "open_lines",
+    "refuse_binary",
+]
 
 # The same for reading and writing, so that bytes which are not UTF-8 are written as they were read.
 ENCODING_ERRORS = "surrogateescape"
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_GZIP = b"\x1f\x8b"
 _SAMPLE = 4096
-_GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+_BUFFER = 2**16
 _MOST_BLANK_LINES = 1_000_000
-# A table is rarely compressed to less than a hundredth; gzip's limit is a thousandth.
+# A table is rarely compressed to less than a hundredth; the limit of gzip is a thousandth.
 _LARGEST_EXPANSION = 200
 _ANY_EXPANSION = 2**22  # bytes
 
 
 def file_start(path: Path) -> bytes:
-    """Return the first bytes of a file, decompressed if it is gzip.
+    """Return the first bytes of a file, decompressed if it is gzip or Zstandard.
 
     Raises:
         InputError: The file cannot be read.
@@ -38,10 +44,26 @@ def file_start(path: Path) -> bytes:
     try:
         with _open_bytes(path) as file:
             return file.read(_SAMPLE)
-    except _GZIP_ERRORS as error:
-        raise _damaged(path, error) from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def check_expansion(path: Path, kind: str, size: int) -> None:
+    """Check that a file does not expand without limit.
+
+    Args:
+        path: The file.
+        kind: Its compression, for the message.
+        size: Number of bytes that it expands to, so far or in all.
+
+    Raises:
+        InputError: More than 200 times its size, and more than 4 MB.
+    """
+    if size > max(_ANY_EXPANSION, _LARGEST_EXPANSION * path.stat().st_size):
+        raise InputError(
+            f"{path}: the {kind} file expands to more than {_LARGEST_EXPANSION} times its size; "
+            "decompress it if that is intended"
+        )
 
 
 def refuse_binary(path: Path) -> None:
@@ -62,21 +84,22 @@ def is_utf_16(path: Path) -> bool:
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Iterator[str]]:
-    """Open a text file, plain or gzip, as lines.
+    """Open a text file, plain or compressed by gzip or Zstandard, as lines.
 
     Text is UTF-8, with or without a byte-order mark, or UTF-16 with one. Lines keep their ends: a
     line feed, a carriage return or both.
 
     Raises:
-        InputError: The file cannot be read, its gzip data are incomplete or expand to more than 200
-            times their size, a line is too long, or there are too many blank lines in a row.
+        InputError: The file cannot be read, its compressed data are incomplete or expand to more
+            than 200 times their size, a line is too long, or there are too many blank lines in a
+            row.
     """
     wide = is_utf_16(path)
     try:
         with (
             _open_bytes(path) as data,
             io.TextIOWrapper(
-                data,  # pyright: ignore[reportArgumentType]
+                data,
                 encoding="utf-16" if wide else "utf-8-sig",
                 # Half a character of UTF-16 cannot be kept as a byte.
                 errors="replace" if wide else ENCODING_ERRORS,
@@ -84,8 +107,6 @@ def open_lines(path: Path) -> Iterator[Iterator[str]]:
             ) as text,
         ):
             yield _bounded_lines(text, path)
-    except _GZIP_ERRORS as error:
-        raise _damaged(path, error) from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
 
@@ -107,40 +128,65 @@ def _bounded_lines(text: IO[str], path: Path) -> Iterator[str]:
         yield line
 
 
-def _damaged(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path}: the gzip file is damaged or incomplete: {error}")
-
-
-def _open_bytes(path: Path) -> IO[bytes]:
+def _open_bytes(path: Path) -> io.BufferedReader:
     _check_is_file(path)
     with open(path, "rb") as file:
-        is_gzip = file.read(2) == _GZIP
-    opener: Any = _GzipFile if is_gzip else open
-    return opener(path, "rb")
+        start = file.read(4)
+    for signature, (name, opener) in _COMPRESSIONS.items():
+        if start.startswith(signature):
+            return io.BufferedReader(_Decompressed(path, name, opener(path)), _BUFFER)
+    return open(path, "rb")
 
 
-class _GzipFile(gzip.GzipFile):
-    """A gzip file that does not expand without limit."""
+def _open_gzip(path: Path) -> Any:
+    return gzip.GzipFile(path, "rb")
 
-    def __init__(self, path: Path, mode: str) -> None:
-        super().__init__(path, mode)
-        size = path.stat().st_size
-        self._path = path
-        self._most = max(_ANY_EXPANSION, _LARGEST_EXPANSION * size)
 
-    def read1(self, size: int = -1) -> bytes:
+def _open_zstandard(path: Path) -> Any:
+    import pyarrow as pa  # slow to import
+
+    return pa.input_stream(str(os.fspath(path)), compression="zstd")
+
+
+_COMPRESSIONS: dict[bytes, tuple[str, Callable[[Path], Any]]] = {
+    b"\x1f\x8b": ("gzip", _open_gzip),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", _open_zstandard),
+}
+"""By the first bytes of a file."""
+
+
+class _Decompressed(io.RawIOBase):
+    """The content of a compressed file, which does not expand without limit."""
+
+    def __init__(self, path: Path, kind: str, stream: Any) -> None:
+        self._path, self._kind, self._stream = path, kind, stream
+        self._size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
         """Read decompressed bytes.
 
         Raises:
-            InputError: The limit is reached.
+            InputError: The file is damaged, or the limit is reached.
         """
-        data = super().read1(size)
-        if self.tell() > self._most:
+        try:
+            data = self._stream.read(len(buffer))
+        except (EOFError, ValueError, OSError, zlib.error) as error:
+            if getattr(error, "errno", None) is not None:  # of the file system
+                raise
             raise InputError(
-                f"{self._path}: the gzip file expands to more than {_LARGEST_EXPANSION} times its "
-                "size; decompress it if that is intended"
-            )
-        return data
+                f"{self._path}: the {self._kind} file is damaged or incomplete: {error}"
+            ) from error
+        self._size += len(data)
+        check_expansion(self._path, self._kind, self._size)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 def _check_is_file(path: Path) -> None:

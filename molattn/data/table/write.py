@@ -1,6 +1,7 @@
 """Rows to files."""
 
 import gzip
+import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,16 +9,21 @@ from pathlib import Path
 from typing import IO, Any
 
 from molattn.data.table.base import Table
-from molattn.data.table.formats import FORMATS, FileFormat, WriterMaker, format_by_suffix
+from molattn.data.table.formats import (
+    COMPRESSED,
+    FORMATS,
+    WriterMaker,
+    format_by_suffix,
+)
 from molattn.errors import InputError
 from molattn.utils.files import atomic_write
 
-__all__ = ["check_output", "escape_formula", "output_schema", "write_table"]
+__all__ = ["check_output", "escape_formula", "output_schema", "runs_formulas", "write_table"]
 
 _NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
 _FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
 # A CSV file of such a name could not be opened by the program that the name is meant for.
-_NOT_WRITTEN = ".xlsx .xls .ods .json .jsonl .feather .arrow .h5 .pkl .zip .bz2 .xz .zst".split()
+_NOT_WRITTEN = ".xlsm .xls .ods .json .jsonl .feather .arrow .h5 .pkl .zip .bz2 .xz".split()
 
 
 def check_output(path: Path) -> None:
@@ -38,6 +44,12 @@ def escape_formula(text: str) -> str:
     Source: OWASP, CSV Injection.
     """
     return f"'{text}" if _FORMULA.match(text) else text
+
+
+def runs_formulas(path: Path | IO[bytes]) -> bool:
+    """Return whether a spreadsheet takes some text of an output for formulas."""
+    found = format_by_suffix(path) if isinstance(path, Path) else None
+    return found is None or (found.runs_formulas and not found.has_types)
 
 
 def output_schema(path: Path | IO[bytes], table: Table | None, columns: Mapping[str, str]) -> Any:
@@ -64,7 +76,7 @@ def write_table(
 
     Rows go to a temporary file beside the path, which is renamed when the block ends without an
     exception. The suffix decides the format: ``.tsv``, ``.parquet`` or that of another registered
-    format, otherwise CSV; text with ``.gz`` after it is compressed.
+    format, otherwise CSV; text with ``.gz`` or ``.zst`` after it is compressed.
 
     Args:
         path: The file; an existing one is replaced. CSV goes to a binary stream as it is written.
@@ -81,26 +93,59 @@ def write_table(
         yield FORMATS["csv"].write(path, header, schema).write  # pyright: ignore
         return
     path = Path(path)
-    found, make_writer = _writer_of(path)
+    make_writer = _writer_of(path)
     with ExitStack() as stack:
         try:
             file = stack.enter_context(atomic_write(path))
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-        # No time stamp, so that the same rows make the same bytes.
-        is_gzip = found.is_text and path.suffix.lower() == ".gz"
-        stream: Any = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if is_gzip else file
+        compress = _COMPRESSIONS.get(path.suffix.lower())
+        stream = compress(file) if compress else file
         try:
             writer = make_writer(stream, header, schema)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        yield writer.write
+
+        def write(cells: Sequence[object]) -> None:
+            try:
+                writer.write(cells)
+            except InputError as error:
+                raise InputError(f"{path}: {error}") from None
+
+        yield write
         writer.close()
-        if is_gzip:
+        if compress:
             stream.close()
 
 
-def _writer_of(path: Path) -> tuple[FileFormat, WriterMaker]:
+def _gzip(file: IO[bytes]) -> Any:
+    # No time stamp, so that the same rows make the same bytes.
+    return gzip.GzipFile("", "wb", fileobj=file, mtime=0)
+
+
+def _zstandard(file: IO[bytes]) -> Any:
+    import pyarrow as pa  # slow to import
+
+    return pa.CompressedOutputStream(_LeftOpen(file), compression="zstd")
+
+
+_COMPRESSIONS: dict[str, Callable[[IO[bytes]], Any]] = {".gz": _gzip, ".zst": _zstandard}
+
+
+class _LeftOpen(io.RawIOBase):
+    """Writes to a file and does not close it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return len(data) if self._file.closed else self._file.write(data)
+
+
+def _writer_of(path: Path) -> WriterMaker:
     *others, last = (one.suffixes[0] for one in FORMATS.values() if one.write is not None)
     expected = f"expected {', '.join(others)} or {last}"
     found = format_by_suffix(path)
@@ -108,8 +153,13 @@ def _writer_of(path: Path) -> tuple[FileFormat, WriterMaker]:
         if path.suffix.lower() in _NOT_WRITTEN:
             raise InputError(f"{path}: got the suffix {path.suffix}, {expected}")
         found = FORMATS["csv"]
+    if not found.is_text and path.suffix.lower() in COMPRESSED:
+        raise InputError(
+            f"{path}: {found.name} files are not compressed again, expected a name without "
+            f"{path.suffix}"
+        )
     if found.write is None:
         raise InputError(f"{path}: {found.name} files cannot be written, {expected}")
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: got a folder or a device, expected a file")
-    return found, found.write
+    return found.write

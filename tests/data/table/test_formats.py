@@ -4,6 +4,7 @@ import gzip
 import json
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +62,13 @@ def save(frame, path):
         frame.to_csv(path, index=False)
     elif name.endswith(".tsv"):
         frame.to_csv(path, index=False, sep="\t")
+    elif name.endswith(".xlsx"):
+        frame.to_excel(path, index=False)
+    elif name.endswith(".csv.zst"):
+        frame.to_csv(path, index=False, compression=None)
+        text = path.read_bytes()
+        with pa.CompressedOutputStream(str(path), "zstd") as stream:
+            stream.write(text)
     elif name.endswith(".parquet"):
         frame.to_parquet(path)
     elif name.endswith(".smi.gz"):
@@ -76,7 +84,7 @@ def save(frame, path):
                 writer.write(mol)
 
 
-KINDS = ["csv", "csv.gz", "tsv", "parquet", "smi.gz", "sdf"]
+KINDS = ["csv", "csv.gz", "csv.zst", "tsv", "parquet", "xlsx", "smi.gz", "sdf"]
 
 
 def test_every_kind_of_file_trains_the_same_model(frame, tmp_path, monkeypatch):
@@ -178,7 +186,7 @@ def test_a_format_that_is_only_read_is_refused_as_output(json_lines, tmp_path):
     FORMATS.register("xyz")(FileFormat("XYZ", (".xyz",), JsonLines, signature=b"XYZ"))
     with pytest.raises(
         InputError,
-        match=r"XYZ files cannot be written, expected \.csv, \.tsv, \.parquet or \.jsonl",
+        match=r"XYZ files cannot be written, expected \.csv, .*, \.sdf or \.jsonl",
     ):
         check_output(tmp_path / "t.xyz")
     (tmp_path / "t.xyz").write_text("abc")
@@ -203,7 +211,7 @@ def test_predict_reads_and_writes_a_registered_format(json_lines, tmp_path, monk
 
 @given(
     content=table_files() | st.binary(max_size=99),
-    suffix=st.sampled_from([".csv", ".tsv", ".smi", ".sdf", ".parquet", ".txt", ".csv.gz"]),
+    suffix=st.sampled_from(".csv .tsv .smi .sdf .parquet .xlsx .txt .csv.gz".split()),
 )
 def test_any_file_has_rows_that_fit_its_header_or_one_error(tmp_path_factory, content, suffix):
     path = tmp_path_factory.getbasetemp() / f"any{suffix}"

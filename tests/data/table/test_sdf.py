@@ -5,7 +5,7 @@ from rdkit import Chem
 from rdkit.Chem import AllChem
 
 from molattn.chem import parse_smiles
-from molattn.data.table import open_table, sdf
+from molattn.data.table import Structure, open_table, sdf, write_table
 from molattn.errors import InputError, SmilesError
 
 SMILES = ["CCO", "c1ccccc1O", "C[C@H](N)C(=O)O", "F/C=C/F", "[NH4+].[Cl-]"]
@@ -121,3 +121,46 @@ def test_a_file_without_an_end_is_refused_in_bounded_memory(tmp_path, monkeypatc
     monkeypatch.setattr(sdf, "MOST_CHARACTERS", 500)
     with pytest.raises(InputError, match=r"line 1: .*\$\$\$\$"):
         open_table(saved(tmp_path, "C\n" * 1000))
+
+
+def test_a_record_is_written_for_each_row(tmp_path):
+    path = tmp_path / "t.sdf"
+    header = ["name", "smiles", "note", "<a>", "a"]
+    rows = [
+        ["ethanol", Structure("C[C@H](O)F"), "one\n\n$$$$\n> <x>\nlast", "", 1.0],
+        ["two\nlines", "C(C", "=1+1", None, "caf\udce9"],
+        ["", Structure("C" * 1200), "\u2028", "x", ""],
+    ]
+    with write_table(path, header) as write:
+        for row in rows:
+            write(row)
+    table = open_table(path)
+    assert table.header == ["smiles", "name", "smiles_", "note", "a", "a_", "name_"]
+    first, second, third = table
+    values = ["C[C@H](O)F", "ethanol", "C[C@H](O)F", "one\n \n $$$$\n > <x>\nlast", "", "1", ""]
+    assert first.cells == values
+    assert second.cells == ["", "", "C(C", "=1+1", "", "caf\udce9", "two\nlines"]
+    assert third.cells[:4] == ["C" * 1200, "", "C" * 1200, "\u2028"]
+    written = [*Chem.SDMolSupplier(str(path))]
+    assert [mol.GetNumAtoms() for mol in written] == [4, 0, 1200]
+    assert written[0].GetProp("_Name") == "ethanol"
+    assert len({tuple(xyz) for xyz in written[0].GetConformer().GetPositions()}) == 4
+
+
+def test_a_structure_that_was_read_is_written_unchanged(tmp_path):
+    mol = Chem.AddHs(Chem.MolFromSmiles("CCO"))
+    AllChem.EmbedMolecule(mol, randomSeed=0)
+    mol.SetProp("_Name", "ethanol")
+    block = Chem.MolToMolBlock(mol)
+    bad = block.replace(" C ", " Qq", 1)
+    text = f"{block}> <y>\n1\n\n$$$$\n{bad}> <y>\n2\n\n$$$$\nx\n$$$$\n"
+    (tmp_path / "in.sdf").write_text(text)
+    table = open_table(tmp_path / "in.sdf")
+    assert table.count() == 3
+    with write_table(tmp_path / "out.sdf", [*table.header, "p"]) as write:
+        for row in table:
+            write([*row.cells, 0.5])
+    records = (tmp_path / "out.sdf").read_text().split("$$$$\n")
+    assert records[0] == f"{block}> <y>\n1\n\n> <p>\n0.5\n\n"
+    assert records[1] == f"{bad}> <y>\n2\n\n> <p>\n0.5\n\n"
+    assert records[2].startswith("x\n\n\n  0  0")

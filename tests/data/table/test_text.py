@@ -1,8 +1,10 @@
 import gzip
 
+import pyarrow as pa
 import pytest
 
 from molattn.data.table import open_table
+from molattn.data.table.text import open_lines
 from molattn.errors import InputError
 
 
@@ -34,3 +36,31 @@ def test_a_file_of_blank_lines_is_refused_in_time(tmp_path, name, monkeypatch):
 def test_some_blank_lines_are_skipped(tmp_path):
     (tmp_path / "t.csv").write_bytes(b"smiles,y\n" + b"\n" * 5000 + b"C,1\n")
     assert [row.line for row in open_table(tmp_path / "t.csv")] == [5002]
+
+
+def zstandard(content):
+    return pa.Codec("zstd").compress(content, asbytes=True)
+
+
+def read(path):
+    with open_lines(path) as lines:
+        return [*lines]
+
+
+def test_zstandard_is_read_under_any_name(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(zstandard(b"a,b\n1") + zstandard(b",2\n"))
+    assert read(path) == ["a,b\n", "1,2\n"]
+
+
+@pytest.mark.parametrize("kind, pack", [("gzip", gzip.compress), ("Zstandard", zstandard)])
+def test_compressed_data_that_are_cut_or_expand_without_limit_are_refused(tmp_path, kind, pack):
+    path = tmp_path / "t.csv"
+    path.write_bytes(pack(b"a" + b"\n0" * 2**22))
+    with pytest.raises(InputError, match=f"the {kind} file expands to more than 200 times"):
+        read(path)
+    whole = pack(bytes(range(33, 127)) * 40 + b"\n")
+    for size in (len(whole) - 5, 14, 5):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InputError, match=f"the {kind} file is damaged or incomplete"):
+            read(path)

@@ -1,4 +1,5 @@
 import gzip
+import io
 import os
 from datetime import date
 
@@ -15,7 +16,7 @@ from ...strategies import cells
 
 
 @given(rows=st.lists(st.tuples(cells(), cells()), min_size=1))
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv"])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.csv.zst", "t.tsv"])
 def test_what_is_written_is_read_again(tmp_path_factory, name, rows):
     path = tmp_path_factory.mktemp("t") / name
     with write_table(path, ["a", "b"]) as write:
@@ -84,7 +85,7 @@ def test_a_written_file_replaces_the_old_one_and_has_ordinary_permissions(tmp_pa
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):
-    for path in (tmp_path, tmp_path / "absent" / "t.csv", "/dev/null", tmp_path / "t.sdf"):
+    for path in (tmp_path, tmp_path / "absent" / "t.csv", "/dev/null", tmp_path / "t.smi"):
         with pytest.raises(InputError), write_table(path, ["a"]):
             pass
     assert os.path.exists("/dev/null")
@@ -128,7 +129,42 @@ def _umask():
     return mask
 
 
-@pytest.mark.parametrize("name", ["p.xlsx", "p.csv.bz2", "p.json", "p.sdf"])
+@pytest.mark.parametrize("name", ["p.xlsm", "p.csv.bz2", "p.json", "p.smi"])
 def test_an_ending_that_promises_another_kind_of_file_is_refused(tmp_path, name):
-    with pytest.raises(InputError, match=r"expected \.csv, \.tsv or \.parquet"):
+    with pytest.raises(InputError, match=r"expected \.csv, \.tsv, \.parquet, \.xlsx or \.sdf"):
         check_output(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["t.parquet.gz", "t.xlsx.zst"])
+def test_a_format_that_is_compressed_already_is_not_compressed_again(tmp_path, name):
+    with pytest.raises(InputError, match="expected a name without"):
+        check_output(tmp_path / name)
+
+
+def test_zstandard_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "t.csv.zst"
+    with write_table(path, ["a"]) as write:
+        for number in range(100_000):
+            write([number])
+    content = path.read_bytes()
+    assert content.startswith(b"\x28\xb5\x2f\xfd")
+    assert pa.input_stream(str(path), compression="zstd").read().count(b"\n") == 100_001
+    with pytest.raises(ZeroDivisionError), write_table(path, ["a"]) as write:
+        write([1 / 0])
+    assert path.read_bytes() == content
+    assert os.listdir(tmp_path) == ["t.csv.zst"]
+
+
+def test_a_stream_takes_rows_as_csv():
+    stream = io.BytesIO()
+    with write_table(stream, ["a", "b"]) as write:
+        write(["x,y", None])
+    assert stream.getvalue() == b'a,b\n"x,y",\n'
+
+
+def test_values_of_columns_of_text_are_written_to_parquet_as_text(tmp_path):
+    with write_table(tmp_path / "t.parquet", ["a"]) as write:
+        for value in ("x", 1.0, date(2024, 1, 5), None):
+            write([value])
+    table = pq.read_table(tmp_path / "t.parquet")
+    assert table["a"].to_pylist() == ["x", "1", "2024-01-05", None]
