@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -17,9 +17,17 @@ from molattn.cli.shared import (
     standard_output,
 )
 from molattn.config import PredictConfig
+from molattn.errors import quoted
 from molattn.utils.console import aligned, print_line
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from molattn.inference.predict import Screening
+
 __all__ = ["EXAMPLE", "predict"]
+
+_RESAMPLES = 1000  # of the bootstrap
 
 EXAMPLE = """Examples:
   molattn predict runs/solubility molecules.csv --output predictions.csv
@@ -41,16 +49,17 @@ def predict(
     Args:
         model: Folder of a run or of a saved model, or base, the pretrained model that comes with
             molattn.
-        inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file; - for standard input; or one or more SMILES.
-        output: CSV, TSV, Parquet, Excel or SDF file: all rows and columns of the input, the predictions (for
-            classification, the most probable class and the class probabilities), and error, the
-            reason code of a row without a prediction (see "Reason codes" in the documentation). By
-            default, and as -, CSV on standard output; predictions of SMILES are aligned if it is a
-            terminal.
+        inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file; - for standard input; or one or more
+            SMILES. If there is a column of a target of the model, the predictions are scored.
+        output: CSV, TSV, Parquet, Excel or SDF file: all rows and columns of the input, the
+            predictions (for classification, the most probable class and the class probabilities),
+            and error, the reason code of a row without a prediction (see "Reason codes" in the
+            documentation). By default, and as -, CSV on standard output; predictions of SMILES are
+            aligned if it is a terminal.
     """
     from molattn.data.table import SMILESList
     from molattn.inference.inputs import open_inputs, open_stream
-    from molattn.inference.predict import predict_table
+    from molattn.inference.predict import screen_table
 
     console = make_console(stderr=True)
     report_same_name(console, model)
@@ -60,14 +69,43 @@ def predict(
         else:
             table = open_inputs(["-" if word == STREAM else word for word in inputs], config)
         if output is not None and str(output) != STREAM:
-            counts = predict_table(model, table, output, config, console)
+            screening = screen_table(model, table, output, config, console)
             place = f"; written to {output}"
         else:
             stream = stack.enter_context(standard_output())
             is_shown = isinstance(table, SMILESList) and stream.isatty()
             written = BytesIO() if is_shown else stream
-            counts = predict_table(model, table, written, config, console)
+            screening = screen_table(model, table, written, config, console)
             if isinstance(written, BytesIO):
                 stream.write(aligned(written.getvalue().decode()).encode(errors="replace"))
             place = ""
-    print_line(console, f"{counts.done} rows predicted, {counts.errors} with an error{place}")
+    _print_summary(console, screening, place)
+
+
+def _print_summary(console: "Console", screening: "Screening", place: str) -> None:
+    """Print the molecules beyond the domain, the scores if there are labels, counts and time."""
+    from molattn.inference.predict import DOMAIN_SIMILARITY
+
+    if screening.outside:
+        print_line(
+            console,
+            f"{screening.outside} molecules beyond the domain of the model "
+            f"(training_similarity below {DOMAIN_SIMILARITY})",
+        )
+    for name, count in screening.unusable.items():
+        print_line(console, f"{quoted(name)}: {count} cells are no labels of this target")
+    if len(screening.target):
+        from molattn.evaluation.metrics import score_tasks
+        from molattn.evaluation.terminal_tables import label_score_table
+
+        scores = score_tasks(
+            screening.prediction, screening.target, screening.tasks, resamples=_RESAMPLES
+        )
+        print_line(console, f"{len(screening.target)} rows with labels:")
+        console.print(label_score_table(screening.tasks, scores))
+    (done, errors), seconds = screening.counts, screening.seconds
+    print_line(
+        console,
+        f"{done} rows predicted, {errors} with an error{place}, "
+        f"in {seconds:.1f} s ({(done + errors) / seconds:.3g} a second)",
+    )

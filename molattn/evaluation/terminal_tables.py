@@ -1,12 +1,12 @@
 """Tables of scores for the terminal, 80 columns wide if the names of the tasks are short."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 
-from molattn.evaluation.metrics import METRICS, format_score
+from molattn.evaluation.metrics import METRICS, TaskScores, format_score
 from molattn.evaluation.score_tables import (
     MODELS,
     ScoreTable,
@@ -16,9 +16,10 @@ from molattn.evaluation.score_tables import (
 )
 from molattn.evaluation.scoring import RunScores
 from molattn.evaluation.uncertainty_metrics import CALIBRATION_METRICS
+from molattn.task import Task
 from molattn.training.run import TrainingRun
 
-__all__ = ["score_table", "summary_table", "uncertainty_tables"]
+__all__ = ["label_score_table", "score_table", "summary_table", "uncertainty_tables"]
 
 
 def score_table(scores: RunScores, run: TrainingRun) -> Group:
@@ -32,6 +33,13 @@ def score_table(scores: RunScores, run: TrainingRun) -> Group:
         *(_score_table(table, heading) for table in score_tables(run.table.tasks, metrics)),
         *uncertainty_tables(scores.uncertainty, run.config.report.interval),
     )
+
+
+def label_score_table(tasks: Sequence[Task], scores: TaskScores) -> Group:
+    """Return the scores of predictions of labeled rows."""
+    known = [task for task in tasks if scores.tasks[task.name]["count"]]
+    tables = score_tables(known, {"test": scores.tasks, "test_mean": scores.mean})
+    return Group(*(_score_table(table, "scores") for table in tables))
 
 
 def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) -> list[Table]:

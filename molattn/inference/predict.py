@@ -1,23 +1,58 @@
 """Predictions for the molecules in a table."""
 
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.config import PredictConfig
+<<<<<<< HEAD
 from molattn.errors import ReasonCode
 from molattn.data.table import Table
+=======
+from molattn.data.labels import LabelError, label_values
+from molattn.data.table import Table, open_table
+>>>>>>> aac1464 (molattn predict shows rate, refused rows and time left, and scores predictions of labeled rows)
 from molattn.errors import InputError, ReasonCode
 from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
 from molattn.model.model import MolAttn
 from molattn.model.prediction_columns import PredictionColumns
+from molattn.model.uncertainty.model_uncertainty import Prediction
+from molattn.task import Task
 
-__all__ = ["predict_table"]
+__all__ = ["DOMAIN_SIMILARITY", "Screening", "predict_table", "screen_table"]
+
+DOMAIN_SIMILARITY = 0.4
+"""A molecule less similar to the nearest training molecule is beyond the domain of the model."""
+
+
+class Screening(NamedTuple):
+    """What came of the predictions of a table.
+
+    Args:
+        counts: Number of rows with a prediction and with an error.
+        seconds: The time that it took.
+        outside: Number of molecules beyond the domain of the model; None if it does not know its
+            training molecules.
+        tasks: The T tasks of the model.
+        prediction: Predictions ``[n, outputs]`` of the rows with a label, as from
+            :meth:`molattn.MolAttn.predict`.
+        target: Their labels ``[n, T]``, NaN where missing.
+        unusable: For each task, the number of cells that are no labels of it.
+    """
+
+    counts: RowCounts
+    seconds: float
+    outside: int | None
+    tasks: tuple[Task, ...]
+    prediction: NDArray[np.float64]
+    target: NDArray[np.float64]
+    unusable: Counter[str]
 
 
 def predict_table(
@@ -51,12 +86,85 @@ def predict_table(
     Raises:
         InputError: The model, the table or the output cannot be used.
     """
-    config = config or PredictConfig()
-    spec = partial(_prediction_spec, level=config.interval, neighbors=config.neighbors)
-    return stream_table(model_folder, source, output, spec, config, console)
+    return screen_table(model_folder, source, output, config, console).counts
 
 
+<<<<<<< HEAD
 def _prediction_spec(model: MolAttn, level: float, neighbors: int | None) -> OutputSpec:
+=======
+def screen_table(
+    model_folder: str | Path | MolAttn,
+    source: str | Path | Table,
+    output: str | Path | IO[bytes],
+    config: PredictConfig | None = None,
+    console: Console | None = None,
+) -> Screening:
+    """Predict every row of a table as :func:`predict_table` does, and compare with its labels.
+
+    A column with the name of a target has labels. The arguments and errors are those of
+    :func:`predict_table`.
+    """
+    start = time.perf_counter()
+    config, table = config or PredictConfig(), open_table(source)
+    found: list[_Found] = []
+
+    def make_spec(model: MolAttn) -> OutputSpec:
+        found.append(_Found(model, table))
+        return _prediction_spec(model, config.interval, config.neighbors, found[0])
+
+    counts = stream_table(model_folder, table, output, make_spec, config, console)
+    return found[0].screening(counts, time.perf_counter() - start)
+
+
+class _Found:
+    """The labels of a table beside their predictions, and the molecules beyond the domain."""
+
+    def __init__(self, model: MolAttn, table: Table) -> None:
+        self._tasks = model.config.tasks
+        self._places = [_place(table, task) for task in self._tasks]
+        self._outside = None if model.uncertainty is None else 0
+        self._unusable: Counter[str] = Counter()
+        self._width = sum(len(task.output_names) for task in self._tasks)
+        self._predictions: list[NDArray[np.float64]] = []
+        self._targets: list[list[float]] = []
+
+    def add(self, rows: Sequence[ReadRow], prediction: Prediction) -> None:
+        if self._outside is not None:
+            self._outside += int((prediction.similarity < DOMAIN_SIMILARITY).sum())
+        if any(place is not None for place in self._places):
+            for row, predicted in zip(rows, prediction.prediction, strict=True):
+                labels = [self._label(row.row.cells, k) for k in range(len(self._tasks))]
+                if not np.isnan(labels).all():
+                    self._predictions.append(predicted)
+                    self._targets.append(labels)
+
+    def screening(self, counts: RowCounts, seconds: float) -> Screening:
+        predictions = np.array(self._predictions).reshape(-1, self._width)
+        targets = np.array(self._targets).reshape(-1, len(self._tasks))
+        return Screening(
+            counts, seconds, self._outside, self._tasks, predictions, targets, self._unusable
+        )
+
+    def _label(self, cells: Sequence[str], number: int) -> float:
+        place, task = self._places[number], self._tasks[number]
+        if place is None:
+            return np.nan
+        try:
+            return float(label_values([cells[place]], task)[0])
+        except LabelError:
+            self._unusable[task.name] += 1
+            return np.nan
+
+
+def _place(table: Table, task: Task) -> int | None:
+    try:
+        return table.column(task.name, "")
+    except InputError:
+        return None
+
+
+def _prediction_spec(model: MolAttn, level: float, neighbors: int, found: _Found) -> OutputSpec:
+>>>>>>> aac1464 (molattn predict shows rate, refused rows and time left, and scores predictions of labeled rows)
     columns = PredictionColumns(model, level)
     of_neighbors: dict[str, str] = {}
     fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
@@ -84,12 +192,23 @@ def _prediction_spec(model: MolAttn, level: float, neighbors: int | None) -> Out
         near = {}
         if neighbors is not None:
             near = model.neighbors_of_records(records, neighbors, len(records), features=features)
+<<<<<<< HEAD
         for number, good in enumerate(is_finite):
             if not good:
                 yield "not_finite"
                 continue
             found = [one for of_task in near.values() for one in of_task[number]]
             cells: list[Any] = [getattr(one, name) for one in found for name in fields]
+=======
+        finite = [row for row, good in zip(molecules, is_finite, strict=True) if good]
+        found.add(finite, prediction)
+        for good, neighbors_of_row in zip(is_finite, near, strict=True):
+            if not good:
+                yield "not_finite"
+                continue
+            cells: list[Any] = [getattr(one, name) for one in neighbors_of_row for name in fields]
+            cells += [None] * (len(of_neighbors) - len(cells))  # of fewer training rows
+>>>>>>> aac1464 (molattn predict shows rate, refused rows and time left, and scores predictions of labeled rows)
             yield [[*columns.cells(prediction, next(rows)), *cells]]
 
     return OutputSpec(

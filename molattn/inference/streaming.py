@@ -154,7 +154,7 @@ def stream_table(
         threads(config.threads),
         without_onednn() if model.config.network.update_edges else nullcontext(),
         write_table(output, header, schema) as write,
-        row_progress(console, spec.verb) as advance,
+        row_progress(console, spec.verb, None if console.quiet else table.count()) as advance,
     ):
         reads = {
             "reads_numbers": spec.reads_numbers,
@@ -162,6 +162,7 @@ def stream_table(
             "reads_symbols": spec.reads_symbols,
         }
         for batch in molecule_batches(table, model, config, **reads):
+            refused = errors.total()
             for molecule, rows, code in _computed(spec, batch):
                 own: Sequence[object] = [molecule.number]
                 if kept:
@@ -182,7 +183,7 @@ def stream_table(
                     write([*own, *new, code])
                 done += not code
                 errors.update([code] if code else [])
-            advance(len(batch))
+            advance(len(batch), errors.total() - refused)
     print_errors(errors, console)
     return RowCounts(done, errors.total())
 

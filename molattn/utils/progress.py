@@ -1,20 +1,28 @@
-"""The progress bar of a table's rows."""
+"""The progress of a table's rows, on a terminal and in a log."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from datetime import timedelta
+from threading import Event, Thread
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from molattn.utils.console import print_line
+
 __all__ = ["row_progress"]
+
+_SECONDS_PER_LINE = 10.0
 
 
 @contextmanager
 def row_progress(
     console: Console | None, verb: str, total: int | None = None
-) -> Iterator[Callable[[int], None]]:
-    """Show a count of processed rows on a terminal, nothing in a log.
+) -> Iterator[Callable[..., None]]:
+    """Show how many rows are processed, their rate, and the time that is left.
+
+    On a terminal it is a bar, in a log a line every ten seconds.
 
     Args:
         console: The terminal or log; None = silent.
@@ -22,9 +30,58 @@ def row_progress(
         total: Number of rows, if known.
 
     Yields:
-        A function that counts further rows.
+        A function that counts further rows, and how many of them are refused (by default none).
     """
-    columns = TextColumn(verb), BarColumn(), TextColumn("{task.completed:,} rows")
-    is_shown = console is not None and console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not is_shown) as bar:
-        yield partial(bar.advance, bar.add_task("", total=total))
+    count = _Count(total)
+    if console is None or console.quiet:
+        yield count.add
+    elif console.is_terminal:
+        columns = TextColumn(verb), BarColumn(), TextColumn("{task.fields[count]}")
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("", total=total, count=count)
+
+            def advance(rows: int, refused: int = 0) -> None:
+                count.add(rows, refused)
+                bar.advance(task, rows)
+
+            yield advance
+    else:
+        is_done = Event()
+
+        def tell() -> None:
+            while not is_done.wait(_SECONDS_PER_LINE):
+                print_line(console, f"{verb}: {count}")
+
+        thread = Thread(target=tell, daemon=True)
+        thread.start()
+        try:
+            yield count.add
+        finally:
+            is_done.set()
+            thread.join()
+
+
+class _Count:
+    """The rows so far, as a text."""
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._rows = self._refused = 0
+        self._start = time.monotonic()
+
+    def add(self, rows: int, refused: int = 0) -> None:
+        self._rows += rows
+        self._refused += refused
+
+    def __str__(self) -> str:
+        rate = self._rows / max(time.monotonic() - self._start, 1e-9)
+        parts = [f"{self._rows:,}" + ("" if self._total is None else f" of {self._total:,}")]
+        parts[0] += " rows"
+        if self._rows:
+            parts.append(f"{rate:,.0f} a second" if rate >= 10 else f"{rate:.2g} a second")
+        if self._refused:
+            parts.append(f"{self._refused:,} refused")
+        if self._total is not None and self._rows:
+            left = max(0, self._total - self._rows) / rate
+            parts.append(f"{timedelta(seconds=round(left))} left")
+        return ", ".join(parts)

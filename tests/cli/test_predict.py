@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from molattn.cli import main
 from molattn.config import NetworkConfig
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.utils import progress
 
 from ..conftest import rows_of
 
@@ -32,7 +34,7 @@ def _folder(tmp_path, monkeypatch):
 def test_molecules_in_place_of_a_file_give_a_table(model_folder, capfd):
     assert main(["predict", str(model_folder), "CCO", "c1ccccc1O", "nonsense"]) == 0
     printed = capfd.readouterr()
-    assert "2 rows predicted, 1 with an error\n" in printed.err
+    assert "2 rows predicted, 1 with an error, in " in printed.err
     Path("printed.csv").write_text(printed.out)
     Path("in.csv").write_text("smiles\nCCO\nc1ccccc1O\nnonsense\n")
     assert main(["predict", str(model_folder), "in.csv", "--output", "out.csv"]) == 0
@@ -126,3 +128,31 @@ def test_closed_standard_streams_are_told(model_folder, monkeypatch, capsys):
         code = main(["predict", str(model_folder), "CCO"])
     assert code == 2
     assert capsys.readouterr().err == "error: standard output is closed; use --output\n"
+
+
+def test_predictions_are_scored_if_the_input_has_labels(model_folder, capsys):
+    smiles = ["C" * n + "O" for n in range(1, 21)]
+    labels = np.linspace(-1.0, 1.0, 20)
+    lines = [f"{one},{label}," for one, label in zip(smiles, labels, strict=True)]
+    lines[0] += "x"
+    Path("in.csv").write_text("smiles,y,z\n" + "\n".join(lines) + "\n")
+    assert main(["predict", str(model_folder), "in.csv", "--output", "out.csv"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    predicted = [float(row["y_predicted"]) for row in rows_of(Path("out.csv"))]
+    rmse = np.sqrt(np.mean((labels - predicted) ** 2))
+    assert "'z': 1 cells are no labels of this target\n20 rows with labels:\n" in printed.err
+    words = printed.err.split()
+    assert words[words.index("molattn") + 1] == f"{rmse:.3f}"
+    low, high = (float(words[words.index("molattn") + place]) for place in (2, 4))
+    assert low < rmse < high
+    assert "20 rows predicted, 0 with an error; written to out.csv, in " in printed.err
+
+
+def test_progress_is_logged(model_folder, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS_PER_LINE", 0.01)
+    Path("in.csv").write_text("smiles\n" + "CCO\n" * 100 + "nonsense\n" * 28)
+    assert main(["predict", str(model_folder), "in.csv", "--batch-size", "8"]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "predicting: " in line]
+    assert lines
+    assert all(" of 128 rows" in line for line in lines)

@@ -17,7 +17,7 @@ from molattn.data.table import open_table
 from molattn.data.table.delimited import DelimitedTable
 from molattn.errors import InputError
 from molattn.inference import streaming
-from molattn.inference.predict import predict_table
+from molattn.inference.predict import predict_table, screen_table
 from molattn.inference.streaming import RowCounts
 from molattn.model import batching
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -397,3 +397,33 @@ def test_a_workbook_keeps_its_types(tmp_path, model_folder):
     assert rows_of(tmp_path / "out.csv")[0]["when"] == "2024-01-05"
     predict_table(model_folder, tmp_path / "in.xlsx", tmp_path / "out.parquet")
     assert pq.read_table(tmp_path / "out.parquet")["n"].to_pylist() == ["7", None]
+
+
+def test_predictions_are_compared_with_labels_of_the_same_names(tmp_path, model_folder, model):
+    text = "Y,smiles,z\n1.5,CCO,NA\nx,CC,2\n2,nonsense,3\n,C,\n-1,CCC,4\n"
+    found = screen_table(model_folder, saved(tmp_path, text), tmp_path / "out.csv")
+    assert found.counts == (4, 1)
+    assert found.seconds > 0.0
+    np.testing.assert_array_equal(found.target, [[1.5, np.nan], [np.nan, 2.0], [-1.0, 4.0]])
+    np.testing.assert_allclose(found.prediction, model.predict(["CCO", "CC", "CCC"]), rtol=1e-5)
+    assert (found.unusable, found.outside) == ({"y": 1}, None)
+    assert list(rows_of(tmp_path / "out.csv")[0])[:4] == ["Y", "smiles", "z", "y_predicted"]
+
+
+def test_classes_are_compared_with_labels(tmp_path, rich_folder):
+    text = "pH,T,smiles,toxic,phase\n7,300,C,yes,solid\n7,300,CC,no,\n7,300,CCC,maybe,gas\n"
+    found = screen_table(rich_folder, saved(tmp_path, text), tmp_path / "out.csv")
+    expected = [[np.nan, 1.0, 2.0], [np.nan, 0.0, np.nan], [np.nan, np.nan, 0.0]]
+    np.testing.assert_array_equal(found.target, expected)
+    assert found.prediction.shape == (3, 5)
+    assert found.unusable == {"toxic": 1}
+
+
+def test_molecules_beyond_the_domain_are_counted(tmp_path, model):
+    known = copy.deepcopy(model)
+    known.calibrate(["CCO", "CCN"] * 15, np.zeros((30, 2)), ["CCCCO", "c1ccccc1"])
+    source = saved(tmp_path, "smiles\nc1ccccc1\nN#N\nnonsense\nCCCCCO\nFC(F)(F)F\n")
+    found = screen_table(known, source, tmp_path / "out.csv")
+    rows = [row["training_similarity"] for row in rows_of(tmp_path / "out.csv")]
+    assert found.outside == sum(float(text) < 0.4 for text in rows if text) == 2
+    assert len(found.target) == 0
