@@ -45,9 +45,16 @@ class StreamConfig(TableConfig):
         escape_formulas: In CSV and TSV files, write an apostrophe before text that a spreadsheet
             would take for a formula: text other than a number that begins with =, +, - or @. Column
             names are included.
+        num_workers: Worker processes that read the molecules and calculate their features; 0 reads
+            them in the main process.
     """
 
     escape_formulas: bool = True
+    num_workers: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, "num_workers", lambda count: count >= 0, "a whole number of at least 0", int)
 
 
 @dataclass(frozen=True)

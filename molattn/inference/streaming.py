@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, Union
+from typing import IO, Any, Literal, NamedTuple, Union
 
 from rich.console import Console
 
@@ -33,6 +34,7 @@ from molattn.record import MoleculeRecord
 from molattn.utils.console import print_line
 from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads, without_onednn
+from molattn.utils.workers import parallel_map
 
 __all__ = [
     "OutputSpec",
@@ -161,7 +163,9 @@ def stream_table(
             "reads_similarity": spec.reads_similarity,
             "reads_symbols": spec.reads_symbols,
         }
-        for batch in molecule_batches(table, model, config, **reads):
+        for batch in molecule_batches(
+            table, model, config, num_workers=config.num_workers, **reads
+        ):
             refused = errors.total()
             for molecule, rows, code in _computed(spec, batch):
                 own: Sequence[object] = [molecule.number]
@@ -227,26 +231,29 @@ def molecule_batches(
     reads_numbers: bool = True,
     reads_similarity: bool = False,
     reads_symbols: bool = False,
+    num_workers: int = 0,
 ) -> Iterator[list[ReadRow]]:
     """Read the rows of a table for a model, in batches that fit into memory.
 
-    The other arguments are those of :class:`OutputSpec`.
+    The rows are read in ``num_workers`` processes, or for 0 in this one. The other arguments are
+    those of :class:`OutputSpec`.
 
     Raises:
         InputError: A column that the model needs is missing.
+        MolattnError: A worker process was killed.
     """
     places = _find_columns(table, config, model.config, reads_numbers)
-    reader = MoleculeReader(
-        model.config.featurizer,
-        model.config.calculator if reads_numbers else None,
-        fingerprints=reads_similarity,
-        counter=model.config.counter if reads_numbers else None,
-        symbols=reads_symbols,
-        remember=_PARTNERS_KEPT,
-        limits=config,
-    )
-    rows = _read_rows(table, places, reader)
-    return batches(rows, config.batch_size, lambda row: row.record)
+    options = {
+        "featurizer": model.config.featurizer,
+        "calculator": model.config.calculator if reads_numbers else None,
+        "fingerprints": reads_similarity,
+        "counter": model.config.counter if reads_numbers else None,
+        "symbols": reads_symbols,
+        "remember": _PARTNERS_KEPT,
+        "limits": config,
+    }
+    blocks = parallel_map(_RowReader(places, options), _blocks(table), num_workers)
+    return batches(chain.from_iterable(blocks), config.batch_size, lambda row: row.record)
 
 
 class _Places(NamedTuple):
@@ -273,21 +280,39 @@ def _find_columns(
     )
 
 
-def _read_rows(table: Table, places: _Places, reader: MoleculeReader) -> Iterator[ReadRow]:
+def _blocks(table: Table) -> Iterator[list[tuple[int, Row]]]:
     rows = enumerate(table, start=1)
     while block := list(islice(rows, _ROWS_AT_ONCE)):
+        yield block
+
+
+@dataclass
+class _RowReader:
+    """Reads the molecules of blocks of rows, in any process."""
+
+    places: _Places
+    options: dict[str, Any]
+
+    def __call__(self, block: Sequence[tuple[int, Row]]) -> list[ReadRow]:
+        return [*self._rows(block)]
+
+    @cached_property
+    def _reader(self) -> MoleculeReader:  # which cannot be pickled
+        return MoleculeReader(**self.options)
+
+    def _rows(self, block: Sequence[tuple[int, Row]]) -> Iterator[ReadRow]:
         whole = [row for _, row in block if row.fault is None]
         texts, partners = (
             None if place is None else [row.cells[place] for row in whole]
-            for place in (places.smiles, places.partner)
+            for place in (self.places.smiles, self.places.partner)
         )
-        records = reader(texts or (), partners)
+        records = self._reader(texts or (), partners)
         for place, row in block:
             if row.fault is not None:
                 yield ReadRow(place, row, "", None, [], row.code)
                 continue
-            smiles, record = row.cells[places.smiles], next(records)
-            features, code = _features(row, places.features)
+            smiles, record = row.cells[self.places.smiles], next(records)
+            features, code = _features(row, self.places.features)
             if isinstance(record, SmilesError):
                 record, code = None, record.code
             yield ReadRow(place, row, smiles, None if code else record, features, code)

@@ -1,6 +1,8 @@
 import copy
 import gzip
 import itertools
+import os
+import signal
 from datetime import date, datetime
 
 import numpy as np
@@ -15,7 +17,7 @@ from molattn.chem import parse_smiles
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.data.table import open_table
 from molattn.data.table.delimited import DelimitedTable
-from molattn.errors import InputError
+from molattn.errors import InputError, MolattnError
 from molattn.inference import streaming
 from molattn.inference.predict import predict_table, screen_table
 from molattn.inference.streaming import RowCounts
@@ -427,3 +429,26 @@ def test_molecules_beyond_the_domain_are_counted(tmp_path, model):
     rows = [row["training_similarity"] for row in rows_of(tmp_path / "out.csv")]
     assert found.outside == sum(float(text) < 0.4 for text in rows if text) == 2
     assert len(found.target) == 0
+
+
+def test_worker_processes_change_no_byte(tmp_path, rich_folder):
+    lines = [f"{n},{300 + n},{'C' * (n % 20)}O,7" for n in range(150)]
+    lines[70], lines[71] = "70,,CC,7", "71,300,nonsense,7"
+    source = saved(tmp_path, "id,T,smiles,pH\n" + "\n".join(lines) + "\n")
+    config = PredictConfig(num_workers=2)
+    assert predict_table(rich_folder, source, tmp_path / "one.csv") == (148, 2)
+    assert predict_table(rich_folder, source, tmp_path / "two.csv", config=config) == (148, 2)
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+
+
+class KilledReader(streaming._RowReader):
+    def __call__(self, block):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_is_named_and_leaves_nothing(tmp_path, model_folder, monkeypatch):
+    monkeypatch.setattr(streaming, "_RowReader", KilledReader)
+    source = saved(tmp_path, "smiles\nC\n")
+    with pytest.raises(MolattnError, match=r"a worker process was killed: .*pid"):
+        predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(num_workers=1))
+    assert os.listdir(tmp_path) == ["in.csv"]
