@@ -22,7 +22,9 @@ from molattn.task import Task
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--width", type=int, nargs="+", default=[128, 256, 512])
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--data", default="lipo")

@@ -11,13 +11,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.config import PredictConfig
-<<<<<<< HEAD
-from molattn.errors import ReasonCode
-from molattn.data.table import Table
-=======
 from molattn.data.labels import LabelError, label_values
 from molattn.data.table import Table, open_table
->>>>>>> aac1464 (molattn predict shows rate, refused rows and time left, and scores predictions of labeled rows)
 from molattn.errors import InputError, ReasonCode
 from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
 from molattn.model.model import MolAttn
@@ -89,9 +84,6 @@ def predict_table(
     return screen_table(model_folder, source, output, config, console).counts
 
 
-<<<<<<< HEAD
-def _prediction_spec(model: MolAttn, level: float, neighbors: int | None) -> OutputSpec:
-=======
 def screen_table(
     model_folder: str | Path | MolAttn,
     source: str | Path | Table,
@@ -163,8 +155,9 @@ def _place(table: Table, task: Task) -> int | None:
         return None
 
 
-def _prediction_spec(model: MolAttn, level: float, neighbors: int, found: _Found) -> OutputSpec:
->>>>>>> aac1464 (molattn predict shows rate, refused rows and time left, and scores predictions of labeled rows)
+def _prediction_spec(
+    model: MolAttn, level: float, neighbors: int | None, found: _Found
+) -> OutputSpec:
     columns = PredictionColumns(model, level)
     of_neighbors: dict[str, str] = {}
     fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
@@ -192,23 +185,14 @@ def _prediction_spec(model: MolAttn, level: float, neighbors: int, found: _Found
         near = {}
         if neighbors is not None:
             near = model.neighbors_of_records(records, neighbors, len(records), features=features)
-<<<<<<< HEAD
+        finite = [row for row, good in zip(molecules, is_finite, strict=True) if good]
+        found.add(finite, prediction)
         for number, good in enumerate(is_finite):
             if not good:
                 yield "not_finite"
                 continue
-            found = [one for of_task in near.values() for one in of_task[number]]
-            cells: list[Any] = [getattr(one, name) for one in found for name in fields]
-=======
-        finite = [row for row, good in zip(molecules, is_finite, strict=True) if good]
-        found.add(finite, prediction)
-        for good, neighbors_of_row in zip(is_finite, near, strict=True):
-            if not good:
-                yield "not_finite"
-                continue
-            cells: list[Any] = [getattr(one, name) for one in neighbors_of_row for name in fields]
-            cells += [None] * (len(of_neighbors) - len(cells))  # of fewer training rows
->>>>>>> aac1464 (molattn predict shows rate, refused rows and time left, and scores predictions of labeled rows)
+            nearest = [one for of_task in near.values() for one in of_task[number]]
+            cells: list[Any] = [getattr(one, name) for one in nearest for name in fields]
             yield [[*columns.cells(prediction, next(rows)), *cells]]
 
     return OutputSpec(
