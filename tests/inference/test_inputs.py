@@ -59,7 +59,7 @@ def parquet():
     "content",
     [
         b"smiles,y\nCCO,1\n",
-        gzip.compress(b"smiles,y\nCCO,1\n"),
+        gzip.compress(b"smiles,y\nCCO,1\n", mtime=0),
         b"smiles\ty\nCCO\t1\n",
         "smiles,y\nCCO,1\n".encode("utf-16"),
         parquet(),
