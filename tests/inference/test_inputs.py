@@ -64,7 +64,7 @@ def parquet():
         "smiles,y\nCCO,1\n".encode("utf-16"),
         parquet(),
         sdf(),
-        gzip.compress(sdf()),
+        gzip.compress(sdf(), mtime=0),
         b"CCO 1\n",
     ],
 )
