@@ -47,7 +47,9 @@ class Scale(NamedTuple):
         """
         log = bool((y > 0).all()) and _skewness(y) > max(1.0, abs(_skewness(np.log(y))))
         y = np.log(y) if log else y
-        return cls(float(y.mean()), float(y.std()) or 1.0, log)
+        mean, sd = float(y.mean()), float(y.std())
+        # Equal labels leave rounding noise, not zero.
+        return cls(mean, sd if sd > 1e-12 * abs(mean) else 1.0, log)
 
     def apply(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return scaled labels."""
