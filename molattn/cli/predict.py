@@ -77,7 +77,8 @@ def predict(
             written = BytesIO() if is_shown else stream
             screening = screen_table(model, table, written, config, console)
             if isinstance(written, BytesIO):
-                stream.write(aligned(written.getvalue().decode()).encode(errors="replace"))
+                text = written.getvalue().decode(errors="surrogateescape")
+                stream.write(aligned(text).encode(errors="replace"))
             place = ""
     _print_summary(console, screening, place)
 

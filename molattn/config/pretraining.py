@@ -30,8 +30,8 @@ class MoleculesConfig(MoleculeLimits):
 
     Args:
         smiles_column: Column of SMILES.
-        exclude: Tables whose molecules are excluded, such as test sets; in the column of SMILES,
-            InChIKeys or their first blocks may stand too.
+        exclude: Tables whose molecules are excluded, such as test sets; their
+            column of SMILES may also contain InChIKeys or the first blocks of InChIKeys.
         max_atoms: Maximum number of atoms, not counting implicit hydrogens.
         validation_molecules: Number of validation molecules (at most 10% of all).
         masked_molecules: Fraction of the molecules in a batch in which atoms are masked.

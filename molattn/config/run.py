@@ -109,7 +109,7 @@ class TrainConfig(RunConfig):
         elif given == "none":
             raise InputError(
                 "--predictor gaussian_process --init-from none: the embedding of random weights "
-                "says little; leave embedding out of --kernels"
+                "is not informative; leave embedding out of --kernels"
             )
 
     @property

@@ -27,7 +27,7 @@ DOMAIN_SIMILARITY = 0.4
 
 
 class Screening(NamedTuple):
-    """What came of the predictions of a table.
+    """The result of predicting a table.
 
     Args:
         counts: Number of rows with a prediction and with an error.

@@ -537,7 +537,7 @@ class MolAttn(
         if not isinstance(count, (int, np.integer)) or not 1 <= count <= most:
             raise InputError(
                 f"{name}: got {quoted(count)}, expected a whole number from 1 to {most}, the "
-                "number of training rows that the Gaussian process rests on"
+                "number of inducing points of the Gaussian process"
             )
         return process
 

@@ -153,6 +153,7 @@ def _suits_onednn(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> bool:
         and not is_transformed(x)
         and x.dim() == 2
         and x.size(0) >= _LEAST_ROWS
+        and x.size(1) > 0
         and x.size(1) == weight.size(1)  # if not, F.linear raises
         and bool(torch.backends.mkldnn.enabled)
     )

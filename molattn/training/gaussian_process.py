@@ -47,7 +47,7 @@ def add_gaussian_process(
 
     Returns:
         Outputs of each member for the validation rows as of
-        :meth:`molattn.MolAttn.predict_outputs`. Of their labels only the shares know.
+        :meth:`molattn.MolAttn.predict_outputs`. Their labels determine only the shares.
     """
     model.gaussian_process = None
     model.config = replace(model.config, kernels=config.kernels)
@@ -115,7 +115,7 @@ def share_lines(model: MolAttn) -> list[str]:
 
 
 def _key(table: TrainingTable, row: int) -> str:
-    """Return what a row says, however it writes its molecules and wherever it stands."""
+    """Return the content of a row, independent of its position and of how its SMILES is written."""
     record = table.records[row]
     partner = None if record.partner is None else record.partner.smiles
     columns = (table.targets, table.weights, table.features)

@@ -192,7 +192,7 @@ def _transformed(
         result = outputs.copy()
         for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
             if task.kind == "regression":
-                known = table.targets[:, place]
+                known = table.targets[fold.rows, place]
                 result[..., part] = _forward(transforms[place], outputs[..., part], known)
         return result
 
@@ -202,8 +202,9 @@ def _transformed(
 
 def _forward(transform: TargetTransform, values: Array, labels: Array) -> Array:
     """Transform predictions; one that has no logarithm becomes the smallest label that has."""
-    if transform.kind == "log":
-        values = np.where(values > 0.0, values, labels[labels > 0.0].min())
+    positive = labels[labels > 0.0]
+    if transform.kind == "log" and len(positive):
+        values = np.where(values > 0.0, values, positive.min())
     return transform.forward(torch.from_numpy(values)).numpy()
 
 

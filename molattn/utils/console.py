@@ -1,6 +1,7 @@
 """Lines on the terminal."""
 
 import csv
+import io
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,8 +20,14 @@ def print_line(console: "Console | None", line: str) -> None:
 
 
 def aligned(table: str) -> str:
-    """Return a CSV text as lines in which each column begins at the same place."""
-    rows = list(csv.reader(table.splitlines()))
+    """Return a CSV text as lines in which each column begins at the same place.
+
+    Characters that end a line or cannot be printed are escaped.
+    """
+    rows = [
+        ["".join(c if c.isprintable() else ascii(c)[1:-1] for c in cell) for cell in row]
+        for row in csv.reader(io.StringIO(table, newline=""))
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

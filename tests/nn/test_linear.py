@@ -40,6 +40,11 @@ def test_what_needs_no_gradient_gets_none(frozen: int) -> None:
     assert inputs[1 - frozen].grad is not None
 
 
+def test_input_without_columns_gives_the_bias() -> None:
+    bias = torch.randn(4)
+    assert torch.equal(linear(torch.ones(200, 0), torch.ones(4, 0), bias), bias.expand(200, 4))
+
+
 def test_strided_input_is_read_as_it_lies() -> None:
     wide, weight = _inputs((300, 80), W)
     torch.testing.assert_close(linear(wide[:, ::2], weight), F.linear(wide[:, ::2], weight))

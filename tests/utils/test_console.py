@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from molattn.utils.console import print_line
+from molattn.utils.console import aligned, print_line
 
 
 def test_a_line_is_printed_as_it_is():
@@ -15,3 +15,8 @@ def test_a_line_is_printed_as_it_is():
 def test_nothing_is_said_to_nobody(capsys):
     print_line(None, "a line")
     assert capsys.readouterr().out == ""
+
+
+def test_cells_are_aligned_in_one_line_each():
+    table = 'smiles,p\r\nC\u2028C,1\r\n"C\nC",2\r\nCCO,3\r\n'
+    assert aligned(table) == ("smiles    p\nC\\u2028C  1\nC\\nC      2\nCCO       3\n")

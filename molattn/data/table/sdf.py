@@ -139,7 +139,8 @@ class SDFWriter(TableWriter):
         texts = [cell_text(cell) for cell in cells]
         title = "" if self._title is None else texts[self._title].strip()
         written = set()
-        if self._title is not None and not _LINE_END.search(title):
+        ends = title.startswith((_END_OF_RECORD, _END_OF_STRUCTURE)) or _LINE_END.search(title)
+        if self._title is not None and not ends:
             written.add(self._title)
         else:
             title = ""

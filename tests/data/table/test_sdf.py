@@ -164,3 +164,15 @@ def test_a_structure_that_was_read_is_written_unchanged(tmp_path):
     assert records[0] == f"{block}> <y>\n1\n\n> <p>\n0.5\n\n"
     assert records[1] == f"{bad}> <y>\n2\n\n> <p>\n0.5\n\n"
     assert records[2].startswith("x\n\n\n  0  0")
+
+
+@pytest.mark.parametrize("title", ["$$$$", "$$$$ and more", "M  END"])
+def test_a_title_that_would_end_a_record_is_a_property(tmp_path, title):
+    with write_table(tmp_path / "t.sdf", ["name", "smiles"]) as write:
+        write([title, Structure("CCO")])
+        write(["b", Structure("CCC")])
+    table = open_table(tmp_path / "t.sdf")
+    rows = [dict(zip(table.header, row.cells, strict=True)) for row in table]
+    assert [row["smiles"] for row in rows] == ["CCO", "CCC"]
+    assert title.strip() in " ".join(rows[0].values())
+    assert rows[1]["name"] == "b"
