@@ -102,7 +102,13 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
         scores = score_tasks(
             screening.prediction, screening.target, screening.tasks, resamples=_RESAMPLES
         )
-        print_line(console, f"{len(screening.target)} rows with labels:")
+        trained = ""
+        if screening.trained:
+            trained = (
+                f"; {screening.trained} have the fingerprint of a training molecule, so that the "
+                "scores are better than those of new molecules"
+            )
+        print_line(console, f"{len(screening.target)} rows with labels{trained}:")
         console.print(label_score_table(screening.tasks, scores))
     (done, errors), seconds = screening.counts, screening.seconds
     print_line(

@@ -1,6 +1,6 @@
 """``molattn pretrain``."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -67,23 +67,27 @@ def pretrain(
     with run.open_folder("pretrain", "pretrained") as (output, folder):
         done = run_pretraining(config, folder, console, num_workers=num_workers)
         write_pretraining(done, folder)
-    print_line(console, _score_line(done.scores))
+    print_line(console, _score_line(done.scores, config.training.targets))
     print_line(console, f"Trained in {done.seconds:.0f} s ({done.history.steps} steps)")
     print_line(console, f"Results written to {output}")
 
 
-def _score_line(scores: Mapping[str, Any]) -> str:
+def _score_line(scores: Mapping[str, Any], targets: Collection[str]) -> str:
     figures = {
-        "R² of descriptors": scores["descriptors"]["mean_r2"],
-        "R² of Morgan counts": scores["morgan"]["r2"],
-        "R² of atom-pair counts": scores["atom_pairs"]["r2"],
-        "R² of torsion counts": scores["torsions"]["r2"],
-        "accuracy of masked elements": scores["atoms"].get("element", {}).get("accuracy"),
-        "accuracy of masked bonds": scores["bonds"]["accuracy"],
+        "descriptors": ("R² of descriptors", scores["descriptors"]["mean_r2"]),
+        "morgan": ("R² of Morgan counts", scores["morgan"]["r2"]),
+        "atom_pairs": ("R² of atom-pair counts", scores["atom_pairs"]["r2"]),
+        "torsions": ("R² of torsion counts", scores["torsions"]["r2"]),
+        "atoms": (
+            "accuracy of masked elements",
+            scores["atoms"].get("element", {}).get("accuracy"),
+        ),
+        "bonds": ("accuracy of masked bonds", scores["bonds"]["accuracy"]),
     }
     return "Validation: " + ", ".join(
         f"{name} {'undefined' if value is None else f'{value:.3f}'}"
-        for name, value in figures.items()
+        for target, (name, value) in figures.items()
+        if target in targets
     )
 
 

@@ -30,8 +30,7 @@ class MoleculesConfig(MoleculeLimits):
 
     Args:
         smiles_column: Column of SMILES.
-        exclude: Tables whose molecules are excluded, such as test sets; their
-            column of SMILES may also contain InChIKeys or the first blocks of InChIKeys.
+        exclude: Tables whose molecules (SMILES or InChIKeys) are excluded, such as test sets.
         max_atoms: Maximum number of atoms, not counting implicit hydrogens.
         validation_molecules: Number of validation molecules (at most 10% of all).
         masked_molecules: Fraction of the molecules in a batch in which atoms are masked.

@@ -34,6 +34,7 @@ class Screening(NamedTuple):
         seconds: The time that it took.
         outside: Number of molecules beyond the domain of the model; None if it does not know its
             training molecules.
+        trained: Number of rows with a label whose fingerprint is that of a training molecule.
         tasks: The T tasks of the model.
         prediction: Predictions ``[n, outputs]`` of the rows with a label, as from
             :meth:`molattn.MolAttn.predict`.
@@ -44,6 +45,7 @@ class Screening(NamedTuple):
     counts: RowCounts
     seconds: float
     outside: int | None
+    trained: int
     tasks: tuple[Task, ...]
     prediction: NDArray[np.float64]
     target: NDArray[np.float64]
@@ -115,6 +117,7 @@ class _Found:
         self._tasks = model.config.tasks
         self._places = [_place(table, task) for task in self._tasks]
         self._outside = None if model.uncertainty is None else 0
+        self._trained = 0
         self._unusable: Counter[str] = Counter()
         self._width = sum(len(task.output_names) for task in self._tasks)
         self._predictions: list[NDArray[np.float64]] = []
@@ -124,9 +127,13 @@ class _Found:
         if self._outside is not None:
             self._outside += int((prediction.similarity < DOMAIN_SIMILARITY).sum())
         if any(place is not None for place in self._places):
-            for row, predicted in zip(rows, prediction.prediction, strict=True):
+            for number, (row, predicted) in enumerate(
+                zip(rows, prediction.prediction, strict=True)
+            ):
                 labels = [self._label(row.row.cells, k) for k in range(len(self._tasks))]
                 if not np.isnan(labels).all():
+                    if self._outside is not None:
+                        self._trained += int(prediction.similarity[number] >= 1.0)
                     self._predictions.append(predicted)
                     self._targets.append(labels)
 
@@ -134,7 +141,14 @@ class _Found:
         predictions = np.array(self._predictions).reshape(-1, self._width)
         targets = np.array(self._targets).reshape(-1, len(self._tasks))
         return Screening(
-            counts, seconds, self._outside, self._tasks, predictions, targets, self._unusable
+            counts,
+            seconds,
+            self._outside,
+            self._trained,
+            self._tasks,
+            predictions,
+            targets,
+            self._unusable,
         )
 
     def _label(self, cells: Sequence[str], number: int) -> float:
