@@ -95,6 +95,11 @@ class PretrainingObjective(Objective):
         return self
 
     @property
+    def width(self) -> int:
+        """The width of the network."""
+        return self.model.config.network.width
+
+    @property
     def network(self) -> Network:
         """The network of the model."""
         return cast(Network, self.model.nets[0])

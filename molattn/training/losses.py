@@ -26,6 +26,11 @@ class Objective(nn.Module, ABC):
     def trained(self) -> nn.Module:
         """The module whose weights are optimized and checkpointed."""
 
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Width of the network, which determines the precision that pays."""
+
     @abstractmethod
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return the sum of the losses and the weight to divide it by, both scalars."""

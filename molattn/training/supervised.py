@@ -68,6 +68,10 @@ class _LabeledObjective(Objective):
     def trained(self) -> MolAttn:
         return self.model
 
+    @property
+    def width(self) -> int:
+        return self.model.config.network.width
+
     def forward(self, batch: LabeledBatch) -> tuple[Tensor, Tensor]:
         output = self.model(batch.molecules, batch.features)
         return self.loss(output, self.model.scale(batch.targets), batch.weights)

@@ -18,7 +18,6 @@ from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Callback, LambdaCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
-from torch import nn
 
 from molattn.config import TrainingLoopConfig
 from molattn.config.training import Device, Precision
@@ -87,7 +86,7 @@ def fit(
     """
     check_device(config.device)
     objective.train()
-    precision = _precision(config, objective.trained)
+    precision = _precision(config, objective.width)
     if precision != config.precision:
         if precision == "bf16" and console is not None:
             print_line(console, "Precision: bf16, as this CPU has AMX (--precision)")
@@ -148,15 +147,14 @@ def check_device(device: Device) -> None:
         )
 
 
-def _precision(config: TrainingLoopConfig, trained: nn.Module) -> Precision:
-    """Return the precision to train in."""
+def _precision(config: TrainingLoopConfig, width: int) -> Precision:
+    """Return the precision to train a network of this width in."""
     if config.precision != "auto":
         return config.precision
     on_cpu = config.device == "cpu" or not (
         torch.cuda.is_available() or torch.backends.mps.is_available()
     )
-    square = (min(p.shape) for p in trained.parameters() if p.dim() == 2)
-    is_wide = max(square, default=0) >= _LEAST_WIDTH_OF_BF16
+    is_wide = width >= _LEAST_WIDTH_OF_BF16
     return "bf16" if on_cpu and is_wide and torch.cpu._is_amx_tile_supported() else "fp32"
 
 

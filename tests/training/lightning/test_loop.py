@@ -246,4 +246,17 @@ def test_without_a_terminal_a_line_tells_how_fast_it_goes(small_table, monkeypat
 def test_the_precision_is_chosen_by_width_and_cpu(monkeypatch, amx, width, options, expected):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     config = SupervisedConfig(device="cpu", **options)
-    assert _precision(config, torch.nn.Linear(width, 2 * width)) == expected
+    assert _precision(config, width) == expected
+
+
+@pytest.mark.parametrize("width, expected", [(128, False), (256, True)])
+def test_the_width_of_the_network_alone_determines_the_precision(
+    small_table, monkeypatch, width, expected
+):
+    """Heads and inputs may have wider matrices."""
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    console = Console(file=io.StringIO(), width=200)
+    network = NetworkConfig(width=width, heads=2, layers=1, edge_width=4, head="both")
+    options = replace(QUICK, epochs=1)
+    train(TrainConfig(str(small_table), DATA, network, options), console)
+    assert ("Precision: bf16" in console.file.getvalue()) == expected
