@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem, rdBase
-from rdkit.Chem import Descriptors, rdFingerprintGenerator
+from rdkit.Chem import Descriptors, rdFingerprintGenerator, rdMolDescriptors
 
 from molattn.chem.limits import read_molecule
 from molattn.chem.rdkit_log import quiet
@@ -30,6 +30,17 @@ _CUBIC = tuple(
     if name in ("BalabanJ", "BertzCT") or name.startswith("BCUT2D") or "EState" in name
 )
 _MOST_ATOMS_CUBIC = 500
+# Descriptors that RDKit calculates together, once for each of them if they are asked for by name.
+_TOGETHER: Mapping[tuple[str, ...], Callable[[Chem.Mol], Any]] = {
+    ("MolLogP", "MolMR"): rdMolDescriptors.CalcCrippenDescriptors,
+    tuple(f"PEOE_VSA{i}" for i in range(1, 15)): rdMolDescriptors.PEOE_VSA_,
+    tuple(f"SMR_VSA{i}" for i in range(1, 11)): rdMolDescriptors.SMR_VSA_,
+    tuple(f"SlogP_VSA{i}" for i in range(1, 13)): rdMolDescriptors.SlogP_VSA_,
+    tuple(
+        f"BCUT2D_{name}"
+        for name in ("MWHI", "MWLOW", "CHGHI", "CHGLO", "LOGPHI", "LOGPLOW", "MRHI", "MRLOW")
+    ): rdMolDescriptors.BCUT2D,
+}
 DESCRIPTORS = tuple(_FUNCTIONS)
 """Names of RDKit's 2D descriptors, without the information content Ipc and its mean AvgIpc."""
 
@@ -114,9 +125,12 @@ def calculate(
                 mol, cleanIt=True, force=True, flagPossibleStereoCenters=True
             )
         left_out = _CUBIC if mol.GetNumAtoms() > _MOST_ATOMS_CUBIC else ()
-        known = {
-            name: np.nan if name in left_out else _value(_FUNCTIONS[name], mol) for name in names
-        }
+        known = dict.fromkeys(left_out, np.nan)
+        for family, function in _TOGETHER.items():
+            if any(name in names and name not in known for name in family):
+                values = _value(function, mol)
+                known |= dict(zip(family, np.broadcast_to(values, len(family)), strict=True))
+        known |= {name: _value(_FUNCTIONS[name], mol) for name in names if name not in known}
         return [one._numbers(mol, known) for one in calculators]
 
 
@@ -134,7 +148,7 @@ def descriptor_matrix(
     return np.array([rows[text] for text in texts], dtype=np.float32).reshape(-1, len(calculator))
 
 
-def _value(function: Callable[[Chem.Mol], Any], mol: Chem.Mol) -> float:
+def _value(function: Callable[[Chem.Mol], Any], mol: Chem.Mol) -> Any:
     try:
         return function(mol)
     except Exception:  # a descriptor's own code may fail in any way on an unusual molecule

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from molattn.config.validation import check, check_choice, check_unused
-from molattn.errors import InputError, check_one_of
+from molattn.config.validation import check, check_choice, check_choices, check_unused
 
 __all__ = ["GaussianProcessConfig", "Kernel"]
 
@@ -38,12 +37,7 @@ class GaussianProcessConfig:
         check_choice(self, "predictor", get_args(Predictor))
         size = "a whole number from 1 to 20000"
         check(self, "inducing_points", lambda n: 1 <= n <= 20_000, size, int)
-        if not isinstance(self.kernels, tuple) or not self.kernels:
-            raise InputError(f"--kernels: got {self.kernels!r}, expected one or more kernels")
-        for kernel in self.kernels:
-            check_one_of("--kernels", kernel, get_args(Kernel))
-        if len({*self.kernels}) != len(self.kernels):
-            raise InputError(f"--kernels: got {list(self.kernels)}, expected each kernel only once")
+        check_choices(self, "kernels", get_args(Kernel), "kernel")
         if self.predictor == "network":
             for name in ("kernels", "inducing_points", "keep_training_smiles"):
                 check_unused(self, name, _USED_ONLY)

@@ -7,8 +7,8 @@ from molattn.config.base import COMMON, RunConfig
 from molattn.config.limits import MoleculeLimits
 from molattn.config.network import NetworkConfig
 from molattn.config.training import Checkpoint, TrainingLoopConfig
-from molattn.config.validation import check, check_unused
-from molattn.errors import InputError, check_one_of, quoted
+from molattn.config.validation import check, check_choices, check_unused
+from molattn.errors import InputError, quoted
 
 __all__ = [
     "MoleculesConfig",
@@ -94,12 +94,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.targets, tuple) or not self.targets:
-            raise InputError(f"--targets: got {self.targets!r}, expected one or more targets")
-        for target in self.targets:
-            check_one_of("--targets", target, get_args(Target))
-        if len({*self.targets}) != len(self.targets):
-            raise InputError(f"--targets: got {list(self.targets)}, expected each target only once")
+        check_choices(self, "targets", get_args(Target), "target")
         check(self, "init_from", bool, "the name or folder of a model, or none", str)
 
 

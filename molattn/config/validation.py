@@ -13,6 +13,7 @@ __all__ = [
     "as_in_file",
     "check",
     "check_choice",
+    "check_choices",
     "check_kinds",
     "check_threads",
     "check_unused",
@@ -65,6 +66,20 @@ def check_threads(config: object) -> None:
 def check_choice(config: object, name: str, choices: tuple[str, ...]) -> None:
     """Check that an option is one of its choices."""
     check_one_of(option(name), getattr(config, name), choices)
+
+
+def check_choices(config: object, name: str, choices: tuple[str, ...], noun: str) -> None:
+    """Check that an option is a tuple of one or more of its choices, each only once.
+
+    ``noun`` is what one of them is, in the singular.
+    """
+    given = getattr(config, name)
+    if not isinstance(given, tuple) or not given:
+        raise InputError(f"{option(name)}: got {given!r}, expected one or more {noun}s")
+    for one in given:
+        check_one_of(option(name), one, choices)
+    if len({*given}) != len(given):
+        raise InputError(f"{option(name)}: got {list(given)}, expected each {noun} only once")
 
 
 def check_unused(config: object, name: str, reason: str) -> None:

@@ -330,7 +330,8 @@ def test_neighbors_of_each_target_are_named(frame, tmp_path, monkeypatch):
 def test_numbers_of_neighbors_that_a_model_does_not_have(both, tmp_path):
     (tmp_path / "in.csv").write_text("smiles\nCCO\n")
     most = len(both.model.gaussian_process.rows)
-    expected = f"expected a whole number from 1 to {most}, the number of training rows"
+    points = "the number of inducing points of the Gaussian process"
+    expected = f"expected a whole number from 1 to {most}, {points}"
     for count in (0, most + 1):
         with pytest.raises(InputError, match=f"^count: got {count}, {expected}"):
             both.model.neighbors(["CCO"], count)
