@@ -31,7 +31,7 @@ _CUBIC = tuple(
 )
 _MOST_ATOMS_CUBIC = 500
 # Descriptors that RDKit calculates together, once for each of them if they are asked for by name.
-_TOGETHER: Mapping[tuple[str, ...], Callable[[Chem.Mol], Any]] = {
+_TOGETHER: Mapping[tuple[str, ...], Callable[..., Any]] = {
     ("MolLogP", "MolMR"): rdMolDescriptors.CalcCrippenDescriptors,
     tuple(f"PEOE_VSA{i}" for i in range(1, 15)): rdMolDescriptors.PEOE_VSA_,
     tuple(f"SMR_VSA{i}" for i in range(1, 11)): rdMolDescriptors.SMR_VSA_,
