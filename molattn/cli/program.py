@@ -15,6 +15,7 @@ from molattn.cli.options_file import OptionsFile
 from molattn.cli.shared import STREAM
 from molattn.cli.usage_errors import refuse_fractions, usage_message
 from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line, quoted
+from molattn.utils.lazy_imports import import_lazily
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
 
@@ -29,6 +30,8 @@ _OUT_OF_MEMORY = (
 _HELP_ALL = "--help-all"
 _HELP = ("--help", "-h", _HELP_ALL)
 _PLUGINS = "molattn.plugins"
+# PyG imports these, which take longer than all of PyG that a command uses.
+_UNUSED = ("torch._dynamo", "torch_geometric.datasets")
 _COMMANDS: dict[Callable[..., Any], str] = {
     train.train: train.EXAMPLES,
     pretrain.pretrain: pretrain.EXAMPLES,
@@ -76,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """Run a command and exit: the entry point of ``molattn``."""
+    import_lazily(_UNUSED)
     sys.exit(main())
 
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Collection
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from molattn.errors import InputError, check_one_of, quoted
 
 __all__ = [
@@ -120,7 +118,7 @@ def as_in_file(message: str, options: Collection[str] | None = None) -> str:
 def _plain(config: object, name: str) -> Any:
     """Return the value of an option; a NumPy scalar, which no file can hold, is replaced first."""
     value = getattr(config, name)
-    if isinstance(value, np.generic):
+    if type(value).__module__ == "numpy" and not getattr(value, "shape", ()):
         value = value.item()
         object.__setattr__(config, name, value)  # the section is frozen
     return value

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Optional
 
 import torch
-from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.datapipes import functional_transform
@@ -367,6 +366,8 @@ def _set_pairs(data: Data, table: Tensor, self_loops: bool) -> None:
 
 def path_lengths(edge_index: Tensor, num_nodes: int) -> Tensor:
     """Edges on the shortest path from node to node, ``int64 [n, n]``; -1 = there is no path."""
+    from scipy.sparse.csgraph import shortest_path  # half a second that models do not need
+
     if num_nodes == 0:
         return edge_index.new_zeros(0, 0)
     links = to_scipy_sparse_matrix(edge_index, num_nodes=num_nodes).tocsr()

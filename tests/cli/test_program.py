@@ -371,12 +371,38 @@ def test_an_option_that_help_does_not_show_is_an_option_still(capsys):
     assert "--huber-delta: got 0" in line
 
 
-def test_help_loads_nothing_heavy():
+HEAVY = {
+    "lightning",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "rdkit",
+    "scipy",
+    "sklearn",
+    "sympy",
+    "torch",
+}
+
+
+def loaded_by(*words):
+    """Run a command, and return which large packages, or parts of torch, it has loaded."""
     program = (
-        "import sys; from molattn.cli import main; main(['train', '--help']); "
-        "print({'torch', 'rdkit', 'lightning', 'pandas', 'matplotlib'} & set(sys.modules))"
+        "import atexit, sys; from molattn.cli import run; "
+        "atexit.register(lambda: print(*sys.modules)); run()"
     )
-    assert shell("-c", program).stdout.splitlines()[-1] == "set()"
+    loaded = set(shell("-c", program, *words).stdout.splitlines()[-1].split())
+    return loaded & HEAVY | {
+        part for part in ("torch._dynamo.convert_frame", "scipy.optimize") if part in loaded
+    }
+
+
+def test_help_loads_nothing_heavy():
+    assert loaded_by("train", "--help") == set()
+
+
+def test_a_prediction_loads_no_more_than_it_needs(run_folder):
+    loaded = loaded_by("predict", run_folder, "CCO")
+    assert loaded == {"numpy", "rdkit", "scipy", "torch"}
 
 
 PLUGIN = """

@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
-from scipy.optimize import minimize_scalar
 
 __all__ = ["Basis", "GaussianProcess", "Sums"]
 
@@ -47,6 +45,8 @@ class Basis:
     @classmethod
     def of(cls, kernel: Array) -> "Basis":
         """Decompose the kernel of the inducing points, ``[m, m]``."""
+        from scipy.linalg import eigh  # not needed for predictions
+
         values, vectors = eigh(kernel, driver="evd", check_finite=False)
         kept = values > _LEAST_EIGENVALUE * values[-1]
         return cls(vectors[:, kept] / np.sqrt(values[kept]), values[kept])
@@ -82,6 +82,8 @@ class Sums:
 
     def decomposed(self) -> tuple[Array, Array]:
         """Return eigenvalues and eigenvectors of the features' products."""
+        from scipy.linalg import eigh
+
         values, vectors = eigh(self.products[: self.features, : self.features], driver="evd")
         return np.maximum(values, 0.0), vectors
 
@@ -116,6 +118,8 @@ class GaussianProcess:
             values: Eigenvalues of the features' products.
             vectors: Their eigenvectors; None = the features are orthogonal over the rows.
         """
+        from scipy.optimize import minimize_scalar
+
         size, place = sums.features, sums.features + 1 + target
         products, rows = sums.products, sums.rows
         weight = products[size, size]
