@@ -26,7 +26,7 @@ os.chdir(tempfile.mkdtemp())
 rows = [{"smiles": "C" * n + "O", "y": n} for n in range(1, 21)]
 open("t.jsonl", "w").write("\\n".join(map(json.dumps, rows)))
 open("t.csv", "w").write("smiles,y\\n" + "\\n".join(f"{r['smiles']},{r['y']}" for r in rows))
-small = dict(width=8, heads=2, layers=1, epochs=1, descriptors=False, baselines=False)
+small = dict(width=8, heads=2, layers=1, epochs=1, baselines=False)
 def train(table="t.csv", **options):
     return molattn.train(table, "y", device="cpu", **small, **options)
 """

@@ -16,7 +16,7 @@ from molattn.utils import time_limit
 
 TEXT = " ".join((Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8").split())
 TRAIN = "train in.csv --target-columns y --output run --epochs 1 --init-from none --no-baselines"
-NETWORK = "--width 8 --heads 2 --layers 1 --no-descriptors --bootstrap 0 --device cpu"
+NETWORK = "--width 8 --heads 2 --layers 1 --bootstrap 0 --device cpu"
 
 
 def test_commands_use_no_network_and_unpickle_no_file(tmp_path, monkeypatch):

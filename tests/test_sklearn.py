@@ -86,7 +86,7 @@ CHECKS = [
     pair
     for kind in (Regressor, Classifier)
     for pair in estimator_checks_generator(
-        kind(**TINY, descriptors=False), expected_failed_checks=EXPECTED_FAILURES, mark="xfail"
+        kind(**TINY), expected_failed_checks=EXPECTED_FAILURES, mark="xfail"
     )
 ]
 

@@ -64,7 +64,7 @@ class DataConfig(MoleculeLimits):
     weight_column: str | None = None
     partner_column: str | None = None
     feature_columns: tuple[str, ...] = ()
-    descriptors: bool = field(default=True, metadata=COMMON | TUNABLE)
+    descriptors: bool = field(default=False, metadata=COMMON | TUNABLE)
     morgan_counts: int = field(default=0, metadata=TUNABLE)
     featurizer: str = "default"
     split_column: str | None = field(default=None, metadata=COMMON)

@@ -81,7 +81,7 @@ class TrainConfig(RunConfig):
                 "compare second molecules; add morgan or another kernel"
             )
         if "descriptors" in self.kernels and not self.data.descriptors:
-            raise InputError("--kernels descriptors cannot be used with --no-descriptors")
+            raise InputError("--kernels: descriptors needs --descriptors")
 
     def _check_without_training(self) -> None:
         """Check that no option is of a network in training, which there is none of."""

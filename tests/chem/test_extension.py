@@ -89,7 +89,7 @@ def table(tmp_path, count=60):
 
 
 def trained(tmp_path, **options):
-    options = {**SMALL, "epochs": 1, "init_from": "none", "descriptors": False, **options}
+    options = {**SMALL, "epochs": 1, "init_from": "none", **options}
     return molattn.train(table(tmp_path), "logS", bootstrap=0, baselines=False, **options)
 
 
@@ -199,7 +199,7 @@ def test_the_estimator_has_the_option():
 
     texts = ["CCO", "CCC", "CCN", "CCCC", "OCCO", "NCCN", "CC(=O)O", "CCCl", "CCBr", "c1ccccc1"] * 2
     options = {key: value for key, value in SMALL.items() if key != "seed"}
-    options |= {"epochs": 1, "init_from": "none", "descriptors": False}
+    options |= {"epochs": 1, "init_from": "none"}
     regressor = MolAttnRegressor(featurizer="mine", **options).fit(texts, np.arange(20.0))
     assert regressor.model_.config.featurizer == mine()
 

@@ -32,7 +32,7 @@ from ..faulty_files import ERRORS, FaultyFiles
 
 TINY = (
     "--width 8 --heads 2 --layers 1 --edge-width 4 --batch-size 8 --device cpu "
-    "--no-descriptors --no-baselines --bootstrap 0 --init-from none --target-columns logS "
+    "--no-baselines --bootstrap 0 --init-from none --target-columns logS "
     "--split-column split"
 ).split()
 

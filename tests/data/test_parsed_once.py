@@ -51,16 +51,23 @@ def calculated(monkeypatch):
             return function(mol)
 
         monkeypatch.setitem(descriptors._FUNCTIONS, name, counting)
+    for names, function in descriptors._TOGETHER.items():
+
+        def counting_together(mol, names=names, function=function):
+            counts.update(names)
+            return function(mol)
+
+        monkeypatch.setitem(descriptors._TOGETHER, names, counting_together)
     return counts
 
 
 @pytest.mark.parametrize(
     "options, descriptors_read",
     [
-        ("--split scaffold", True),
-        ("--split cluster --morgan-counts 64", True),
-        ("--no-descriptors", True),
-        ("--no-descriptors --no-baselines", False),
+        ("--split scaffold --descriptors", True),
+        ("--split cluster --descriptors --morgan-counts 64", True),
+        ("--descriptors --no-baselines", True),
+        ("--no-baselines", False),
     ],
 )
 def test_each_text_is_parsed_once(

@@ -245,7 +245,7 @@ def test_each_round_of_a_cross_validation_gets_new_parts(table, tmp_path):
         return made[-1]
 
     table.to_csv(tmp_path / "in.csv", index=False)
-    own = {"target_columns": ["logS"], "folds": 2, "descriptors": False, "init_from": "none"}
+    own = {"target_columns": ["logS"], "folds": 2, "init_from": "none"}
     config = TrainConfig.from_options(str(tmp_path / "in.csv"), {**OPTIONS, **own})
     (tmp_path / "out").mkdir()
     cross_validate(config, tmp_path / "out", make_model=make_model)
@@ -256,14 +256,12 @@ def test_each_round_of_a_cross_validation_gets_new_parts(table, tmp_path):
 
 def test_a_model_of_another_config_is_refused(table):
     with pytest.raises(InputError, match=r"make_model: the model differs .* in tasks"):
-        molattn.train(
-            table, "logS", make_model=lambda _: MolAttn(CONFIG), **OPTIONS, descriptors=False
-        )
+        molattn.train(table, "logS", make_model=lambda _: MolAttn(CONFIG), **OPTIONS)
 
 
 def test_pretrained_weights_fit_an_own_head_but_no_own_encoder(table, tmp_path):
     MolAttn(MolAttnConfig(Task("logS"), SMALL)).save_pretrained(tmp_path / "first")
-    options = {**OPTIONS, "descriptors": False, "init_from": str(tmp_path / "first")}
+    options = {**OPTIONS, "init_from": str(tmp_path / "first")}
     with pytest.raises(InputError, match=r"with a custom encoder \(Sums\); use --init-from none"):
         molattn.train(table, "logS", make_model=composed, **options)
     old = MolAttn.from_pretrained(tmp_path / "first")

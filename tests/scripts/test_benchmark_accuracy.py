@@ -369,7 +369,7 @@ def test_real_models(benchmark_accuracy, tmp_path, monkeypatch):
     rows = read(bundled_dataset())[:40]
     write_table(tmp_path / "few.csv", [(row["smiles"], row["logS"]) for row in rows])
     Path("models.yaml").write_text(
-        "ours: {kind: molattn, options: {width: 16, heads: 2, epochs: 1, descriptors: false}}\n"
+        "ours: {kind: molattn, options: {width: 16, heads: 2, epochs: 1}}\n"
         "attentivefp: {kind: attentivefp, options: {hidden: 16, epochs: 2}}\n"
         "lightgbm: {kind: lightgbm, options: {rounds: 5}}\n"
         "chemprop: {kind: chemprop, options: {epochs: 3}}\n"

@@ -93,6 +93,7 @@ def test_validation_outputs_know_nothing_of_their_labels(frame, both):
 def test_it_can_predict_alone(frame):
     shown = io.StringIO()
     options = {"predictor": "gaussian_process", "kernels": ("morgan", "torsions", "descriptors")}
+    options["descriptors"] = True
     run = trained(frame, console=Console(file=shown, width=200), **options)
     assert run.histories == []
     assert ": 100% Gaussian process, 0% network" in shown.getvalue()
@@ -118,7 +119,7 @@ def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
         ({"predictor": "network", "kernels": ("morgan",)}, "--kernels is used only with"),
         ({"predictor": "network", "inducing_points": 5}, "--inducing-points is used only"),
         ({"predictor": "network", "keep_training_smiles": True}, "--keep-training-smiles is used"),
-        ({"kernels": ("descriptors",), "descriptors": False}, "--no-descriptors"),
+        ({"kernels": ("descriptors",)}, "needs --descriptors"),
         ({"kernels": ()}, "--kernels: got"),
         ({"kernels": ("morgan", "morgan")}, "each kernel only once"),
         ({"kernels": ("maccs",)}, "--kernels: got 'maccs'"),
@@ -373,7 +374,7 @@ def test_a_model_without_a_trained_head_gives_none_away(frame, tmp_path):
 
 def test_second_molecules_are_compared_or_refused(frame):
     with pytest.raises(InputError, match="--kernels descriptors cannot be used with --partner"):
-        trained(frame, partner_column="solvent", kernels=("descriptors",))
+        trained(frame, partner_column="solvent", kernels=("descriptors",), descriptors=True)
 
 
 def test_the_order_of_rows_does_not_change_the_inducing_points(frame):

@@ -156,7 +156,6 @@ def test_rows_of_weight_0_do_not_count_in_the_calibration(tmp_path):
         ]
         path.write_text("\n".join(["smiles,y,w,part", *lines]) + "\n")
         data = DataConfig(target_columns=("y",), split_column="part", weight_column="w")
-        data = replace(data, descriptors=False)
         options = replace(QUICK, epochs=1, checkpoint="last", patience=None)
         uncertainty = train(TrainConfig(str(path), data, SMALL, options)).model.uncertainty
         return uncertainty.calibration.parts[0]
@@ -178,7 +177,6 @@ def test_a_large_mean_of_a_target_and_a_feature_costs_no_digit(tmp_path, mean):
         lines = [f"{text},{y!r},{x!r},{part}" for text, (y, x), part in rows]
         path.write_text("\n".join(["smiles,y,x,part", *lines]) + "\n")
         data = DataConfig(target_columns=("y",), split_column="part", feature_columns=("x",))
-        data = replace(data, descriptors=False)
         model = train(TrainConfig(str(path), data, SMALL, replace(QUICK, epochs=1))).model
         model.save_pretrained(tmp_path / "model")
         predict_table(tmp_path / "model", path, output, PredictConfig(interval=0.5))

@@ -125,7 +125,6 @@ def config_of(path, *choices, **options):
     data = DataConfig(
         target_columns=("half_life", "y"),
         split_column="part",
-        descriptors=False,
         **({"target_transform": choices} if choices else {}),
     )
     report = ReportConfig(baselines=False, bootstrap=0, interval=0.8)
