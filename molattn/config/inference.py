@@ -23,7 +23,7 @@ class _TableOptions:
 
     smiles_column: str = "smiles"
     partner_column: str | None = None
-    batch_size: int = 64
+    batch_size: int = 256
     threads: int = 1
 
 

@@ -401,7 +401,7 @@ class MolAttn(
     def predict_records(
         self,
         records: Sequence[MoleculeRecord],
-        batch_size: int = 64,
+        batch_size: int = 256,
         *,
         features: Optional[ArrayLike] = None,
         members: bool = False,
@@ -434,7 +434,7 @@ class MolAttn(
     def predict_outputs(
         self,
         records: Sequence[MoleculeRecord],
-        batch_size: int = 64,
+        batch_size: int = 256,
         *,
         features: Optional[ArrayLike] = None,
     ) -> NDArray[np.float64]:
@@ -456,7 +456,7 @@ class MolAttn(
         self,
         smiles: Sequence[str],
         count: int = 5,
-        batch_size: int = 64,
+        batch_size: int = 256,
         *,
         partners: Optional[Sequence[str]] = None,
         features: Optional[ArrayLike] = None,
@@ -487,7 +487,7 @@ class MolAttn(
         self,
         records: Sequence[MoleculeRecord],
         count: int = 5,
-        batch_size: int = 64,
+        batch_size: int = 256,
         *,
         features: Optional[ArrayLike] = None,
     ) -> dict[str, list[list[Neighbor]]]:
@@ -544,7 +544,7 @@ class MolAttn(
     def network_outputs(
         self,
         records: Sequence[MoleculeRecord],
-        batch_size: int = 64,
+        batch_size: int = 256,
         *,
         features: Optional[ArrayLike] = None,
     ) -> tuple[NDArray[np.float64], KernelInputs]:
@@ -572,7 +572,7 @@ class MolAttn(
     def predict(
         self,
         smiles: Sequence[str],
-        batch_size: int = 64,
+        batch_size: int = 256,
         *,
         partners: Optional[Sequence[str]] = None,
         features: Optional[ArrayLike] = None,
@@ -598,7 +598,7 @@ class MolAttn(
     def _predict_outputs(
         self,
         smiles: Sequence[str],
-        batch_size: int = 64,
+        batch_size: int = 256,
         *,
         partners: Optional[Sequence[str]] = None,
         features: Optional[ArrayLike] = None,
@@ -611,7 +611,7 @@ class MolAttn(
         return sum(net.atom_width if atoms else net.molecule_width for net in self._networks)
 
     def embed_records(
-        self, records: Sequence[MoleculeRecord], batch_size: int = 64, *, atoms: bool = False
+        self, records: Sequence[MoleculeRecord], batch_size: int = 256, *, atoms: bool = False
     ) -> NDArray[np.float32]:
         """Embed featurized molecules; see :meth:`embed`."""
 
@@ -627,7 +627,7 @@ class MolAttn(
     def embed(
         self,
         smiles: Sequence[str],
-        batch_size: int = 64,
+        batch_size: int = 256,
         *,
         partners: Optional[Sequence[str]] = None,
         atoms: bool = False,
@@ -726,7 +726,7 @@ class MolAttn(
         self.uncertainty = Uncertainty.fit(self.config, molecules, smiles, outputs, labels)
 
     def predict_interval(
-        self, smiles: Sequence[str], level: float = 0.9, batch_size: int = 64, **inputs: Any
+        self, smiles: Sequence[str], level: float = 0.9, batch_size: int = 256, **inputs: Any
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Predict intervals with a given nominal coverage, for regression targets.
 
