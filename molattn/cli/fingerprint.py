@@ -5,9 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.shared import group, make_console, report_same_name, section
+from molattn.cli.shared import group, make_console, report_same_name, resume_told, section
 from molattn.config import EmbedConfig
-from molattn.utils.console import print_line
+from molattn.utils.console import counted, print_line
 
 __all__ = ["EXAMPLE", "fingerprint"]
 
@@ -39,7 +39,10 @@ def fingerprint(
 
     console = make_console()
     report_same_name(console, model)
-    counts = fingerprint_table(model, table, output, config, console)
+    with resume_told(output):
+        counts = fingerprint_table(model, table, output, config, console)
     print_line(
-        console, f"{counts.done} rows embedded, {counts.errors} with an error; written to {output}"
+        console,
+        f"{counted(counts.done, 'row')} embedded, {counts.errors:,} with an error; written to "
+        f"{output}",
     )

@@ -31,7 +31,7 @@ class OptionsFile:
         """Add the options."""
         given = {name: argument for argument in arguments for name in argument.names}
         tokens = [given[name].tokens for name in ("--config", "--resume") if name in given]
-        if not any(tokens):
+        if "--config" not in given or not any(tokens):
             return
         if all(tokens):
             raise InputError(

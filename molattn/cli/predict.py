@@ -12,13 +12,14 @@ from molattn.cli.shared import (
     group,
     make_console,
     report_same_name,
+    resume_told,
     section,
     standard_input,
     standard_output,
 )
 from molattn.config import PredictConfig
 from molattn.errors import quoted
-from molattn.utils.console import aligned, print_line
+from molattn.utils.console import aligned, counted, print_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLE", "predict"]
 
 _RESAMPLES = 1000  # of the bootstrap
+_MOST_RESAMPLED = 4000  # rows of a target, fewer of several, but not fewer than
+_FEWEST_RESAMPLED = 1000
 
 EXAMPLE = """Examples:
   molattn predict runs/solubility molecules.csv --output predictions.csv
@@ -54,8 +57,10 @@ def predict(
         output: CSV, TSV, Parquet, Excel or SDF file: all rows and columns of the input, the
             predictions (for classification, the most probable class and the class probabilities),
             and error, the reason code of a row without a prediction (see "Reason codes" in the
-            documentation). By default, and as -, CSV on standard output; predictions of SMILES are
-            aligned if it is a terminal.
+            documentation). A column that the input has already gets an underscore. An existing file
+            is replaced. An interrupted CSV, TSV or SDF file is kept in FILE.unfinished: --resume
+            goes on with it, without --resume it is replaced. By default, and as -, CSV on standard
+            output; predictions of SMILES are aligned if it is a terminal.
     """
     from molattn.data.table import SMILESList
     from molattn.inference.inputs import open_inputs, open_stream
@@ -69,7 +74,8 @@ def predict(
         else:
             table = open_inputs(["-" if word == STREAM else word for word in inputs], config)
         if output is not None and str(output) != STREAM:
-            screening = screen_table(model, table, output, config, console)
+            with resume_told(output):
+                screening = screen_table(model, table, output, config, console)
             place = f"; written to {output}"
         else:
             stream = stack.enter_context(standard_output())
@@ -90,29 +96,40 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
     if screening.outside:
         print_line(
             console,
-            f"{screening.outside} molecules beyond the domain of the model "
+            f"{counted(screening.outside, 'molecule')} beyond the domain of the model "
             f"(training_similarity below {DOMAIN_SIMILARITY})",
         )
     for name, count in screening.unusable.items():
-        print_line(console, f"{quoted(name)}: {count} cells are no labels of this target")
+        are = "cell is no label" if count == 1 else "cells are no labels"
+        print_line(console, f"{quoted(name)}: {count:,} {are} of this target")
     if len(screening.target):
         from molattn.evaluation.metrics import score_tasks
         from molattn.evaluation.terminal_tables import label_score_table
 
+        most = max(_FEWEST_RESAMPLED, _MOST_RESAMPLED // len(screening.tasks))
         scores = score_tasks(
-            screening.prediction, screening.target, screening.tasks, resamples=_RESAMPLES
+            screening.prediction,
+            screening.target,
+            screening.tasks,
+            resamples=_RESAMPLES,
+            most_resampled=most,
         )
-        trained = ""
+        words = f"{counted(screening.labeled, 'row')} with labels"
+        if (scored := len(screening.target)) < screening.labeled:
+            words += f", scored on {scored:,} of them at random"
+        if scored > most:
+            words += f", intervals by the bootstrap of {most:,} of them at random"
         if screening.trained:
-            trained = (
-                f"; {screening.trained} have the fingerprint of a training molecule, so that the "
-                "scores are better than those of new molecules"
+            have = "has" if screening.trained == 1 else "have"
+            words += (
+                f"; {screening.trained:,} {have} the fingerprint of a training molecule, so that "
+                "the scores are better than those of new molecules"
             )
-        print_line(console, f"{len(screening.target)} rows with labels{trained}:")
+        print_line(console, f"{words}:")
         console.print(label_score_table(screening.tasks, scores))
     (done, errors), seconds = screening.counts, screening.seconds
     print_line(
         console,
-        f"{done} rows predicted, {errors} with an error{place}, "
+        f"{counted(done, 'row')} predicted, {errors:,} with an error{place}, "
         f"in {seconds:.1f} s ({(done + errors) / seconds:.3g} a second)",
     )

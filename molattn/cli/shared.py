@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Group, Parameter
 
@@ -24,6 +24,7 @@ __all__ = [
     "group",
     "make_console",
     "report_same_name",
+    "resume_told",
     "section",
     "standard_input",
     "standard_output",
@@ -183,17 +184,56 @@ def standard_output() -> Iterator[IO[bytes]]:
     """
     if sys.stdout is None:
         raise InputError("standard output is closed; use --output")
+    stream = _StandardOutput(sys.stdout)
+    yield stream  # pyright: ignore[reportReturnType] (no more than this is used)
+    stream.flush()
+
+
+class _StandardOutput:
+    """Standard output in bytes; errors of writing name it, or end the program."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def write(self, data: bytes) -> int:
+        with self._errors():
+            return self._stream.buffer.write(data)
+
+    def flush(self) -> None:
+        with self._errors():
+            self._stream.buffer.flush()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            _discard(self._stream)
+            raise SystemExit(128 + getattr(signal, "SIGPIPE", 13)) from None
+        except OSError as error:
+            _discard(self._stream)
+            raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+@contextmanager
+def resume_told(output: Path | None) -> Iterator[None]:
+    """Let errors within the block say how to resume the table that is written, if it is kept."""
+    from molattn.inference.unfinished import resume_hint
+
     try:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        _discard(sys.stdout)
-        raise SystemExit(128 + getattr(signal, "SIGPIPE", 13)) from None
-    except OSError as error:
-        if error.filename is not None or error.errno is None:
+        yield
+    except (KeyboardInterrupt, MolattnError, OSError) as error:
+        is_wrong = isinstance(error, InputError) and not isinstance(error.__cause__, OSError)
+        hint = "" if output is None or is_wrong else resume_hint(output)
+        if not hint:
             raise
-        _discard(sys.stdout)
-        raise OSError(error.errno, error.strerror, "standard output") from error
+        if isinstance(error, OSError):
+            raise MolattnError(f"{os_error_line(error)}; {hint}") from error
+        error.args = (f"{error or 'interrupted'}; {hint}",)
+        raise
 
 
 def _discard(stream: Any) -> None:

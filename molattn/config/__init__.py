@@ -1,6 +1,7 @@
 """Every option, declared once: command line, config files and saved models are derived from it."""
 
 from molattn.config.base import RunConfig as RunConfig
+from molattn.config.base import check_same_digest as check_same_digest
 from molattn.config.base import check_same_options as check_same_options
 from molattn.config.data import DataConfig as DataConfig
 from molattn.config.data import TaskChoice as TaskChoice

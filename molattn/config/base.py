@@ -19,7 +19,9 @@ __all__ = [
     "TUNABLE",
     "Option",
     "RunConfig",
+    "check_same_digest",
     "check_same_options",
+    "check_same_values",
     "update_config",
 ]
 
@@ -132,12 +134,41 @@ def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> No
     """
     was, now = former.to_dict(), latter.to_dict()
     for section in former.sections():
-        for name, value in now[section].items():
-            if value != was[section][name]:
-                raise InputError(
-                    f"{option(name)}: got {quoted(value)}, but the run in {folder} has "
-                    f"{quoted(was[section][name])}; use the same value, or start a new run"
-                )
+        check_same_values(was[section], now[section], folder)
+
+
+def check_same_values(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
+    """Check that the options of a resumed run have the values that it was started with.
+
+    Raises:
+        InputError: Names the first option that differs.
+    """
+    for name, value in now.items():
+        if name in was and value != was[name]:
+            raise InputError(
+                f"{option(name)}: got {quoted(value)}, but the run in {folder} has "
+                f"{quoted(was[name])}; use the same value, or start a new run"
+            )
+
+
+def check_same_digest(what: str, now: str | None, before: str | None, folder: Path) -> None:
+    """Check that the data or the initial weights of a run are those that it was started with.
+
+    Args:
+        what: Subject of the message, such as ``t.csv: the file has``.
+        now: SHA-256 now, or None for random initial weights.
+        before: Likewise when the run was started.
+        folder: The folder of the run.
+
+    Raises:
+        InputError: If they differ.
+    """
+    if now != before:
+        raise InputError(
+            f"{what} changed since the run in {folder} was started "
+            f"(SHA-256 {str(now)[:12]}..., was {str(before)[:12]}...); "
+            "use the original or start a new run"
+        )
 
 
 def update_config(config: Mapping[str, Any]) -> dict[str, Any]:

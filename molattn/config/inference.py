@@ -47,10 +47,14 @@ class StreamConfig(TableConfig):
             names are included.
         num_workers: Worker processes that read the molecules and calculate their features; 0 reads
             them in the main process.
+        resume: Go on with an interrupted run that wrote to the same --output, a CSV, TSV or SDF
+            file, compressed or not; start with the first row if there is no such file at all.
+            Model, input and options must be the same, except for the number of workers.
     """
 
     escape_formulas: bool = True
     num_workers: int = 0
+    resume: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from molattn.chem.split import Split
-from molattn.config import TrainConfig
+from molattn.config import TrainConfig, check_same_digest
 from molattn.config.yaml_file import check_unchanged, writing_config
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows
@@ -23,7 +23,6 @@ from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.lightning.loop import check_device
 from molattn.training.out_of_fold import OUT_OF_FOLD_FILE, OutOfFold, calibrate_out_of_fold
-from molattn.training.resume import check_same_digest
 from molattn.training.run import TrainingRun, read_rows, train_split, training_molecules
 from molattn.training.run_folder import (
     CONFIG_FILE,

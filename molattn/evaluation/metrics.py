@@ -5,7 +5,7 @@ the score, with the counts of a bootstrap sample it is the score of that sample.
 sorted once, not once per sample, and all tasks share the samples.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -114,6 +114,7 @@ def score_tasks(
     tasks: Sequence[Task],
     *,
     resamples: int = 0,
+    most_resampled: int | None = None,
     seed: int = 0,
 ) -> TaskScores:
     """Compute all metrics of each task.
@@ -125,20 +126,30 @@ def score_tasks(
         tasks: The T tasks.
         resamples: Number of bootstrap samples for the confidence intervals, fewer if there are very
             many rows; 0 = no intervals.
+        most_resampled: Number of rows from which the bootstrap draws; of more rows, so many are
+            chosen at random. A sample has as many draws as there are rows in all, so that the
+            interval is that of all rows, around their score; None = all rows.
         seed: Seed of the bootstrap.
+
+    Source of ``most_resampled``: Kleiner et al., A scalable bootstrap for massive data, J. R. Stat.
+    Soc. B 76 (2014), with a single subsample.
     """
-    cases = {
-        task.name: _case(task, prediction[:, part], target[:, index])
-        for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
-    }
-    drawn: _Values = {
-        name: {key: [] for key in metrics_of(case.task.kind)} for name, case in cases.items()
-    }
-    ones = np.ones((1, len(target)))
-    for weights in chain([ones], _resamplings(len(target), resamples, seed)):
-        for name, case in cases.items():
-            for key, values in case.scores(weights[:, case.known]).items():
-                drawn[name][key] += values.tolist()
+    rows = len(target)
+    cases = _cases(prediction, target, tasks)
+    drawn = _drawn(cases, [np.ones((1, rows))])
+    if resamples and most_resampled is not None and rows > most_resampled:
+        part = np.random.default_rng(seed).permutation(rows)[:most_resampled]
+        weightings = _resamplings(most_resampled, resamples, seed, draws=rows)
+        ones = np.ones((1, most_resampled))
+        of_part = _drawn(_cases(prediction[part], target[part], tasks), chain([ones], weightings))
+        for name, metrics in of_part.items():
+            for key, (point, *samples) in metrics.items():
+                (center,) = drawn[name][key]
+                drawn[name][key] += [value - point + center for value in samples]
+    else:
+        for name, metrics in _drawn(cases, _resamplings(rows, resamples, seed)).items():
+            for key, samples in metrics.items():
+                drawn[name][key] += samples
     by_task = {}
     for name, case in cases.items():
         points = {key: values[0] for key, values in drawn[name].items()}
@@ -188,16 +199,35 @@ def _mean(by_task: Mapping[str, Scores], drawn: _Values) -> Scores:
     return {**mean, "intervals": intervals, "undefined": undefined}
 
 
-def _resamplings(rows: int, count: int, seed: int) -> Iterator[Array]:
-    """Yield how often each bootstrap sample draws each row, ``[some, n]``, ``count`` in all."""
+def _drawn(cases: Mapping[str, "_Case"], weightings: Iterable[Array]) -> _Values:
+    """Return the metrics of each task for each weighting of the rows."""
+    drawn: _Values = {
+        name: {key: [] for key in metrics_of(case.task.kind)} for name, case in cases.items()
+    }
+    for weights in weightings:
+        for name, case in cases.items():
+            for key, values in case.scores(weights[:, case.known]).items():
+                drawn[name][key] += values.tolist()
+    return drawn
+
+
+def _resamplings(rows: int, count: int, seed: int, *, draws: int | None = None) -> Iterator[Array]:
+    """Yield how often each bootstrap sample draws each row, ``[some, n]``, ``count`` in all.
+
+    A sample has n draws, or ``draws`` if that is given.
+    """
     if not rows or not count:
         return
     rng = np.random.default_rng(seed)
     left = min(count, max(_FEWEST_RESAMPLES, _MOST_CELLS // rows))
     while left:
         some = min(left, max(1, _CELLS_AT_ONCE // rows))
-        drawn = rng.integers(0, rows, (some, rows)) + rows * np.arange(some)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=some * rows).reshape(some, rows).astype(float)
+        if draws is not None:
+            yield rng.multinomial(draws, np.full(rows, 1.0 / rows), some).astype(float)
+        else:
+            drawn = rng.integers(0, rows, (some, rows)) + rows * np.arange(some)[:, None]
+            counts = np.bincount(drawn.ravel(), minlength=some * rows)
+            yield counts.reshape(some, rows).astype(float)
         left -= some
 
 
@@ -239,6 +269,13 @@ class _Case(NamedTuple):
         if self.task.classes:
             return "all predictions are of one class"
         return "the predictions do not vary"
+
+
+def _cases(prediction: Array, target: Array, tasks: Sequence[Task]) -> dict[str, _Case]:
+    return {
+        task.name: _case(task, prediction[:, part], target[:, index])
+        for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True))
+    }
 
 
 def _case(task: Task, prediction: Array, target: Array) -> _Case:

@@ -1,8 +1,10 @@
 """Predictions for the molecules in a table."""
 
+import math
 import time
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -12,8 +14,8 @@ from rich.console import Console
 
 from molattn.config import PredictConfig
 from molattn.data.labels import LabelError, label_values
-from molattn.data.table import Table, open_table
-from molattn.errors import InputError, ReasonCode
+from molattn.data.table import Table, listed, open_table
+from molattn.errors import InputError, ReasonCode, quoted
 from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
 from molattn.model.model import MolAttn
 from molattn.model.prediction_columns import PredictionColumns
@@ -25,19 +27,23 @@ __all__ = ["DOMAIN_SIMILARITY", "Screening", "predict_table", "screen_table"]
 DOMAIN_SIMILARITY = 0.4
 """A molecule less similar to the nearest training molecule is beyond the domain of the model."""
 
+_MOST_NUMBERS = 2_000_000  # of labeled rows: 16 MB
+
 
 class Screening(NamedTuple):
     """The result of predicting a table.
 
     Args:
         counts: Number of rows with a prediction and with an error.
-        seconds: The time that it took.
+        seconds: The time that it took, including that before an interruption.
         outside: Number of molecules beyond the domain of the model; None if it does not know its
             training molecules.
         trained: Number of rows with a label whose fingerprint is that of a training molecule.
+        labeled: Number of rows with a label.
         tasks: The T tasks of the model.
         prediction: Predictions ``[n, outputs]`` of the rows with a label, as from
-            :meth:`molattn.MolAttn.predict`.
+            :meth:`molattn.MolAttn.predict`; if these would be more than 16 MB with the labels, of a
+            random sample of them.
         target: Their labels ``[n, T]``, NaN where missing.
         unusable: For each task, the number of cells that are no labels of it.
     """
@@ -46,6 +52,7 @@ class Screening(NamedTuple):
     seconds: float
     outside: int | None
     trained: int
+    labeled: int
     tasks: tuple[Task, ...]
     prediction: NDArray[np.float64]
     target: NDArray[np.float64]
@@ -63,7 +70,9 @@ def predict_table(
 
     The output has all rows and columns of the table, in order, the columns of the prediction (see
     :class:`molattn.model.prediction_columns.PredictionColumns`), and ``error``, the reason code of
-    a row without a prediction. The file is written completely or not at all.
+    a row without a prediction. One of these that has the name of a column of the table gets an
+    underscore. The file is written completely or not at all; with ``config.resume``, that goes on
+    after an interruption.
 
     With ``config.neighbors`` it has for each task NAME and so many training rows, those that
     contribute most to its prediction (:meth:`molattn.MolAttn.neighbors`), the columns
@@ -103,70 +112,133 @@ def screen_table(
     found: list[_Found] = []
 
     def make_spec(model: MolAttn) -> OutputSpec:
-        found.append(_Found(model, table))
+        found.append(_Found(model, table, start))
         return _prediction_spec(model, config.interval, config.neighbors, found[0])
 
     counts = stream_table(model_folder, table, output, make_spec, config, console)
-    return found[0].screening(counts, time.perf_counter() - start)
+    return found[0].screening(counts)
 
 
 class _Found:
-    """The labels of a table beside their predictions, and the molecules beyond the domain."""
+    """The labels of a table beside their predictions, and the molecules beyond the domain.
 
-    def __init__(self, model: MolAttn, table: Table) -> None:
+    Attributes:
+        remarks: Lines on columns that are not read as labels.
+    """
+
+    def __init__(self, model: MolAttn, table: Table, start: float) -> None:
         self._tasks = model.config.tasks
-        self._places = [_place(table, task) for task in self._tasks]
-        self._outside = None if model.uncertainty is None else 0
-        self._trained = 0
+        self.remarks: list[str] = []
+        self._places = [self._place(table, task) for task in self._tasks]
+        self._knows_molecules = model.uncertainty is not None
+        self._start = start
+        self._counts: Counter[str] = Counter()
         self._unusable: Counter[str] = Counter()
+        self._seconds = 0.0
         self._width = sum(len(task.output_names) for task in self._tasks)
-        self._predictions: list[NDArray[np.float64]] = []
-        self._targets: list[list[float]] = []
+        self._rows = _LabeledRows(self._width + len(self._tasks))
+        self._new: dict[str, Any] = _nothing_new()
 
     def add(self, rows: Sequence[ReadRow], prediction: Prediction) -> None:
-        if self._outside is not None:
-            self._outside += int((prediction.similarity < DOMAIN_SIMILARITY).sum())
-        if any(place is not None for place in self._places):
-            for number, (row, predicted) in enumerate(
-                zip(rows, prediction.prediction, strict=True)
-            ):
-                labels = [self._label(row.row.cells, k) for k in range(len(self._tasks))]
-                if not np.isnan(labels).all():
-                    if self._outside is not None:
-                        self._trained += int(prediction.similarity[number] >= 1.0)
-                    self._predictions.append(predicted)
-                    self._targets.append(labels)
+        new = self._new
+        if self._knows_molecules:
+            new["counts"]["outside"] += int((prediction.similarity < DOMAIN_SIMILARITY).sum())
+        if all(place is None for place in self._places):
+            return
+        for number, (row, predicted) in enumerate(zip(rows, prediction.prediction, strict=True)):
+            labels = [self._label(row.row.cells, k) for k in range(len(self._tasks))]
+            if any(label is not None for label in labels):
+                if self._knows_molecules:
+                    new["counts"]["trained"] += int(prediction.similarity[number] >= 1.0)
+                new["labeled"].append([*predicted.tolist(), *labels])
 
-    def screening(self, counts: RowCounts, seconds: float) -> Screening:
-        predictions = np.array(self._predictions).reshape(-1, self._width)
-        targets = np.array(self._targets).reshape(-1, len(self._tasks))
+    def take(self) -> dict[str, Any]:
+        """Return what was found since the last call, as JSON types."""
+        new, self._new = self._new, _nothing_new()
+        new["seconds"] = time.perf_counter() - self._start
+        self._start += new["seconds"]
+        self.restore(new)
+        return new
+
+    def restore(self, found: Mapping[str, Any]) -> None:
+        """Count what was found."""
+        self._counts.update(found["counts"])
+        self._unusable.update(found["unusable"])
+        self._seconds += found["seconds"]
+        for row in found["labeled"]:
+            self._rows.add([math.nan if number is None else number for number in row])
+
+    def screening(self, counts: RowCounts) -> Screening:
+        self.take()
+        numbers = self._rows.table()
         return Screening(
             counts,
-            seconds,
-            self._outside,
-            self._trained,
+            self._seconds,
+            self._counts["outside"] if self._knows_molecules else None,
+            self._counts["trained"],
+            self._rows.count,
             self._tasks,
-            predictions,
-            targets,
+            numbers[:, : self._width],
+            numbers[:, self._width :],
             self._unusable,
         )
 
-    def _label(self, cells: Sequence[str], number: int) -> float:
+    def _label(self, cells: Sequence[str], number: int) -> float | None:
         place, task = self._places[number], self._tasks[number]
         if place is None:
-            return np.nan
+            return None
         try:
-            return float(label_values([cells[place]], task)[0])
+            label = float(label_values([cells[place]], task)[0])
         except LabelError:
-            self._unusable[task.name] += 1
-            return np.nan
+            self._new["unusable"][task.name] += 1
+            return None
+        return None if math.isnan(label) else label
+
+    def _place(self, table: Table, task: Task) -> int | None:
+        try:
+            return table.column(task.name, "")
+        except InputError:
+            alike = [name for name in table.header if name.lower() == task.name.lower()]
+            if alike:
+                self.remarks.append(
+                    f"{table.path}: {len(alike)} columns could be the labels of "
+                    f"{quoted(task.name)} ({listed(alike)}), expected one; its predictions are not "
+                    "scored"
+                )
+            return None
 
 
-def _place(table: Table, task: Task) -> int | None:
-    try:
-        return table.column(task.name, "")
-    except InputError:
-        return None
+def _nothing_new() -> dict[str, Any]:
+    return {"counts": Counter(), "unusable": Counter(), "labeled": []}
+
+
+class _LabeledRows:
+    """Rows of numbers; if there are too many, a random sample in which each is as likely.
+
+    Attributes:
+        count: Number of rows, those left out included.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.count = 0
+        self._width = width
+        self._most = max(1, _MOST_NUMBERS // width)
+        self._numbers = array("d")
+        self._chance = 1.0
+        self._rng = np.random.default_rng(0)
+
+    def add(self, row: Sequence[float]) -> None:
+        self.count += 1
+        if self._rng.random() >= self._chance:
+            return
+        self._numbers.extend(row)
+        while len(self._numbers) > self._most * self._width:
+            self._chance /= 2.0
+            kept = self._rng.random(len(self._numbers) // self._width) < 0.5
+            self._numbers = array("d", self.table()[kept].tobytes())
+
+    def table(self) -> NDArray[np.float64]:
+        return np.array(self._numbers).reshape(-1, self._width)
 
 
 def _prediction_spec(
@@ -175,9 +247,17 @@ def _prediction_spec(
     columns = PredictionColumns(model, level)
     of_neighbors: dict[str, str] = {}
     fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
+    remarks = [*columns.lines(), *found.remarks]
     if neighbors is not None:
-        if model.check_neighbors(neighbors, "--neighbors").smiles:
+        process = model.check_neighbors(neighbors, "--neighbors")
+        if process.smiles:
             fields["smiles"] = "string"
+        remarks += [
+            f"{quoted(task.name)}: the Gaussian process has no share in the predictions, so that "
+            "neighbors contribute 0"
+            for task, share in zip(model.config.tasks, process.shares, strict=True)
+            if share == 0.0
+        ]
         of_neighbors = {
             f"{task.name}_neighbor_{number}_{name}": kind
             for task in model.config.tasks
@@ -188,7 +268,8 @@ def _prediction_spec(
     def compute(molecules: Sequence[ReadRow]) -> Iterator[Sequence[Cells] | ReasonCode]:
         features = [molecule.features for molecule in molecules] if model.config.features else None
         records = [molecule.record for molecule in molecules if molecule.record is not None]
-        outputs = model.predict_outputs(records, len(records), features=features)
+        networks, inputs = model.network_outputs(records, len(records), features=features)
+        outputs = model.combined(networks, inputs)
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
         # An array of None, which is not used, if the model has no training fingerprints.
         fingerprints = np.array([record.fingerprint for record in records])
@@ -196,9 +277,7 @@ def _prediction_spec(
             outputs[:, is_finite], fingerprints[is_finite]
         )
         rows = iter(range(len(prediction.prediction)))
-        near = {}
-        if neighbors is not None:
-            near = model.neighbors_of_records(records, neighbors, len(records), features=features)
+        near = {} if neighbors is None else model.neighbors_of_inputs(inputs, neighbors)
         finite = [row for row, good in zip(molecules, is_finite, strict=True) if good]
         found.add(finite, prediction)
         for number, good in enumerate(is_finite):
@@ -214,5 +293,7 @@ def _prediction_spec(
         columns={**columns.columns, **of_neighbors},
         compute=compute,
         reads_similarity=model.uncertainty is not None,
-        remarks=columns.lines(),
+        remarks=remarks,
+        take_found=found.take,
+        restore_found=found.restore,
     )

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Union
@@ -19,13 +20,18 @@ from molattn.data.table import (
     Structure,
     Table,
     check_output,
+    check_resumable,
     escape_formula,
+    free_name,
+    is_resumable,
     open_table,
     output_schema,
+    row_writer,
     runs_formulas,
     write_table,
 )
-from molattn.errors import InputError, ReasonCode, SmilesError, is_out_of_memory, quoted
+from molattn.errors import InputError, ReasonCode, SmilesError, is_out_of_memory
+from molattn.inference.unfinished import Entry, UnfinishedRun, unfinished_table
 from molattn.model.artefact import find_local_model
 from molattn.model.batching import batches
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -35,6 +41,7 @@ from molattn.utils.console import print_line
 from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads, without_onednn
 from molattn.utils.workers import parallel_map
+from molattn.version import package_versions
 
 __all__ = [
     "OutputSpec",
@@ -49,6 +56,8 @@ __all__ = [
 _ROWS_AT_ONCE = 64
 _PARTNERS_KEPT = 256
 _MOST_REASONS = 3
+_ROWS_PER_ENTRY = 64  # an interrupted run loses no more than these and a batch
+_NOT_OF_THE_OUTPUT = ("num_workers", "resume")  # options
 
 Cells = Sequence[Union[float, int, str, None]]
 
@@ -95,6 +104,9 @@ class OutputSpec:
         keeps_columns: Whether the output begins with the columns of the input; otherwise with the
             row number, as when molecules have several output rows.
         remarks: Lines to print before the first row.
+        take_found: Returns what was found since the last call, as JSON types that are kept with the
+            rows.
+        restore_found: Takes what such a call returned before an interruption.
     """
 
     verb: str
@@ -105,6 +117,8 @@ class OutputSpec:
     reads_symbols: bool = False
     keeps_columns: bool = True
     remarks: Sequence[str] = ()
+    take_found: Callable[[], Any] = lambda: None
+    restore_found: Callable[[Any], None] = lambda found: None
 
 
 def stream_table(
@@ -118,14 +132,21 @@ def stream_table(
     """Apply a model to every row of a table.
 
     Each row gives one or more output rows, in order. The last column, ``error``, is the reason code
-    of a row without output. The file is written completely or not at all. The arguments other than
-    ``make_spec`` are those of :func:`molattn.inference.predict_table`.
+    of a row without output; a column with the name of one of the table gets an underscore. The file
+    is written completely or not at all. If that is interrupted, ``config.resume`` goes on with it,
+    see :mod:`molattn.inference.unfinished`. The arguments other than ``make_spec`` are those of
+    :func:`molattn.inference.predict_table`.
+
+    Returns:
+        The counts of all rows, those before an interruption included.
 
     Raises:
         InputError: The model, the table or the output cannot be used.
     """
     output = Path(output) if isinstance(output, str) else output
     path = source.path if isinstance(source, Table) else Path(source)
+    if config.resume:
+        check_resumable(output)
     if isinstance(output, Path):
         check_output(output)
         if output.exists() and path.exists() and output.samefile(path):
@@ -135,19 +156,20 @@ def stream_table(
     spec = make_spec(model)
     places = _find_columns(table, config, model.config, spec.reads_numbers)
     kept = table if spec.keeps_columns else None
+    own_columns = kept.header if kept else []
     columns = {**({} if kept else {"row": "int64"}), **spec.columns, "error": "string"}
-    header = [*(kept.header if kept else ()), *columns]
-    for name in columns if kept else ():
-        if name in table.header:
-            raise InputError(
-                f"{path}: the output would have two columns {quoted(name)}; rename or remove the "
-                "one of the table"
-            )
+    columns = _renamed(columns, own_columns)
     schema = output_schema(output, kept, columns)
-    done, errors = 0, Counter[str]()
     escape = escape_formula if config.escape_formulas and runs_formulas(output) else str
-    header = [escape(name) for name in header]
+    header = [escape(name) for name in (*own_columns, *columns)]
     molecules = (places.smiles, places.partner)
+
+    def run() -> UnfinishedRun:
+        options = {
+            name: value for name, value in asdict(config).items() if name not in _NOT_OF_THE_OUTPUT
+        }
+        return UnfinishedRun(_digest(model), table.digest(), options, header, package_versions())
+
     for remark in spec.remarks:
         print_line(console, remark)
     # oneDNN saves 14% of the time of the default model, and costs 20 MB (12,000 molecules). Where
@@ -155,16 +177,29 @@ def stream_table(
     with (
         threads(config.threads),
         without_onednn() if model.config.network.update_edges else nullcontext(),
-        write_table(output, header, schema) as write,
-        row_progress(console, spec.verb, None if console.quiet else table.count()) as advance,
+        _open_output(output, header, schema, run, config.resume, console) as sink,
+        row_progress(
+            console, spec.verb, None if console.quiet else table.count(), done=sink.rows
+        ) as advance,
     ):
+        for entry in sink.entries:
+            spec.restore_found(entry["found"])
+        done, errors = 0, Counter[str]()
+        if sink.entries:
+            done, errors = sink.entries[-1]["done"], Counter(sink.entries[-1]["errors"])
+
+        def commit() -> None:
+            found = {"done": done, "errors": errors, "found": spec.take_found()}
+            sink.commit(done + errors.total(), found)
+
         reads = {
             "reads_numbers": spec.reads_numbers,
             "reads_similarity": spec.reads_similarity,
             "reads_symbols": spec.reads_symbols,
         }
+        open_rows = 0
         for batch in molecule_batches(
-            table, model, config, num_workers=config.num_workers, **reads
+            table, model, config, start=sink.rows, num_workers=config.num_workers, **reads
         ):
             refused = errors.total()
             for molecule, rows, code in _computed(spec, batch):
@@ -184,12 +219,68 @@ def stream_table(
                             own[places.smiles] = Structure(own[places.smiles])
                 for cells in rows:
                     new = cells if schema is not None else (escape(_text(cell)) for cell in cells)
-                    write([*own, *new, code])
+                    sink.write([*own, *new, code])
                 done += not code
                 errors.update([code] if code else [])
+            open_rows += len(batch)
+            if open_rows >= _ROWS_PER_ENTRY:
+                commit()
+                open_rows = 0
             advance(len(batch), errors.total() - refused)
+        commit()
     print_errors(errors, console)
     return RowCounts(done, errors.total())
+
+
+class _Sink(NamedTuple):
+    """Where the rows of an output go.
+
+    Args:
+        write: Writes a row.
+        commit: Keeps the rows so far, given the number of rows of the input, with an entry.
+        rows: Number of rows of the input that were kept before an interruption.
+        entries: Their entries.
+    """
+
+    write: Callable[[Sequence[object]], None]
+    commit: Callable[[int, Entry], None]
+    rows: int = 0
+    entries: Sequence[Entry] = ()
+
+
+@contextmanager
+def _open_output(
+    output: Path | IO[bytes],
+    header: Sequence[str],
+    schema: Any,
+    run: Callable[[], UnfinishedRun],
+    resume: bool,
+    console: Console,
+) -> Iterator[_Sink]:
+    if not (isinstance(output, Path) and is_resumable(output)):
+        with write_table(output, header, schema) as write:
+            yield _Sink(write, lambda rows, entry: None)
+        return
+    with unfinished_table(output, run(), resume=resume, console=console) as table:
+        write = row_writer(output, table, header, has_header=table.has_header)
+        yield _Sink(write, table.commit, table.rows, table.entries)
+
+
+def _digest(model: MolAttn) -> str:
+    """Return a SHA-256 of all that a model predicts with, in hexadecimal."""
+    digest = sha256()
+    for name, content in sorted(model.to_files(Path()).content.items()):
+        digest.update(f"{name} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def _renamed(columns: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
+    """Return columns with an underscore after each name that a column before them has."""
+    names, renamed = list(taken), dict[str, str]()
+    for name, kind in columns.items():
+        names.append(free_name(name, names))
+        renamed[names[-1]] = kind
+    return renamed
 
 
 def open_with_model(
@@ -228,6 +319,7 @@ def molecule_batches(
     model: MolAttn,
     config: TableConfig,
     *,
+    start: int = 0,
     reads_numbers: bool = True,
     reads_similarity: bool = False,
     reads_symbols: bool = False,
@@ -235,8 +327,8 @@ def molecule_batches(
 ) -> Iterator[list[ReadRow]]:
     """Read the rows of a table for a model, in batches that fit into memory.
 
-    The rows are read in ``num_workers`` processes, or for 0 in this one. The other arguments are
-    those of :class:`OutputSpec`.
+    The first ``start`` rows are left out. The rows are read in ``num_workers`` processes, or for 0
+    in this one. The other arguments are those of :class:`OutputSpec`.
 
     Raises:
         InputError: A column that the model needs is missing.
@@ -252,7 +344,7 @@ def molecule_batches(
         "remember": _PARTNERS_KEPT,
         "limits": config,
     }
-    blocks = parallel_map(_RowReader(places, options), _blocks(table), num_workers)
+    blocks = parallel_map(_RowReader(places, options), _blocks(table, start), num_workers)
     return batches(chain.from_iterable(blocks), config.batch_size, lambda row: row.record)
 
 
@@ -280,8 +372,8 @@ def _find_columns(
     )
 
 
-def _blocks(table: Table) -> Iterator[list[tuple[int, Row]]]:
-    rows = enumerate(table, start=1)
+def _blocks(table: Table, start: int) -> Iterator[list[tuple[int, Row]]]:
+    rows = islice(enumerate(table, start=1), start, None)
     while block := list(islice(rows, _ROWS_AT_ONCE)):
         yield block
 

@@ -443,7 +443,10 @@ class MolAttn(
         Regressions are on the transformed scale (``config.target_transforms``), classifications are
         logits, uncalibrated. See :meth:`predict_records` for the arguments and errors.
         """
-        outputs, inputs = self.network_outputs(records, batch_size, features=features)
+        return self.combined(*self.network_outputs(records, batch_size, features=features))
+
+    def combined(self, outputs: NDArray[np.float64], inputs: KernelInputs) -> NDArray[np.float64]:
+        """Return what :meth:`predict_outputs` does, given what :meth:`network_outputs` returned."""
         if self.gaussian_process is not None:
             outputs = self.gaussian_process.combine(outputs, inputs)
         return self.to_transformed(outputs)
@@ -500,8 +503,14 @@ class MolAttn(
 
         Arguments, result and errors are those of :meth:`neighbors`.
         """
-        process = self.check_neighbors(count)
         _, inputs = self.network_outputs(records, batch_size, features=features)
+        return self.neighbors_of_inputs(inputs, count)
+
+    def neighbors_of_inputs(
+        self, inputs: KernelInputs, count: int = 5
+    ) -> dict[str, list[list[Neighbor]]]:
+        """Do the same, given the inputs of the kernels that :meth:`network_outputs` returned."""
+        process = self.check_neighbors(count)
         return {
             task.name: [
                 [one._replace(contribution=one.contribution * scale) for one in row]

@@ -3,29 +3,26 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from molattn.config import RunConfig, check_same_options
+from molattn.config import RunConfig, check_same_digest, check_same_options
 from molattn.errors import InputError
 from molattn.model.model import MolAttn
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.lightning.module import RUN_KEY, epochs_done
 from molattn.utils.console import print_line
+from molattn.version import package_versions, version_changes
 
 __all__ = [
-    "check_same_digest",
     "check_same_model",
     "model_fingerprint",
     "resume_checkpoint",
     "resume_message",
     "run_fingerprint",
 ]
-
-_DECIDING_PACKAGES = ("molattn", "torch", "rdkit")
 
 
 def run_fingerprint(config: RunConfig, init_from: str | None, data: str) -> dict[str, Any]:
@@ -34,7 +31,7 @@ def run_fingerprint(config: RunConfig, init_from: str | None, data: str) -> dict
         "config": config.to_dict(),
         "init_from": init_from,
         "data": data,
-        "versions": {package: version(package) for package in _DECIDING_PACKAGES},
+        "versions": package_versions(),
     }
 
 
@@ -66,13 +63,8 @@ def resume_checkpoint(
     check_same_digest(data, fingerprint["data"], before["data"], folder)
     model = f"--init-from: the model {init_from} has"
     check_same_digest(model, fingerprint["init_from"], before.get("init_from"), folder)
-    for package, was in before["versions"].items():
-        if was != (now := fingerprint["versions"][package]):
-            print_line(
-                console,
-                f"Run started with {package} {was}, resuming with {now}: results may differ in "
-                "their last digits",
-            )
+    for line in version_changes(before["versions"]):
+        print_line(console, line)
     return checkpoint
 
 
@@ -107,23 +99,3 @@ def check_same_model(
                 f"make_model or featurizer: the model has other {name.replace('_', ' ')} than that "
                 f"of the run in {folder}; use the original or start a new run"
             )
-
-
-def check_same_digest(what: str, now: str | None, before: str | None, folder: Path) -> None:
-    """Check that the data or the initial weights of a run are those that it was started with.
-
-    Args:
-        what: Subject of the message, such as ``t.csv: the file has``.
-        now: SHA-256 now, or None for random initial weights.
-        before: Likewise when the run was started.
-        folder: The folder of the run.
-
-    Raises:
-        InputError: If they differ.
-    """
-    if now != before:
-        raise InputError(
-            f"{what} changed since the run in {folder} was started "
-            f"(SHA-256 {str(now)[:12]}..., was {str(before)[:12]}...); "
-            "use the original or start a new run"
-        )

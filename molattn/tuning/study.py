@@ -24,7 +24,13 @@ from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from molattn.chem.split import Split
-from molattn.config import DataConfig, GaussianProcessConfig, TrainConfig, TuneConfig
+from molattn.config import (
+    DataConfig,
+    GaussianProcessConfig,
+    TrainConfig,
+    TuneConfig,
+    check_same_digest,
+)
 from molattn.config.yaml_file import check_unchanged, write_config_file
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows
@@ -34,7 +40,6 @@ from molattn.nn.registry import check_network
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import Epoch
 from molattn.training.lightning.loop import check_device
-from molattn.training.resume import check_same_digest
 from molattn.training.run import read_rows, train_model
 from molattn.training.run_folder import CONFIG_FILE
 from molattn.tuning.search_space import (

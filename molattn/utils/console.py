@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["aligned", "print_line"]
+__all__ = ["aligned", "counted", "print_line"]
 
 
 def print_line(console: "Console | None", line: str) -> None:
@@ -17,6 +17,11 @@ def print_line(console: "Console | None", line: str) -> None:
     """
     if console is not None:
         console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things in words, such as ``1 row`` or ``2,000 rows``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def aligned(table: str) -> str:

@@ -18,7 +18,7 @@ _SECONDS_PER_LINE = 10.0
 
 @contextmanager
 def row_progress(
-    console: Console | None, verb: str, total: int | None = None
+    console: Console | None, verb: str, total: int | None = None, *, done: int = 0
 ) -> Iterator[Callable[..., None]]:
     """Show how many rows are processed, their rate, and the time that is left.
 
@@ -28,17 +28,18 @@ def row_progress(
         console: The terminal or log; None = silent.
         verb: What is done to the rows, such as ``reading``.
         total: Number of rows, if known.
+        done: Number of rows that were processed before; they do not count for the rate.
 
     Yields:
         A function that counts further rows, and how many of them are refused (by default none).
     """
-    count = _Count(total)
+    count = _Count(total, done)
     if console is None or console.quiet:
         yield count.add
     elif console.is_terminal:
         columns = TextColumn(verb), BarColumn(), TextColumn("{task.fields[count]}")
         with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("", total=total, count=count)
+            task = bar.add_task("", total=total, completed=done, count=count)
 
             def advance(rows: int, refused: int = 0) -> None:
                 count.add(rows, refused)
@@ -64,9 +65,10 @@ def row_progress(
 class _Count:
     """The rows so far, as a text."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, done: int) -> None:
         self._total = total
-        self._rows = self._refused = 0
+        self._done = self._rows = done
+        self._refused = 0
         self._start = time.monotonic()
 
     def add(self, rows: int, refused: int = 0) -> None:
@@ -74,14 +76,15 @@ class _Count:
         self._refused += refused
 
     def __str__(self) -> str:
-        rate = self._rows / max(time.monotonic() - self._start, 1e-9)
+        new = self._rows - self._done
+        rate = new / max(time.monotonic() - self._start, 1e-9)
         parts = [f"{self._rows:,}" + ("" if self._total is None else f" of {self._total:,}")]
         parts[0] += " rows"
-        if self._rows:
+        if new:
             parts.append(f"{rate:,.0f} a second" if rate >= 10 else f"{rate:.2g} a second")
         if self._refused:
             parts.append(f"{self._refused:,} refused")
-        if self._total is not None and self._rows:
+        if self._total is not None and new:
             left = max(0, self._total - self._rows) / rate
             parts.append(f"{timedelta(seconds=round(left))} left")
         return ", ".join(parts)

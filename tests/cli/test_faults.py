@@ -21,6 +21,7 @@ from molattn.cli import main
 from molattn.config import TrainConfig
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
+from molattn.inference import streaming
 from molattn.model.artefact import WEIGHTS_FILE
 from molattn.pretraining.batches import MaskedLoader
 from molattn.training.batches import LabeledLoader
@@ -139,9 +140,31 @@ def test_a_second_interrupt_stops_at_once_with_the_last_checkpoint_whole(capsys,
 @pytest.mark.parametrize("command", ["predict", "fingerprint", "explain"])
 def test_a_signal_leaves_no_partial_output(capsys, monkeypatch, whole, command, one):
     at_call(monkeypatch, MolAttn, "collate", 2, lambda: signal.raise_signal(one))
-    words = [command, str(whole), "in.csv", "--output", "out", "--batch-size", "8"]
+    output = "out" if command == "explain" else "out.parquet"
+    words = [command, str(whole), "in.csv", "--output", output, "--batch-size", "8"]
     assert fails(capsys, words, EXIT_CODES[one]) == f"error: {WORDS[one]}"
     assert names() == ["in.csv"]
+
+
+@pytest.mark.parametrize("one", EXIT_CODES)
+@pytest.mark.parametrize("command", ["predict", "fingerprint"])
+def test_a_signal_leaves_rows_to_resume(capsys, monkeypatch, whole, command, one):
+    monkeypatch.setattr(streaming, "_ROWS_PER_ENTRY", 16)
+    words = [command, str(whole), "in.csv", "--output", "out.csv", "--batch-size", "8"]
+    assert main(words) == 0
+    expected = Path("out.csv").read_bytes()
+    Path("out.csv").unlink()
+    with monkeypatch.context() as patch:
+        at_call(patch, MolAttn, "collate", 4, lambda: signal.raise_signal(one))
+        assert fails(capsys, words, EXIT_CODES[one]) == (
+            f"error: {WORDS[one]}; 16 rows kept in out.csv.unfinished; to resume: the same command "
+            "with --resume"
+        )
+    assert names() == ["in.csv", "out.csv.unfinished"]
+    assert main([*words, "--resume"]) == 0
+    assert "41 rows" in "".join(capsys.readouterr())
+    assert Path("out.csv").read_bytes() == expected
+    assert names() == ["in.csv", "out.csv"]
 
 
 @pytest.mark.parametrize("one", EXIT_CODES)

@@ -134,9 +134,13 @@ def test_an_embedding_that_is_no_number_becomes_a_reason(tmp_path, model_folder,
 
 
 def test_a_column_of_the_input_is_not_overwritten(tmp_path, model_folder):
-    source = saved(tmp_path, "smiles,embedding_3\nC,1\n")
-    with pytest.raises(InputError, match="two columns 'embedding_3'"):
-        fingerprint_table(model_folder, source, tmp_path / "out.csv")
+    source = saved(tmp_path, "smiles,embedding_3\nC,x\n")
+    assert fingerprint_table(model_folder, source, tmp_path / "out.csv") == (1, 0)
+    (row,) = rows_of(tmp_path / "out.csv")
+    assert list(row)[:2] == ["smiles", "embedding_3"]
+    assert row["embedding_3"] == "x"
+    assert list(row)[5:7] == ["embedding_3_", "embedding_4"]
+    assert np.isfinite(float(row["embedding_3_"]))
 
 
 def test_wide_rows_are_written_in_small_groups(tmp_path, model_folder, monkeypatch):

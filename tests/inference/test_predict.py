@@ -336,8 +336,6 @@ def test_a_table_without_rows_gives_a_table_without_rows(tmp_path, model_folder)
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("smiles,error\nC,1\n", ["in.csv", "two columns 'error'"]),
-        ("smiles,z_predicted\nC,1\n", ["in.csv", "two columns 'z_predicted'"]),
         ("smile\nC\n", ["in.csv", "'smiles'", "did you mean 'smile'"]),
         ('smiles\n"C\n', ["in.csv", "line 2"]),
     ],

@@ -20,7 +20,11 @@ from molattn.data.table.formats import format_by_suffix as format_by_suffix
 from molattn.data.table.formats import open_table as open_table
 from molattn.data.table.smiles_list import SMILESList as SMILESList
 from molattn.data.table.write import check_output as check_output
+from molattn.data.table.write import check_resumable as check_resumable
 from molattn.data.table.write import escape_formula as escape_formula
+from molattn.data.table.write import is_resumable as is_resumable
+from molattn.data.table.write import move_rows as move_rows
 from molattn.data.table.write import output_schema as output_schema
+from molattn.data.table.write import row_writer as row_writer
 from molattn.data.table.write import runs_formulas as runs_formulas
 from molattn.data.table.write import write_table as write_table

@@ -51,6 +51,8 @@ class FileFormat:
             ends with ``.gz`` or ``.zst`` is written compressed.
         has_types: Whether columns have Arrow types; otherwise cells are written as texts.
         runs_formulas: Whether a spreadsheet takes text such as ``=1+1`` for a formula.
+        is_resumable: Whether rows can be added to a file later: its writer puts the header into the
+            file when it is made, each row when it is written, and nothing when it is closed.
     """
 
     name: str
@@ -61,6 +63,7 @@ class FileFormat:
     is_text: bool = True
     has_types: bool = False
     runs_formulas: bool = True
+    is_resumable: bool = False
 
 
 FORMATS: Registry[FileFormat] = Registry("file format")
@@ -152,13 +155,16 @@ def _write_sdf(file: IO[bytes], header: Sequence[str], schema: Any) -> TableWrit
     return SDFWriter(file, header, schema)
 
 
-FORMATS.register("csv")(FileFormat("CSV", (".csv",), DelimitedTable, DelimitedWriter))
+FORMATS.register("csv")(
+    FileFormat("CSV", (".csv",), DelimitedTable, DelimitedWriter, is_resumable=True)
+)
 FORMATS.register("tsv")(
     FileFormat(
         "TSV",
         (".tsv", ".tab"),
         partial(DelimitedTable, delimiter="\t"),
         partial(DelimitedWriter, delimiter="\t"),
+        is_resumable=True,
     )
 )
 FORMATS.register("parquet")(
@@ -184,6 +190,13 @@ FORMATS.register("xlsx")(
     )
 )
 FORMATS.register("sdf")(
-    FileFormat("SDF", (".sdf", ".sd", ".mol"), _read_sdf, _write_sdf, runs_formulas=False)
+    FileFormat(
+        "SDF",
+        (".sdf", ".sd", ".mol"),
+        _read_sdf,
+        _write_sdf,
+        runs_formulas=False,
+        is_resumable=True,
+    )
 )
 FORMATS.register("smi")(FileFormat("SMILES", (".smi", ".smiles", ".ism"), SMITable))

@@ -1,5 +1,6 @@
 """SMILES that are given directly."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -26,3 +27,7 @@ class SMILESList(Table):
     def __iter__(self) -> Iterator[Row]:
         """Read the SMILES."""
         return (Row(number, [text]) for number, text in enumerate(self._smiles, start=1))
+
+    def digest(self) -> str:
+        """Return a SHA-256 of the column and the SMILES, in hexadecimal."""
+        return hashlib.sha256(ascii([*self.header, *self._smiles]).encode()).hexdigest()

@@ -2,11 +2,13 @@
 
 import gzip
 import io
+import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from molattn.data.table.base import Table
 from molattn.data.table.formats import (
@@ -18,7 +20,20 @@ from molattn.data.table.formats import (
 from molattn.errors import InputError
 from molattn.utils.files import atomic_write
 
-__all__ = ["check_output", "escape_formula", "output_schema", "runs_formulas", "write_table"]
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+__all__ = [
+    "check_output",
+    "check_resumable",
+    "escape_formula",
+    "is_resumable",
+    "move_rows",
+    "output_schema",
+    "row_writer",
+    "runs_formulas",
+    "write_table",
+]
 
 _NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
 _FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
@@ -33,6 +48,28 @@ def check_output(path: Path) -> None:
         InputError: The name stands for a format that is not written, or the path is not a file's.
     """
     _writer_of(path)
+
+
+def is_resumable(path: Path) -> bool:
+    """Return whether rows can be added to a table of this name later, before it is compressed."""
+    return (format_by_suffix(path) or FORMATS["csv"]).is_resumable
+
+
+def check_resumable(path: Path | IO[bytes]) -> None:
+    """Check that an interrupted output can be resumed.
+
+    Raises:
+        InputError: It is a stream, or a file of another format than those that can.
+    """
+    if not isinstance(path, Path):
+        raise InputError("--resume needs a file to write to (--output)")
+    if not is_resumable(path):
+        got = (format_by_suffix(path) or FORMATS["csv"]).name
+        *others, last = (one.name for one in FORMATS.values() if one.write and one.is_resumable)
+        raise InputError(
+            f"--resume: {path}: {got} files cannot be resumed, expected {', '.join(others)} or "
+            f"{last} (also compressed)"
+        )
 
 
 def escape_formula(text: str) -> str:
@@ -116,6 +153,56 @@ def write_table(
         writer.close()
         if compress:
             stream.close()
+
+
+def row_writer(
+    path: Path, file: "SupportsWrite[bytes]", header: Sequence[str], *, has_header: bool
+) -> Callable[[Sequence[object]], None]:
+    """Return the function that writes one row of a resumable table, uncompressed.
+
+    Args:
+        path: What the table will be called.
+        file: The file that its bytes are written to.
+        header: The columns.
+        has_header: Whether they were written before.
+    """
+    stream = _Silenced(file)
+    stream.is_silent = has_header
+    writer = _writer_of(path)(stream, header, None)  # pyright: ignore[reportArgumentType]
+    stream.is_silent = False
+    return writer.write
+
+
+def move_rows(rows: Path, path: Path) -> None:
+    """Move a whole file of :func:`row_writer` to the name of the table, compressed if it says so.
+
+    Raises:
+        OSError: Names ``path``, also if the disk is full; the rows are left where they are.
+    """
+    compress = _COMPRESSIONS.get(path.suffix.lower())
+    if compress is None:
+        with open(rows, "rb") as file:
+            os.fsync(file.fileno())
+        rows.replace(path)
+        return
+    with open(rows, "rb") as source, atomic_write(path) as file:
+        stream = compress(file)
+        shutil.copyfileobj(source, stream)
+        stream.close()
+    rows.unlink()
+
+
+class _Silenced:
+    """A file to which nothing is written for a while."""
+
+    is_silent = False
+
+    def __init__(self, file: "SupportsWrite[bytes]") -> None:
+        self._file = file
+
+    def write(self, data: bytes) -> None:
+        if not self.is_silent:
+            self._file.write(data)
 
 
 def _gzip(file: IO[bytes]) -> Any:
