@@ -21,7 +21,7 @@ from molattn.config.base import check_same_digest, check_same_values
 from molattn.data.table import move_rows
 from molattn.errors import InputError
 from molattn.utils.console import counted, print_line
-from molattn.utils.files import check_output_folder, lock_file, naming_path
+from molattn.utils.files import check_output_folder, lock_file
 from molattn.version import version_changes
 
 __all__ = ["UnfinishedRun", "UnfinishedTable", "resume_hint", "unfinished_table"]
@@ -66,7 +66,7 @@ class UnfinishedTable:
         self.rows, self.entries = 0, list[Entry]()
         self._crc, self._pending = 0, bytearray()
         size, end = 0, 0
-        with naming_path(path):
+        with _naming(path):
             lines = _whole_lines(folder / _JOURNAL)
             if lines and _run(lines[0][0]) is not None:
                 self.entries, self._crc = _borne_out(folder / _ROWS, lines[1:])
@@ -101,7 +101,7 @@ class UnfinishedTable:
         content = bytes(self._pending)
         crc, size = zlib.crc32(content, self._crc), self._size + len(content)
         line = json.dumps({**entry, "rows": rows, "size": size, "crc": crc}, allow_nan=False)
-        with naming_path(self._path):
+        with _naming(self._path):
             self._write(self._file, content)
             self._write(self._journal, f"{line}\n".encode())
         self._pending.clear()
@@ -113,7 +113,7 @@ class UnfinishedTable:
         Raises:
             OSError: Names the table, also if the disk is full.
         """
-        with naming_path(self._path, self._folder / _ROWS):
+        with _naming(self._path):
             self._file.close()
             move_rows(self._folder / _ROWS, self._path)
 
@@ -196,6 +196,17 @@ def resume_hint(path: Path) -> str:
     if not rows or not (folder / _ROWS).exists():  # which is moved when it is whole
         return ""
     return f"{counted(rows, 'row')} kept in {folder}; to resume: the same command with --resume"
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let errors of files name the table, not a part of the unfinished one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _folder(path: Path) -> Path:

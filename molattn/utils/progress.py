@@ -65,7 +65,7 @@ def row_progress(
 class _Count:
     """The rows so far, as a text."""
 
-    def __init__(self, total: int | None, done: int) -> None:
+    def __init__(self, total: int | None, done: int = 0) -> None:
         self._total = total
         self._done = self._rows = done
         self._refused = 0
@@ -79,7 +79,7 @@ class _Count:
         new = self._rows - self._done
         rate = new / max(time.monotonic() - self._start, 1e-9)
         parts = [f"{self._rows:,}" + ("" if self._total is None else f" of {self._total:,}")]
-        parts[0] += " rows"
+        parts[0] += " row" if (self._total or self._rows) == 1 else " rows"
         if new:
             parts.append(f"{rate:,.0f} a second" if rate >= 10 else f"{rate:.2g} a second")
         if self._refused:

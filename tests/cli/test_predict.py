@@ -1,6 +1,8 @@
+import copy
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,10 @@ import pytest
 import torch
 
 from molattn.cli import main
+from molattn.cli import predict as command
 from molattn.config import NetworkConfig
+from molattn.inference import predict as inference
+from molattn.inference import streaming
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.utils import progress
 
@@ -119,6 +124,54 @@ def test_a_full_disk_behind_standard_output_is_one_line(model_folder):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), BrokenPipeError(32, "x")]
+)
+def test_an_error_of_another_file_is_not_taken_for_standard_output(
+    model_folder, capfd, monkeypatch, error
+):
+    def failing(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(streaming, "molecule_batches", failing)
+    assert main(["predict", str(model_folder), "CCO"]) == 1
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert line == f"error: {error.strerror}"
+
+
+def test_one_of_a_kind_is_not_plural(model, capsys):
+    known = copy.deepcopy(model)
+    known.calibrate(["CCO", "CCN"] * 15, np.zeros((30, 2)), ["CCCCO", "c1ccccc1"])
+    known.save_pretrained("known")
+    Path("in.csv").write_text("smiles,y\nc1ccccc1,1\n")
+    assert main(["predict", "known", "in.csv", "--output", "o.csv"]) == 0
+    assert "beyond the domain" not in capsys.readouterr().err
+    Path("in.csv").write_text("smiles,y\nN#N,1\nc1ccccc1,\n")
+    assert main(["predict", "known", "in.csv", "--output", "o.csv"]) == 0
+    printed = capsys.readouterr().err
+    assert "1 molecule beyond the domain of the model" in printed
+    assert "1 row with labels:" in printed
+    Path("in.csv").write_text("smiles\nCCO\nC(\n")
+    assert main(["predict", "known", "in.csv", "--output", "o.csv"]) == 0
+    assert "\n1 row predicted, 1 with an error; " in capsys.readouterr().err
+
+
+def test_many_labels_are_scored_in_bounded_time(model_folder, capsys, monkeypatch):
+    monkeypatch.setattr(inference, "_MOST_NUMBERS", 240)  # 60 rows of two targets
+    monkeypatch.setattr(command, "_MOST_RESAMPLED", 10)
+    monkeypatch.setattr(command, "_FEWEST_RESAMPLED", 20)
+    rows = [f"{'C' * (n % 9 + 1)}O,{n % 9 + n % 2}" for n in range(200)]
+    Path("in.csv").write_text("\n".join(["smiles,y", *rows]) + "\n")
+    assert main(["predict", str(model_folder), "in.csv", "--output", "o.csv"]) == 0
+    told = re.search(
+        r"^200 rows with labels, scored on (\d+) of them at random, intervals by the bootstrap of "
+        r"20 of them at random:$",
+        capsys.readouterr().err,
+        re.MULTILINE,
+    )
+    assert 20 < int(told[1]) <= 60
+
+
 def test_closed_standard_streams_are_told(model_folder, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["predict", str(model_folder), "-"]) == 2
@@ -141,7 +194,7 @@ def test_predictions_are_scored_if_the_input_has_labels(model_folder, capsys):
     assert printed.out == ""
     predicted = [float(row["y_predicted"]) for row in rows_of(Path("out.csv"))]
     rmse = np.sqrt(np.mean((labels - predicted) ** 2))
-    assert "'z': 1 cells are no labels of this target\n20 rows with labels:\n" in printed.err
+    assert "'z': 1 cell is no label of this target\n20 rows with labels:\n" in printed.err
     words = printed.err.split()
     assert words[words.index("molattn") + 1] == f"{rmse:.3f}"
     low, high = (float(words[words.index("molattn") + place]) for place in (2, 4))

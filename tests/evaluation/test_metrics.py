@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torchmetrics.functional.classification import (
     multiclass_calibration_error,
 )
 
-from molattn.evaluation.metrics import format_interval, metrics_of, score_tasks
+from molattn.evaluation.metrics import METRICS, format_interval, metrics_of, score_tasks
 from molattn.task import Task
 
 Y = Task("y")
@@ -215,3 +217,33 @@ def test_an_interval_of_what_is_mostly_undefined_is_none():
     lone = one(Y, [1.0], [2.0], resamples=20)
     assert lone["intervals"]["r2"] is None
     assert lone["intervals"]["rmse"] == [1.0, 1.0]
+
+
+def test_intervals_of_many_rows_are_drawn_from_some_of_them(monkeypatch):
+    """They are as wide as those of all rows, around the score of all rows."""
+    rng = np.random.default_rng(3)
+    target = rng.normal(size=(20_000, 1))
+    guess = target + rng.normal(size=target.shape)
+    sizes, draws = [], []
+    for name in ("_rmse", "_spearman"):
+        key = name[1:]
+        metric = METRICS[key]
+
+        def function(truth, prediction, weights, original=metric.function):
+            sizes.append(len(truth))
+            draws.extend(weights.sum(axis=1).tolist())
+            return original(truth, prediction, weights)
+
+        monkeypatch.setitem(METRICS._items, key, replace(metric, function=function))
+    some = score_tasks(guess, target, [Y], resamples=300, most_resampled=2000).tasks["y"]
+    assert {*sizes} == {20_000, 2000}
+    assert sizes.count(20_000) == 2
+    assert {*draws} == {20_000.0, 2000.0}
+    every = score_tasks(guess, target, [Y], resamples=300).tasks["y"]
+    for key in ("rmse", "mae", "r2", "spearman"):
+        assert some[key] == every[key]
+        (low, high), (first, last) = (one["intervals"][key] for one in (some, every))
+        assert low < some[key] < high
+        assert 0.75 < (high - low) / (last - first) < 1.33
+    few = score_tasks(guess[:500], target[:500], [Y], resamples=50, most_resampled=500)
+    assert few == score_tasks(guess[:500], target[:500], [Y], resamples=50)

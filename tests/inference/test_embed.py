@@ -9,7 +9,7 @@ from torch_geometric.data import Batch
 
 from molattn import MolAttn, from_smiles
 from molattn.config import EmbedConfig, NetworkConfig
-from molattn.errors import InputError, SmilesError
+from molattn.errors import SmilesError
 from molattn.inference.embed import fingerprint_table
 from molattn.model.model import MolAttnConfig
 

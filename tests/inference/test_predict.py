@@ -1,5 +1,6 @@
 import copy
 import gzip
+import io
 import itertools
 import os
 import signal
@@ -12,13 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from rdkit import Chem
+from rich.console import Console
 
 from molattn.chem import parse_smiles
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.data.table import open_table
 from molattn.data.table.delimited import DelimitedTable
 from molattn.errors import InputError, MolattnError
-from molattn.inference import streaming
+from molattn.inference import predict, streaming
 from molattn.inference.predict import predict_table, screen_table
 from molattn.inference.streaming import RowCounts
 from molattn.model import batching
@@ -284,14 +286,14 @@ def test_a_prediction_that_is_no_number_becomes_a_reason(tmp_path, model_folder,
 def test_a_row_with_one_number_that_is_not_finite_has_no_prediction(
     tmp_path, model, monkeypatch, member, output, bad
 ):
-    predict_outputs = MolAttn.predict_outputs
+    combined = MolAttn.combined
 
-    def damaged(self, *args, **options):
-        outputs = predict_outputs(self, *args, **options)
+    def damaged(self, *args):
+        outputs = combined(self, *args)
         outputs[member, 1, output] = bad
         return outputs
 
-    monkeypatch.setattr(MolAttn, "predict_outputs", damaged)
+    monkeypatch.setattr(MolAttn, "combined", damaged)
     source = saved(tmp_path, "smiles\nCCO\nCC\nC\n")
     predict_table(MolAttn.ensemble([model, model]), source, tmp_path / "out.csv")
     rows = rows_of(tmp_path / "out.csv")
@@ -406,7 +408,7 @@ def test_predictions_are_compared_with_labels_of_the_same_names(tmp_path, model_
     assert found.seconds > 0.0
     np.testing.assert_array_equal(found.target, [[1.5, np.nan], [np.nan, 2.0], [-1.0, 4.0]])
     np.testing.assert_allclose(found.prediction, model.predict(["CCO", "CC", "CCC"]), rtol=1e-5)
-    assert (found.unusable, found.outside) == ({"y": 1}, None)
+    assert (found.unusable, found.outside, found.labeled) == ({"y": 1}, None, 2)
     assert list(rows_of(tmp_path / "out.csv")[0])[:4] == ["Y", "smiles", "z", "y_predicted"]
 
 
@@ -450,3 +452,49 @@ def test_a_worker_that_is_killed_is_named_and_leaves_nothing(tmp_path, model_fol
     with pytest.raises(MolattnError, match=r"a worker process was killed: .*pid"):
         predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(num_workers=1))
     assert os.listdir(tmp_path) == ["in.csv"]
+
+
+def test_predictions_of_predictions_get_underscores(tmp_path, model_folder):
+    source = saved(tmp_path, "smiles\nCCO\nnonsense\n")
+    predict_table(model_folder, source, tmp_path / "one.csv")
+    assert predict_table(model_folder, tmp_path / "one.csv", tmp_path / "two.csv") == (1, 1)
+    assert predict_table(model_folder, tmp_path / "two.csv", tmp_path / "three.csv") == (1, 1)
+    once, twice, thrice = (rows_of(tmp_path / f"{name}.csv") for name in ("one", "two", "three"))
+    names = ["y_predicted", "z_predicted", "error"]
+    ends = ["", "_", "__"]
+    assert list(thrice[0]) == ["smiles", *(name + end for end in ends for name in names)]
+    for row, end in zip((once, twice, thrice), ends, strict=True):
+        assert [[one[name + end] for name in names] for one in row] == [
+            [one[name] for name in names] for one in once
+        ]
+
+
+@pytest.mark.parametrize(
+    "header, listed",
+    [("Log,Log", "'Log', 'Log'"), ("LOG,log", "'LOG', 'log'"), ("Log,log", ""), ("log,x", "")],
+)
+def test_a_target_with_several_columns_is_told_and_not_scored(tmp_path, model, header, listed):
+    model = MolAttn(MolAttnConfig(("Log",), model.config.network))
+    console = Console(file=io.StringIO(), width=80)
+    source = saved(tmp_path, f"smiles,{header}\nCCO,1,2\n")
+    found = screen_table(model, source, tmp_path / "out.csv", console=console)
+    told = f"{source}: 2 columns could be the labels of 'Log' ({listed}), expected one; its"
+    assert console.file.getvalue().count(told) == bool(listed)
+    assert found.labeled == len(found.target) == (not listed)
+
+
+def test_of_very_many_labels_a_random_sample_is_kept(monkeypatch):
+    monkeypatch.setattr(predict, "_MOST_NUMBERS", 1000)
+    rows = predict._LabeledRows(2)
+    for number in range(10_000):
+        rows.add([number, -number])
+    table = rows.table()
+    assert rows.count == 10_000
+    assert 200 < len(table) <= 500
+    np.testing.assert_array_equal(table[:, 0], -table[:, 1])
+    assert (np.diff(table[:, 0]) > 0).all()
+    expected, width = 10_000 / 2, 10_000 / np.sqrt(12 * len(table))
+    assert abs(table[:, 0].mean() - expected) < 4 * width
+    few = predict._LabeledRows(2)
+    few.add([1.0, 2.0])
+    np.testing.assert_array_equal(few.table(), [[1.0, 2.0]])

@@ -1,5 +1,7 @@
+import copy
 import io
 import pickle
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -295,6 +297,38 @@ def test_neighbors_are_the_training_rows_that_contribute_most(frame, both, tmp_p
     known = model.neighbors([process.smiles[0]], len(process.rows))[task][0]
     assert next(one for one in known if one.row == process.rows[0]).similarity > 0.999
     assert f"{task}_predicted" in rows[0]
+
+
+def test_neighbors_cost_no_second_run_of_the_network(both, tmp_path, monkeypatch):
+    runs, network_outputs = [], MolAttn.network_outputs
+
+    def counted(self, records, *args, **options):
+        runs.append(len(records))
+        return network_outputs(self, records, *args, **options)
+
+    monkeypatch.setattr(MolAttn, "network_outputs", counted)
+    (tmp_path / "in.csv").write_text("smiles\n" + "\n".join(NEW) + "\n")
+    predict_table(both.model, tmp_path / "in.csv", tmp_path / "o.csv", PredictConfig(neighbors=1))
+    assert runs == [len(NEW)]
+
+
+def test_neighbors_of_a_gaussian_process_without_a_share_are_told(both, tmp_path):
+    model = copy.copy(both.model)
+    model.gaussian_process = replace(both.model.gaussian_process, shares=np.zeros(1))
+    (tmp_path / "in.csv").write_text("smiles\nCCO\n")
+    console = Console(file=io.StringIO(), width=80)
+    files = tmp_path / "in.csv", tmp_path / "out.csv"
+    told = (
+        "'logS': the Gaussian process has no share in the predictions, so that neighbors "
+        "contribute 0\n"
+    )
+    predict_table(model, *files, PredictConfig(neighbors=1), console)
+    assert told in console.file.getvalue()
+    assert float(rows_of(files[1])[0]["logS_neighbor_1_contribution"]) == 0.0
+    for other, config in ((model, PredictConfig()), (both.model, PredictConfig(neighbors=1))):
+        console = Console(file=io.StringIO(), width=80)
+        predict_table(other, *files, config, console)
+        assert told not in console.file.getvalue()
 
 
 def test_neighbors_of_each_target_are_named(frame, tmp_path, monkeypatch):

@@ -58,7 +58,17 @@ def test_a_slow_rate_keeps_two_digits(monkeypatch):
     assert str(count) == "0 rows"
     count.add(1)
     now[0] = 8.0
-    assert str(count) == "1 rows, 0.12 a second"
+    assert str(count) == "1 row, 0.12 a second"
+
+
+def test_rows_that_were_done_before_do_not_count_for_the_rate(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    count = progress._Count(1000, 500)
+    assert str(count) == "500 of 1,000 rows"
+    count.add(100)
+    now[0] = 2.0
+    assert str(count) == "600 of 1,000 rows, 50 a second, 0:00:08 left"
 
 
 @pytest.mark.parametrize("console", [None, Console(quiet=True)])

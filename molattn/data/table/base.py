@@ -1,18 +1,20 @@
 """The interface of tables: a header, rows that know their line, and the writer of rows."""
 
 import hashlib
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import datetime, time
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 from molattn.errors import InputError, ReasonCode, quoted
 
 __all__ = [
     "MOST_CHARACTERS",
     "MOST_COLUMNS",
+    "LeftOpen",
     "Row",
     "Structure",
     "Table",
@@ -154,6 +156,21 @@ class TableWriter(ABC):
 
     def close(self) -> None:  # noqa: B027 (most formats do not buffer)
         """Write the buffered rows; the file itself stays open."""
+
+
+class LeftOpen(io.RawIOBase):
+    """Writes to a file and does not close it; once the file is closed, nothing is written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        """Return true."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        return len(data) if self._file.closed else self._file.write(data)
 
 
 def cell_text(value: Any) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from molattn.data.table.base import Row, Table, TableWriter, cell_text
+from molattn.data.table.base import LeftOpen, Row, Table, TableWriter, cell_text
 from molattn.data.table.text import ENCODING_ERRORS
 from molattn.errors import InputError, quoted
 
@@ -82,7 +82,7 @@ class ParquetWriter(TableWriter):
             twice = next(name for name in header if list(header).count(name) > 1)
             raise InputError(f"two columns are named {quoted(twice)}, which Parquet does not allow")
         self._schema = schema or _texts(header)
-        self._file = pq.ParquetWriter(file, self._schema)
+        self._file = pq.ParquetWriter(LeftOpen(file), self._schema)
         self._are_texts = [pa.types.is_string(field.type) for field in self._schema]
         self._most = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // max(1, len(header))))
         self._rows: list[Sequence[object]] = []

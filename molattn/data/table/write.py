@@ -1,7 +1,6 @@
 """Rows to files."""
 
 import gzip
-import io
 import os
 import re
 import shutil
@@ -10,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from molattn.data.table.base import Table
+from molattn.data.table.base import LeftOpen, Table
 from molattn.data.table.formats import (
     COMPRESSED,
     FORMATS,
@@ -213,23 +212,10 @@ def _gzip(file: IO[bytes]) -> Any:
 def _zstandard(file: IO[bytes]) -> Any:
     import pyarrow as pa  # slow to import
 
-    return pa.CompressedOutputStream(_LeftOpen(file), compression="zstd")
+    return pa.CompressedOutputStream(LeftOpen(file), compression="zstd")
 
 
 _COMPRESSIONS: dict[str, Callable[[IO[bytes]], Any]] = {".gz": _gzip, ".zst": _zstandard}
-
-
-class _LeftOpen(io.RawIOBase):
-    """Writes to a file and does not close it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return len(data) if self._file.closed else self._file.write(data)
 
 
 def _writer_of(path: Path) -> WriterMaker:

@@ -185,9 +185,11 @@ def test_a_level_with_too_few_labels_leaves_no_interval_and_is_told(folder, tmp_
 @pytest.mark.parametrize("name", ["training_similarity", "y_low", "b_std"])
 def test_columns_of_the_input_are_not_overwritten(folder, tmp_path, name):
     source = tmp_path / "in.csv"
-    source.write_text(f"smiles,{name}\nC,1\n")
-    with pytest.raises(InputError, match=f"two columns '{name}'"):
-        predict_table(folder, source, tmp_path / "out.csv")
+    source.write_text(f"smiles,{name}\nC,x\n")
+    predict_table(folder, source, tmp_path / "out.csv")
+    (row,) = rows_of(tmp_path / "out.csv")
+    assert row[name] == "x"
+    assert np.isfinite(float(row[f"{name}_"]))
 
 
 def test_a_level_is_between_0_and_1():
