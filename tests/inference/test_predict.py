@@ -408,7 +408,7 @@ def test_predictions_are_compared_with_labels_of_the_same_names(tmp_path, model_
     assert found.seconds > 0.0
     np.testing.assert_array_equal(found.target, [[1.5, np.nan], [np.nan, 2.0], [-1.0, 4.0]])
     np.testing.assert_allclose(found.prediction, model.predict(["CCO", "CC", "CCC"]), rtol=1e-5)
-    assert (found.unusable, found.outside, found.labeled) == ({"y": 1}, None, 2)
+    assert (found.unusable, found.outside, found.labeled) == ({"y": 1}, None, 3)
     assert list(rows_of(tmp_path / "out.csv")[0])[:4] == ["Y", "smiles", "z", "y_predicted"]
 
 

@@ -335,9 +335,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("name", ["o.csv", "o.sdf", "o.tsv.gz"])
 @pytest.mark.parametrize(
-    "one, workers", [(signal.SIGKILL, "0"), (signal.SIGTERM, "0"), (signal.SIGKILL, "1")]
+    "name, one, workers",
+    [
+        ("o.csv", signal.SIGTERM, "0"),
+        ("o.sdf", signal.SIGKILL, "0"),
+        ("o.tsv.gz", signal.SIGKILL, "1"),
+    ],
 )
 def test_a_killed_process_is_resumed_byte_for_byte(model, model_folder, capsys, one, workers, name):
     Path("waiting.py").write_text(WAITING)
