@@ -76,10 +76,14 @@ class UnfinishedTable:
             else:
                 end = 0
             self._file = open(folder / _ROWS, "ab")  # noqa: SIM115 (closed by `close`)
-            self._file.truncate(size)
-            journal.truncate(end)
-            if not end:
-                self._write(journal, (json.dumps({"run": run._asdict()}) + "\n").encode())
+            try:
+                self._file.truncate(size)
+                journal.truncate(end)
+                if not end:
+                    self._write(journal, (json.dumps({"run": run._asdict()}) + "\n").encode())
+            except BaseException:
+                self.close()
+                raise
         self._size = size
         self.has_header = size > 0
 
