@@ -21,7 +21,7 @@ from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run
 from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn
-from molattn.training import checkpoint, resume
+from molattn.training import checkpoint
 from molattn.training import run as run_module
 from molattn.training.batches import LabeledLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
@@ -284,7 +284,7 @@ def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatc
 
 def test_another_version_is_told(config, tmp_path, monkeypatch):
     interrupted(monkeypatch, config, tmp_path, 9)
-    monkeypatch.setattr(resume, "version", lambda package: "9.9")
+    monkeypatch.setattr("molattn.version.version", lambda package: "9.9")
     shown = io.StringIO()
     train(config, Console(file=shown, width=200), folder=tmp_path)
     assert f"Run started with torch {torch.__version__.split('+')[0]}" in shown.getvalue()
