@@ -102,6 +102,9 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
     for name, count in screening.unusable.items():
         are = "cell is no label" if count == 1 else "cells are no labels"
         print_line(console, f"{quoted(name)}: {count:,} {are} of this target")
+    for name, count in screening.censored.items():
+        are = "censored label is" if count == 1 else "censored labels are"
+        print_line(console, f"{quoted(name)}: {count:,} {are} not scored")
     if len(screening.target):
         from molattn.evaluation.metrics import score_tasks
         from molattn.evaluation.terminal_tables import label_score_table

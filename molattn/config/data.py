@@ -31,6 +31,8 @@ class DataConfig(MoleculeLimits):
     Args:
         smiles_column: Column of SMILES.
         target_columns: Columns to predict.
+        relation_columns: Column with the relation of the labels of each target, > or < of a
+            censored one; a label such as >10 needs none.
         target_units: Unit of each target, for tables and plots.
         task: Task type of each target; by default inferred from the labels.
         target_transform: Transform of each regression target; auto selects none, log or
@@ -57,6 +59,7 @@ class DataConfig(MoleculeLimits):
 
     smiles_column: str = field(default="smiles", metadata=COMMON)
     target_columns: tuple[str, ...] = field(default=(), metadata=COMMON)
+    relation_columns: tuple[str, ...] = ()
     target_units: tuple[str, ...] = ()
     task: tuple[TaskChoice, ...] = ()
     target_transform: tuple[TransformChoice, ...] = ("auto",)
@@ -135,8 +138,8 @@ class DataConfig(MoleculeLimits):
             raise InputError("--folds cannot be used with --split order, which gives one split")
 
     def _check_lists(self) -> None:
-        names = ("target_columns", "target_units", "task", "target_transform", "task_weights")
-        for name in (*names, "feature_columns"):
+        names = ("target_units", "task", "target_transform", "task_weights")
+        for name in ("target_columns", "relation_columns", *names, "feature_columns"):
             if not isinstance(getattr(self, name), tuple):
                 got = quoted(getattr(self, name))
                 raise InputError(f"{option(name)}: got {got}, expected a tuple of values")
@@ -146,6 +149,7 @@ class DataConfig(MoleculeLimits):
                 raise InputError(f"{option(name)}: got {got}, expected each column only once")
         targets = len(self.target_columns)
         for name, fits in (
+            ("relation_columns", (0, targets)),
             ("target_units", (0, targets)),
             ("task_weights", (0, targets)),
             ("task", (0, 1, targets)),

@@ -84,9 +84,12 @@ class PredictConfig(IntervalConfig, StreamConfig):
     Args:
         neighbors: Number of training rows to write for each target: those that contribute most to
             its prediction, by the Gaussian process of the model.
+        relation_columns: Column with the relation of the labels of each target, as in training;
+            censored labels are not scored.
     """
 
     neighbors: int | None = None
+    relation_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,8 +18,10 @@ from molattn.chem.reader import MoleculeReader
 from molattn.config import DataConfig
 from molattn.data.labels import (
     LabelError,
+    RelationError,
     infer_task,
     is_missing,
+    label_number,
     label_values,
     number,
     numbers_expected,
@@ -55,15 +57,23 @@ class Molecules(NamedTuple):
     Args:
         records: n molecules.
         targets: Their labels ``[n, T]`` in original units or as class indices (see
-            :class:`molattn.task.Task`), NaN where missing.
+            :class:`molattn.task.Task`), NaN where missing or censored.
         weights: Their weights in the loss ``[n]``, of mean 1 unless all are 0; None = equal.
         features: Their feature columns ``[n, F]`` in original units; None = there are none.
+        bounds: Lower and upper bounds of the censored labels ``[2, n, T]``, NaN where there is
+            none; None = no label is censored.
     """
 
     records: Sequence[MoleculeRecord]
     targets: NDArray[np.float64]
     weights: NDArray[np.float64] | None = None
     features: NDArray[np.float64] | None = None
+    bounds: NDArray[np.float64] | None = None
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The labels, and in place of a censored one its bound, ``[n, T]``."""
+        return _values(self.targets, self.bounds)
 
 
 class SkippedRow(NamedTuple):
@@ -89,7 +99,9 @@ class TrainingTable:
             scaffold split. Rows of equal texts share their arrays.
         tasks: The targets.
         targets: Their labels ``float64 [n, T]`` in original units or as class indices (see
-            :class:`molattn.task.Task`), NaN where missing.
+            :class:`molattn.task.Task`), NaN where missing or censored.
+        bounds: Lower and upper bounds of the censored labels ``float64 [2, n, T]``, NaN where there
+            is none; None = no label is censored.
         weights: Their weights ``float64 [n]``, or None without a weight column.
         features: Their feature columns ``float64 [n, F]``, or None without any.
         parts: The cell of the split column for each row, or None without one.
@@ -108,6 +120,7 @@ class TrainingTable:
     records: list[MoleculeRecord]
     tasks: tuple[Task, ...]
     targets: NDArray[np.float64]
+    bounds: NDArray[np.float64] | None
     weights: NDArray[np.float64] | None
     features: NDArray[np.float64] | None
     parts: list[str] | None
@@ -121,6 +134,11 @@ class TrainingTable:
     def rows_in(self) -> int:
         """Number of rows in the file."""
         return len(self.rows) + len(self.skipped)
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The labels, and in place of a censored one its bound, ``[n, T]``."""
+        return _values(self.targets, self.bounds)
 
     @cached_property
     def fingerprints(self) -> NDArray[np.uint8]:
@@ -154,7 +172,14 @@ class TrainingTable:
             self.targets[rows],
             weights,
             None if self.features is None else self.features[rows],
+            None if self.bounds is None else self.bounds[:, rows],
         )
+
+
+def _values(
+    targets: NDArray[np.float64], bounds: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    return targets if bounds is None else np.fmax(targets, np.fmax(*bounds))
 
 
 def read_training_table(
@@ -189,7 +214,7 @@ def read_training_table(
     rows, skipped = _complete_rows(table, columns)
     rows = _rows_with_numbers(table, rows, columns, config, skipped)
     if rows:  # labels first: an invalid one is then reported before the molecules are read
-        _labels(table, rows, columns.targets, config)
+        _labels(table, rows, columns, config)
     read = MoleculeReader(
         featurizer,
         table_calculator(config),
@@ -217,7 +242,7 @@ def read_training_table(
     skipped.sort()
     if not rows:
         raise _no_usable_row(table, config, skipped)
-    tasks, targets = _labels(table, rows, columns.targets, config)
+    tasks, targets, bounds = _labels(table, rows, columns, config)
     return TrainingTable(
         path=table.path,
         header=table.header,
@@ -227,6 +252,7 @@ def read_training_table(
         records=records,
         tasks=tuple(tasks),
         targets=targets,
+        bounds=bounds,
         weights=None if columns.weight is None else _weights(table, rows, columns.weight),
         features=_features(table, rows, columns.features) if columns.features else None,
         parts=_cells(rows, columns.split),
@@ -245,10 +271,16 @@ def table_calculator(config: DataConfig) -> DescriptorCalculator:
 
 def describe_tasks(table: TrainingTable) -> list[str]:
     """Return a line for each target: its kind, its labels and, if binary, the positive class."""
-    return [
-        f"{quoted(task.name)}: {_described(task, values[~np.isnan(values)])}"
-        for task, values in zip(table.tasks, table.targets.T, strict=True)
-    ]
+    lines = []
+    for place, (task, values) in enumerate(zip(table.tasks, table.targets.T, strict=True)):
+        censored = ""
+        if table.bounds is not None:
+            low, high = (~np.isnan(table.bounds[:, :, place])).sum(axis=1).tolist()
+            if low or high:
+                censored = f"; {low + high} censored labels ({low} lower and {high} upper bounds)"
+        known = values[~np.isnan(values)]
+        lines.append(f"{quoted(task.name)}: {_described(task, known)}{censored}")
+    return lines
 
 
 def _baseline_numbers(
@@ -280,6 +312,7 @@ class _Columns(NamedTuple):
 
     smiles: int
     targets: list[int]
+    relations: Sequence[int | None]
     features: list[int]
     partner: int | None
     weight: int | None
@@ -294,6 +327,7 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
         known = f"the other columns are {listed(others)}" if others else "there is no other column"
         raise InputError(f"{table.path}: --target-columns is required; {known}")
     targets = [table.column(name, "--target-columns") for name in config.target_columns]
+    relations = [table.column(name, "--relation-columns") for name in config.relation_columns]
     features = [table.column(name, "--feature-columns") for name in config.feature_columns]
     partner, weight, split, order = (
         None if name is None else table.column(name, option)
@@ -308,13 +342,14 @@ def _find_columns(table: Table, config: DataConfig) -> _Columns:
         if len({*found}) < len(found):  # names that differ in case
             names = listed([table.header[index] for index in found])
             raise InputError(f"{table.path}: {option}: got {names}, expected each column only once")
-    if leaked := set(targets) & {smiles, partner, weight, *features}:
+    if leaked := set(targets) & {smiles, partner, weight, *features, *relations}:
         raise InputError(
             f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "
             "(--target-columns) and an input (--smiles-column, --partner-column, "
-            "--weight-column or --feature-columns)"
+            "--weight-column, --feature-columns or --relation-columns)"
         )
-    return _Columns(smiles, targets, features, partner, weight, split, order)
+    signs = [*relations] or [None] * len(targets)
+    return _Columns(smiles, targets, signs, features, partner, weight, split, order)
 
 
 def _cells(rows: Sequence[Row], column: int | None) -> list[str] | None:
@@ -346,7 +381,7 @@ def _rows_with_numbers(
     config: DataConfig,
     skipped: list[SkippedRow],
 ) -> list[Row]:
-    """Move rows with a label of a regression that is not a number to ``skipped``.
+    """Move rows with a label of a regression that is not a number, or a bound, to ``skipped``.
 
     Where half of the labels of a target are not numbers, it may be a wrong column, or classes: its
     rows are kept, and the first such label is an error later.
@@ -354,16 +389,18 @@ def _rows_with_numbers(
     reasons: dict[int, str] = {}
     choices = config.task or (None,)
     choices = choices * len(columns.targets) if len(choices) == 1 else choices
-    for index, choice in zip(columns.targets, choices, strict=True):
+    for index, sign, choice in zip(columns.targets, columns.relations, choices, strict=True):
         cells = [row.cells[index] for row in rows]
         if not numbers_expected(cells, choice):
             continue
+        relations = _cells(rows, sign) or [""] * len(cells)
         invalid = {}
-        for place, cell in enumerate(cells):
+        for place, (cell, relation) in enumerate(zip(cells, relations, strict=True)):
             try:
-                number(cell)
+                label_number(cell, relation)
             except LabelError as error:
-                invalid[place] = f"column {quoted(table.header[index])}: {error}"
+                column = sign if isinstance(error, RelationError) else index
+                invalid[place] = f"column {quoted(table.header[column or 0])}: {error}"
         if 2 * len(invalid) < len(cells) - sum(map(is_missing, cells)):
             reasons = invalid | reasons
     for place, reason in reasons.items():
@@ -384,8 +421,10 @@ def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRo
 
 
 def _labels(
-    table: Table, rows: Sequence[Row], indices: Sequence[int], config: DataConfig
-) -> tuple[list[Task], NDArray[np.float64]]:
+    table: Table, rows: Sequence[Row], columns: _Columns, config: DataConfig
+) -> tuple[list[Task], NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return the tasks, their labels ``[n, T]`` and the bounds of censored ones, if any."""
+    indices = columns.targets
     choices = config.task or (None,)
     choices = choices * len(indices) if len(choices) == 1 else choices
     transforms = config.target_transform
@@ -393,21 +432,28 @@ def _labels(
     units = config.target_units or ("",) * len(indices)
     tasks: list[Task] = []
     targets: list[NDArray[np.float64]] = []
-    columns = zip(indices, choices, units, transforms, strict=True)
-    for index, choice, unit, transform in columns:
+    bounds: list[NDArray[np.float64]] = []
+    given = zip(indices, columns.relations, choices, units, transforms, strict=True)
+    for index, sign, choice, unit, transform in given:
         cells = [row.cells[index] for row in rows]
         if all(map(is_missing, cells)):
             raise InputError(
                 f"{table.path}, column {quoted(table.header[index])}: no usable row has a label"
             )
-        with _located(table, rows, index):
+        with _located(table, rows, index, sign):
             tasks.append(infer_task(table.header[index], cells, choice, unit))
-            targets.append(label_values(cells, tasks[-1]))
+            labels, limits = label_values(cells, tasks[-1], _cells(rows, sign))
+            if np.isnan(labels).all():
+                raise InputError("got only censored labels, expected at least one measured value")
             if transform == "log" and tasks[-1].kind == "regression":
-                for cell, label in zip(cells, targets[-1], strict=True):
+                for row, label in enumerate(_values(labels, limits)):
                     if label <= 0.0:
-                        raise LabelError(cell, "a number above 0 for --target-transform log")
-    return tasks, np.column_stack(targets)
+                        expected = "a number above 0 for --target-transform log"
+                        raise LabelError(cells[row], expected, row)
+        targets.append(labels)
+        bounds.append(limits)
+    found = np.stack(bounds, axis=-1)
+    return tasks, np.column_stack(targets), None if np.isnan(found).all() else found
 
 
 def _weights(table: Table, rows: Sequence[Row], index: int) -> NDArray[np.float64]:
@@ -433,13 +479,19 @@ def _features(table: Table, rows: Sequence[Row], indices: Sequence[int]) -> NDAr
 
 
 @contextmanager
-def _located(table: Table, rows: Sequence[Row], index: int) -> Iterator[None]:
+def _located(
+    table: Table, rows: Sequence[Row], index: int, relation: int | None = None
+) -> Iterator[None]:
     """Add the file, the row and the column to errors about cells."""
     column = f"column {quoted(table.header[index])}"
     try:
         yield
     except LabelError as error:
-        line = next(row.line for row in rows if row.cells[index].strip() == error.text.strip())
+        if isinstance(error, RelationError) and relation is not None:
+            column = f"column {quoted(table.header[relation])}"
+        text, place = error.text.strip(), error.row
+        same = (row.line for row in rows if row.cells[index].strip() == text)
+        line = next(same) if place is None else rows[place].line
         raise InputError(f"{table.path}, {table.where(line)}, {column}: {error}") from None
     except InputError as error:
         raise InputError(f"{table.path}, {column}: {error}") from None

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan, nan
 
 import numpy as np
@@ -14,8 +14,10 @@ from molattn.task import Task
 
 __all__ = [
     "LabelError",
+    "RelationError",
     "infer_task",
     "is_missing",
+    "label_number",
     "label_values",
     "number",
     "numbers_expected",
@@ -24,6 +26,12 @@ __all__ = [
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NUMBER_WITHIN = re.compile(r"[^A-Za-z]*[0-9]")
+_RELATIONS = {
+    **dict.fromkeys(("", "=", "~"), 0),
+    **dict.fromkeys((">", ">=", ">>", "≥"), 1),
+    **dict.fromkeys(("<", "<=", "<<", "≤"), -1),
+}
+_RELATION_WITHIN = re.compile(r"([<>=~≥≤]*)\s*(.*)", re.DOTALL)
 _LARGEST = 1e30  # its square still fits a float64, and it a float32
 _POSITIVE = ("1", "true", "yes", "y", "t", "active", "positive", "pos", "+", "toxic", "hit")
 _BINARY_NUMBERS = ({"0", "1"}, {"-1", "1"})
@@ -37,11 +45,16 @@ class LabelError(InputError):
     Args:
         text: The cell.
         expected: Description of a valid label.
+        row: Its row among those that are read; None = the first with this text.
     """
 
-    def __init__(self, text: str, expected: str) -> None:
+    def __init__(self, text: str, expected: str, row: int | None = None) -> None:
         super().__init__(f"got {quoted(text)}, expected {expected}")
-        self.text, self.expected = text, expected
+        self.text, self.expected, self.row = text, expected, row
+
+
+class RelationError(LabelError):
+    """A cell of a relation column that does not fit; the arguments are those of its base."""
 
 
 def is_missing(text: str) -> bool:
@@ -65,6 +78,42 @@ def number(cell: str) -> float:
     if abs(value) > _LARGEST:
         raise LabelError(cell, f"a number of magnitude below {_LARGEST:g}")
     return value
+
+
+def label_number(cell: str, relation: str = "") -> tuple[float, int]:
+    """Return the value of a label of a regression, and its relation.
+
+    A label such as ``>10`` is censored: its value is a bound. ``=`` and ``~`` mean nothing.
+
+    Args:
+        cell: The label: a number, after ``>``, ``>=``, ``>>``, ``≥``, ``<``, ``<=``, ``<<``, ``≤``,
+            ``=``, ``~`` or nothing.
+        relation: One of these from a column of its own, also in quotes.
+
+    Returns:
+        The value, NaN where missing, and 1 if the value is a lower bound (``>``), -1 if it is an
+        upper bound (``<``), otherwise 0.
+
+    Raises:
+        RelationError: An unknown relation.
+        LabelError: The text is neither missing nor such a label, or has another relation than its
+            column.
+    """
+    if is_missing(cell):
+        return nan, 0
+    mark = _mark(relation)
+    if mark not in _RELATIONS:
+        raise RelationError(relation, "one of >, >=, <, <=, =, ~ or an empty cell")
+    own, text = _RELATION_WITHIN.fullmatch(cell.strip()).groups()  # pyright: ignore
+    try:
+        value = number(text)
+    except LabelError as error:
+        raise LabelError(cell, error.expected) from None
+    if own not in _RELATIONS or isnan(value):
+        raise LabelError(cell, "a number or an empty cell")
+    if own and mark and _RELATIONS[own] != _RELATIONS[mark]:
+        raise LabelError(cell, f"the relation {quoted(mark)} as in the relation column, or none")
+    return value, _RELATIONS[own or mark]
 
 
 def infer_task(
@@ -115,30 +164,67 @@ def numbers_expected(cells: Sequence[str], choice: TaskChoice | None = None) -> 
     return not _are_classes(distinct, [text for text in distinct if _NUMBER.fullmatch(text)])
 
 
-def label_values(cells: Sequence[str], task: Task) -> NDArray[np.float64]:
-    """Return labels as numbers, or as class indices; NaN where missing.
+def label_values(
+    cells: Sequence[str], task: Task, relations: Sequence[str] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the labels of a task, and the bounds of those that are censored.
+
+    Args:
+        cells: n labels.
+        task: The task.
+        relations: The cells of their relation column, see :func:`label_number`; None = there is
+            none.
+
+    Returns:
+        The labels ``[n]`` as numbers or as class indices, NaN where missing or censored; and the
+        lower and upper bounds of the censored ones ``[2, n]``, NaN where there is none.
 
     Raises:
-        LabelError: A label that is not a number, or not one of the classes; names the first.
+        LabelError: A label that is not a number, or not one of the classes, or a relation that does
+            not fit (:class:`RelationError`); names the first.
     """
-    if task.kind == "regression":
-        try:
-            return np.array([number(cell) for cell in cells], dtype=np.float64)
-        except LabelError as error:
-            expected = f"{error.expected}; for class labels use --task"
-            raise LabelError(error.text, expected) from None
+    values, bounds = np.full(len(cells), nan), np.full((2, len(cells)), nan)
+    read = _read_number if task.kind == "regression" else _read_class
     places = {label: float(place) for place, label in enumerate(task.classes)}
-    values = np.full(len(cells), nan)
     for row, cell in enumerate(cells):
-        if is_missing(cell):
-            continue
-        text = cell.strip()
-        if text not in places and _NUMBER.fullmatch(text):
-            text = _class_of_number(text)
-        if text not in places:
-            raise LabelError(cell, f"one of {', '.join(task.classes)} or an empty cell")
-        values[row] = places[text]
-    return values
+        try:
+            value, sign = read(cell, "" if relations is None else relations[row], places)
+        except LabelError as error:
+            raise type(error)(error.text, error.expected, row) from None
+        if sign:
+            bounds[0 if sign > 0 else 1, row] = value
+        else:
+            values[row] = value
+    return values, bounds
+
+
+def _read_number(cell: str, relation: str, _: Mapping[str, float]) -> tuple[float, int]:
+    try:
+        return label_number(cell, relation)
+    except RelationError:
+        raise
+    except LabelError as error:
+        raise LabelError(cell, f"{error.expected}; for class labels use --task") from None
+
+
+def _read_class(cell: str, relation: str, places: Mapping[str, float]) -> tuple[float, int]:
+    if is_missing(cell):
+        return nan, 0
+    if _RELATIONS.get(_mark(relation), 1):
+        expected = "no relation beside a class; for numeric targets use --task regression"
+        raise RelationError(relation, expected)
+    text = cell.strip()
+    if text not in places and _NUMBER.fullmatch(text):
+        text = _class_of_number(text)
+    if text not in places:
+        raise LabelError(cell, f"one of {', '.join(places)} or an empty cell")
+    return places[text], 0
+
+
+def _mark(relation: str) -> str:
+    """Return a relation without quotes; "" if it is missing."""
+    mark = relation.strip().strip("'\"").strip()
+    return "" if is_missing(mark) else mark
 
 
 def _are_classes(distinct: Sequence[str], numbers: Sequence[str]) -> bool:

@@ -24,7 +24,8 @@ class Leakage:
 
     Args:
         duplicates: Number of molecules in more than one usable row; of pairs, first molecules.
-        conflicts: Number of those whose labels differ; of pairs, for the same second molecule.
+        conflicts: Number of those whose uncensored labels differ; of pairs, for the same second
+            molecule.
         first_conflict: The rows of the first conflict, such as ``lines 2 and 42``, or empty.
         shared_test: Number of test molecules that are also in the training or validation set.
         test_molecules: Number of distinct test molecules.

@@ -64,11 +64,12 @@ def marks_validation(table: TrainingTable) -> bool:
 def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None:
     """Check that each part has a label of nonzero weight, and each target a training label.
 
-    There may be no validation rows.
+    Censored labels do not count. There may be no validation rows.
 
     Raises:
         InputError: Names the part or target.
     """
+    label = "a label" if table.bounds is None else "an uncensored label"
     counts = np.array(config.task_weights or [1.0] * len(table.tasks)) > 0.0
     for part, what in ((parts.train, "training"), (parts.val, "validation")):
         rows = _weighing(table, part)
@@ -81,13 +82,13 @@ def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None
             )
         if np.isnan(table.targets[rows][:, counts]).all():
             raise InputError(
-                f"{table.path}: no {what} row has a label of a target with a nonzero weight "
+                f"{table.path}: no {what} row has {label} of a target with a nonzero weight "
                 "(--task-weights)"
             )
     learned = table.targets[_weighing(table, parts.train)]
     for task, name in enumerate(config.target_columns):
         if np.isnan(learned[:, task]).all():
-            raise InputError(f"{table.path}, column {quoted(name)}: no training row has a label")
+            raise InputError(f"{table.path}, column {quoted(name)}: no training row has {label}")
 
 
 def _weighing(table: TrainingTable, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -112,6 +112,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         **scores.to_dict(),
         **{f"{name}_seconds": round(seconds, 3) for name, seconds in scores.seconds.items()},
         "uncertainty": scores.uncertainty,
+        "censored": scores.censored,
         "interval_level": run.config.report.interval,
         "tasks": [task.to_dict() for task in run.table.tasks],
         "target_transforms": {

@@ -1,7 +1,7 @@
 """Scores of a run: its model and the baselines on the test rows."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.data.dataset import MOST_BASELINE_ROWS
+from molattn.errors import quoted
 from molattn.evaluation.baselines import constant_prediction, forest_prediction
 from molattn.evaluation.metrics import Scores, TaskScores, mean_scores, score_tasks
 from molattn.evaluation.uncertainty_metrics import score_uncertainty
@@ -17,6 +18,7 @@ from molattn.model.outputs import class_probabilities
 from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.target_transform import own_units
 from molattn.model.uncertainty.model_uncertainty import Prediction
+from molattn.task import Task, output_slices
 from molattn.training.run import TrainingRun
 from molattn.utils.console import print_line
 from molattn.utils.reproducibility import threads
@@ -35,6 +37,8 @@ class RunScores(NamedTuple):
         baselines: Test scores of each baseline by name.
         seconds: Time that each baseline took.
         members: Test scores of each member of an ensemble, uncalibrated; empty for one model.
+        censored: For each target with censored test labels, which the scores leave out, their
+            ``count`` and on the ``permitted`` side of how many bounds the prediction is.
     """
 
     prediction: Prediction
@@ -44,6 +48,7 @@ class RunScores(NamedTuple):
     baselines: dict[str, TaskScores]
     seconds: dict[str, float]
     members: list[TaskScores]
+    censored: dict[str, dict[str, int]]
 
     def to_dict(self) -> dict[str, dict[str, Scores] | Scores]:
         """Return the scores of each model by task, and their means, as in ``metrics.json``."""
@@ -60,7 +65,7 @@ class RunScores(NamedTuple):
 def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     """Score a run on its validation and test rows, and the baselines on the test rows.
 
-    Without test rows, only the validation rows are scored.
+    Censored labels are not scored. Without test rows, only the validation rows are scored.
     """
     tasks, config, seed = run.table.tasks, run.config.report, run.config.training.seed
     target = run.table.targets[run.parts.test]
@@ -88,6 +93,15 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         start = time.perf_counter()
         baselines[name] = score(prediction())
         seconds[name] = time.perf_counter() - start
+    censored = {}
+    if molecules.bounds is not None and has_test:
+        censored = _censored(test.prediction, molecules.bounds, tasks)
+    for name, found in censored.items():
+        print_line(
+            console,
+            f"{quoted(name)}: {found['count']} censored test labels are not scored; "
+            f"{found['permitted']} predictions are on the permitted side of the bound",
+        )
     return RunScores(
         prediction=test,
         uncertainty=score_uncertainty(run.model, test, outputs, target, config.interval)
@@ -102,7 +116,22 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         members=[score_tasks(one, target, tasks) for one in members]
         if has_test and len(members) > 1
         else [],
+        censored=censored,
     )
+
+
+def _censored(
+    prediction: NDArray[np.float64], bounds: NDArray[np.float64], tasks: Sequence[Task]
+) -> dict[str, dict[str, int]]:
+    """Count the bounds ``[2, n, T]`` of each task, and the predictions that they permit."""
+    found = {}
+    for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+        low, high = bounds[:, :, place]
+        value = prediction[:, part.start]
+        if count := int((~np.isnan([low, high])).sum()):
+            permitted = int(((value >= low) | (value <= high)).sum())
+            found[task.name] = {"count": count, "permitted": permitted}
+    return found
 
 
 def _baselines(run: TrainingRun, console: Console | None) -> Iterator[tuple[str, Any]]:

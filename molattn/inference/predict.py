@@ -46,6 +46,7 @@ class Screening(NamedTuple):
             random sample of them.
         target: Their labels ``[n, T]``, NaN where missing.
         unusable: For each task, the number of cells that are no labels of it.
+        censored: For each task, the number of censored labels, which are not among ``target``.
     """
 
     counts: RowCounts
@@ -57,6 +58,7 @@ class Screening(NamedTuple):
     prediction: NDArray[np.float64]
     target: NDArray[np.float64]
     unusable: Counter[str]
+    censored: Counter[str]
 
 
 def predict_table(
@@ -105,14 +107,15 @@ def screen_table(
     """Predict every row of a table as :func:`predict_table` does, and compare with its labels.
 
     A column with the name of a target has labels. The arguments and errors are those of
-    :func:`predict_table`.
+    :func:`predict_table`; an error is also a relation column that is missing, or the wrong number
+    of them.
     """
     start = time.perf_counter()
     config, table = config or PredictConfig(), open_table(source)
     found: list[_Found] = []
 
     def make_spec(model: MolAttn) -> OutputSpec:
-        found.append(_Found(model, table, start))
+        found.append(_Found(model, table, config.relation_columns, start))
         return _prediction_spec(model, config.interval, config.neighbors, found[0])
 
     counts = stream_table(model_folder, table, output, make_spec, config, console)
@@ -126,14 +129,23 @@ class _Found:
         remarks: Lines on columns that are not read as labels.
     """
 
-    def __init__(self, model: MolAttn, table: Table, start: float) -> None:
+    def __init__(
+        self, model: MolAttn, table: Table, relations: Sequence[str], start: float
+    ) -> None:
         self._tasks = model.config.tasks
+        if len(relations) not in (0, len(self._tasks)):
+            raise InputError(
+                f"--relation-columns: got {len(relations)} values for the {len(self._tasks)} "
+                "targets of the model, expected one for each"
+            )
         self.remarks: list[str] = []
         self._places = [self._place(table, task) for task in self._tasks]
+        self._relations = [table.column(name, "--relation-columns") for name in relations]
         self._knows_molecules = model.uncertainty is not None
         self._start = start
         self._counts: Counter[str] = Counter()
         self._unusable: Counter[str] = Counter()
+        self._censored: Counter[str] = Counter()
         self._seconds = 0.0
         self._width = sum(len(task.output_names) for task in self._tasks)
         self._rows = _LabeledRows(self._width + len(self._tasks))
@@ -164,6 +176,7 @@ class _Found:
         """Count what was found."""
         self._counts.update(found["counts"])
         self._unusable.update(found["unusable"])
+        self._censored.update(found["censored"])
         self._seconds += found["seconds"]
         for row in found["labeled"]:
             self._rows.add([math.nan if number is None else number for number in row])
@@ -181,17 +194,22 @@ class _Found:
             numbers[:, : self._width],
             numbers[:, self._width :],
             self._unusable,
+            self._censored,
         )
 
     def _label(self, cells: Sequence[str], number: int) -> float | None:
         place, task = self._places[number], self._tasks[number]
         if place is None:
             return None
+        relation = cells[self._relations[number]] if self._relations else ""
         try:
-            label = float(label_values([cells[place]], task)[0])
+            values, bounds = label_values([cells[place]], task, [relation])
         except LabelError:
             self._new["unusable"][task.name] += 1
             return None
+        if not np.isnan(bounds).all():
+            self._new["censored"][task.name] += 1
+        label = float(values[0])
         return None if math.isnan(label) else label
 
     def _place(self, table: Table, task: Task) -> int | None:
@@ -209,7 +227,7 @@ class _Found:
 
 
 def _nothing_new() -> dict[str, Any]:
-    return {"counts": Counter(), "unusable": Counter(), "labeled": []}
+    return {"counts": Counter(), "unusable": Counter(), "censored": Counter(), "labeled": []}
 
 
 class _LabeledRows:

@@ -18,12 +18,16 @@ __all__ = ["LabeledBatch", "LabeledLoader", "ResumableLoader"]
 
 
 class LabeledBatch(NamedTuple):
-    """n molecules with targets ``[n, T]``, row weights ``[n]`` and features ``[n, F]``."""
+    """n molecules with targets ``[n, T]``, row weights ``[n]`` and features ``[n, F]``.
+
+    Those of censored labels are bounds ``[2, n, T]``, see :class:`molattn.data.dataset.Molecules`.
+    """
 
     molecules: MoleculeBatch
     targets: Tensor
     weights: Tensor | None
     features: Tensor | None
+    bounds: Tensor | None
 
 
 class ResumableLoader(ABC):
@@ -100,4 +104,7 @@ class LabeledLoader(ResumableLoader):
             torch.tensor(molecules.targets[rows], dtype=number_type()),
             weights,
             features,
+            None
+            if molecules.bounds is None
+            else torch.tensor(molecules.bounds[:, rows], dtype=number_type()),
         )

@@ -34,7 +34,9 @@ def add_gaussian_process(
     """Add the Gaussian process of a run to its model, and predict the validation rows.
 
     A Gaussian process of the training rows predicts the validation rows, which determines its
-    share in the predictions of the model. The model then gets one of both sets of rows. Without
+    share in the predictions of the model. The model then gets one of both sets of rows. A censored
+    label counts as its bound if the Gaussian process of the others predicts a value on the wrong
+    side of it, and is left out otherwise; it has no part in the share. Without
     validation rows, the share beside a network is a half until
     :func:`molattn.training.out_of_fold.calibrate_out_of_fold` determines it.
 
@@ -60,13 +62,26 @@ def add_gaussian_process(
     molecules, held_out = table.molecules(rows), np.arange(len(parts.train), len(rows))
     network, inputs = model.network_outputs(molecules.records, features=molecules.features)
     labels = model.scale(torch.from_numpy(molecules.targets)).double().numpy()
+    bounds = None
+    if molecules.bounds is not None:
+        bounds = [model.scale(torch.from_numpy(one)).double().numpy() for one in molecules.bounds]
     keys = [_key(table, row) for row in rows.tolist()]
 
     def fit(chosen: NDArray[np.int64]) -> GaussianProcessHead:
+        process = fit_labels(chosen, labels[chosen])
+        if bounds is None:
+            return process
+        low, high = (one[chosen] for one in bounds)
+        starts = [part.start for part in output_slices(tasks)]
+        predicted = process.predict(inputs[chosen])[:, starts]
+        violated = np.where(predicted < low, low, np.where(predicted > high, high, np.nan))
+        return fit_labels(chosen, np.fmax(labels[chosen], violated))
+
+    def fit_labels(chosen: NDArray[np.int64], known: Array) -> GaussianProcessHead:
         return GaussianProcessHead.fit(
             model.config,
             inputs[chosen],
-            labels[chosen],
+            known,
             weights=None if molecules.weights is None else molecules.weights[chosen],
             keys=[keys[row] for row in chosen.tolist()],
             inducing_points=options.inducing_points,
@@ -120,4 +135,6 @@ def _key(table: TrainingTable, row: int) -> str:
     partner = None if record.partner is None else record.partner.smiles
     columns = (table.targets, table.weights, table.features)
     numbers = [None if column is None else column[row].tolist() for column in columns]
+    if table.bounds is not None:
+        numbers.append(table.bounds[:, row].tolist())
     return repr((record.smiles, partner, numbers))

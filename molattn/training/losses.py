@@ -40,7 +40,9 @@ class TaskLoss(nn.Module):
     """The loss of all tasks: a weighted mean over the known labels.
 
     For a regression the squared, absolute or Huber error of scaled targets; for a classification
-    the cross-entropy, with label smoothing.
+    the cross-entropy, with label smoothing. A censored label of a regression costs nothing if the
+    prediction is on the permitted side of its bound; otherwise the bound is the target (the bounded
+    loss of Chemprop).
 
     Args:
         tasks: T tasks.
@@ -82,7 +84,11 @@ class TaskLoss(nn.Module):
             self.register_buffer(f"class_weights_{place}", weights)
 
     def forward(
-        self, output: Tensor, target: Tensor, row_weights: Tensor | None = None
+        self,
+        output: Tensor,
+        target: Tensor,
+        row_weights: Tensor | None = None,
+        bounds: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the weighted sum of losses and the weight to divide it by, both scalars.
 
@@ -90,13 +96,26 @@ class TaskLoss(nn.Module):
 
         Args:
             output: Scaled predictions and logits ``[n, outputs]``.
-            target: Scaled targets and class indices ``[n, T]``, NaN where missing.
+            target: Scaled targets and class indices ``[n, T]``, NaN where missing or censored.
             row_weights: ``[n]``, with mean 1 over the training rows; 1 by default.
+            bounds: Scaled lower and upper bounds of the censored targets ``[2, n, T]``, NaN where
+                there is none; by default no target is censored.
         """
         output = output.float()
         known = ~target.isnan()
         # Masking only the loss would leave NaN in the gradient.
         filled = torch.where(known, target, 0.0)
+        if bounds is not None and len(self.numbers):
+            is_censored = ~bounds.isnan().all(dim=0)
+            nearest = output.detach()[:, self.number_outputs]
+            for limit, permit in zip(
+                bounds[..., self.numbers], (torch.fmax, torch.fmin), strict=True
+            ):
+                nearest = permit(nearest, limit.to(nearest))  # the other one if it is NaN
+            filled[:, self.numbers] = torch.where(
+                is_censored[:, self.numbers], nearest, filled[:, self.numbers]
+            )
+            known = known | is_censored
         losses = torch.zeros_like(filled)
         if len(self.numbers):
             losses[:, self.numbers] = self._errors(

@@ -237,7 +237,7 @@ def train_model(
                     table.tasks,
                     config.data.target_transform,
                     training.targets,
-                    validation.targets,
+                    np.concatenate([training.values, validation.values]),
                 )
                 for line in lines:
                     print_line(console, line)

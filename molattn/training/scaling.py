@@ -19,8 +19,11 @@ _ROWS_AT_ONCE = 4096
 
 
 def scale_by(model: MolAttn, rows: Molecules, transforms: Sequence[TargetTransform] = ()) -> None:
-    """Set the scaling of targets, with the transform of each, and extra features of a model."""
-    targets = rows.targets
+    """Set the scaling of targets, with the transform of each, and extra features of a model.
+
+    The bounds of censored labels count as labels: they are to lie near them.
+    """
+    targets = rows.values
     if transforms:
         targets = transformed_labels(torch.from_numpy(targets), transforms).numpy()
     model.set_target_scaling(*target_scaling(targets, model.config.tasks), transforms)

@@ -74,4 +74,7 @@ class _LabeledObjective(Objective):
 
     def forward(self, batch: LabeledBatch) -> tuple[Tensor, Tensor]:
         output = self.model(batch.molecules, batch.features)
-        return self.loss(output, self.model.scale(batch.targets), batch.weights)
+        scale, bounds = self.model.scale, batch.bounds
+        if bounds is not None:
+            bounds = torch.stack([scale(limits) for limits in bounds])
+        return self.loss(output, scale(batch.targets), batch.weights, bounds)

@@ -78,7 +78,7 @@ def target_transforms(
     tasks: Sequence[Task],
     choices: Sequence[TransformChoice],
     training: Array,
-    validation: Array,
+    others: Array,
 ) -> tuple[tuple[TargetTransform, ...], list[str]]:
     """Return the transform of each task, and a log line for each that is transformed.
 
@@ -88,17 +88,17 @@ def target_transforms(
     Args:
         tasks: T tasks.
         choices: One for all of them, or one for each.
-        training: Labels of the training rows ``[n, T]``, NaN where missing.
-        validation: Labels of the validation rows, likewise: auto does not take log if one of them
-            has no logarithm.
+        training: Labels of the training rows ``[n, T]``, NaN where missing or censored.
+        others: Labels of the validation rows, and bounds of censored ones, ``[m, T]``: auto does
+            not take log if one of them has no logarithm.
     """
     wanted = [*choices] * len(tasks) if len(choices) == 1 else choices
     transforms, lines = [], []
-    columns = zip(tasks, wanted, training.T, validation.T, strict=True)
-    for task, choice, labels, others in columns:
+    columns = zip(tasks, wanted, training.T, others.T, strict=True)
+    for task, choice, labels, more in columns:
         transform, found = TargetTransform(), dict[str, float]()
         if task.kind == "regression" and choice == "auto":
-            positive = not (others <= 0.0).any()
+            positive = not (more <= 0.0).any()
             transform, found = select_transform(labels, positive=positive)
         elif task.kind == "regression":
             transform = _fit(choice, labels[~np.isnan(labels)])
@@ -118,7 +118,7 @@ def check_logarithms(config: MolAttnConfig, table: TrainingTable, parts: Split) 
         InputError: A training or validation label without a logarithm; names its row and column.
     """
     for task, transform, labels in zip(
-        config.tasks, config.target_transforms, table.targets.T, strict=True
+        config.tasks, config.target_transforms, table.values.T, strict=True
     ):
         for row in (*parts.train, *parts.val):
             if transform.kind == "log" and labels[row] <= 0.0:

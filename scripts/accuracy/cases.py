@@ -211,7 +211,9 @@ def load_dataset(
     )
     try:
         task = infer_task("y", cells)
-        labels = label_values(cells, task)
+        labels, bounds = label_values(cells, task)
+        if not np.isnan(bounds).all():
+            raise InputError("got censored labels, expected numbers")
     except InputError as error:
         raise InputError(f"{path}, column {quoted(target_column)}: {error}") from error
     if task.kind == "multiclass":

@@ -198,6 +198,9 @@ def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
                 )
                 more = ", …" if len(task.classes) > 4 else ""
                 text += f" ({', '.join(shares)}{more})"
+            if run.table.bounds is not None:
+                censored = int((~np.isnan(run.table.bounds[:, rows, place])).sum())
+                text += f", {censored:,} censored" if censored else ""
             counts.append(text)
         yield target_label(task), counts
 
