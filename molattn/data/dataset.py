@@ -381,7 +381,7 @@ def _rows_with_numbers(
     config: DataConfig,
     skipped: list[SkippedRow],
 ) -> list[Row]:
-    """Move rows with a label of a regression that is not a number, or a bound, to ``skipped``.
+    """Move rows with a label of a regression that is no number or bound to ``skipped``.
 
     Where half of the labels of a target are not numbers, it may be a wrong column, or classes: its
     rows are kept, and the first such label is an error later.

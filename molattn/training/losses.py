@@ -107,11 +107,8 @@ class TaskLoss(nn.Module):
         filled = torch.where(known, target, 0.0)
         if bounds is not None and len(self.numbers):
             is_censored = ~bounds.isnan().all(dim=0)
-            nearest = output.detach()[:, self.number_outputs]
-            for limit, permit in zip(
-                bounds[..., self.numbers], (torch.fmax, torch.fmin), strict=True
-            ):
-                nearest = permit(nearest, limit.to(nearest))  # the other one if it is NaN
+            low, high = bounds[..., self.numbers]  # fmax and fmin pass over NaN
+            nearest = output.detach()[:, self.number_outputs].fmax(low).fmin(high)
             filled[:, self.numbers] = torch.where(
                 is_censored[:, self.numbers], nearest, filled[:, self.numbers]
             )

@@ -77,6 +77,11 @@ from molattn.nn import check_network
         (DataConfig, {"target_columns": "logS"}, ["--target-columns", "'logS'", "tuple"]),
         (DataConfig, {"target_columns": ("a", "a")}, ["--target-columns", "once"]),
         (DataConfig, {"target_columns": ("a",), "target_units": ("m", "s")}, ["--target-units"]),
+        (
+            DataConfig,
+            {"target_columns": ("a",), "relation_columns": ("r", "s")},
+            ["--relation-columns: got 2 values for 1 target columns"],
+        ),
         (PredictConfig, {"batch_size": 0}, ["--batch-size", "0"]),
     ],
 )

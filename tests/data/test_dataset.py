@@ -63,7 +63,7 @@ def test_no_target_is_refused_with_the_columns_to_choose_from(tmp_path, text, to
 
 def test_a_label_that_is_no_number_costs_its_row_alone(tmp_path):
     lines = [f"{'C' * n},{n},{n % 2},{n}.5" for n in range(1, 9)]
-    lines[2] = "CCC,<0.67,1,3.5"
+    lines[2] = "CCC,0.67 mM,1,3.5"
     lines[4] = "CCCCC,n.d.,1,5.5"
     lines[5] = "CCCCCC,6,0,1e99"
     lines[6] = "CCCCCCC,7,?,7.5"
@@ -73,7 +73,9 @@ def test_a_label_that_is_no_number_costs_its_row_alone(tmp_path):
         (line, "invalid_label") for line in (4, 6, 7, 8)
     ]
     assert table.skipped[0].smiles == "CCC"
-    assert table.skipped[0].reason == "column 'y': got '<0.67', expected a number or an empty cell"
+    assert (
+        table.skipped[0].reason == "column 'y': got '0.67 mM', expected a number or an empty cell"
+    )
     assert "column 'b': got '?'" in table.skipped[3].reason
     assert [task.kind for task in table.tasks] == ["regression", "binary", "regression"]
     np.testing.assert_array_equal(table.targets[:, 0], [1, 2, 4, 8])
@@ -82,8 +84,8 @@ def test_a_label_that_is_no_number_costs_its_row_alone(tmp_path):
 
 @pytest.mark.parametrize("task", [(), ("regression",)])
 def test_a_column_whose_labels_are_mostly_no_numbers_is_refused(tmp_path, task):
-    rows = "".join(f"{'C' * n},{f'>{n}' if n % 2 else n}\n" for n in range(1, 9))
-    with pytest.raises(InputError, match="line 2, column 'y': got '>1', expected a number"):
+    rows = "".join(f"{'C' * n},{f'{n}%' if n % 2 else n}\n" for n in range(1, 9))
+    with pytest.raises(InputError, match="line 2, column 'y': got '1%', expected a number"):
         read(tmp_path, f"smiles,y\n{rows}", DataConfig(target_columns=("y",), task=task))
 
 
@@ -195,3 +197,75 @@ def test_a_row_that_is_skipped_decides_nothing_about_its_target(tmp_path):
     path.write_text("smiles,y,z\nC,1.5,\nC((,2.5,7.5\n")
     with pytest.raises(InputError, match="column 'z': no usable row has a label"):
         read_training_table(path, data, Featurizer.default())
+
+
+def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
+    text = "smiles,y,z\nC,1,2\nCC,>2,1\nCCC,<= 0.5,\nCCCC,,3\nCCCCC,>x,4\nCCCCCC,~7,5\n"
+    table = read(tmp_path, text, DataConfig(target_columns=("y", "z")))
+    nan = np.nan
+    assert [(row.line, row.code) for row in table.skipped] == [(6, "invalid_label")]
+    np.testing.assert_array_equal(
+        table.targets, [[1.0, 2.0], [nan, 1.0], [nan, nan], [nan, 3.0], [7.0, 5.0]]
+    )
+    np.testing.assert_array_equal(table.bounds[0, :, 0], [nan, 2.0, nan, nan, nan])
+    np.testing.assert_array_equal(table.bounds[1, :, 0], [nan, nan, 0.5, nan, nan])
+    assert np.isnan(table.bounds[:, :, 1]).all()
+    np.testing.assert_array_equal(table.values[:, 0], [1.0, 2.0, 0.5, nan, 7.0])
+    assert describe_tasks(table) == [
+        "'y': regression, 2 labels from 1 to 7; 2 censored labels (1 lower and 1 upper bounds)",
+        "'z': regression, 4 labels from 1 to 5",
+    ]
+    some = table.molecules(np.array([1, 0]))
+    np.testing.assert_array_equal(some.bounds, table.bounds[:, [1, 0]])
+    np.testing.assert_array_equal(some.values, [[2.0, 1.0], [1.0, 2.0]])
+
+
+def test_without_censored_labels_there_are_no_bounds(tmp_path):
+    text = "smiles,y,rel\nC,1,=\nCC,2,\nCCC,4,'='\n"
+    table = read(tmp_path, text, DataConfig(target_columns=("y",), relation_columns=("rel",)))
+    assert (table.bounds, table.molecules(np.arange(3)).bounds) == (None, None)
+    assert table.values is table.targets
+
+
+CHEMBL = "smiles,standard_value,Standard_Relation\n"
+
+
+def test_relations_are_read_from_their_column(tmp_path):
+    config = DataConfig(target_columns=("standard_value",), relation_columns=("standard_relation",))
+    text = CHEMBL + "C,10,'>'\nCC,1,'='\nCCC,2,\nCCCC,3,'?'\nCCCCC,<4,\nCCCCCC,>5,<\nO,'',?\n"
+    table = read(tmp_path, text.replace("O,''", "O,"), config)
+    nan = np.nan
+    np.testing.assert_array_equal(table.targets[:, 0], [nan, 1.0, 2.0, nan])
+    np.testing.assert_array_equal(table.bounds[:, :, 0], [[10, nan, nan, nan], [nan, nan, nan, 4]])
+    assert [(row.line, row.code) for row in table.skipped] == [
+        (5, "invalid_label"),
+        (7, "invalid_label"),
+        (8, "no_label"),
+    ]
+    assert table.skipped[0].reason.startswith("column 'Standard_Relation': got \"'?'\", expected")
+    assert table.skipped[1].reason == (
+        "column 'standard_value': got '>5', expected the relation '<' as in the relation column, "
+        "or none"
+    )
+
+
+@pytest.mark.parametrize(
+    "rows, options, words",
+    [
+        ("C,1,a\nCC,2,b\nCCC,3,=\n", {}, "line 2, column 'Standard_Relation': got 'a', expected"),
+        ("C,1,>\nCC,2,<\n", {}, "column 'standard_value': got only censored labels, expected at"),
+        ("C,1,\nCC,0,>\n", {}, "line 3, column 'Standard_Relation': got '>', expected no relation"),
+        ("C,1,\nCC,a,\n", {"relation_columns": ("of",)}, r"no column 'of' \(--relation-columns\)"),
+        ("C,1,\n", {"relation_columns": ("standard_value",)}, "both a target .* and an input"),
+        (
+            "C,3,\nCC,-1,<\nCCC,-1,\n",
+            {"target_transform": ("log",)},
+            "line 3, column 'standard_value': got '-1', expected a number above 0",
+        ),
+    ],
+)
+def test_relations_that_cannot_be_used_are_refused_by_place(tmp_path, rows, options, words):
+    given = {"relation_columns": ("standard_relation",), **options}
+    config = DataConfig(target_columns=("standard_value",), **given)
+    with pytest.raises(InputError, match=words):
+        read(tmp_path, CHEMBL + rows, config)

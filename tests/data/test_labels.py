@@ -3,7 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from molattn.data.labels import LabelError, infer_task, is_missing, label_values, number
+from molattn.data.labels import (
+    LabelError,
+    RelationError,
+    infer_task,
+    is_missing,
+    label_number,
+    label_values,
+    number,
+)
 from molattn.errors import InputError
 from molattn.task import Task
 
@@ -118,3 +126,65 @@ def test_a_class_found_is_a_class_read(cells):
     values, _ = label_values(cells, task)
     again = ["" if np.isnan(value) else task.classes[int(value)] for value in values]
     assert again == ["" if is_missing(cell) else cell for cell in cells]
+
+
+SIGNS = {"": 0, "=": 0, "~": 0, ">": 1, ">=": 1, ">>": 1, "≥": 1, "<": -1, "<=": -1, "<<": -1}
+
+
+@given(st.floats(-1e30, 1e30), st.sampled_from([*SIGNS]), st.sampled_from(["", " ", "\t"]))
+def test_a_relation_stands_before_the_number_or_beside_it(value, relation, space):
+    expected = (value, SIGNS[relation])
+    assert label_number(f"{space}{relation}{space}{value!r} ") == expected
+    for quote in ("", "'", '"'):
+        beside = f"{space}{quote}{relation}{quote}"
+        assert label_number(repr(value), beside) == expected
+        assert label_number(f"{relation}{value!r}", beside) == expected
+
+
+@pytest.mark.parametrize("text", ["", "NA", " null "])
+@pytest.mark.parametrize("relation", ["", ">", "?"])
+def test_a_missing_label_has_no_relation(text, relation):
+    value, sign = label_number(text, relation)
+    assert np.isnan(value)
+    assert sign == 0
+
+
+@pytest.mark.parametrize(
+    "cell", [">", "> ", ">NA", "><5", "=>5", "5>", "> 1.5 mM", ">1e31", "!5", "<-"]
+)
+def test_a_relation_without_a_number_is_refused(cell):
+    with pytest.raises(LabelError, match="a number") as error:
+        label_number(cell)
+    assert error.value.text == cell
+
+
+def test_relations_that_make_no_sense_are_refused():
+    with pytest.raises(RelationError, match=r"got 'IC50', expected one of >, >=, <, <=, =, ~ or"):
+        label_number("5", "IC50")
+    for cell, relation in ((">5", "<"), ("=5", ">"), ("<5", "'='")):
+        with pytest.raises(LabelError, match=f"got '{cell}', expected the relation '.' as in the"):
+            label_number(cell, relation)
+    with pytest.raises(LabelError, match=r"'>1,5', expected a number with a decimal point"):
+        label_number(">1,5")
+
+
+def test_censored_labels_are_bounds():
+    nan = np.nan
+    cells, relations = ["1", ">2", "3", "NA", "<=5"], ["=", "", "'<'", ">", ""]
+    labels, bounds = label_values(cells, Task("y"), relations)
+    np.testing.assert_array_equal(labels, [1.0, nan, nan, nan, nan])
+    np.testing.assert_array_equal(bounds, [[nan, 2, nan, nan, nan], [nan, nan, 3, nan, 5]])
+    with pytest.raises(RelationError) as error:
+        label_values(cells, Task("y"), ["=", "", "of", "", ""])
+    assert (error.value.text, error.value.row) == ("of", 2)
+
+
+def test_a_relation_beside_a_class_is_refused():
+    binary = Task("y", "binary", ("0", "1"))
+    labels, bounds = label_values(["0", "1", ""], binary, ["=", "", ">"])
+    np.testing.assert_array_equal(labels, [0.0, 1.0, np.nan])
+    assert np.isnan(bounds).all()
+    for relation in (">", "'<='", "?"):
+        words = f"{relation!r}|{relation}.*no relation beside a class.*--task regression"
+        with pytest.raises(RelationError, match=words.replace("?", r"\?")):
+            label_values(["0", "1"], binary, ["", relation])

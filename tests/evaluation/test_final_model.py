@@ -166,3 +166,58 @@ def test_what_has_no_meaning_is_refused(table, tmp_path, capsys, options, words)
     assert main(words_given) == 2
     assert words in capsys.readouterr().err
     assert not output.exists()
+
+
+@pytest.fixture(scope="module")
+def censored(tmp_path_factory):
+    """Folds and a final model of labels of which a third is censored, and one of classes."""
+    folder = tmp_path_factory.mktemp("censored")
+    lines = ["smiles,logS,relation,kind"]
+    for n in range(1, 49):
+        relation = ("=", "", ">")[n % 3]
+        lines.append(f"{'C' * (n % 12 + 1)}{'NOSF'[n // 12 % 4]},{n % 12},{relation},{'ab'[n % 2]}")
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+    words = f"train {folder}/t.csv --target-columns logS --relation-columns relation --folds 2 "
+    words += f"--validation-size 0 --final --output {folder}/cv {SMALL}"
+    assert main(words.split()) == 0
+    return folder / "cv"
+
+
+def test_models_of_censored_labels_are_scored_and_calibrated_by_the_others(censored, capsys):
+    metrics = metrics_of(censored)
+    counts = [one["test"]["logS"]["count"] for one in metrics["folds"]]
+    bounds = [one["censored"]["logS"]["count"] for one in metrics["folds"]]
+    assert (sum(counts), sum(bounds)) == (32, 16)
+    assert metrics["final"]["rows_train"] == 48
+    assert metrics["final"]["uncertainty"]["logS"]["count"] == 32
+    for number, count in enumerate(bounds, start=1):
+        rows = rows_of(censored / f"fold_{number}" / "predictions.csv")
+        kept = [
+            float(r["logS_predicted"]) >= float(r["logS"]) for r in rows if r["relation"] == ">"
+        ]
+        page = (censored / f"fold_{number}" / "report.html").read_text(encoding="utf-8")
+        assert len(kept) == count
+        assert metrics["folds"][number - 1]["censored"]["logS"]["permitted"] == sum(kept)
+        assert (
+            f"logS: {count} censored test labels are not scored; {sum(kept)} predictions are on "
+            "the permitted side of the bound."
+        ) in page
+        assert f"<td>{len(rows) - count}, {count} censored</td>" in page
+    # Read again by the command, from the options of the run.
+    again = censored.with_name("again")
+    config = censored / "config.yaml"
+    assert "relation_columns:\n  - relation\n" in config.read_text()
+    assert main(["train", "--config", str(config), "--output", str(again)]) == 0
+    assert metrics_of(again)["final"]["uncertainty"] == metrics["final"]["uncertainty"]
+    assert "16 censored labels (16 lower and 0 upper bounds)" in capsys.readouterr().out
+
+
+def test_a_relation_beside_classes_is_refused_in_one_line(censored, tmp_path, capsys):
+    table = censored.with_name("t.csv")
+    words = f"train {table} --target-columns kind --relation-columns relation --output {tmp_path}/x"
+    assert main(words.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"error: {table}, line 3, column 'relation': got '>', expected no relation beside a class; "
+        "for numeric targets use --task regression"
+    )

@@ -412,6 +412,28 @@ def test_predictions_are_compared_with_labels_of_the_same_names(tmp_path, model_
     assert list(rows_of(tmp_path / "out.csv")[0])[:4] == ["Y", "smiles", "z", "y_predicted"]
 
 
+def test_censored_labels_are_counted_and_not_scored(tmp_path, model_folder):
+    text = "smiles,y,z,of_y,of_z\nCCO,>2,1,,\nCC,2,3,<,=\nCCC,3,4,=,?\nC,4,<5,<,\n"
+    source = saved(tmp_path, text)
+    found = screen_table(model_folder, source, tmp_path / "out.csv")
+    nan = np.nan
+    np.testing.assert_array_equal(found.target, [[nan, 1.0], [2.0, 3.0], [3.0, 4.0], [4.0, nan]])
+    assert (found.censored, found.unusable) == ({"y": 1, "z": 1}, {})
+    config = PredictConfig(relation_columns=("OF_y", "of_z"))
+    found = screen_table(model_folder, source, tmp_path / "out.csv", config)
+    np.testing.assert_array_equal(found.target, [[nan, 1.0], [nan, 3.0], [3.0, nan]])
+    assert (found.censored, found.unusable) == ({"y": 3, "z": 1}, {"z": 1})
+    for columns, words in (
+        (("of_y",), "--relation-columns: got 1 values for the 2 targets of the model"),
+        (("of_y", "of"), r"no column 'of' \(--relation-columns\)"),
+    ):
+        with pytest.raises(InputError, match=words):
+            screen_table(
+                model_folder, source, tmp_path / "new.csv", PredictConfig(relation_columns=columns)
+            )
+    assert not (tmp_path / "new.csv").exists()
+
+
 def test_classes_are_compared_with_labels(tmp_path, rich_folder):
     text = "pH,T,smiles,toxic,phase\n7,300,C,yes,solid\n7,300,CC,no,\n7,300,CCC,maybe,gas\n"
     found = screen_table(rich_folder, saved(tmp_path, text), tmp_path / "out.csv")

@@ -66,3 +66,12 @@ def test_all_that_belongs_to_a_molecule_stays_with_it(model, molecules):
         assert batch.targets[:, 0].tolist() == sizes
         assert batch.weights.tolist() == [10.0 * size for size in sizes]
         assert batch.features[:, 0].tolist() == [100.0 * size for size in sizes]
+
+
+def test_bounds_are_those_of_the_rows(model, molecules):
+    bounds = np.stack([molecules.targets + 0.25, molecules.targets + 0.5])
+    batches = LabeledLoader(model, molecules._replace(bounds=bounds), 4, seed=3)
+    for batch in batches:
+        np.testing.assert_array_equal(batch.bounds[0], batch.targets + 0.25)
+        np.testing.assert_array_equal(batch.bounds[1], batch.targets + 0.5)
+    assert {batch.bounds for batch in LabeledLoader(model, molecules, 4)} == {None}

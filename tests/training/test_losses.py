@@ -133,3 +133,52 @@ def test_half_precision_outputs_are_judged_in_full():
     total, _ = loss_of((Y,), target)(torch.tensor([[0.1]], dtype=torch.bfloat16), target)
     assert total.dtype == torch.float32
     assert total.item() == pytest.approx((float(torch.tensor(0.1).bfloat16()) - 0.1) ** 2, rel=1e-3)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["mse", "mae", "huber"]))
+def test_a_bounded_loss_is_that_by_hand(seed, kind):
+    rng = np.random.default_rng(seed)
+    output, target = rng.normal(size=(9, 6)), rng.normal(size=(9, 4))
+    target[:, 1], target[:, 2] = rng.integers(0, 3, 9), rng.integers(0, 2, 9)
+    bounds = np.full((2, 9, 4), np.nan)
+    signs = rng.integers(-1, 3, (9, 2))  # -1: at most, 1: at least, 2: missing, 0: measured
+    expected, count, gradient = 0.0, 0, np.zeros((9, 6))
+    for row, at in np.ndindex(9, 2):
+        place, column, sign = (0, 3)[at], (0, 5)[at], signs[row, at]
+        value, y = output[row, column], target[row, place]
+        if sign:
+            target[row, place] = np.nan
+        if sign in (-1, 1):
+            bounds[0 if sign == 1 else 1, row, place] = y
+        count += sign != 2
+        if sign == 2 or (sign == 1 and value >= y) or (sign == -1 and value <= y):
+            continue
+        error = value - y
+        huber = 0.5 * error**2 if abs(error) < 1.0 else abs(error) - 0.5
+        expected += {"mse": error**2, "mae": abs(error), "huber": huber}[kind]
+        slope = {"mse": 2.0 * error, "mae": np.sign(error), "huber": np.clip(error, -1, 1)}
+        gradient[row, column] = slope[kind]
+    target[:, 1:3] = np.nan
+    outputs = torch.tensor(output, dtype=torch.float32, requires_grad=True)
+    targets, limits = (torch.tensor(given, dtype=torch.float32) for given in (target, bounds))
+    total, weight = loss_of(MIXED, targets, loss=kind)(outputs, targets, None, limits)
+    total.backward()
+    assert total.item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert weight.item() == count
+    np.testing.assert_allclose(outputs.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_no_bound_changes_no_bit():
+    targets = torch.tensor([[0.3, 2.0, 1.0, nan], [nan, 0.0, 0.0, 1.0], [1.0, 1.0, nan, 2.0]])
+    output, weights = torch.randn(3, 6), torch.rand(3)
+    loss = loss_of(MIXED, targets, (1.0, 2.0, 3.0, 4.0))
+    with_bounds = loss(output, targets, weights, torch.full((2, 3, 4), nan))
+    assert with_bounds == loss(output, targets, weights)
+
+
+def test_censored_labels_are_weighed_as_others():
+    target = torch.tensor([[nan], [1.0]])
+    bounds = torch.tensor([[[5.0], [nan]], [[nan], [nan]]])
+    loss = loss_of((Y,), target, (2.0,))
+    total, weight = loss(torch.tensor([[2.0], [2.0]]), target, torch.tensor([0.5, 1.5]), bounds)
+    assert (total.item(), weight.item()) == (2 * 0.5 * 9 + 2 * 1.5 * 1, 4.0)

@@ -103,6 +103,10 @@ def test_validation_labels_without_a_logarithm_exclude_log():
         assert [one.kind for one in found] == [kind, "none"]
         assert line.startswith(f"'y': {kind} transform")
         assert ", none -" in line
+    # A bound is no label of which the transform is chosen, but has to have a logarithm too.
+    bounds = np.array([[-1.0, NAN], [5.0, NAN]])
+    found, _ = target_transforms(tasks, ("auto",), training, bounds)
+    assert found[0].kind == "yeo_johnson"
     found, lines = target_transforms(tasks, ("ranks", "auto"), training, validation)
     assert [one.kind for one in found] == ["ranks", "none"]
     assert lines == ["'y': ranks transform"]
