@@ -166,7 +166,9 @@ def stream_table(
 
     def run() -> UnfinishedRun:
         options = {
-            name: value for name, value in asdict(config).items() if name not in _NOT_OF_THE_OUTPUT
+            name: list(value) if isinstance(value, tuple) else value  # as JSON has them
+            for name, value in asdict(config).items()
+            if name not in _NOT_OF_THE_OUTPUT
         }
         return UnfinishedRun(_digest(model), table.digest(), options, header, package_versions())
 

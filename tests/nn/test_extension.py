@@ -105,12 +105,13 @@ def test_it_trains_predicts_is_saved_and_loaded(options, tmp_path):
         assert getattr(loaded.config.network, name) == value
     np.testing.assert_array_equal(loaded.predict(SMILES), run.model.predict(SMILES))
     plain = MolAttn(replace(loaded.config, network=NetworkConfig(**SMALL)))
-    try:
+    if shapes(plain) == shapes(loaded):  # the same parameters, another formula
         plain.load_state_dict(loaded.state_dict())
-    except RuntimeError as mismatch:
-        assert "state_dict" in str(mismatch)
-    else:  # the same weights, another formula
         assert not np.allclose(plain.predict(SMILES), loaded.predict(SMILES))
+
+
+def shapes(model):
+    return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
 def test_an_explanation_has_the_weights_of_a_layer_from_outside():
