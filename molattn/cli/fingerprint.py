@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from molattn.cli.shared import group, make_console, report_same_name, resume_told, section
 from molattn.config import EmbedConfig
+from molattn.data.table import open_table
 from molattn.utils.console import counted, print_line
 
 __all__ = ["EXAMPLE", "fingerprint"]
@@ -35,10 +36,11 @@ def fingerprint(
             member in turn), and error, the reason code of a row without an embedding (see "Reason
             codes" in the documentation).
     """
-    from molattn.inference.embed import fingerprint_table
-
     console = make_console()
     report_same_name(console, model)
+    open_table(table).column(config.smiles_column, "--smiles-column")
+    from molattn.inference.embed import fingerprint_table
+
     with resume_told(output):
         counts = fingerprint_table(model, table, output, config, console)
     print_line(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from molattn.cli.inputs import open_inputs, open_stream
 from molattn.cli.shared import (
     STREAM,
     group,
@@ -18,6 +19,7 @@ from molattn.cli.shared import (
     standard_output,
 )
 from molattn.config import PredictConfig
+from molattn.data.table import SMILESList
 from molattn.errors import quoted
 from molattn.utils.console import aligned, counted, print_line
 
@@ -62,10 +64,6 @@ def predict(
             goes on with it, without --resume it is replaced. By default, and as -, CSV on standard
             output; predictions of SMILES are aligned if it is a terminal.
     """
-    from molattn.data.table import SMILESList
-    from molattn.inference.inputs import open_inputs, open_stream
-    from molattn.inference.predict import screen_table
-
     console = make_console(stderr=True)
     report_same_name(console, model)
     with ExitStack() as stack:
@@ -73,6 +71,9 @@ def predict(
             table = stack.enter_context(open_stream(standard_input(), config))
         else:
             table = open_inputs(["-" if word == STREAM else word for word in inputs], config)
+        table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
+        from molattn.inference.predict import screen_table
+
         if output is not None and str(output) != STREAM:
             with resume_told(output):
                 screening = screen_table(model, table, output, config, console)

@@ -91,9 +91,11 @@ class RunOptions:
 
     def is_finished(self, console: "Console") -> bool:
         """Return whether the run to resume is finished, and report it."""
+        if self.resume is None:
+            return False
         from molattn.training.run_folder import unfinished_run
 
-        if self.resume is None or unfinished_run(self.resume) is not None:
+        if unfinished_run(self.resume) is not None:
             return False
         print_line(console, f"{self.resume} is finished; there is nothing to resume")
         return True

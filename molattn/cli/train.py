@@ -35,10 +35,10 @@ def train(
     Args:
         table: CSV, TSV, Parquet, SDF or SMILES file; by default the bundled data.
     """
-    config = options.train_config(table)
     console = make_console()
     if run.is_finished(console):
         return
+    config = options.train_config(table)
     report_same_name(console, config.fine_tuning.init_from, option="--init-from")
 
     with run.open_folder("train", options.run_name(config.file)) as (output, folder):

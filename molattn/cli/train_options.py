@@ -16,6 +16,8 @@ from molattn.config import (
     TrainConfig,
 )
 from molattn.config.base import COMMON
+from molattn.data.columns import find_columns
+from molattn.data.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset, open_table
 from molattn.errors import InputError, quoted
 
 __all__ = ["TrainOptions"]
@@ -44,14 +46,21 @@ class TrainOptions:
     report: Annotated[ReportConfig, section("Report")] = ReportConfig()
 
     def train_config(self, table: Path | None) -> TrainConfig:
-        """Return the run on a table, a named dataset, or else the bundled solubility data."""
+        """Return the run on a table, a named dataset, or else the bundled solubility data.
+
+        Raises:
+            InputError: The options do not agree with each other, or with the columns of the table.
+        """
         sections = {name: getattr(self, name) for name in TrainConfig.sections()}
         config = TrainConfig(str(table or ""), **sections)
         if self.dataset is not None:
-            return _with_named_dataset(config, self.dataset, self.dataset_folder)
-        if self.dataset_folder is not None:
+            config = _with_named_dataset(config, self.dataset, self.dataset_folder)
+        elif self.dataset_folder is not None:
             raise InputError("--dataset-folder needs --dataset")
-        return config if config.file else _with_bundled_data(config)
+        elif not config.file:
+            config = _with_bundled_data(config)
+        find_columns(open_table(config.file), config.data)  # before torch and RDKit are loaded
+        return config
 
     def run_name(self, file: str) -> str:
         """Return the default name of the folder of a run on a table."""
@@ -61,8 +70,6 @@ class TrainOptions:
 
 
 def _with_bundled_data(config: TrainConfig) -> TrainConfig:
-    from molattn.data.table import BUNDLED_TARGET, BUNDLED_UNIT, bundled_dataset
-
     data = config.data
     if data.target_columns in ((), (BUNDLED_TARGET,)):
         data = replace(

@@ -16,6 +16,7 @@ from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descript
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.reader import MoleculeReader
 from molattn.config import DataConfig
+from molattn.data.columns import TrainingColumns, find_columns
 from molattn.data.labels import (
     LabelError,
     RelationError,
@@ -210,7 +211,7 @@ def read_training_table(
         InputError: A column is missing, a cell does not fit its column, or no row is usable.
     """
     table = open_table(path)
-    columns = _find_columns(table, config)
+    columns = find_columns(table, config)
     rows, skipped = _complete_rows(table, columns)
     rows = _rows_with_numbers(table, rows, columns, config, skipped)
     if rows:  # labels first: an invalid one is then reported before the molecules are read
@@ -307,56 +308,11 @@ def _described(task: Task, values: NDArray[np.float64]) -> str:
     return f"multiclass, {count} in {len(shown)} classes: {', '.join(shown[:10])}{more}"
 
 
-class _Columns(NamedTuple):
-    """Indices of the columns; None or empty where there is none."""
-
-    smiles: int
-    targets: list[int]
-    relations: Sequence[int | None]
-    features: list[int]
-    partner: int | None
-    weight: int | None
-    split: int | None
-    order: int | None
-
-
-def _find_columns(table: Table, config: DataConfig) -> _Columns:
-    smiles = table.column(config.smiles_column, "--smiles-column")
-    if not config.target_columns:
-        others = [name for place, name in enumerate(table.header) if place != smiles]
-        known = f"the other columns are {listed(others)}" if others else "there is no other column"
-        raise InputError(f"{table.path}: --target-columns is required; {known}")
-    targets = [table.column(name, "--target-columns") for name in config.target_columns]
-    relations = [table.column(name, "--relation-columns") for name in config.relation_columns]
-    features = [table.column(name, "--feature-columns") for name in config.feature_columns]
-    partner, weight, split, order = (
-        None if name is None else table.column(name, option)
-        for name, option in (
-            (config.partner_column, "--partner-column"),
-            (config.weight_column, "--weight-column"),
-            (config.split_column, "--split-column"),
-            (config.order_column, "--order-column"),
-        )
-    )
-    for option, found in (("--target-columns", targets), ("--feature-columns", features)):
-        if len({*found}) < len(found):  # names that differ in case
-            names = listed([table.header[index] for index in found])
-            raise InputError(f"{table.path}: {option}: got {names}, expected each column only once")
-    if leaked := set(targets) & {smiles, partner, weight, *features, *relations}:
-        raise InputError(
-            f"{table.path}: column {quoted(table.header[min(leaked)])} is both a target "
-            "(--target-columns) and an input (--smiles-column, --partner-column, "
-            "--weight-column, --feature-columns or --relation-columns)"
-        )
-    signs = [*relations] or [None] * len(targets)
-    return _Columns(smiles, targets, signs, features, partner, weight, split, order)
-
-
 def _cells(rows: Sequence[Row], column: int | None) -> list[str] | None:
     return None if column is None else [row.cells[column] for row in rows]
 
 
-def _complete_rows(table: Table, columns: _Columns) -> tuple[list[Row], list[SkippedRow]]:
+def _complete_rows(table: Table, columns: TrainingColumns) -> tuple[list[Row], list[SkippedRow]]:
     rows: list[Row] = []
     skipped: list[SkippedRow] = []
     for row in table:
@@ -377,7 +333,7 @@ def _complete_rows(table: Table, columns: _Columns) -> tuple[list[Row], list[Ski
 def _rows_with_numbers(
     table: Table,
     rows: list[Row],
-    columns: _Columns,
+    columns: TrainingColumns,
     config: DataConfig,
     skipped: list[SkippedRow],
 ) -> list[Row]:
@@ -421,7 +377,7 @@ def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRo
 
 
 def _labels(
-    table: Table, rows: Sequence[Row], columns: _Columns, config: DataConfig
+    table: Table, rows: Sequence[Row], columns: TrainingColumns, config: DataConfig
 ) -> tuple[list[Task], NDArray[np.float64], NDArray[np.float64] | None]:
     """Return the tasks, their labels ``[n, T]`` and the bounds of censored ones, if any."""
     indices = columns.targets

@@ -400,6 +400,22 @@ def test_help_loads_nothing_heavy():
     assert loaded_by("train", "--help") == set()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "{table}", "--target-columns", "wrong"),
+        ("tune", "{table}", "--target-columns", "logS", "--feature-columns", "wrong"),
+        ("predict", "base", "{table}", "--smiles-column", "wrong"),
+        ("fingerprint", "base", "{table}", "--smiles-column", "wrong", "--output", "o.csv"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_wrong_column_is_told_before_anything_heavy_is_loaded(words, small_table):
+    words = [word.format(table=small_table) for word in words]
+    assert loaded_by(*words) == set()
+    assert "no column 'wrong'" in shell("-m", "molattn", *words).stderr
+
+
 def test_a_prediction_loads_no_more_than_it_needs(run_folder):
     loaded = loaded_by("predict", run_folder, "CCO")
     assert loaded == {"numpy", "rdkit", "scipy", "torch"}

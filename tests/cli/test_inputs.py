@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 from rdkit import Chem
 
+from molattn.cli.inputs import open_inputs, open_stream
 from molattn.config import PredictConfig, TableConfig
 from molattn.data.table import SMILESList, open_table
 from molattn.errors import InputError
-from molattn.inference.inputs import open_inputs, open_stream
 
 CONFIG = TableConfig()
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from molattn.chem.limits import read_molecule
 from molattn.config import TableConfig
 from molattn.data.table import SMILESList, Table, format_by_suffix, open_table
 from molattn.data.table.text import file_start
@@ -98,6 +97,8 @@ def _is_like_a_file(word: str) -> bool:
 
 def _error(text: str, config: TableConfig) -> SmilesError | None:
     """Return why a text is not a SMILES; molecules beyond a limit have one."""
+    from molattn.chem.limits import read_molecule
+
     try:
         read_molecule(text, config, bool)
     except SmilesError as error:
