@@ -16,6 +16,7 @@ __all__ = [
     "COMMON",
     "COMMON_IN_TRAIN",
     "FIXED",
+    "RESUMABLE",
     "TUNABLE",
     "Option",
     "RunConfig",
@@ -33,6 +34,9 @@ COMMON_IN_TRAIN: dict[str, Any] = {"common": "train"}
 
 FIXED: dict[str, bool] = {"tunable": False}
 """Metadata of an option, or a section of them, that ``molattn tune`` does not vary."""
+
+RESUMABLE: dict[str, bool] = {"resumable": True}
+"""Metadata of an option that a resumed run may have another value of."""
 
 TUNABLE: dict[str, bool] = {"tunable": True}
 """Metadata of an option that ``molattn tune`` may vary although its section is fixed."""
@@ -127,14 +131,17 @@ class RunConfig:
 
 
 def check_same_options(former: RunConfig, latter: RunConfig, folder: Path) -> None:
-    """Check that a resumed run has the options that it was started with; its files may have moved.
+    """Check that a resumed run has the options that it was started with.
+
+    Its files may have moved, and an option with :data:`RESUMABLE` may have another value.
 
     Raises:
         InputError: Names the first option that differs.
     """
     was, now = former.to_dict(), latter.to_dict()
-    for section in former.sections():
-        check_same_values(was[section], now[section], folder)
+    for section, kind in former.sections().items():
+        kept = [field.name for field in fields(kind) if not field.metadata.get("resumable")]
+        check_same_values(was[section], {name: now[section][name] for name in kept}, folder)
 
 
 def check_same_values(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:

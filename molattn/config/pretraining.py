@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from molattn.config.base import COMMON, RunConfig
+from molattn.config.base import COMMON, RESUMABLE, RunConfig
 from molattn.config.limits import MoleculeLimits
 from molattn.config.network import NetworkConfig
 from molattn.config.training import Checkpoint, TrainingLoopConfig
@@ -78,13 +78,13 @@ class PretrainLoopConfig(TrainingLoopConfig):
     Args:
         targets: What is predicted: descriptors, counts of substructures (morgan, atom_pairs,
             torsions), masked atoms and bonds.
-        max_hours: Time limit for training, in hours.
+        max_hours: Time limit for training, in hours; a resumed run may have another.
         init_from: Model to continue pretraining from: base, a folder, owner/model, or none.
     """
 
     epochs: int = field(default=10, metadata=COMMON)
     checkpoint: Checkpoint = "best"
-    max_hours: float | None = field(default=None, metadata=COMMON)
+    max_hours: float | None = field(default=None, metadata=COMMON | RESUMABLE)
     batch_size: int = field(default=64, metadata=COMMON)
     learning_rate: float = field(default=2e-3, metadata=COMMON)
     warmup: float = 0.02

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal, Self, get_args
 
-from molattn.config.base import COMMON, COMMON_IN_TRAIN, FIXED
+from molattn.config.base import COMMON, COMMON_IN_TRAIN, FIXED, RESUMABLE
 from molattn.config.validation import check, check_choice, check_threads, check_unused
 from molattn.errors import InputError
 
@@ -25,7 +25,7 @@ class TrainingLoopConfig:
         epochs: Maximum number of epochs.
         checkpoint: Epoch whose weights are saved: best (lowest validation loss) or last.
         patience: Stop after this many epochs without a better validation loss.
-        max_hours: Time limit in hours for training each network.
+        max_hours: Time limit in hours for training each network; a resumed run may have another.
         batch_size: Number of molecules per batch.
         learning_rate: Peak learning rate, reached after the warm-up.
         warmup: Fraction of steps used for learning-rate warm-up.
@@ -44,7 +44,7 @@ class TrainingLoopConfig:
     epochs: int = field(default=30, metadata=COMMON)
     checkpoint: Checkpoint = field(default="last", metadata=FIXED)
     patience: int | None = None
-    max_hours: float | None = None
+    max_hours: float | None = field(default=None, metadata=RESUMABLE)
     batch_size: int = field(default=32, metadata=COMMON)
     learning_rate: float = field(default=1e-3, metadata=COMMON)
     warmup: float = 0.1

@@ -123,6 +123,7 @@ def test_changed_options_are_refused_by_name(tmp_path):
     with pytest.raises(InputError, match=f"--batch-size: got 7, but the run in {tmp_path} has 32"):
         check_same_options(one, two, tmp_path)
     check_same_options(one, replace(one, file="b.csv"), tmp_path)
+    check_same_options(one, replace(one, training=SupervisedConfig(max_hours=2.0)), tmp_path)
 
 
 def test_how_much_of_a_training_is_the_heads_and_how_slow_the_rest():

@@ -282,6 +282,15 @@ def test_another_option_or_table_is_refused_by_name(config, tmp_path, monkeypatc
     assert_same(train(replace(config, file=str(moved)), folder=folder), train(config))
 
 
+def test_a_resumed_run_may_have_another_time_limit(config, tmp_path, monkeypatch):
+    interrupted(monkeypatch, config, tmp_path, 9)
+    hurried = replace(config, training=replace(config.training, max_hours=1e-9))
+    shown = io.StringIO()
+    run = train(hurried, Console(file=shown, width=200), folder=tmp_path)
+    assert "time limit reached (--max-hours)" in shown.getvalue()
+    assert run.config.training.max_hours == 1e-9
+
+
 def test_another_version_is_told(config, tmp_path, monkeypatch):
     interrupted(monkeypatch, config, tmp_path, 9)
     monkeypatch.setattr("molattn.version.version", lambda package: "9.9")
