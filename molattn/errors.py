@@ -22,7 +22,7 @@ ReasonCode = str
 """A key of :data:`REASONS`, after ``partner_`` if the reason is the second molecule."""
 
 REASONS: dict[ReasonCode, str] = {
-    "empty": "The cell is empty or white space.",
+    "empty": "The cell is empty or white space, or the RDKit molecule has no atoms.",
     "missing_value": "A missing-value marker, such as `NA`, `nan` or `#N/A`.",
     "not_text": "The value is not a string (Python only).",
     "non_ascii": "A non-ASCII character, such as a typographic minus sign.",
@@ -88,10 +88,10 @@ class InputError(MolattnError, ValueError):
 
 
 class SmilesError(InputError):
-    """A text that is not a valid SMILES, or a molecule beyond a limit.
+    """A text that is not a valid SMILES, or a molecule that cannot be used.
 
     Args:
-        smiles: The text as it was given.
+        smiles: The text as it was given, or the SMILES of an RDKit molecule.
         code: Short machine-readable reason, for example ``valence``: see :data:`REASONS`.
         reason: The same as a sentence.
     """
@@ -103,6 +103,10 @@ class SmilesError(InputError):
         self.smiles = smiles
         self.code = code
         self.reason = reason
+
+    def at(self, position: int) -> "SmilesError":
+        """Return the error of a molecule in a list, with its position."""
+        return SmilesError(self.smiles, self.code, f"{self.reason} (position {position})")
 
     def __reduce__(self) -> tuple[type["SmilesError"], tuple[object, ReasonCode, str]]:
         return type(self), (self.smiles, self.code, self.reason)

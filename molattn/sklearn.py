@@ -1,4 +1,4 @@
-"""scikit-learn estimators for SMILES."""
+"""scikit-learn estimators for molecules."""
 
 import inspect
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.groups import same_molecule
+from molattn.chem.parse import Molecule, written
 from molattn.chem.split import group_split
 from molattn.config import TrainConfig
 from molattn.data.dataset import read_training_table
@@ -67,7 +68,7 @@ _DEFAULTS = {name: TrainConfig.options()[option].default for option, name in _OP
 
 
 class _MolAttnEstimator(BaseEstimator):
-    """Base class of the estimators: parameters from options, SMILES as input."""
+    """Base class of the estimators: parameters from options, molecules as input."""
 
     def __init__(self, *, random_state: Any = 0, **options: Any) -> None:
         if unknown := sorted(options.keys() - _DEFAULTS.keys()):
@@ -175,7 +176,7 @@ class _MolAttnEstimator(BaseEstimator):
 
 
 class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
-    """A scikit-learn regressor for molecules, given as SMILES.
+    """A scikit-learn regressor for SMILES or RDKit molecules.
 
     Its parameters are the options of ``molattn train`` under their Python names (``epochs``,
     ``width``, ``learning_rate``, ``loss``, ...: see :class:`molattn.config.NetworkConfig` and
@@ -193,8 +194,8 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         model_: The trained :class:`molattn.MolAttn`.
         histories_: Losses of each member by epoch (:class:`molattn.training.history.History`).
         n_iter_: Number of epochs; for an ensemble, the largest among its members.
-        n_features_in_: 1, the SMILES.
-        feature_names_in_: Name of the SMILES column, if ``X`` was a DataFrame in ``fit``.
+        n_features_in_: 1, the molecule.
+        feature_names_in_: Name of the column of molecules, if ``X`` was a DataFrame in ``fit``.
 
     Example:
         >>> smiles = ["C" * n for n in range(1, 13)]
@@ -214,12 +215,13 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         """Train the model.
 
         Args:
-            X: n SMILES: a list, an array, a Series, or a DataFrame with one column.
+            X: n SMILES or RDKit molecules: a list, an array, a Series, or a DataFrame with one
+                column.
             y: ``[n]``, or ``[n, T]`` for several targets, with NaN for missing labels.
             sample_weight: Weights of the rows in the loss ``[n]``; rows of weight 0 are ignored.
 
         Raises:
-            InputError: An invalid SMILES (with its row) or option.
+            InputError: An invalid molecule (with its row) or option.
             ValueError: Wrong shapes or labels.
         """
         y = _given(y)
@@ -240,14 +242,14 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
         """Return predictions in the shape of the labels, ``[n]`` or ``[n, T]``.
 
         Raises:
-            SmilesError: An invalid SMILES; the message gives its position and the reason.
+            SmilesError: An invalid molecule; the message gives its position and the reason.
         """
         prediction = self._predict(X)
         return prediction if self._several else prediction[:, 0]
 
 
 class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
-    """A scikit-learn classifier for molecules, given as SMILES, with two or more classes.
+    """A scikit-learn classifier, with two or more classes, for SMILES or RDKit molecules.
 
     It has the parameters and the validation split of :class:`MolAttnRegressor`.
 
@@ -260,8 +262,8 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         model_: The trained :class:`molattn.MolAttn`.
         histories_: Losses of each member by epoch (:class:`molattn.training.history.History`).
         n_iter_: Number of epochs; for an ensemble, the largest among its members.
-        n_features_in_: 1, the SMILES.
-        feature_names_in_: Name of the SMILES column, if ``X`` was a DataFrame in ``fit``.
+        n_features_in_: 1, the molecule.
+        feature_names_in_: Name of the column of molecules, if ``X`` was a DataFrame in ``fit``.
     """
 
     def fit(
@@ -270,12 +272,13 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         """Train the model.
 
         Args:
-            X: n SMILES: a list, an array, a Series, or a DataFrame with one column.
+            X: n SMILES or RDKit molecules: a list, an array, a Series, or a DataFrame with one
+                column.
             y: n labels of two or more classes, as strings or numbers.
             sample_weight: Weights of the rows in the loss ``[n]``; rows of weight 0 are ignored.
 
         Raises:
-            InputError: An invalid SMILES (with its row), labels of a single class, or an invalid
+            InputError: An invalid molecule (with its row), labels of a single class, or an invalid
                 option.
             ValueError: Wrong shapes or labels.
         """
@@ -295,7 +298,7 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         """Return the probability of each of ``classes_``, ``[n, len(classes_)]``.
 
         Raises:
-            SmilesError: An invalid SMILES; the message gives its position and the reason.
+            SmilesError: An invalid molecule; the message gives its position and the reason.
         """
         probabilities = self._predict(X)
         if len(self.classes_) == 2:
@@ -306,7 +309,7 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         """Return the most probable class of each molecule ``[n]``.
 
         Raises:
-            SmilesError: An invalid SMILES; the message gives its position and the reason.
+            SmilesError: An invalid molecule; the message gives its position and the reason.
         """
         most_probable = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most_probable]
@@ -328,22 +331,22 @@ def _weights(sample_weight: Any, y: NDArray[Any]) -> NDArray[np.float64] | None:
 
 
 def _read_smiles(X: Any) -> tuple[list[Any], str | None]:
-    """Return SMILES as a list, and the name of their column in a DataFrame."""
-    if isinstance(X, str):
-        raise InputError(f"X: got a single string, expected a list of SMILES: [{quoted(X)}]")
+    """Return molecules as a list, and the name of their column in a DataFrame."""
+    if isinstance(X, Molecule):
+        raise InputError(f"X: got one molecule, expected a list: [{quoted(written(X))}]")
     if isinstance(X, pd.DataFrame):
         if X.shape[1] != 1:
             raise InputError(
-                f"X: got a DataFrame with {X.shape[1]} columns, expected one column of SMILES"
+                f"X: got a DataFrame with {X.shape[1]} columns, expected one column of molecules"
             )
         return X.iloc[:, 0].tolist(), str(X.columns[0])
     if issparse(X):
-        raise InputError("X: got a sparse matrix, expected SMILES of shape [n]")
+        raise InputError("X: got a sparse matrix, expected molecules of shape [n]")
     values = np.asarray(X, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
         raise InputError(
-            f"X: got an array of shape {list(values.shape)}, expected SMILES of shape [n]"
+            f"X: got an array of shape {list(values.shape)}, expected molecules of shape [n]"
         )
     return values.tolist(), None

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rdkit import Chem
 from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -267,7 +268,7 @@ def test_what_is_wrong_is_named():
         estimator.predict(SMILES)
     with pytest.raises(InputError, match=r"X, row 2 \(counted from 1\): 'C\(': .*; 1 of 24 rows"):
         estimator.fit([SMILES[0], "C(", *SMILES[2:]], CARBONS)
-    with pytest.raises(InputError, match="got a single string, expected a list"):
+    with pytest.raises(InputError, match="got one molecule, expected a list"):
         estimator.fit("CCO", [1.0])
     with pytest.raises(InputError, match="DataFrame with 2 columns"):
         estimator.fit(pd.DataFrame({"a": SMILES, "b": SMILES}), CARBONS)
@@ -297,3 +298,20 @@ def test_pipelines_are_cross_validated_and_searched():
     search = GridSearchCV(pipeline, options, cv=2, error_score="raise").fit(SMILES, CARBONS)
     best = search.best_estimator_[-1]
     assert best.model_.config.network.width == search.best_params_["molattnregressor__width"]
+
+
+def test_rdkit_molecules_are_fitted_and_predicted_as_their_smiles():
+    mols = [Chem.AddHs(Chem.MolFromSmiles(text)) for text in SMILES]
+    expected = MolAttnRegressor(**TINY).fit(SMILES, CARBONS).predict(SMILES)
+    for molecules in (mols, pd.DataFrame({"ROMol": mols}), np.array(mols, dtype=object)):
+        found = MolAttnRegressor(**TINY).fit(molecules, CARBONS).predict(molecules)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    classifier = MolAttnClassifier(**TINY).fit(pd.Series(mols), RING)
+    assert classifier.predict(mols).shape == (24,)
+    bad = [mols[0], Chem.MolFromSmiles("CC", sanitize=False), *mols[2:]]
+    with pytest.raises(InputError, match=r"row 2 \(counted from 1\): 'CC': .* not sanitized"):
+        MolAttnRegressor(**TINY).fit(bad, CARBONS)
+    with pytest.raises(InputError, match=r"row 2 \(counted from 1\): '': .*; 1 of 24 rows"):
+        MolAttnRegressor(**TINY).fit([mols[0], None, *mols[2:]], CARBONS)
+    with pytest.raises(InputError, match=r"got one molecule, expected a list: \['CCO'\]"):
+        classifier.predict(Chem.MolFromSmiles("CCO"))

@@ -5,8 +5,8 @@ from functools import lru_cache
 from rdkit import Chem
 from rdkit.Chem.Draw import rdMolDraw2D
 
-from molattn.chem.limits import is_fast_text
-from molattn.chem.parse import parse_accepted_smiles
+from molattn.chem.limits import is_fast
+from molattn.chem.parse import Molecule, parse_accepted
 from molattn.utils.time_limit import call_within
 
 __all__ = ["ATOM_COLORS", "NOT_DRAWN", "draw_molecule", "laid_out"]
@@ -34,7 +34,7 @@ _KINDS = {7: "nitrogen", 8: "oxygen", 15: "phosphorus", 16: "sulfur"} | dict.fro
 
 # The drawings of a molecule follow one another.
 @lru_cache(maxsize=1)
-def laid_out(smiles: str) -> Chem.Mol | None:
+def laid_out(molecule: Molecule) -> Chem.Mol | None:
     """Return a molecule with coordinates, ready for RDKit to draw.
 
     The time of RDKit's layout grows with the square of the number of atoms and more. It cannot be
@@ -43,24 +43,24 @@ def laid_out(smiles: str) -> Chem.Mol | None:
     Returns:
         The molecule; None if it has more than 200 atoms, or its layout takes more than 5 seconds.
     """
-    if is_fast_text(smiles):
-        return _prepared(smiles)
+    if is_fast(molecule):
+        return _prepared(molecule)
     try:
-        data = call_within(_MOST_SECONDS, _prepared_data, smiles)
+        data = call_within(_MOST_SECONDS, _prepared_data, molecule)
     except TimeoutError:
         return None
     return None if data is None else Chem.Mol(data)  # pyright: ignore
 
 
-def _prepared(smiles: str) -> Chem.Mol:
-    return rdMolDraw2D.PrepareMolForDrawing(parse_accepted_smiles(smiles), addChiralHs=False)
+def _prepared(molecule: Molecule) -> Chem.Mol:
+    return rdMolDraw2D.PrepareMolForDrawing(parse_accepted(molecule), addChiralHs=False)
 
 
-def _prepared_data(smiles: str) -> bytes | None:
-    if parse_accepted_smiles(smiles).GetNumAtoms() > _MOST_ATOMS:
+def _prepared_data(molecule: Molecule) -> bytes | None:
+    if parse_accepted(molecule).GetNumAtoms() > _MOST_ATOMS:
         return None
     kept = Chem.PropertyPickleOptions
-    return _prepared(smiles).ToBinary(int(kept.AllProps) | int(kept.CoordsAsDouble))
+    return _prepared(molecule).ToBinary(int(kept.AllProps) | int(kept.CoordsAsDouble))
 
 
 def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str | None:

@@ -1,17 +1,20 @@
 """Fingerprints of the training molecules, and the similarity of others to them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
+from rdkit import Chem
 from safetensors import SafetensorError
 
 from molattn.chem.fingerprints import FINGERPRINT_BYTES, packed_fingerprints
-from molattn.chem.parse import parse_smiles
-from molattn.errors import InputError
+from molattn.chem.limits import read_molecule
+from molattn.chem.parse import Molecule, check_list
+from molattn.config import MoleculeLimits
+from molattn.errors import InputError, SmilesError
 
 __all__ = ["MOST_KEPT", "FingerprintIndex"]
 
@@ -36,9 +39,9 @@ class FingerprintIndex:
         self.fingerprints = fingerprints
 
     @classmethod
-    def from_smiles(cls, smiles: Sequence[str], seed: int = 0) -> "FingerprintIndex":
+    def from_smiles(cls, smiles: Sequence[Molecule], seed: int = 0) -> "FingerprintIndex":
         """Keep the fingerprints of some molecules, as :meth:`from_fingerprints`."""
-        return cls.from_fingerprints(packed_fingerprints(map(parse_smiles, smiles)), seed)
+        return cls.from_fingerprints(_fingerprints(smiles), seed)
 
     @classmethod
     def from_fingerprints(
@@ -84,16 +87,17 @@ class FingerprintIndex:
         """Return the fingerprints as the content of a safetensors file."""
         return safetensors.numpy.save({_TENSOR: self.fingerprints})
 
-    def similarity(self, molecules: Sequence[str] | NDArray[np.uint8]) -> NDArray[np.float64]:
+    def similarity(self, molecules: Sequence[Molecule] | NDArray[np.uint8]) -> NDArray[np.float64]:
         """Return each molecule's Tanimoto similarity to the nearest of these, ``[n]``.
 
         That is the number of common bits over the number of bits set in either; 0 without any.
 
         Args:
-            molecules: n SMILES, or their fingerprints ``uint8 [n, 256]``.
+            molecules: n SMILES or RDKit molecules, or their fingerprints ``uint8 [n, 256]``.
 
         Raises:
-            SmilesError: A text that is not a molecule.
+            SmilesError: One that is not a molecule; names its position.
+            TypeError: A single molecule where a list is expected.
         """
         packed = _fingerprints(molecules)
         found = np.zeros(len(packed))
@@ -111,7 +115,7 @@ class FingerprintIndex:
                 found[row] = (common / (self._sizes + len(bits) - common)).max()
         return found
 
-    def contains(self, molecules: Sequence[str] | NDArray[np.uint8]) -> list[bool]:
+    def contains(self, molecules: Sequence[Molecule] | NDArray[np.uint8]) -> list[bool]:
         """Return for each molecule whether its fingerprint is among these.
 
         Different molecules can share a fingerprint: chains of different length, mirror images.
@@ -129,7 +133,16 @@ class FingerprintIndex:
         return _SET_BITS[self.fingerprints].sum(axis=1, dtype=np.int32)
 
 
-def _fingerprints(molecules: Sequence[str] | NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _fingerprints(molecules: Sequence[Molecule] | NDArray[np.uint8]) -> NDArray[np.uint8]:
     if isinstance(molecules, np.ndarray) and molecules.dtype == np.uint8:
         return molecules
-    return packed_fingerprints(map(parse_smiles, molecules))
+    check_list("smiles", molecules)
+    return packed_fingerprints(_read(molecules))
+
+
+def _read(molecules: Sequence[Molecule] | NDArray[np.uint8]) -> Iterator[Chem.Mol]:
+    for position, molecule in enumerate(molecules):
+        try:
+            yield read_molecule(molecule, MoleculeLimits(), bool)[0]
+        except SmilesError as error:
+            raise error.at(position) from error

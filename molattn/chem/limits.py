@@ -1,4 +1,4 @@
-"""SMILES and mol blocks to molecules within a limit of time."""
+"""SMILES, RDKit molecules and mol blocks to molecules within a limit of time."""
 
 import re
 from collections.abc import Callable
@@ -8,14 +8,20 @@ from rdkit import Chem
 from rdkit.Chem import rdDepictor
 
 from molattn.chem.grammar import ATOM, CLOSURE
-from molattn.chem.parse import parse_smiles, smiles_of_mol_block
+from molattn.chem.parse import (
+    Molecule,
+    parse_smiles,
+    prepare_mol,
+    smiles_of_mol_block,
+    written,
+)
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 from molattn.utils.time_limit import call_within
 
 __all__ = [
     "calculate_within",
-    "is_fast_text",
+    "is_fast",
     "read_mol_block",
     "read_molecule",
     "write_mol_block",
@@ -41,25 +47,26 @@ _BRACKETS = re.compile(r"\[[^\]]*\]")
 
 
 def read_molecule(
-    text: str, limits: MoleculeLimits, calculate: Callable[[Chem.Mol], Result]
+    molecule: Molecule, limits: MoleculeLimits, calculate: Callable[[Chem.Mol], Result]
 ) -> tuple[Chem.Mol, Result]:
-    """Read a SMILES, and calculate something from the molecule.
+    """Read a SMILES or an RDKit molecule, and calculate something from the molecule.
 
     A large molecule, or one of many rings, is read in a child process, which is ended when the time
     is up: RDKit cannot be interrupted.
 
     Args:
-        text: The SMILES.
+        molecule: The SMILES, or the RDKit molecule, which is not changed.
         limits: Limits of the molecule.
         calculate: A function that can be pickled.
 
     Raises:
-        SmilesError: The text is not a molecule, or the molecule is beyond a limit.
+        SmilesError: It is not a molecule, or the molecule is beyond a limit.
     """
-    if not isinstance(text, str) or is_fast_text(text):
-        mol = parse_smiles(text, max_atoms=limits.max_atoms, max_length=limits.max_length)
+    if is_fast(molecule):
+        mol = _parsed(molecule, limits)
         return mol, calculate(mol)
-    data, result = _within(text, limits.max_seconds, _OPTION, _read, text, limits, calculate)
+    arguments = molecule, limits, calculate
+    data, result = _within(molecule, limits.max_seconds, _OPTION, _read, *arguments)
     return Chem.Mol(data), result  # pyright: ignore
 
 
@@ -71,7 +78,7 @@ def calculate_within(
     Raises:
         SmilesError: It takes too long.
     """
-    if is_fast_text(text):
+    if is_fast(text):
         return calculate(mol)
     return _within(text, limits.max_seconds, _OPTION, calculate, mol)
 
@@ -105,30 +112,50 @@ def _mol_block(mol: Chem.Mol) -> str:
     return Chem.MolToMolBlock(mol)
 
 
-def is_fast_text(text: str) -> bool:
-    """Return whether a SMILES is of so few atoms and rings that RDKit needs no limit of time."""
+def is_fast(molecule: Molecule) -> bool:
+    """Return whether a molecule has so few atoms and rings that RDKit needs no limit of time.
+
+    So it is with what is neither a SMILES nor an RDKit molecule, which is refused at once.
+    """
+    if isinstance(molecule, Chem.Mol):
+        atoms, parts = molecule.GetNumAtoms(), len(Chem.GetMolFrags(molecule))
+        return _is_few(molecule.GetNumHeavyAtoms(), molecule.GetNumBonds() - atoms + parts)
+    return not isinstance(molecule, str) or _is_fast_text(molecule)
+
+
+def _is_fast_text(text: str) -> bool:
     if len(text) <= _ALWAYS_FAST:
         return True
     closures = len(CLOSURE.findall(_BRACKETS.sub("", text))) // 2
-    return _is_fast(len(ATOM.findall(text)) if len(text) > _MOST_ATOMS else 0, closures)
+    return _is_few(len(ATOM.findall(text)) if len(text) > _MOST_ATOMS else 0, closures)
 
 
 def _within(
-    text: str, seconds: float, option: str, function: Callable[..., Result], *arguments: Any
+    molecule: Molecule,
+    seconds: float,
+    option: str,
+    function: Callable[..., Result],
+    *arguments: Any,
 ) -> Result:
     try:
         return call_within(seconds, function, *arguments)
     except TimeoutError:
         reason = f"reading it takes more than {seconds:g} s{option} or 2 GB of memory"
-        raise SmilesError(text, "too_slow", reason) from None
+        raise SmilesError(written(molecule), "too_slow", reason) from None
 
 
-def _is_fast(atoms: int, closures: int) -> bool:
+def _is_few(atoms: int, closures: int) -> bool:
     return atoms <= _MOST_ATOMS and closures <= _MOST_CLOSURES
 
 
+def _parsed(molecule: Molecule, limits: MoleculeLimits) -> Chem.Mol:
+    if isinstance(molecule, Chem.Mol):
+        return prepare_mol(molecule, max_atoms=limits.max_atoms)
+    return parse_smiles(molecule, max_atoms=limits.max_atoms, max_length=limits.max_length)
+
+
 def _read(
-    text: str, limits: MoleculeLimits, calculate: Callable[[Chem.Mol], Result]
+    molecule: Molecule, limits: MoleculeLimits, calculate: Callable[[Chem.Mol], Result]
 ) -> tuple[bytes, Result]:
-    mol = parse_smiles(text, max_atoms=limits.max_atoms, max_length=limits.max_length)
+    mol = _parsed(molecule, limits)
     return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)), calculate(mol)

@@ -1,4 +1,7 @@
-"""SMILES and mol blocks to molecules; invalid text is rejected before RDKit's parser reads it."""
+"""SMILES, RDKit molecules and mol blocks to molecules as the rest of molattn reads them.
+
+Invalid text is rejected before RDKit's parser reads it.
+"""
 
 import re
 import sys
@@ -7,11 +10,22 @@ from rdkit import Chem
 
 from molattn.chem.grammar import ATOM, ATOM_MAP, EXTENSION, SMILES
 from molattn.chem.rdkit_log import quiet
-from molattn.chem.smiles_errors import grammar_error, rdkit_error
+from molattn.chem.smiles_errors import chemistry_error, grammar_error, rdkit_error
 from molattn.config import MoleculeLimits
-from molattn.errors import SmilesError
+from molattn.errors import SmilesError, quoted
 
-__all__ = ["parse_accepted_smiles", "parse_smiles", "smiles_of_mol_block"]
+__all__ = [
+    "Molecule",
+    "check_list",
+    "parse_accepted",
+    "parse_smiles",
+    "prepare_mol",
+    "smiles_of_mol_block",
+    "written",
+]
+
+Molecule = str | Chem.Mol
+"""A SMILES or an RDKit molecule."""
 
 _WHITE_SPACE = " \t\r\n\v\f"
 _MAX_NESTING = 200
@@ -84,9 +98,71 @@ def parse_smiles(
     return mol
 
 
-def parse_accepted_smiles(smiles: str) -> Chem.Mol:
-    """Read a SMILES again that has been accepted, with limits that may have been higher."""
-    return parse_smiles(smiles, max_atoms=sys.maxsize, max_length=sys.maxsize)
+def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> Chem.Mol:
+    """Return a copy of an RDKit molecule as :func:`parse_smiles` reads its SMILES.
+
+    Explicit hydrogen atoms, atom-map numbers, conformers and properties are dropped. The atoms that
+    are left keep their order.
+
+    Args:
+        mol: A sanitized molecule.
+        max_atoms: Maximum number of atoms, without the hydrogen atoms that are dropped.
+
+    Raises:
+        SmilesError: No atoms, a molecule that is not sanitized or cannot be, or too many atoms.
+
+    Example:
+        >>> [atom.GetSymbol() for atom in prepare_mol(Chem.MolFromSmiles("OCC")).GetAtoms()]
+        ['O', 'C', 'C']
+    """
+    if not mol.GetNumAtoms():
+        raise SmilesError("", "empty", "the molecule has no atoms")
+    if mol.NeedsUpdatePropertyCache():
+        reason = "the molecule is not sanitized; call rdkit.Chem.SanitizeMol first"
+        raise SmilesError(written(mol), "sanitize", reason)
+    copy = Chem.Mol(mol, True)  # without conformers and properties
+    for atom in copy.GetAtoms():
+        atom.SetAtomMapNum(0)
+    with quiet:
+        copy = Chem.RemoveHs(copy, sanitize=False)
+        if copy.GetNumAtoms() > max_atoms:
+            raise _too_large(written(mol), copy.GetNumAtoms(), max_atoms)
+        if Chem.SanitizeMol(copy, catchErrors=True) != Chem.SANITIZE_NONE:
+            raise SmilesError(written(mol), *chemistry_error(mol))
+    for bond in copy.GetBonds():
+        if bond.GetStereo() == Chem.BondStereo.STEREOANY:  # which a SMILES leaves out
+            bond.SetStereo(Chem.BondStereo.STEREONONE)
+    Chem.SetDoubleBondNeighborDirections(copy)  # from which the labels are assigned
+    Chem.AssignStereochemistry(copy, cleanIt=True, force=True)
+    return copy
+
+
+def written(molecule: Molecule) -> str:
+    """Return what errors call a molecule: a text as it is, the SMILES of an RDKit molecule."""
+    if isinstance(molecule, str):
+        return molecule
+    try:
+        return Chem.MolToSmiles(molecule, canonical=False)
+    except RuntimeError:  # such as a molecule that is not sanitized
+        return repr(molecule)
+
+
+def check_list(name: str, molecules: object) -> None:
+    """Refuse one molecule where several are expected: the characters of a text are molecules too.
+
+    Raises:
+        TypeError: It is a SMILES or an RDKit molecule.
+    """
+    if isinstance(molecules, Molecule):
+        got = quoted(written(molecules))
+        raise TypeError(f"{name}: got one molecule, expected a list: [{got}]")
+
+
+def parse_accepted(molecule: Molecule) -> Chem.Mol:
+    """Read a molecule again that has been accepted, with limits that may have been higher."""
+    if isinstance(molecule, Chem.Mol):
+        return prepare_mol(molecule, max_atoms=sys.maxsize)
+    return parse_smiles(molecule, max_atoms=sys.maxsize, max_length=sys.maxsize)
 
 
 def smiles_of_mol_block(block: str) -> str | None:

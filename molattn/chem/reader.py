@@ -1,4 +1,4 @@
-"""Many SMILES to records, in blocks that share NumPy's calls."""
+"""Many molecules to records, in blocks that share NumPy's calls."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from molattn.chem.featurizer import Featurizer
 from molattn.chem.fingerprints import packed_fingerprints
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.limits import read_molecule
+from molattn.chem.parse import Molecule, check_list
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
 from molattn.record import MoleculeRecord
@@ -47,7 +48,10 @@ def featurize_smiles(
 
 
 class MoleculeReader:
-    """Reads rows of one molecule or of two; each text is parsed once for all that is asked of it.
+    """Reads rows of one molecule or of two; each is read once for all that is asked of it.
+
+    A molecule is a SMILES or an RDKit molecule, which is not changed (see
+    :func:`molattn.chem.parse.prepare_mol`).
 
     Args:
         featurizer: The atom and pair features to record.
@@ -90,11 +94,11 @@ class MoleculeReader:
         self._name = partner
         self._fingerprints = fingerprints
         self._limits = limits or MoleculeLimits()
-        self._known: dict[str, MoleculeRecord | SmilesError] | None = {} if distinct else None
+        self._known: dict[Molecule, MoleculeRecord | SmilesError] | None = {} if distinct else None
         self._partner = lru_cache(maxsize=remember)(lambda text: next(self._records([text])))
 
     def __call__(
-        self, smiles: Iterable[str], partners: Iterable[str] | None = None
+        self, smiles: Iterable[Molecule], partners: Iterable[Molecule] | None = None
     ) -> Iterator[MoleculeRecord | SmilesError]:
         """Yield for each row, in order, its molecule or the error.
 
@@ -111,35 +115,33 @@ class MoleculeReader:
             if isinstance(record, SmilesError):
                 yield record
             elif isinstance(partner, SmilesError):
-                reason = f"{self._name}, {quoted(text)}: {partner.reason}"
-                yield SmilesError(text, f"partner_{partner.code}", reason)
+                reason = f"{self._name}, {quoted(partner.smiles)}: {partner.reason}"
+                yield SmilesError(partner.smiles, f"partner_{partner.code}", reason)
             else:
                 yield replace(record, partner=partner)
 
     def all(
-        self, smiles: Sequence[str], partners: Sequence[str] | None = None
+        self, smiles: Sequence[Molecule], partners: Sequence[Molecule] | None = None
     ) -> list[MoleculeRecord]:
         """Return the molecules of all rows.
 
         Raises:
-            SmilesError: A text that is not a molecule; names its position and the reason.
-            TypeError: A single text where a list is expected.
+            SmilesError: One that is not a molecule; names its position and the reason.
+            TypeError: A single molecule where a list is expected.
             ValueError: The numbers of molecules and of second molecules differ.
         """
         for name, given in (("smiles", smiles), ("partners", partners)):
-            if isinstance(given, str):
-                raise TypeError(f"{name}: got one text, expected a list: [{quoted(given)}]")
+            check_list(name, given)
         if partners is not None and len(partners) != len(smiles):
             raise ValueError(f"partners: got {len(partners)}, expected {len(smiles)}")
         records = []
         for position, result in enumerate(self(smiles, partners)):
             if isinstance(result, SmilesError):
-                reason = f"{result.reason} (position {position})"
-                raise SmilesError(result.smiles, result.code, reason) from result
+                raise result.at(position) from result
             records.append(result)
         return records
 
-    def _records(self, smiles: Iterable[str]) -> Iterator[MoleculeRecord | SmilesError]:
+    def _records(self, smiles: Iterable[Molecule]) -> Iterator[MoleculeRecord | SmilesError]:
         texts = iter(smiles)
         while block := list(islice(texts, _BLOCK)):
             if self._known is None:
@@ -149,7 +151,7 @@ class MoleculeReader:
             self._known.update(zip(new, self._block(new), strict=True))
             yield from (self._known[text] for text in block)
 
-    def _block(self, texts: Sequence[str]) -> Iterator[MoleculeRecord | SmilesError]:
+    def _block(self, texts: Sequence[Molecule]) -> Iterator[MoleculeRecord | SmilesError]:
         read = [self._read(text) for text in texts]
         mols = [found[0] for found in read if not isinstance(found, SmilesError)]
         records = iter(self._featurizer.many(mols))
@@ -164,7 +166,7 @@ class MoleculeReader:
             record = next(records)
             yield replace(record, **fields) if fields else record
 
-    def _read(self, text: str) -> tuple[Chem.Mol, dict[str, Any]] | SmilesError:
+    def _read(self, text: Molecule) -> tuple[Chem.Mol, dict[str, Any]] | SmilesError:
         try:
             return read_molecule(text, self._limits, self._fields)
         except SmilesError as error:

@@ -8,7 +8,7 @@ from rdkit import Chem
 from molattn.chem.grammar import BRACKET_ATOM, SMILES
 from molattn.errors import ReasonCode
 
-__all__ = ["grammar_error", "rdkit_error"]
+__all__ = ["chemistry_error", "grammar_error", "rdkit_error"]
 
 _MISSING_WORDS = """
     null nil none nan na n/a n.a. nd n.d. <na> #n/a #na nat nul inf +inf -inf infinity
@@ -137,7 +137,7 @@ def rdkit_error(smiles: str, *, extended: bool = False) -> tuple[ReasonCode, str
             return "cxsmiles", "its CXSMILES extension is not valid"
     mol = Chem.MolFromSmiles(smiles, sanitize=False)
     if mol is not None:
-        return _chemistry_error(mol)
+        return chemistry_error(mol)
     if (found := _parenthesis_error(smiles)) is not None:
         return found
     open_labels: set[int] = set()
@@ -149,7 +149,8 @@ def rdkit_error(smiles: str, *, extended: bool = False) -> tuple[ReasonCode, str
     return "syntax", "RDKit cannot read it as a SMILES"
 
 
-def _chemistry_error(mol: Chem.Mol) -> tuple[ReasonCode, str]:
+def chemistry_error(mol: Chem.Mol) -> tuple[ReasonCode, str]:
+    """Return the code and the reason for a molecule that RDKit cannot sanitize."""
     try:
         problems = Chem.DetectChemistryProblems(mol)
     except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.

@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 
 from molattn.chem import FEATURIZERS, ConformerGenerator, Featurizer
 from molattn.chem.limits import read_molecule
+from molattn.chem.parse import Molecule
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
@@ -16,7 +17,7 @@ __all__ = ["from_mol", "from_smiles"]
 
 
 def from_smiles(
-    smiles: str,
+    smiles: Molecule,
     *,
     self_loops: bool = False,
     featurizer: Union[str, Featurizer] = "default",
@@ -28,7 +29,8 @@ def from_smiles(
     first, or train with ``molattn train``, which skips and lists them.
 
     Args:
-        smiles: The molecule.
+        smiles: The molecule; an RDKit molecule is read as its SMILES, with its atoms in their order
+            and without explicit hydrogen atoms and coordinates, which :func:`from_mol` keeps.
         self_loops: Whether an atom has an edge to itself.
         featurizer: A featurizer, or the name of one in :data:`molattn.chem.FEATURIZERS`.
         conformer: Whether to generate three-dimensional coordinates; a ``ConformerGenerator`` to
@@ -55,7 +57,8 @@ def from_smiles(
     mol, record = read_molecule(smiles, MoleculeLimits(), featurizer)
     mol.RemoveAllConformers()  # what a CXSMILES draws
     data = _complete_graph(mol, record, featurizer, self_loops, conformer)
-    data.smiles = smiles
+    if isinstance(smiles, str):
+        data.smiles = smiles
     return data
 
 

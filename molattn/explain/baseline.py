@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from molattn.chem import Featurizer
+from molattn.chem.parse import Molecule
 from molattn.chem.reader import MoleculeReader
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError
@@ -48,7 +49,7 @@ def average_atom(records: Iterable[MoleculeRecord], featurizer: Featurizer) -> N
 
 
 def baseline_atom(
-    featurizer: Featurizer, background: Optional[Sequence[str]] = None
+    featurizer: Featurizer, background: Optional[Sequence[Molecule]] = None
 ) -> NDArray[np.float64]:
     """Return the average atom of a background set; None = the bundled solubility set."""
     if background is None:

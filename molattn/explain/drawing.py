@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from rdkit.Chem.Draw import rdMolDraw2D
 
 from molattn.chem.draw import NOT_DRAWN, laid_out
+from molattn.chem.parse import Molecule, written
 from molattn.errors import InputError
 from molattn.utils.files import write_file
 
@@ -94,8 +95,8 @@ class Drawing:
     that says so.
 
     Args:
-        smiles: The molecule.
-        atom_scores: Score of each atom ``[n]``, in the order of the SMILES.
+        molecule: A SMILES or an RDKit molecule.
+        atom_scores: Score of each atom ``[n]``, in its order.
         bonds: Pairs of bonded atoms; other bonds are not colored.
         bond_scores: Score of each of these bonds.
         signed: Whether scores are signed.
@@ -106,7 +107,7 @@ class Drawing:
         height: Height in pixels, including the legend; a PNG has twice as many.
     """
 
-    smiles: str
+    molecule: Molecule
     atom_scores: NDArray[np.float64]
     bonds: Sequence[tuple[int, int]]
     bond_scores: NDArray[np.float64]
@@ -149,7 +150,7 @@ class Drawing:
             for y, words in self._instead
         )
         text = text.replace("encoding='iso-8859-1'", "encoding='utf-8'", 1)
-        name = escape(f"{self.smiles}: {self.caption}", {"'": "&apos;", '"': "&quot;"})
+        name = escape(f"{written(self.molecule)}: {self.caption}", {"'": "&apos;", '"': "&quot;"})
         text = text.replace("<!-- END OF HEADER -->", f"<title>{name}</title>", 1)
         return text.replace("</svg>", f"{legend}</svg>")
 
@@ -201,7 +202,7 @@ class Drawing:
     @property
     def _instead(self) -> list[tuple[int, str]]:
         """Lines of text in place of a molecule that is not drawn, each with its baseline."""
-        if laid_out(self.smiles) is not None:
+        if laid_out(self.molecule) is not None:
             return []
         middle = (self.height - _LEGEND) // 2
         return [(middle + 18 * place, words) for place, words in enumerate(NOT_DRAWN)]
@@ -230,7 +231,7 @@ class Drawing:
         }
 
     def _draw_molecule(self, drawer: rdMolDraw2D.MolDraw2D, scale: int) -> Any:
-        if (mol := laid_out(self.smiles)) is None:
+        if (mol := laid_out(self.molecule)) is None:
             drawer.ClearDrawing()
             drawer.FinishDrawing()
             return drawer.GetDrawingText()

@@ -5,7 +5,9 @@ from typing import Any, Optional, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from rdkit import Chem
 
+from molattn.chem.parse import Molecule
 from molattn.explain.baseline import baseline_atom
 from molattn.explain.explanation import Explanation
 from molattn.explain.instance import LEVEL, Instance
@@ -17,24 +19,24 @@ __all__ = ["explain", "explain_instance", "read_instances"]
 
 
 @overload
-def explain(model: MolAttn, smiles: str, method: str = ..., **options: Any) -> Explanation: ...
+def explain(model: MolAttn, smiles: Molecule, method: str = ..., **options: Any) -> Explanation: ...
 
 
 @overload
 def explain(
-    model: MolAttn, smiles: Sequence[str], method: str = ..., **options: Any
+    model: MolAttn, smiles: Sequence[Molecule], method: str = ..., **options: Any
 ) -> list[Explanation]: ...
 
 
 def explain(
     model: MolAttn,
-    smiles: str | Sequence[str],
+    smiles: Molecule | Sequence[Molecule],
     method: str = "integrated_gradients",
     *,
     target: Optional[str] = None,
-    partners: str | Sequence[str] | None = None,
+    partners: Molecule | Sequence[Molecule] | None = None,
     features: Optional[ArrayLike] = None,
-    background: Optional[Sequence[str]] = None,
+    background: Optional[Sequence[Molecule]] = None,
     interval: float = LEVEL,
     **options: Any,
 ) -> Explanation | list[Explanation]:
@@ -42,15 +44,16 @@ def explain(
 
     Args:
         model: The model.
-        smiles: A SMILES, or a list of SMILES.
+        smiles: A SMILES or an RDKit molecule, or a list of them. The scores of an RDKit molecule
+            are in the order of its atoms, without explicit hydrogen atoms.
         method: A name in :data:`molattn.explain.METHODS`.
         target: The prediction to explain: a task, or one class of a multiclass task by its column
             of predictions (``phase_probability_solid``); None = the first task. For a multiclass
             task without a class, the most probable class of each molecule is explained.
-        partners: SMILES of the second molecules, if the model takes pairs of molecules. Their atoms
+        partners: The second molecules, if the model takes pairs of molecules. Their atoms
             are not scored.
         features: Table features ``[n, len(config.features)]``, if the model uses any.
-        background: SMILES, such as the training set, whose average atom is the baseline of
+        background: Molecules, such as the training set, whose average atom is the baseline of
             integrated gradients and of ``masking="blank"``; None = the bundled solubility data.
         interval: Nominal coverage of the prediction interval of a regression, if the model is
             calibrated.
@@ -61,7 +64,7 @@ def explain(
 
     Raises:
         InputError: An unknown method or target, or an invalid option.
-        SmilesError: An invalid SMILES.
+        SmilesError: An invalid molecule.
 
     Example:
         >>> from molattn import MolAttn, MolAttnConfig
@@ -71,19 +74,21 @@ def explain(
     """
     METHODS[method]  # refuses an unknown name before any molecule is read
     chosen = MethodOptions(**options)
-    texts, seconds = ([given] if isinstance(given, str) else given for given in (smiles, partners))
-    instances = read_instances(model, texts or [], target, seconds, features, background)
+    is_one = smiles is None or isinstance(smiles, Molecule)  # None is RDKit's invalid molecule
+    molecules: Any = [smiles] if is_one else smiles
+    seconds = [partners] if isinstance(partners, Molecule) else partners
+    instances = read_instances(model, molecules, target, seconds, features, background)
     found = [explain_instance(instance, method, chosen, level=interval) for instance in instances]
-    return found[0] if isinstance(smiles, str) else found
+    return found[0] if is_one else found
 
 
 def read_instances(
     model: MolAttn,
-    smiles: Sequence[str],
+    smiles: Sequence[Molecule],
     target: Optional[str] = None,
-    partners: Optional[Sequence[str]] = None,
+    partners: Optional[Sequence[Molecule]] = None,
     features: Optional[ArrayLike] = None,
-    background: Optional[Sequence[str]] = None,
+    background: Optional[Sequence[Molecule]] = None,
 ) -> Iterator[Instance]:
     """Featurize and predict molecules to explain; the arguments are those of :func:`explain`."""
     baseline = baseline_atom(model.config.featurizer, background)
@@ -121,6 +126,7 @@ def explain_instance(
     low, high = instance.interval(level)
     return Explanation(
         smiles=instance.smiles,
+        mol=instance.mol if isinstance(instance.molecule, Chem.Mol) else None,
         target=target.name,
         unit=target.unit,
         method=method,

@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 import numpy as np
 from numpy.typing import NDArray
+from rdkit import Chem
 
 from molattn.explain.drawing import Drawing
 
@@ -26,10 +27,10 @@ class Explanation:
     are never negative: they measure how important an atom is, not whether it raises or lowers the
     prediction.
 
-    Atoms are in the order of the SMILES, ``n`` of them.
+    Atoms are in the order of the SMILES or of the RDKit molecule that was given, ``n`` of them.
 
     Args:
-        smiles: The molecule.
+        smiles: The molecule: the SMILES that was given, or that of the RDKit molecule.
         target: The explained output: a task, or one class of a multiclass task, such as
             ``phase_probability_solid``.
         unit: Unit of the prediction: that of the task, ``log-odds`` for a class, empty if unknown.
@@ -57,6 +58,7 @@ class Explanation:
             for MAT. For an ensemble, the heads of all members are concatenated.
         gates: The gates of the heads, ``float32 [layers, heads, n]``; None if heads have no gates.
         head_names: Names of the heads, ``1`` and so on; ``2.1`` is the first head of member 2.
+        mol: The RDKit molecule, without explicit hydrogen atoms; None if a SMILES was given.
     """
 
     smiles: str
@@ -79,6 +81,7 @@ class Explanation:
     attention: NDArray[np.float32]
     gates: Optional[NDArray[np.float32]]
     head_names: tuple[str, ...]
+    mol: Optional[Chem.Mol] = None
 
     @property
     def num_atoms(self) -> int:
@@ -132,7 +135,8 @@ class Explanation:
         """Return JSON types, with nested lists for arrays; ``attention_axes`` labels attention."""
         values: dict[str, Any] = {}
         for name, value in vars(self).items():
-            values[name] = value.tolist() if isinstance(value, np.ndarray) else value
+            if name != "mol":
+                values[name] = value.tolist() if isinstance(value, np.ndarray) else value
         values["attention_axes"] = self.named_attention
         return values
 
@@ -160,7 +164,7 @@ class Explanation:
 
     def _drawing(self, width: int, height: int) -> Drawing:
         return Drawing(
-            self.smiles,
+            self.mol or self.smiles,
             self.atom_scores,
             self.bonds,
             self.bond_scores,

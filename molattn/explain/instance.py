@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from molattn.chem.count_fingerprints import Environments
-from molattn.chem.parse import parse_accepted_smiles
+from molattn.chem.parse import Molecule, parse_accepted
 from molattn.explain.attention_hooks import Attention, attention_weights
 from molattn.explain.baseline import one_hot
 from molattn.explain.process import MoleculeProcess
@@ -50,7 +50,7 @@ class Instance:
 
     Args:
         model: The model.
-        smiles: The molecule.
+        molecule: The molecule, a SMILES or an RDKit molecule.
         record: The featurized molecule, ``n`` atoms.
         target: The target.
         baseline_atom: One-hot features of the baseline atom, see
@@ -60,7 +60,7 @@ class Instance:
     """
 
     model: MolAttn
-    smiles: str
+    molecule: Molecule
     record: MoleculeRecord
     target: Target
     baseline_atom: NDArray[np.float64]
@@ -74,8 +74,13 @@ class Instance:
 
     @cached_property
     def mol(self) -> Chem.Mol:
-        """The RDKit molecule; atoms in the order of the SMILES."""
-        return parse_accepted_smiles(self.smiles)
+        """The RDKit molecule; atoms in the order of the one that was given."""
+        return parse_accepted(self.molecule)
+
+    @cached_property
+    def smiles(self) -> str:
+        """The SMILES that was given, or the canonical SMILES of an RDKit molecule."""
+        return self.molecule if isinstance(self.molecule, str) else Chem.MolToSmiles(self.mol)
 
     @cached_property
     def bonds(self) -> tuple[tuple[int, int], ...]:

@@ -16,6 +16,8 @@ from torch_geometric.data import Data
 
 from molattn.chem.descriptors import DescriptorCalculator
 from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprints import FINGERPRINT_BYTES
+from molattn.chem.parse import Molecule
 from molattn.chem.reader import MoleculeReader
 from molattn.config import Freeze
 from molattn.config.validation import as_in_file
@@ -56,6 +58,9 @@ class MolAttn(
 
     Labels are transformed (``config.target_transforms``), then standardized. The prediction of a
     transformed target estimates the median of its distribution rather than the mean.
+
+    Wherever a method takes SMILES, it takes RDKit molecules too. They must be sanitized and are not
+    changed; explicit hydrogen atoms and atom-map numbers are ignored, as in SMILES.
 
     Encoder, readout and head may be modules of your own, in any combination:
 
@@ -363,15 +368,15 @@ class MolAttn(
 
     # Molecules.
 
-    def featurize(self, smiles: str, partner: Optional[str] = None) -> MoleculeRecord:
-        """Convert a SMILES to a featurized molecule with all features that the model uses.
+    def featurize(self, smiles: Molecule, partner: Optional[Molecule] = None) -> MoleculeRecord:
+        """Convert a molecule to a featurized one with all features that the model uses.
 
         Args:
             smiles: The molecule.
             partner: The second molecule, where the model takes one.
 
         Raises:
-            SmilesError: An invalid SMILES; gives the reason.
+            SmilesError: An invalid molecule; gives the reason.
             ValueError: A second molecule is given but not used by the model, or needed but missing.
         """
         partners = None if partner is None else [partner]
@@ -381,7 +386,11 @@ class MolAttn(
         return record
 
     def _reader(
-        self, partners: Optional[Sequence[str]], calculator: Optional[DescriptorCalculator] = None
+        self,
+        partners: Optional[Sequence[Molecule]],
+        calculator: Optional[DescriptorCalculator] = None,
+        *,
+        fingerprints: bool = False,
     ) -> MoleculeReader:
         """Return a reader; raise if second molecules are missing or not used."""
         if (partners is not None) != self.config.has_partner:
@@ -391,7 +400,20 @@ class MolAttn(
                 else "partners: the model takes no second molecule; leave partners out"
             )
         counter = None if calculator is None else self.config.counter
-        return MoleculeReader(self.config.featurizer, calculator, counter=counter)
+        return MoleculeReader(
+            self.config.featurizer, calculator, counter=counter, fingerprints=fingerprints
+        )
+
+    def _records(
+        self,
+        smiles: Sequence[Molecule],
+        partners: Optional[Sequence[Molecule]],
+        *,
+        fingerprints: bool = False,
+    ) -> list[MoleculeRecord]:
+        """Read molecules with all features that the model uses; raise if one is invalid."""
+        reader = self._reader(partners, self.config.calculator, fingerprints=fingerprints)
+        return reader.all(smiles, partners)
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
         """Collate molecules into a batch."""
@@ -457,11 +479,11 @@ class MolAttn(
 
     def neighbors(
         self,
-        smiles: Sequence[str],
+        smiles: Sequence[Molecule],
         count: int = 5,
         batch_size: int = 256,
         *,
-        partners: Optional[Sequence[str]] = None,
+        partners: Optional[Sequence[Molecule]] = None,
         features: Optional[ArrayLike] = None,
     ) -> dict[str, list[list[Neighbor]]]:
         """Return for each molecule the training rows that contribute most to its predictions.
@@ -469,7 +491,7 @@ class MolAttn(
         See :meth:`neighbors_of_records`.
 
         Args:
-            smiles: n molecules.
+            smiles: n molecules, as SMILES or RDKit molecules.
             count: Number of training rows for each, from 1 to the number of inducing points.
             batch_size: Molecules in a batch.
             partners: The second molecule of each, where the model takes one.
@@ -480,10 +502,10 @@ class MolAttn(
 
         Raises:
             InputError: A model without a Gaussian process, or another count.
-            SmilesError: An invalid SMILES; gives its position and the reason.
+            SmilesError: An invalid molecule; gives its position and the reason.
         """
         self.check_neighbors(count)
-        records = self._reader(partners, self.config.calculator).all(smiles, partners)
+        records = self._records(smiles, partners)
         return self.neighbors_of_records(records, count, batch_size, features=features)
 
     def neighbors_of_records(
@@ -580,40 +602,42 @@ class MolAttn(
 
     def predict(
         self,
-        smiles: Sequence[str],
+        smiles: Sequence[Molecule],
         batch_size: int = 256,
         *,
-        partners: Optional[Sequence[str]] = None,
+        partners: Optional[Sequence[Molecule]] = None,
         features: Optional[ArrayLike] = None,
         members: bool = False,
     ) -> NDArray[np.float64]:
-        """Predict SMILES, ``[n, num_outputs]``; see :meth:`predict_records`.
+        """Predict molecules, ``[n, num_outputs]``; see :meth:`predict_records`.
 
         Args:
-            smiles: n molecules.
+            smiles: n molecules, as SMILES or RDKit molecules.
             batch_size: Molecules in a batch.
             partners: The second molecule of each, such as its solvent, where the model takes one.
             features: Extra features ``[n, len(config.features)]``, if the config names any.
             members: Return the prediction of each member instead.
 
         Raises:
-            SmilesError: An invalid SMILES; gives its position and the reason.
-            TypeError: A string in place of a list.
+            SmilesError: An invalid molecule; gives its position and the reason.
+            TypeError: A molecule in place of a list.
             ValueError: Partners that are missing, not used by the model, or of a wrong number.
         """
-        records = self._reader(partners, self.config.calculator).all(smiles, partners)
+        records = self._records(smiles, partners)
         return self.predict_records(records, batch_size, features=features, members=members)
 
-    def _predict_outputs(
+    def _outputs_and_fingerprints(
         self,
-        smiles: Sequence[str],
+        smiles: Sequence[Molecule],
         batch_size: int = 256,
         *,
-        partners: Optional[Sequence[str]] = None,
+        partners: Optional[Sequence[Molecule]] = None,
         features: Optional[ArrayLike] = None,
-    ) -> NDArray[np.float64]:
-        records = self._reader(partners, self.config.calculator).all(smiles, partners)
-        return self.predict_outputs(records, batch_size, features=features)
+    ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+        records = self._records(smiles, partners, fingerprints=True)
+        outputs = self.predict_outputs(records, batch_size, features=features)
+        prints = np.array([record.fingerprint for record in records], dtype=np.uint8)
+        return outputs, prints.reshape(-1, FINGERPRINT_BYTES)
 
     def embedding_width(self, *, atoms: bool = False) -> int:
         """Return the width of the vectors that :meth:`embed` returns."""
@@ -635,10 +659,10 @@ class MolAttn(
 
     def embed(
         self,
-        smiles: Sequence[str],
+        smiles: Sequence[Molecule],
         batch_size: int = 256,
         *,
-        partners: Optional[Sequence[str]] = None,
+        partners: Optional[Sequence[Molecule]] = None,
         atoms: bool = False,
     ) -> NDArray[np.float32]:
         """Return the learned embeddings of molecules, the output of the readout, ``[n, width]``.
@@ -647,15 +671,15 @@ class MolAttn(
         concatenated, not their mean: each member has learned coordinates of its own.
 
         Args:
-            smiles: n molecules.
+            smiles: n molecules, as SMILES or RDKit molecules.
             batch_size: Molecules in a batch.
             partners: The second molecule of each, where the model takes one; its vector follows.
             atoms: Return the vectors of the atoms before the readout instead, molecule after
                 molecule, ``[total number of atoms, width]``, without those of second molecules.
 
         Raises:
-            SmilesError: An invalid SMILES; gives its position and the reason.
-            TypeError: A string in place of a list.
+            SmilesError: An invalid molecule; gives its position and the reason.
+            TypeError: A molecule in place of a list.
 
         Example:
             >>> model = MolAttn(MolAttnConfig(tasks=("logS",)))
@@ -699,9 +723,9 @@ class MolAttn(
 
     def calibrate(
         self,
-        smiles: Sequence[str],
+        smiles: Sequence[Molecule],
         targets: ArrayLike,
-        training_smiles: Sequence[str],
+        training_smiles: Sequence[Molecule],
         **inputs: Any,
     ) -> None:
         """Fit prediction intervals and calibrate probabilities; training does this by itself.
@@ -714,7 +738,7 @@ class MolAttn(
             inputs: Arguments of :meth:`predict` for the n molecules (``partners``, ``features``).
 
         Raises:
-            SmilesError: An invalid SMILES.
+            SmilesError: An invalid molecule; gives its position and the reason.
             InputError: No training molecule, or a label of 0 or below of a target of which the
                 model learned logarithms.
             ValueError: Targets of another shape.
@@ -730,12 +754,12 @@ class MolAttn(
                     f"targets: molecule {rows[0]}, {quoted(task.name)}: got {column[rows[0]]:g}, "
                     "expected a number above 0 or NaN, as the model learned logarithms"
                 )
-        outputs = self._predict_outputs(smiles, **inputs)
+        outputs, held_out = self._outputs_and_fingerprints(smiles, **inputs)
         molecules = FingerprintIndex.from_smiles(training_smiles)
-        self.uncertainty = Uncertainty.fit(self.config, molecules, smiles, outputs, labels)
+        self.uncertainty = Uncertainty.fit(self.config, molecules, held_out, outputs, labels)
 
     def predict_interval(
-        self, smiles: Sequence[str], level: float = 0.9, batch_size: int = 256, **inputs: Any
+        self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Predict intervals with a given nominal coverage, for regression targets.
 
@@ -744,7 +768,7 @@ class MolAttn(
         target it is that on the transformed scale, with both ends converted to own units.
 
         Args:
-            smiles: n molecules.
+            smiles: n molecules, as SMILES or RDKit molecules.
             level: The probability, between 0 and 1.
             batch_size: Molecules in a batch.
             inputs: Other arguments of :meth:`predict` (``partners``, ``features``).
@@ -755,14 +779,14 @@ class MolAttn(
 
         Raises:
             InputError: A level outside the range, or a model that is not calibrated.
-            SmilesError: An invalid SMILES.
+            SmilesError: An invalid molecule; gives its position and the reason.
         """
         uncertainty = self._calibrated()
-        outputs = self._predict_outputs(smiles, batch_size, **inputs)
-        found = assemble_prediction(self.config, uncertainty, outputs, smiles, level)
+        outputs, prints = self._outputs_and_fingerprints(smiles, batch_size, **inputs)
+        found = assemble_prediction(self.config, uncertainty, outputs, prints, level)
         return found.low, found.high
 
-    def training_similarity(self, smiles: Sequence[str]) -> NDArray[np.float64]:
+    def training_similarity(self, smiles: Sequence[Molecule]) -> NDArray[np.float64]:
         """Return each molecule's Tanimoto similarity to the nearest training molecule, ``[n]``.
 
         Morgan fingerprints of radius 2 and 2,048 bits are compared, without the second molecule.
@@ -770,7 +794,7 @@ class MolAttn(
 
         Raises:
             InputError: A model that is not calibrated.
-            SmilesError: An invalid SMILES.
+            SmilesError: An invalid molecule; gives its position and the reason.
         """
         return self._calibrated().molecules.similarity(smiles)
 

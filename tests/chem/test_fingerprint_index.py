@@ -96,3 +96,10 @@ def test_a_file_of_something_else_is_refused(content):
 def test_no_molecule_is_near_none():
     with pytest.raises(InputError, match="got none"):
         FingerprintIndex.from_smiles([])
+
+
+@pytest.mark.parametrize("one", ["CCO", Chem.MolFromSmiles("OCC")])
+def test_one_molecule_is_not_taken_for_a_list(one):
+    for call in (FingerprintIndex.from_smiles(SMILES).similarity, FingerprintIndex.from_smiles):
+        with pytest.raises(TypeError, match=r"smiles: got one molecule, expected a list: \['"):
+            call(one)

@@ -56,6 +56,18 @@ def test_a_large_molecule_is_the_same_graph():
     assert large.smiles == PEPTIDE
 
 
+def test_an_rdkit_molecule_is_the_graph_of_its_smiles_with_its_atoms_in_order():
+    mol = Chem.AddHs(Chem.MolFromSmiles("OC(F)Cl"))
+    found = from_smiles(Chem.RenumberAtoms(mol, [5, 3, 4, 2, 1, 0]))
+    expected = from_smiles("ClC(O)F")
+    assert found.smiles == "OC(F)Cl"
+    assert found.x[:, 0].tolist() == from_smiles("Cl.F.C.O").x[:, 0].tolist()
+    assert sorted(found.x.tolist()) == sorted(expected.x.tolist())
+    for invalid in (None, Chem.Mol(), Chem.MolFromSmiles("CC", sanitize=False)):
+        with pytest.raises(SmilesError):
+            from_smiles(invalid)
+
+
 def test_a_mol_block_that_takes_too_long_is_refused(monkeypatch):
     monkeypatch.setattr(limits_module, "MoleculeLimits", lambda: LIMITS)
     starts = range(1, 81, 4)
@@ -111,7 +123,7 @@ def test_a_record_from_the_child_process_is_that_of_this_one(monkeypatch):
     reader = MoleculeReader(Featurizer.default(), calculator, **options)
     there = reader.all(texts)
     monkeypatch.setattr(limits_module, "call_within", None)
-    monkeypatch.setattr(limits_module, "is_fast_text", lambda text: True)
+    monkeypatch.setattr(limits_module, "is_fast", lambda text: True)
     for one, other in zip(there, reader.all(texts), strict=True):
         for field in dataclasses.fields(one):
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
@@ -135,3 +147,28 @@ def test_a_molecule_beyond_a_limit_is_refused_by_its_code(text, limits, code):
     with pytest.raises(SmilesError) as error:
         read_molecule(text, MoleculeLimits(**limits), len)
     assert error.value.code == code
+
+
+def test_a_large_rdkit_molecule_is_read_in_the_child_process(monkeypatch):
+    mol = Chem.MolFromSmiles(PEPTIDE)
+    reader = MoleculeReader(Featurizer.default(), DescriptorCalculator(("TPSA",)), canonical=True)
+    assert not limits_module.is_fast(mol)
+    (there,), (text,) = reader.all([mol]), reader.all([PEPTIDE])
+    for field in dataclasses.fields(there):
+        np.testing.assert_array_equal(getattr(there, field.name), getattr(text, field.name))
+
+    def too_long(*_):
+        raise TimeoutError
+
+    monkeypatch.setattr(limits_module, "call_within", too_long)
+    with pytest.raises(SmilesError, match="too_slow") as error:
+        reader.all(["C", mol])
+    assert "position 1" in error.value.reason
+    assert Chem.MolFromSmiles(error.value.smiles) is not None
+
+
+def test_hydrogen_atoms_and_rings_decide_what_is_fast():
+    assert limits_module.is_fast(Chem.AddHs(Chem.MolFromSmiles("C" * 199)))
+    assert limits_module.is_fast(Chem.MolFromSmiles("C1CC1." * 10 + "C"))
+    assert not limits_module.is_fast(Chem.MolFromSmiles("C1CC1." * 11 + "C"))
+    assert not limits_module.is_fast(Chem.MolFromSmiles("C" * 201))

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from rdkit import Chem
+from rdkit.Chem import rdDepictor, rdDistGeom
 
 from molattn.chem import DescriptorCalculator, Featurizer, parse_smiles
 from molattn.chem.descriptors import DESCRIPTORS
 from molattn.chem.grammar import SMILES
-from molattn.chem.parse import parse_accepted_smiles
+from molattn.chem.parse import parse_accepted, prepare_mol
 from molattn.errors import REASONS, SmilesError
 
 from ..conftest import assert_one_line
@@ -223,4 +224,100 @@ def test_atom_map_numbers_change_nothing() -> None:
 
 
 def test_an_accepted_molecule_is_read_again_whatever_its_size() -> None:
-    assert parse_accepted_smiles("C" * 40_001).GetNumAtoms() == 40_001
+    assert parse_accepted("C" * 40_001).GetNumAtoms() == 40_001
+
+
+def same_reading(mol: Chem.Mol, text: str) -> None:
+    """Check that an RDKit molecule is read as the SMILES is, to the numbers of its descriptors."""
+    calculator, featurizer = DescriptorCalculator(DESCRIPTORS, 64), Featurizer.default()
+    one, other = prepare_mol(mol), parse_smiles(text)
+    other = Chem.RenumberAtoms(other, list(one.GetSubstructMatch(other, useChirality=True)))
+    one = Chem.RenumberAtoms(one, list(one.GetSubstructMatch(one)))
+    assert Chem.MolToSmiles(one) == Chem.MolToSmiles(other)
+    np.testing.assert_allclose(calculator(one), calculator(other), rtol=1e-5, atol=1e-5)
+    found, expected = (sorted(map(tuple, featurizer(mol).atoms)) for mol in (one, other))
+    assert found == expected
+
+
+def with_hydrogens(mol: Chem.Mol) -> Chem.Mol:
+    mol = Chem.AddHs(mol)
+    assert rdDistGeom.EmbedMolecule(mol, randomSeed=1) == 0
+    return mol
+
+
+def kekulized(mol: Chem.Mol) -> Chem.Mol:
+    Chem.Kekulize(mol, clearAromaticFlags=True)
+    return mol
+
+
+def of_a_block(mol: Chem.Mol) -> Chem.Mol:
+    rdDepictor.Compute2DCoords(mol)
+    return Chem.MolFromMolBlock(Chem.MolToMolBlock(mol))
+
+
+def mapped(mol: Chem.Mol) -> Chem.Mol:
+    for atom in mol.GetAtoms():
+        atom.SetAtomMapNum(atom.GetIdx() + 1)
+    Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
+    return mol
+
+
+def without_labels(mol: Chem.Mol) -> Chem.Mol:
+    """As a molecule that was put together by hand: no CIP labels and no directions of bonds."""
+    of = {
+        Chem.BondStereo.STEREOZ: Chem.BondStereo.STEREOCIS,
+        Chem.BondStereo.STEREOE: Chem.BondStereo.STEREOTRANS,
+    }
+    for atom in mol.GetAtoms():
+        atom.ClearProp("_CIPCode")
+    for bond in mol.GetBonds():
+        bond.SetStereo(of.get(bond.GetStereo(), bond.GetStereo()))
+        bond.SetBondDir(Chem.BondDir.NONE)
+    return mol
+
+
+@pytest.mark.parametrize("made", [with_hydrogens, kekulized, of_a_block, mapped, without_labels])
+@pytest.mark.parametrize(
+    "text",
+    ["F/C=C/[C@H](O)C", "C/C(F)=C(\\Cl)Br", "O=c1cc[nH]cc1", "N[C@@H](C)C(=O)O", "CN(=O)=O"],
+)
+def test_an_rdkit_molecule_is_read_as_its_smiles(made, text: str) -> None:
+    mol = made(Chem.MolFromSmiles(text))
+    before = mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps))
+    same_reading(mol, text)
+    assert mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)) == before
+
+
+def test_a_double_bond_of_either_kind_is_read_as_its_smiles() -> None:
+    mol = Chem.MolFromSmiles("CC=CC")
+    mol.GetBondWithIdx(1).SetStereo(Chem.BondStereo.STEREOANY)
+    same_reading(mol, "CC=CC")
+
+
+def test_the_atoms_of_an_rdkit_molecule_keep_their_order() -> None:
+    mol = Chem.AddHs(Chem.MolFromSmiles("OC(F)Cl"))
+    mol = Chem.RenumberAtoms(mol, [4, 3, 1, 5, 2, 0])
+    assert [atom.GetSymbol() for atom in prepare_mol(mol).GetAtoms()] == ["Cl", "C", "F", "O"]
+
+
+def edited() -> Chem.Mol:
+    """A molecule that was valid before its last bond."""
+    mol = Chem.RWMol(Chem.MolFromSmiles("CN(C)C.C"))
+    mol.AddBond(1, 4, Chem.BondType.SINGLE)
+    mol.UpdatePropertyCache(strict=False)
+    return mol
+
+
+@pytest.mark.parametrize(
+    "mol, code, shown",
+    [
+        (Chem.Mol(), "empty", "''"),
+        (Chem.MolFromSmiles("CCO", sanitize=False), "sanitize", "'CCO': the molecule is not sani"),
+        (edited(), "valence", r"'CN\(C\)\(C\)C': explicit valence"),
+        (Chem.AddHs(Chem.MolFromSmiles("CCC")), "too_large", r"'.*': it has 3 atoms, the limit"),
+    ],
+)
+def test_an_rdkit_molecule_that_cannot_be_used_is_refused_by_its_code(mol, code, shown) -> None:
+    with pytest.raises(SmilesError, match=shown) as error:
+        prepare_mol(mol, max_atoms=2 if code == "too_large" else 10)
+    assert error.value.code == code

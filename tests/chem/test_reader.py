@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rdkit import Chem
 
 from molattn.chem import Featurizer, featurize_smiles, parse_smiles
 from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
@@ -95,3 +96,19 @@ def test_a_distinct_text_is_read_once_as_first_or_as_second_molecule(monkeypatch
             continue
         np.testing.assert_array_equal(row.pairs, expected.pairs)
         np.testing.assert_array_equal(row.partner.pairs, expected.partner.pairs)
+
+
+def test_rdkit_molecules_are_read_as_texts_are_first_and_second() -> None:
+    mols = [Chem.MolFromSmiles(text) for text in TEXTS]
+    for distinct in (False, True):
+        reader = MoleculeReader(FEATURIZER, fingerprints=True, canonical=True, distinct=distinct)
+        expected = reader.all(TEXTS, TEXTS[::-1])
+        for one, other in zip(reader.all(mols, mols[::-1]), expected, strict=True):
+            for a, b in ((one, other), (one.partner, other.partner)):
+                assert a.smiles == b.smiles
+                np.testing.assert_array_equal(a.pairs, b.pairs)
+                np.testing.assert_array_equal(a.fingerprint, b.fingerprint)
+    with pytest.raises(TypeError, match=r"got one molecule, expected a list: \['OCC'\]"):
+        reader.all(Chem.MolFromSmiles("OCC"))
+    with pytest.raises(SmilesError, match=r"its partner, 'C': the mol.*position 1.*partner_sanit"):
+        reader.all(["C", "C"], ["C", Chem.MolFromSmiles("C", sanitize=False)])

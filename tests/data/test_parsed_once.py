@@ -36,7 +36,7 @@ def parsed(monkeypatch):
 
     monkeypatch.setattr(Chem, "MolFromSmiles", counting)
     # The page of a run draws the few molecules with the largest errors, from their SMILES.
-    monkeypatch.setattr("molattn.chem.draw.parse_accepted_smiles", parse)
+    monkeypatch.setattr("molattn.chem.draw.parse_accepted", parse)
     return counts
 
 

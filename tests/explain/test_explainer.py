@@ -3,6 +3,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from rdkit import Chem
@@ -302,3 +303,40 @@ def test_methods_share_what_they_all_need(small_model):
         np.testing.assert_array_equal(one.atom_scores, other.atom_scores)
         np.testing.assert_array_equal(one.attention, other.attention)
         assert (one.prediction, one.low, one.high) == (other.prediction, other.low, other.high)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_scores_of_an_rdkit_molecule_are_in_the_order_of_its_atoms(model, method):
+    text = "F/C=C/[C@H](O)N"
+    expected = explain(model, text, method)
+    order = [4, 2, 0, 5, 1, 3]
+    mol = Chem.AddHs(Chem.RenumberAtoms(Chem.MolFromSmiles(text), order))
+    found = explain(model, mol, method)
+    assert found.symbols == tuple(expected.symbols[place] for place in order)
+    np.testing.assert_allclose(found.atom_scores, expected.atom_scores[order], atol=1e-5)
+    assert found.prediction == pytest.approx(expected.prediction, abs=1e-6)
+    assert found.smiles == Chem.CanonSmiles(text)
+    pairs = {tuple(sorted((order[a], order[b]))) for a, b in found.bonds}
+    assert pairs == {tuple(sorted(pair)) for pair in expected.bonds}
+    assert [one.smiles for one in explain(model, [mol, text], method)] == [found.smiles, text]
+
+
+def test_an_rdkit_molecule_is_drawn_with_its_own_atoms(model):
+    """Every bond of the explanation is one of the drawing, or RDKit would raise an error."""
+    mol = Chem.RenumberAtoms(Chem.MolFromSmiles("OC(F)Cl"), [2, 0, 3, 1])
+    found = explain(model, mol)
+    assert found.draw().startswith("<?xml")
+    assert "mol" not in json.loads(json.dumps(found.to_dict()))
+    assert explain(model, "OC(F)Cl").mol is None
+
+
+def test_none_is_an_invalid_molecule(model):
+    """As RDKit returns it for an invalid SMILES."""
+    for invalid in (None, [None]):
+        with pytest.raises(SmilesError, match="the value is missing"):
+            explain(model, invalid)
+
+
+def test_a_series_is_a_list(model):
+    texts = ["CCO", "CCN"]
+    assert [one.smiles for one in explain(model, pd.Series(texts), "attention")] == texts

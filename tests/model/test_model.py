@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from rdkit import Chem
 from torch_geometric.data import Batch
 
 from molattn import from_smiles
@@ -181,7 +182,7 @@ def test_a_graph_with_other_pairs_than_the_model_was_made_for_is_refused():
 
 
 def test_one_text_is_not_taken_for_a_list():
-    with pytest.raises(TypeError, match=r"got one text, expected a list: \['CCO'\]"):
+    with pytest.raises(TypeError, match=r"got one molecule, expected a list: \['CCO'\]"):
         MolAttn(MolAttnConfig(tasks=("y",))).predict("CCO")
 
 
@@ -208,3 +209,29 @@ def test_features_must_be_one_finite_row_a_molecule(model):
     ):
         with pytest.raises(ValueError, match=r"features: got .*, expected finite numbers \(4, 2\)"):
             model.predict_records(records, 2, features=wrong)
+
+
+def test_rdkit_molecules_are_taken_wherever_smiles_are():
+    """In another order of atoms, with explicit hydrogen atoms and atom-map numbers."""
+    torch.manual_seed(0)
+    model = MolAttn(MolAttnConfig("y", SMALL, descriptors=("TPSA",), partner_column="solvent"))
+    smiles = ["F/C=C/[C@H](O)C", "c1ccccc1O", "C", "CC(=O)[O-].[Na+]"] * 6
+    mols = [Chem.AddHs(Chem.MolFromSmiles(text)) for text in smiles]
+    mols = [Chem.RenumberAtoms(mol, [*range(mol.GetNumAtoms())][::-1]) for mol in mols]
+    for mol in mols:
+        mol.GetAtomWithIdx(mol.GetNumAtoms() - 1).SetAtomMapNum(7)
+    labels = np.arange(24.0)[:, None]
+    found = []
+    for molecules in (smiles, mols):
+        seconds = {"partners": molecules[::-1]}
+        model.calibrate(molecules, labels, molecules[:3], **seconds)
+        low, high = model.predict_interval(molecules, 0.8, **seconds)
+        outputs = model.predict(molecules, **seconds), model.embed(molecules, **seconds)
+        found.append([*outputs, low, high, model.training_similarity(molecules)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    assert np.isfinite(found[0][2]).all()
+    for call in (model.training_similarity, lambda bad: model.predict(bad, partners=bad)):
+        for bad in (None, Chem.Mol(), Chem.MolFromSmiles("CC", sanitize=False), "C("):
+            with pytest.raises(SmilesError, match=r"invalid SMILES .* \(position 2\)"):
+                call(["C", mols[0], bad])

@@ -154,7 +154,7 @@ def test_partners_that_do_not_fit_are_refused():
         one.predict(["C"], partners=["C"])
     with pytest.raises(ValueError, match="partners: got 1, expected 2"):
         two.predict(["C", "C"], partners=["C"])
-    with pytest.raises(TypeError, match="partners: got one text"):
+    with pytest.raises(TypeError, match="partners: got one molecule"):
         two.predict(["C", "C"], partners="CC")
     with pytest.raises(SmilesError, match=r"its partner, 'xx': .*\(position 1\) \[partner_"):
         two.predict(["C", "C"], partners=["C", "xx"])

@@ -1,19 +1,28 @@
 """A pandas DataFrame as a table."""
 
 import hashlib
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
+from rdkit import Chem
 
+from molattn.chem.limits import read_molecule
+from molattn.config import MoleculeLimits
 from molattn.data.table.base import Row, Table, cell_text
-from molattn.errors import InputError, quoted
+from molattn.errors import InputError, SmilesError, quoted
 
 __all__ = ["FrameTable"]
+
+_LIMITS = MoleculeLimits(max_atoms=sys.maxsize)  # those of the reader come later
 
 
 class FrameTable(Table):
     """The rows of a DataFrame; its index is ignored.
+
+    An RDKit molecule in a cell is its canonical SMILES. One that cannot be used is a fault of its
+    row.
 
     Args:
         frame: The DataFrame.
@@ -43,8 +52,18 @@ class FrameTable(Table):
         rows = zip(*(self.frame.iloc[:, k].array for k in range(len(self.header))), strict=True)
         missing = self.frame.isna().to_numpy()
         for number, values, gaps in zip(self._numbers, rows, missing, strict=True):
-            cells = ["" if gap else cell_text(v) for v, gap in zip(values, gaps, strict=True)]
-            yield Row(number, cells, values=values)
+            found, error = list(values), None
+            for place, value in enumerate(values):
+                if isinstance(value, Chem.Mol):
+                    try:
+                        found[place] = read_molecule(value, _LIMITS, Chem.MolToSmiles)[1]
+                    except SmilesError as fault:
+                        found[place], error = fault.smiles, fault
+            cells = ["" if gap else cell_text(one) for one, gap in zip(found, gaps, strict=True)]
+            if error is None:
+                yield Row(number, cells, values=tuple(found))
+            else:
+                yield Row(number, cells, error.reason, error.code, tuple(found))
 
     def digest(self) -> str:
         """Return a SHA-256 of the header and the cells, in hexadecimal."""

@@ -8,6 +8,7 @@ from typing import Any, Literal, Optional, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from molattn.chem.parse import Molecule
 from molattn.errors import InputError, check_one_of
 from molattn.explain.explainer import read_instances
 from molattn.explain.instance import Instance, Masking
@@ -187,13 +188,13 @@ class Faithfulness:
 
 def measure_faithfulness(
     model: MolAttn,
-    smiles: Sequence[str],
+    smiles: Sequence[Molecule],
     methods: Optional[Sequence[str]] = None,
     *,
     target: Optional[str] = None,
-    partners: Optional[Sequence[str]] = None,
+    partners: Optional[Sequence[Molecule]] = None,
     features: Optional[ArrayLike] = None,
-    background: Optional[Sequence[str]] = None,
+    background: Optional[Sequence[Molecule]] = None,
     measure: Measure = "support",
     random_orders: int = 5,
     **options: Any,

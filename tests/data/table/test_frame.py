@@ -1,11 +1,13 @@
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
+from rdkit import Chem
 
 from molattn.chem.featurizer import Featurizer
 from molattn.config import DataConfig
 from molattn.data.dataset import read_training_table
-from molattn.data.table import open_table
+from molattn.data.table import open_table, output_schema, write_table
 from molattn.errors import InputError
 
 
@@ -64,3 +66,21 @@ def test_numbers_come_back_as_they_were():
     config = DataConfig(target_columns=("y",), task=("regression",))
     table = read_training_table(frame, config, Featurizer.default())
     assert (table.targets[:, 0] == values).all()
+
+
+def test_an_rdkit_molecule_is_its_smiles_and_one_that_cannot_be_used_a_fault_of_its_row():
+    mols = [Chem.AddHs(Chem.MolFromSmiles("OCC")), None, Chem.Mol()]
+    rows = list(open_table(pd.DataFrame({"ROMol": mols, "y": [1, 2, 3]})))
+    assert [row.cells for row in rows] == [["CCO", "1"], ["", "2"], ["", "3"]]
+    assert [row.code for row in rows] == ["", "", "empty"]
+    assert rows[2].fault == "the molecule has no atoms"
+
+
+def test_an_rdkit_molecule_is_written_as_its_smiles(tmp_path):
+    mols = [Chem.AddHs(Chem.MolFromSmiles("OCC")), Chem.MolFromSmiles("C", sanitize=False)]
+    table = open_table(pd.DataFrame({"mol": [*mols, None]}))
+    path = tmp_path / "copy.parquet"
+    with write_table(path, table.header, output_schema(path, table, {})) as write:
+        for row in table:
+            write(row.values)
+    assert pq.read_table(path).to_pydict() == {"mol": ["CCO", "C", None]}
