@@ -314,7 +314,6 @@ def test_a_molecule_is_parsed_once_for_all_that_is_said_of_it(tmp_path, model, m
         return parse_smiles(text, **limits)
 
     monkeypatch.setattr("molattn.chem.limits.parse_smiles", parse)
-    monkeypatch.setattr("molattn.chem.fingerprint_index.parse_smiles", parse)
     source = saved(tmp_path, "smiles\n" + "\n".join([*smiles, "C(C", smiles[0]]) + "\n")
     assert predict_table(tmp_path / "model", source, tmp_path / "out.csv") == (4, 1)
     assert parsed == [*smiles, "C(C", smiles[0]]
