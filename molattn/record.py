@@ -25,6 +25,8 @@ class MoleculeRecord:
         fingerprint: Morgan bits of :func:`molattn.chem.fingerprints.packed_fingerprints`, ``uint8
             [256]``.
         smiles: Canonical SMILES.
+        standardized: The canonical SMILES if the molecule was changed by standardizing, otherwise
+            empty; None if molecules are not standardized.
         scaffold: Canonical SMILES of the Bemis-Murcko scaffold, empty without rings.
         symbols: Element symbol of each atom.
         counts: Positions and counts of substructures, see
@@ -43,6 +45,7 @@ class MoleculeRecord:
     symbols: tuple[str, ...] | None = None
     counts: tuple[NDArray[np.uint16], NDArray[np.uint8]] | None = None
     baseline_numbers: NDArray[np.float32] | None = None
+    standardized: str | None = None
 
     @property
     def num_atoms(self) -> int:

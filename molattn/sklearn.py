@@ -49,6 +49,7 @@ _DATA_OPTIONS = (
     "featurizer",
     "morgan_counts",
     "split_duplicates",
+    "standardize",
     "target_transform",
     "task_weights",
     "validation_size",

@@ -38,6 +38,7 @@ def test_the_folder_is_that_of_a_run(trained, tmp_path):
     assert metrics["test"] == trained.scores
     model = MolAttn.from_pretrained(tmp_path / "run" / "model")
     np.testing.assert_array_equal(model.predict(["CCO"]), trained.model.predict(["CCO"]))
+    assert metrics["rows_standardized"] is None
     assert "file" not in (tmp_path / "run" / "config.yaml").read_text().splitlines()[0]
 
 
@@ -73,3 +74,26 @@ def test_without_test_rows_there_are_no_scores(tmp_path):
     result.save(tmp_path / "run")
     model = MolAttn.from_pretrained(tmp_path / "run" / "model")
     np.testing.assert_array_equal(model.predict(["CCO"]), result.model.predict(["CCO"]))
+
+
+def test_standardized_molecules_are_said_and_kept_with_the_model(tmp_path, capsys):
+    texts = [f"{'C' * n}(=O)O" for n in range(2, 13)] + [
+        f"{'C' * n}(=O)[O-].[Na+]" for n in range(2, 11)
+    ]
+    frame = pd.DataFrame({"smiles": texts, "y": np.arange(20) / 7})
+    run = train(frame, "y", standardize=True, verbose=True, split="random", **QUICK)
+    printed = capsys.readouterr().out
+    assert "standardized: the molecules of 9 of 20 rows changed" in printed
+    assert "duplicates: 9 molecules occur in more than one row, 9 with conflicting" in printed
+    run.save(tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["rows_standardized"] == 9
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "This changed those of 9 rows." in page
+    rows = pd.read_csv(tmp_path / "run" / "predictions.csv", keep_default_na=False)
+    assert len(rows)
+    for text, form in zip(rows["smiles"], rows["standardized_smiles"], strict=True):
+        assert form == (text.replace("[O-].[Na+]", "O") if "Na" in text else "")
+    model = MolAttn.from_pretrained(tmp_path / "run")
+    assert model.config.standardize
+    acid, salt = model.predict(["CC(=O)O", "CC(=O)[O-].[Na+]"])
+    assert acid == salt

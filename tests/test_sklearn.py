@@ -315,3 +315,12 @@ def test_rdkit_molecules_are_fitted_and_predicted_as_their_smiles():
         MolAttnRegressor(**TINY).fit([mols[0], None, *mols[2:]], CARBONS)
     with pytest.raises(InputError, match=r"got one molecule, expected a list: \['CCO'\]"):
         classifier.predict(Chem.MolFromSmiles("CCO"))
+
+
+def test_molecules_are_standardized():
+    salts = [f"{text}.[Na+].[Cl-]" for text in SMILES]
+    found, expected = (
+        MolAttnRegressor(**TINY, standardize=True).fit(molecules, CARBONS).predict(molecules)
+        for molecules in (salts, SMILES)
+    )
+    np.testing.assert_array_equal(found, expected)

@@ -16,7 +16,7 @@ from molattn.chem.parse import Molecule, check_list
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError, SmilesError
 
-__all__ = ["MOST_KEPT", "FingerprintIndex"]
+__all__ = ["MOST_KEPT", "FingerprintIndex", "read_fingerprints"]
 
 MOST_KEPT = 100_000
 """Most fingerprints kept with a model: 25.6 MB."""
@@ -41,7 +41,7 @@ class FingerprintIndex:
     @classmethod
     def from_smiles(cls, smiles: Sequence[Molecule], seed: int = 0) -> "FingerprintIndex":
         """Keep the fingerprints of some molecules, as :meth:`from_fingerprints`."""
-        return cls.from_fingerprints(_fingerprints(smiles), seed)
+        return cls.from_fingerprints(read_fingerprints(smiles), seed)
 
     @classmethod
     def from_fingerprints(
@@ -133,16 +133,32 @@ class FingerprintIndex:
         return _SET_BITS[self.fingerprints].sum(axis=1, dtype=np.int32)
 
 
+def read_fingerprints(
+    molecules: Sequence[Molecule], *, standardize: bool = False
+) -> NDArray[np.uint8]:
+    """Return the packed Morgan fingerprints of n molecules, ``uint8 [n, 256]``.
+
+    Args:
+        molecules: SMILES or RDKit molecules.
+        standardize: Whether to standardize them before.
+
+    Raises:
+        SmilesError: One that is not a molecule; names its position.
+        TypeError: A single molecule where a list is expected.
+    """
+    check_list("smiles", molecules)
+    return packed_fingerprints(_read(molecules, standardize))
+
+
 def _fingerprints(molecules: Sequence[Molecule] | NDArray[np.uint8]) -> NDArray[np.uint8]:
     if isinstance(molecules, np.ndarray) and molecules.dtype == np.uint8:
         return molecules
-    check_list("smiles", molecules)
-    return packed_fingerprints(_read(molecules))
+    return read_fingerprints(molecules)  # pyright: ignore[reportArgumentType]
 
 
-def _read(molecules: Sequence[Molecule] | NDArray[np.uint8]) -> Iterator[Chem.Mol]:
+def _read(molecules: Sequence[Molecule], standardize: bool) -> Iterator[Chem.Mol]:
     for position, molecule in enumerate(molecules):
         try:
-            yield read_molecule(molecule, MoleculeLimits(), bool)[0]
+            yield read_molecule(molecule, MoleculeLimits(), bool, standardize=standardize)[0]
         except SmilesError as error:
             raise error.at(position) from error

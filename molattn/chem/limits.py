@@ -15,6 +15,7 @@ from molattn.chem.parse import (
     smiles_of_mol_block,
     written,
 )
+from molattn.chem.standardize import standardize as standard_form
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError
 from molattn.utils.time_limit import call_within
@@ -47,25 +48,37 @@ _BRACKETS = re.compile(r"\[[^\]]*\]")
 
 
 def read_molecule(
-    molecule: Molecule, limits: MoleculeLimits, calculate: Callable[[Chem.Mol], Result]
+    molecule: Molecule,
+    limits: MoleculeLimits,
+    calculate: Callable[[Chem.Mol], Result],
+    *,
+    standardize: bool = False,
 ) -> tuple[Chem.Mol, Result]:
     """Read a SMILES or an RDKit molecule, and calculate something from the molecule.
 
     A large molecule, or one of many rings, is read in a child process, which is ended when the time
-    is up: RDKit cannot be interrupted.
+    is up: RDKit cannot be interrupted. So is every molecule standardized, as the number of its
+    tautomers is not known before.
 
     Args:
         molecule: The SMILES, or the RDKit molecule, which is not changed.
         limits: Limits of the molecule.
         calculate: A function that can be pickled.
+        standardize: Whether to standardize the molecule before, see
+            :func:`molattn.chem.standardize.standardize`. The atoms of a SMILES that this changes
+            are in the order of the standardized SMILES, those of an RDKit molecule keep theirs.
 
     Raises:
-        SmilesError: It is not a molecule, or the molecule is beyond a limit.
+        SmilesError: It is not a molecule, it is beyond a limit, or cannot be standardized.
     """
     if is_fast(molecule):
         mol = _parsed(molecule, limits)
+        if standardize:
+            arguments = molecule, mol
+            data = _within(molecule, limits.max_seconds, _OPTION, _standard_data, *arguments)
+            mol = mol if data is None else Chem.Mol(data)  # pyright: ignore
         return mol, calculate(mol)
-    arguments = molecule, limits, calculate
+    arguments = molecule, limits, calculate, standardize
     data, result = _within(molecule, limits.max_seconds, _OPTION, _read, *arguments)
     return Chem.Mol(data), result  # pyright: ignore
 
@@ -155,7 +168,29 @@ def _parsed(molecule: Molecule, limits: MoleculeLimits) -> Chem.Mol:
 
 
 def _read(
-    molecule: Molecule, limits: MoleculeLimits, calculate: Callable[[Chem.Mol], Result]
+    molecule: Molecule,
+    limits: MoleculeLimits,
+    calculate: Callable[[Chem.Mol], Result],
+    standardize: bool,
 ) -> tuple[bytes, Result]:
     mol = _parsed(molecule, limits)
-    return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)), calculate(mol)
+    if standardize:
+        mol = _standard(molecule, mol)
+    return _data(mol), calculate(mol)
+
+
+def _standard_data(molecule: Molecule, mol: Chem.Mol) -> bytes | None:
+    found = _standard(molecule, mol)
+    return None if found is mol else _data(found)
+
+
+def _standard(molecule: Molecule, mol: Chem.Mol) -> Chem.Mol:
+    try:
+        return standard_form(mol, reorder=isinstance(molecule, str))
+    except (RuntimeError, ValueError) as error:
+        reason = f"RDKit cannot standardize it: {str(error).strip().partition(chr(10))[0]}"
+        raise SmilesError(written(molecule), "standardize", reason) from None
+
+
+def _data(mol: Chem.Mol) -> bytes:
+    return mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps))

@@ -15,6 +15,7 @@ from molattn.chem.fingerprints import packed_fingerprints
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, check_list
+from molattn.chem.standardize import standardized_smiles
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
 from molattn.record import MoleculeRecord
@@ -69,6 +70,8 @@ class MoleculeReader:
         distinct: Whether to remember first molecules too, all of them; rows of equal texts then
             share their arrays.
         limits: Limits of each molecule; by default those of :class:`MoleculeLimits`.
+        standardize: Whether to standardize each molecule first, see
+            :func:`molattn.chem.limits.read_molecule`, and to add ``standardized``.
     """
 
     def __init__(
@@ -86,11 +89,13 @@ class MoleculeReader:
         remember: int | None = None,
         distinct: bool = False,
         limits: MoleculeLimits | None = None,
+        standardize: bool = False,
     ) -> None:
         self._featurizer = featurizer
         fields = {"numbers": calculator, "baseline_numbers": baseline}
         calculators = {name: one for name, one in fields.items() if one}
-        self._fields = _Fields(calculators, counter, canonical, scaffolds, symbols)
+        self._standardize = standardize
+        self._fields = _Fields(calculators, counter, canonical, scaffolds, symbols, standardize)
         self._name = partner
         self._fingerprints = fingerprints
         self._limits = limits or MoleculeLimits()
@@ -168,7 +173,7 @@ class MoleculeReader:
 
     def _read(self, text: Molecule) -> tuple[Chem.Mol, dict[str, Any]] | SmilesError:
         try:
-            return read_molecule(text, self._limits, self._fields)
+            return read_molecule(text, self._limits, self._fields, standardize=self._standardize)
         except SmilesError as error:
             return error
 
@@ -182,6 +187,7 @@ class _Fields:
     canonical: bool
     scaffolds: bool
     symbols: bool
+    standardized: bool
 
     def __call__(self, mol: Chem.Mol) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -196,4 +202,6 @@ class _Fields:
             found["scaffold"] = scaffold_smiles(mol)
         if self.symbols:
             found["symbols"] = tuple(atom.GetSymbol() for atom in mol.GetAtoms())
+        if self.standardized:
+            found["standardized"] = standardized_smiles(mol)
         return found

@@ -41,6 +41,8 @@ class DataConfig(MoleculeLimits):
         weight_column: Column with the weight of each row in the loss.
         partner_column: Column with the SMILES of a second molecule, such as the solvent.
         feature_columns: Numeric columns to use as extra features.
+        standardize: Standardize molecules, in prediction too: largest fragment, neutral form and
+            canonical tautomer.
         descriptors: Add RDKit 2D descriptors.
         morgan_counts: Length of a count-based Morgan fingerprint (radius 2); 0 for none.
         featurizer: Name of the featurizer for atoms and bonds.
@@ -67,6 +69,7 @@ class DataConfig(MoleculeLimits):
     weight_column: str | None = None
     partner_column: str | None = None
     feature_columns: tuple[str, ...] = ()
+    standardize: bool = field(default=False, metadata=COMMON)
     descriptors: bool = field(default=False, metadata=COMMON | TUNABLE)
     morgan_counts: int = field(default=0, metadata=TUNABLE)
     featurizer: str = "default"

@@ -141,6 +141,14 @@ class TrainingTable:
         """The labels, and in place of a censored one its bound, ``[n, T]``."""
         return _values(self.targets, self.bounds)
 
+    @property
+    def standardized(self) -> int | None:
+        """Number of usable rows with a molecule changed by ``--standardize``; None without it."""
+        pairs = [(record, record.partner or record) for record in self.records]
+        if pairs[0][0].standardized is None:
+            return None
+        return sum(bool(one.standardized or other.standardized) for one, other in pairs)
+
     @cached_property
     def fingerprints(self) -> NDArray[np.uint8]:
         """Packed Morgan fingerprints of the molecules (first ones of pairs), ``[n, 256]``."""
@@ -227,6 +235,7 @@ def read_training_table(
         baseline=_BASELINE if baseline and len(rows) <= MOST_BASELINE_ROWS else None,
         distinct=True,
         limits=config,
+        standardize=config.standardize,
     )
     complete, rows = rows, []
     records: list[MoleculeRecord] = []
@@ -289,7 +298,10 @@ def _baseline_numbers(
 ) -> NDArray[np.float32]:
     numbers = [None if record is None else record.baseline_numbers for record in records]
     known = [row for row in numbers if row is not None]
-    return np.stack(known) if len(known) == len(smiles) else descriptor_matrix(smiles, _BASELINE)
+    if len(known) == len(smiles):
+        return np.stack(known)
+    texts = [(one and one.standardized) or text for one, text in zip(records, smiles, strict=True)]
+    return descriptor_matrix(texts, _BASELINE)
 
 
 def _described(task: Task, values: NDArray[np.float64]) -> str:

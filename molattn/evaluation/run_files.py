@@ -24,7 +24,12 @@ from molattn.evaluation.plots import (
 )
 from molattn.evaluation.report import write_run_page
 from molattn.evaluation.scoring import RunScores
-from molattn.model.prediction_columns import PredictionColumns, number_text
+from molattn.model.prediction_columns import (
+    PredictionColumns,
+    number_text,
+    standardized_cells,
+    standardized_columns,
+)
 from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.training.history import write_history
 from molattn.training.run import TrainingRun
@@ -125,6 +130,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         "rows_in": run.table.rows_in,
         "rows_used": len(run.table.rows),
         "rows_skipped": len(run.table.skipped),
+        "rows_standardized": run.table.standardized,
         **{name: len(rows) for name, rows in parts},
         "leakage": run.leakage.to_dict(),
         "members": [*_members(run, scores)],
@@ -154,14 +160,17 @@ def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
 
 def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> None:
     table, output = run.table, PredictionColumns(run.model, run.config.report.interval)
-    columns = [*output.columns, "split"]
+    config = run.model.config
+    columns = [*output.columns, *standardized_columns(config), "split"]
     header = [*table.header, *(free_name(name, table.header) for name in columns)]
     with write_table(path, [escape_formula(name) for name in header]) as write:
         for index, row in enumerate(run.parts.test):
             molecules = (table.smiles[row], table.partners and table.partners[row])
             given = table.rows[row].cells
             own = (cell if cell in molecules else escape_formula(cell) for cell in given)
-            write([*own, *map(_text, output.cells(prediction, index)), "test"])
+            cells = output.cells(prediction, index)
+            cells += standardized_cells(table.records[row], config)
+            write([*own, *map(_text, cells), "test"])
 
 
 def _text(cell: float | str | None) -> str:

@@ -54,7 +54,8 @@ def explain(
             are not scored.
         features: Table features ``[n, len(config.features)]``, if the model uses any.
         background: Molecules, such as the training set, whose average atom is the baseline of
-            integrated gradients and of ``masking="blank"``; None = the bundled solubility data.
+            integrated gradients and of ``masking="blank"``, and which are never standardized; None
+            = the bundled solubility data.
         interval: Nominal coverage of the prediction interval of a regression, if the model is
             calibrated.
         options: Options of the method, see :class:`molattn.explain.MethodOptions`.

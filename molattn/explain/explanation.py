@@ -27,10 +27,11 @@ class Explanation:
     are never negative: they measure how important an atom is, not whether it raises or lowers the
     prediction.
 
-    Atoms are in the order of the SMILES or of the RDKit molecule that was given, ``n`` of them.
+    Atoms are in the order of ``smiles``, or of the RDKit molecule that was given, ``n`` of them.
 
     Args:
-        smiles: The molecule: the SMILES that was given, or that of the RDKit molecule.
+        smiles: The molecule: the SMILES that was given, or that of the RDKit molecule; the
+            standardized SMILES if the model standardizes molecules and that changes this one.
         target: The explained output: a task, or one class of a multiclass task, such as
             ``phase_probability_solid``.
         unit: Unit of the prediction: that of the task, ``log-odds`` for a class, empty if unknown.
@@ -58,7 +59,8 @@ class Explanation:
             for MAT. For an ensemble, the heads of all members are concatenated.
         gates: The gates of the heads, ``float32 [layers, heads, n]``; None if heads have no gates.
         head_names: Names of the heads, ``1`` and so on; ``2.1`` is the first head of member 2.
-        mol: The RDKit molecule, without explicit hydrogen atoms; None if a SMILES was given.
+        mol: The RDKit molecule as the model reads it, without explicit hydrogen atoms, and
+            standardized if the model standardizes; None if a SMILES was given.
     """
 
     smiles: str

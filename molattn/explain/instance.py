@@ -1,6 +1,7 @@
 """A molecule to explain, and predictions with some of its atoms masked."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from molattn.chem.count_fingerprints import Environments
+from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, parse_accepted
+from molattn.config import MoleculeLimits
 from molattn.explain.attention_hooks import Attention, attention_weights
 from molattn.explain.baseline import one_hot
 from molattn.explain.process import MoleculeProcess
@@ -74,12 +77,22 @@ class Instance:
 
     @cached_property
     def mol(self) -> Chem.Mol:
-        """The RDKit molecule; atoms in the order of the one that was given."""
-        return parse_accepted(self.molecule)
+        """The RDKit molecule; atoms in the order of the record's.
+
+        That is the order of the molecule that was given, or of its standardized SMILES.
+        """
+        if not self.record.standardized:
+            return parse_accepted(self.molecule)
+        if isinstance(self.molecule, str):
+            return parse_accepted(self.record.standardized)
+        limits = MoleculeLimits(max_atoms=sys.maxsize)  # accepted before, like its standard form
+        return read_molecule(self.molecule, limits, bool, standardize=True)[0]
 
     @cached_property
     def smiles(self) -> str:
-        """The SMILES that was given, or the canonical SMILES of an RDKit molecule."""
+        """The SMILES that was given, standardized if that changes it, or that of the molecule."""
+        if self.record.standardized:
+            return self.record.standardized
         return self.molecule if isinstance(self.molecule, str) else Chem.MolToSmiles(self.mol)
 
     @cached_property

@@ -93,6 +93,8 @@ def one_hot_data(model: MolAttn, smiles: str) -> Data:
     """
     featurizer = model.config.featurizer
     loops = model.config.network.self_loops
+    if model.config.standardize:
+        smiles = model.featurize(smiles).standardized or smiles
     data = from_smiles(smiles, self_loops=loops, featurizer=featurizer)
     net = cast(Network, model.nets[0])
     data.edge_index, data.edge_attr = net.edges(data["edge_index"], data["edge_attr"])

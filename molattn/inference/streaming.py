@@ -35,7 +35,11 @@ from molattn.inference.unfinished import Entry, UnfinishedRun, unfinished_table
 from molattn.model.artefact import find_local_model
 from molattn.model.batching import batches
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.model.prediction_columns import number_text
+from molattn.model.prediction_columns import (
+    number_text,
+    standardized_cells,
+    standardized_columns,
+)
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_line
 from molattn.utils.progress import row_progress
@@ -157,7 +161,9 @@ def stream_table(
     places = _find_columns(table, config, model.config, spec.reads_numbers)
     kept = table if spec.keeps_columns else None
     own_columns = kept.header if kept else []
-    columns = {**({} if kept else {"row": "int64"}), **spec.columns, "error": "string"}
+    standardized = standardized_columns(model.config)
+    columns = {} if kept else {"row": "int64"}
+    columns |= {**spec.columns, **dict.fromkeys(standardized, "string"), "error": "string"}
     columns = _renamed(columns, own_columns)
     schema = output_schema(output, kept, columns)
     escape = escape_formula if config.escape_formulas and runs_formulas(output) else str
@@ -219,7 +225,9 @@ def stream_table(
                         ]
                         if not code and not isinstance(own[places.smiles], Structure):
                             own[places.smiles] = Structure(own[places.smiles])
+                forms = standardized_cells(molecule.record, model.config)
                 for cells in rows:
+                    cells = [*cells, *forms]
                     new = cells if schema is not None else (escape(_text(cell)) for cell in cells)
                     sink.write([*own, *new, code])
                 done += not code
@@ -345,6 +353,7 @@ def molecule_batches(
         "symbols": reads_symbols,
         "remember": _PARTNERS_KEPT,
         "limits": config,
+        "standardize": model.config.standardize,
     }
     blocks = parallel_map(_RowReader(places, options), _blocks(table, start), num_workers)
     return batches(chain.from_iterable(blocks), config.batch_size, lambda row: row.record)

@@ -11,7 +11,7 @@ from molattn.errors import InputError
 
 __all__ = ["FIRST_WITH_MANIFEST", "FORMAT", "OLDEST_FORMAT", "update_config"]
 
-FORMAT = 6
+FORMAT = 7
 """Format of the configurations that this version writes."""
 
 FIRST_WITH_MANIFEST = 5
@@ -59,7 +59,12 @@ def _from_5(config: Config) -> Config:
     return {**config, "format": 6, "target_transforms": transforms, "kernels": []}
 
 
-_UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3, 4: _from_4, 5: _from_5}
+def _from_6(config: Config) -> Config:
+    """Add whether molecules are standardized: none was."""
+    return {**config, "format": 7, "standardize": False}
+
+
+_UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3, 4: _from_4, 5: _from_5, 6: _from_6}
 
 OLDEST_FORMAT = min(_UPDATES)
 """The oldest format that can be read."""

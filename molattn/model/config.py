@@ -51,6 +51,8 @@ class MolAttnConfig:
             and for classifications, the identity.
         custom_parts: Name and class of each part of the network that is not built from
             ``network``; :class:`molattn.MolAttn` fills it in.
+        standardize: Whether molecules are standardized before they are featurized, see
+            :func:`molattn.chem.standardize.standardize`.
 
     Raises:
         InputError: No task, fewer than one member, duplicate names of tasks, output columns or
@@ -69,6 +71,7 @@ class MolAttnConfig:
     members: int = 1
     target_transforms: tuple[TargetTransform, ...] = ()
     custom_parts: tuple[tuple[str, str], ...] = ()
+    standardize: bool = False
 
     def __post_init__(self) -> None:
         given: Any = (self.tasks,) if isinstance(self.tasks, (str, Task)) else self.tasks
@@ -86,6 +89,8 @@ class MolAttnConfig:
             raise InputError("tasks: expected at least one")
         if type(self.members) is not int or self.members < 1:
             raise InputError(f"members: got {self.members!r}, expected an integer of at least 1")
+        if not isinstance(self.standardize, bool):
+            raise InputError(f"standardize: got {quoted(self.standardize)}, expected a boolean")
         transforms = tuple(self.target_transforms) or (TargetTransform(),) * len(tasks)
         object.__setattr__(self, "target_transforms", transforms)
         if len(transforms) != len(tasks):

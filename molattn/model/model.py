@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from molattn.chem.descriptors import DescriptorCalculator
-from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.chem.fingerprints import FINGERPRINT_BYTES
 from molattn.chem.parse import Molecule
 from molattn.chem.reader import MoleculeReader
@@ -401,7 +401,11 @@ class MolAttn(
             )
         counter = None if calculator is None else self.config.counter
         return MoleculeReader(
-            self.config.featurizer, calculator, counter=counter, fingerprints=fingerprints
+            self.config.featurizer,
+            calculator,
+            counter=counter,
+            fingerprints=fingerprints,
+            standardize=self.config.standardize,
         )
 
     def _records(
@@ -755,7 +759,8 @@ class MolAttn(
                     "expected a number above 0 or NaN, as the model learned logarithms"
                 )
         outputs, held_out = self._outputs_and_fingerprints(smiles, **inputs)
-        molecules = FingerprintIndex.from_smiles(training_smiles)
+        prints = read_fingerprints(training_smiles, standardize=self.config.standardize)
+        molecules = FingerprintIndex.from_fingerprints(prints)
         self.uncertainty = Uncertainty.fit(self.config, molecules, held_out, outputs, labels)
 
     def predict_interval(
@@ -796,7 +801,8 @@ class MolAttn(
             InputError: A model that is not calibrated.
             SmilesError: An invalid molecule; gives its position and the reason.
         """
-        return self._calibrated().molecules.similarity(smiles)
+        known = self._calibrated().molecules
+        return known.similarity(read_fingerprints(smiles, standardize=self.config.standardize))
 
     def _calibrated(self) -> Uncertainty:
         if self.uncertainty is None:

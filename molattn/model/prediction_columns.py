@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from molattn.model.config import MolAttnConfig
 from molattn.model.model import MolAttn
 from molattn.model.uncertainty.model_uncertainty import Prediction, assemble_prediction
+from molattn.record import MoleculeRecord
 from molattn.task import output_slices
 
-__all__ = ["PredictionColumns", "number_text"]
+__all__ = ["PredictionColumns", "number_text", "standardized_cells", "standardized_columns"]
 
 _LARGE = 1000.0
 
@@ -20,6 +22,19 @@ def number_text(number: float) -> str:
     The first digits of a large number may be those of the mean of the targets.
     """
     return f"{number:.7g}" if abs(number) < _LARGE else str(float(number))
+
+
+def standardized_columns(config: MolAttnConfig) -> list[str]:
+    """Return the columns of standardized SMILES; none if the model does not standardize."""
+    if not config.standardize:
+        return []
+    return ["standardized_smiles", *(["standardized_partner"] if config.has_partner else [])]
+
+
+def standardized_cells(record: MoleculeRecord | None, config: MolAttnConfig) -> list[str | None]:
+    """Return the cells of these columns: None where standardizing changed nothing."""
+    molecules = (record, record and record.partner)[: len(standardized_columns(config))]
+    return [(one and one.standardized) or None for one in molecules]
 
 
 class PredictionColumns:

@@ -175,7 +175,10 @@ def read_rows(
         counter=substructure_counter(config.kernels),
     )
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
-    for line in (f"{table.path}{remarks}: {_row_counts(table)}", *describe_tasks(table)):
+    lines = [f"{table.path}{remarks}: {_row_counts(table)}"]
+    if (changed := table.standardized) is not None:
+        lines.append(f"standardized: the molecules of {changed} of {len(table.rows)} rows changed")
+    for line in (*lines, *describe_tasks(table)):
         print_line(console, line)
     return table
 
@@ -322,6 +325,7 @@ def _new_model(
             descriptors=calculator.descriptors,
             morgan_counts=calculator.morgan_counts,
             partner_column=config.data.partner_column,
+            standardize=config.data.standardize,
         )
         model = make_model(wanted)
     if difference := wanted.difference(replace(model.config, custom_parts=())):

@@ -269,3 +269,19 @@ def test_relations_that_cannot_be_used_are_refused_by_place(tmp_path, rows, opti
     config = DataConfig(target_columns=("standard_value",), **given)
     with pytest.raises(InputError, match=words):
         read(tmp_path, CHEMBL + rows, config)
+
+
+def test_standardized_rows_are_counted_and_baselines_calculated_from_their_forms(tmp_path):
+    config = DataConfig(target_columns=("y",), standardize=True)
+    text = "smiles,y\nCC(=O)[O-].[Na+],1.5\nOCC,2.5\nC(,3.5\nOc1ccccn1,4.5\nCC(=O)O,5\n"
+    table = read(tmp_path, text, config)
+    forms = ["CC(=O)O", "CCO", "O=c1cccc[nH]1", "CC(=O)O"]
+    assert [record.smiles for record in table.records] == forms
+    assert [row.line for row in table.skipped] == [4]
+    assert table.standardized == 2
+    assert read(tmp_path, text, DataConfig(target_columns=("y",))).standardized is None
+    at_once = read_training_table(
+        tmp_path / "t.csv", config, Featurizer.default(), baseline=True
+    ).baseline_numbers
+    np.testing.assert_array_equal(table.baseline_numbers, at_once)
+    np.testing.assert_array_equal(at_once[0], at_once[3])

@@ -81,3 +81,17 @@ def test_much_is_compared_in_part(tmp_path, monkeypatch):
     found, again = (find_leakage(table, split(range(9), [9], range(10, 19)), 4) for _ in range(2))
     assert found == again
     assert found.compared == (2, 3)
+
+
+def test_standard_forms_are_compared(tmp_path):
+    """Salts, ions and tautomers of two molecules, and both enantiomers of an amino acid."""
+    rows = ["CC(=O)O,1,", "Oc1ccccn1,2.5,", "CC(=O)[O-].[Na+],1,", "O=c1cccc[nH]1,3.5,"]
+    rows += ["C[C@H](N)C(=O)O,4,", "C[C@@H](N)C(=O)O,5,"]
+    (tmp_path / "t.csv").write_text("smiles,y,z\n" + "\n".join(rows) + "\n")
+    counts = []
+    for standardize in (False, True):
+        config = DataConfig(target_columns=("y",), standardize=standardize)
+        table = read_training_table(tmp_path / "t.csv", config, Featurizer.default())
+        found = find_leakage(table, split([0, 1, 4], [], [2, 3, 5]))
+        counts.append((found.duplicates, found.conflicts, found.shared_test))
+    assert counts == [(0, 0, 0), (2, 1, 2)]

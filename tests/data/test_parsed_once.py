@@ -68,6 +68,7 @@ def calculated(monkeypatch):
         ("--split cluster --descriptors --morgan-counts 64", True),
         ("--descriptors --no-baselines", True),
         ("--no-baselines", False),
+        ("--no-baselines --standardize", False),
     ],
 )
 def test_each_text_is_parsed_once(

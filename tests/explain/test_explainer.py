@@ -340,3 +340,22 @@ def test_none_is_an_invalid_molecule(model):
 def test_a_series_is_a_list(model):
     texts = ["CCO", "CCN"]
     assert [one.smiles for one in explain(model, pd.Series(texts), "attention")] == texts
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_standard_form_is_explained(method):
+    model = make(tasks=("y",), kernels=(), standardize=True)
+    plain = make(tasks=("y",), kernels=())
+    text, form = "[Na+].FC([O-])=N[C@@H](C)c1ccccc1", "C[C@H](NC(=O)F)c1ccccc1"
+    expected, found = explain(plain, form, method), explain(model, text, method)
+    assert (found.smiles, found.symbols, found.bonds) == (form, expected.symbols, expected.bonds)
+    assert found.mol is None
+    np.testing.assert_array_equal(found.atom_scores, expected.atom_scores)
+    mol = Chem.AddHs(Chem.MolFromSmiles(text))
+    given = explain(model, mol, method)
+    assert given.smiles == form
+    assert given.symbols == ("F", "C", "O", "N", *"CCCCCCCC")  # as in the text, without the ion
+    places = given.mol.GetSubstructMatch(Chem.MolFromSmiles(form))
+    np.testing.assert_allclose(given.atom_scores[list(places)], expected.atom_scores, atol=2e-5)
+    assert given.draw().startswith("<?xml")
+    assert explain(model, "OCC", method).smiles == "OCC"

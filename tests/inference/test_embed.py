@@ -148,3 +148,17 @@ def test_wide_rows_are_written_in_small_groups(tmp_path, model_folder, monkeypat
     source = saved(tmp_path, "smiles\n" + "CC\n" * 10)
     fingerprint_table(model_folder, source, tmp_path / "out.parquet")
     assert pq.ParquetFile(tmp_path / "out.parquet").metadata.num_row_groups == 3
+
+
+def test_atoms_are_those_of_the_standardized_smiles(tmp_path):
+    torch.manual_seed(0)
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    model = MolAttn(MolAttnConfig("y", small, standardize=True)).eval()
+    source, output = saved(tmp_path, "smiles\n[Na+].[O-]C(C)=O\nOCC\n"), tmp_path / "out.csv"
+    fingerprint_table(model, source, output, EmbedConfig(atoms=True))
+    rows = rows_of(output)
+    assert [row["symbol"] for row in rows] == [*"CCOO", *"OCC"]
+    assert [row["standardized_smiles"] for row in rows] == ["CC(=O)O"] * 4 + [""] * 3
+    width = model.embedding_width(atoms=True)
+    found = [[float(row[f"embedding_{k}"]) for k in range(width)] for row in rows]
+    np.testing.assert_allclose(found, model.embed(["CC(=O)O", "OCC"], atoms=True), 1e-5, 1e-6)

@@ -519,3 +519,34 @@ def test_of_very_many_labels_a_random_sample_is_kept(monkeypatch):
     few = predict._LabeledRows(2)
     few.add([1.0, 2.0])
     np.testing.assert_array_equal(few.table(), [[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_standardized_smiles_is_written_where_it_differs(tmp_path, kind, num_workers):
+    torch.manual_seed(0)
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    config = MolAttnConfig("y", small, partner_column="solvent", standardize=True)
+    model = MolAttn(config).eval()
+    given = ["CC(=O)[O-].[Na+]", "CC(=O)O", "OCC", "C(", "", "Oc1ccccn1"]
+    seconds = ["O", "O", "[O-]C=O.[Na+]", "O", "O", "C("]
+    table = "".join(f"{one},{other}\n" for one, other in zip(given, seconds, strict=True))
+    source, output = saved(tmp_path, f"smiles,solvent\n{table}"), tmp_path / f"out.{kind}"
+    options = PredictConfig(num_workers=num_workers)
+    assert predict_table(model, source, output, options) == RowCounts(3, 3)
+    rows = rows_of(output) if kind == "csv" else pq.read_table(output).to_pylist()
+    columns = ["standardized_smiles", "standardized_partner"]
+    assert [*rows[0]] == ["smiles", "solvent", "y_predicted", *columns, "error"]
+    assert [row["smiles"] for row in rows] == given
+    assert [[row[name] or "" for name in columns] for row in rows] == [
+        ["CC(=O)O", ""],
+        ["", ""],
+        ["", "O=CO"],
+        ["", ""],
+        ["", ""],
+        ["", ""],
+    ]
+    assert [row["error"] for row in rows[3:]] == ["parenthesis", "empty", "partner_parenthesis"]
+    found = [float(row["y_predicted"]) for row in rows[:3]]
+    np.testing.assert_allclose(found, model.predict(given[:3], partners=seconds[:3])[:, 0], 1e-6)
+    assert found[0] == pytest.approx(found[1], rel=1e-6)

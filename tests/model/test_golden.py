@@ -123,6 +123,12 @@ def test_options_that_a_format_gained_later_get_their_values_of_then():
     assert update_config({**present, "architecture": own})["network"] == own
 
 
+def test_only_a_model_that_was_trained_so_standardizes():
+    for name, folder in MODELS.items():
+        standardizes = MolAttn.from_pretrained(folder).config.standardize
+        assert standardizes == (name == "regression_7")
+
+
 def test_an_update_leaves_its_argument_as_it_is():
     config = config_of(MODELS["mixed_3"])
     before = json.dumps(config)
@@ -137,7 +143,7 @@ def test_an_update_leaves_its_argument_as_it_is():
         ({"format": 3, "architecture": None}, "missing key 'architecture'"),
         ({"format": 3, "architecture": {}}, "missing key"),
         ({"format": 2}, "format 2"),
-        ({"format": FORMAT + 1}, "format 7"),
+        ({"format": FORMAT + 1}, "format 8"),
         ({"format": []}, r"format \[\]"),
         ({}, "format None"),
     ],

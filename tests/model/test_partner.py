@@ -107,7 +107,12 @@ def test_a_pair_is_predicted_the_same_in_any_batch_and_order_of_atoms(run):
 def test_a_repeated_second_molecule_is_read_and_laid_out_once(run, monkeypatch):
     read = []
     parse = bulk.read_molecule
-    monkeypatch.setattr(bulk, "read_molecule", lambda *some: read.append(some[0]) or parse(*some))
+
+    def counted(text, *some, **options):
+        read.append(text)
+        return parse(text, *some, **options)
+
+    monkeypatch.setattr(bulk, "read_molecule", counted)
     reader = bulk.MoleculeReader(run.model.config.featurizer, run.model.config.calculator)
     records = reader.all(["C", "CC", "CCC"], ["O", "CO", "O"])
     assert read.count("O") == 1

@@ -1,0 +1,181 @@
+"""Standard forms, compared with RDKit's own steps and with what the standardized SMILES gives."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from rdkit import Chem
+from rdkit.Chem.MolStandardize import rdMolStandardize
+
+from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader, parse_smiles
+from molattn.chem import limits as limits_module
+from molattn.chem import standardize as module
+from molattn.chem.grammar import ATOM_MAP
+from molattn.chem.limits import read_molecule
+from molattn.chem.rdkit_log import quiet
+from molattn.chem.standardize import standardize, standardized_smiles
+from molattn.config import MoleculeLimits
+from molattn.data.table import bundled_dataset, open_table
+from molattn.errors import SmilesError
+
+KNOWN = {
+    "CC(=O)[O-].[Na+]": "CC(=O)O",
+    "C[NH2+]CC.[Cl-]": "CCNC",
+    "CCO.CC.CCCN": "CCCN",
+    "[NH3+]CC(=O)[O-]": "NCC(=O)O",
+    "CC[N+](C)(C)C.[Br-]": "CC[N+](C)(C)C",
+    "Oc1ccccn1": "O=c1cccc[nH]1",
+    "CC(O)=CC": "CCC(C)=O",
+    "C[C@H](N)C(=O)[O-].[K+]": "C[C@H](N)C(=O)O",
+    "CC(O)=N[C@@H](C)c1ccccc1": "CC(=O)N[C@@H](C)c1ccccc1",
+    "[CH3:2][C:1]([O-:7])=O": "CC(=O)O",
+    "[Fe+2].[cH-]1cccc1.[cH-]1cccc1": "C1=CCC=C1",
+}
+UNCHANGED = (
+    "OCC",
+    "CC(O)=O",
+    "C[N+](C)(C)C",
+    "O=[N+]([O-])c1ccccc1",
+    "O=c1cccc[nH]1",
+    "*CC",
+    "[H]",
+)
+FIELDS = {"fingerprints": True, "canonical": True, "scaffolds": True, "symbols": True}
+
+
+@pytest.fixture
+def bundled():
+    table = open_table(bundled_dataset())
+    place = table.column("smiles", "")
+    return [row.cells[place] for row in table][::20]
+
+
+def by_rdkit(text, tautomers):
+    mol = rdMolStandardize.LargestFragmentChooser().choose(Chem.MolFromSmiles(text))
+    return tautomers.Canonicalize(rdMolStandardize.Uncharger().uncharge(mol))
+
+
+def without_stereo(mol):
+    return Chem.CanonSmiles(Chem.MolToSmiles(mol, isomericSmiles=False))
+
+
+def test_standard_forms_are_those_of_rdkit(bundled):
+    """With RDKit's default tautomer enumerator, which removes more stereocenters."""
+    tautomers = rdMolStandardize.TautomerEnumerator()
+    # For the last of the known ones, RDKit returns a SMILES that is not valid.
+    for text in [*bundled, *[*KNOWN][:-1], *UNCHANGED]:
+        found = standardize(parse_smiles(text))
+        with quiet:
+            expected = by_rdkit(ATOM_MAP.sub("", text), tautomers)
+        assert without_stereo(found) == without_stereo(expected), text
+
+
+@pytest.mark.parametrize("text, expected", KNOWN.items())
+def test_a_changed_molecule_has_its_standardized_smiles(text, expected):
+    mol = parse_smiles(text)
+    found = standardize(mol)
+    assert standardized_smiles(found) == expected
+    assert Chem.MolToSmiles(found) == expected
+    assert not standardized_smiles(mol)
+
+
+@pytest.mark.parametrize("text", UNCHANGED)
+def test_an_unchanged_molecule_is_returned_as_it_is(text):
+    mol = parse_smiles(text)
+    assert standardize(mol) is mol
+    assert standardize(mol, reorder=True) is mol
+    assert standardized_smiles(mol) == ""
+
+
+def test_a_standard_form_is_its_own(bundled):
+    for text in [*bundled, *KNOWN]:
+        form = Chem.MolToSmiles(standardize(parse_smiles(text)))
+        assert standardized_smiles(standardize(parse_smiles(form))) == ""
+
+
+@pytest.mark.parametrize("text", KNOWN)
+def test_every_field_of_a_record_is_that_of_the_standardized_smiles(text):
+    """Of a SMILES atom by atom; of an RDKit molecule but for the order of its atoms."""
+    calculator = DescriptorCalculator(("TPSA", "qed"), 64)
+    standard = MoleculeReader(Featurizer.default(), calculator, standardize=True, **FIELDS)
+    plain = MoleculeReader(Featurizer.default(), calculator, **FIELDS)
+    (found,), (expected,) = standard.all([text]), plain.all([KNOWN[text]])
+    assert (found.standardized, expected.standardized) == (KNOWN[text], None)
+    found = dataclasses.replace(found, standardized=None)
+    for field in dataclasses.fields(found):
+        np.testing.assert_array_equal(getattr(found, field.name), getattr(expected, field.name))
+    mol = Chem.MolFromSmiles(text)
+    before = mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps))
+    (given,) = standard.all([mol])
+    assert mol.ToBinary(int(Chem.PropertyPickleOptions.AllProps)) == before
+    assert given.standardized == KNOWN[text]
+    np.testing.assert_array_equal(given.fingerprint, expected.fingerprint)
+    assert sorted(given.atoms.tolist()) == sorted(expected.atoms.tolist())
+
+
+def test_the_atoms_of_an_rdkit_molecule_keep_their_order():
+    mol = Chem.AddHs(Chem.MolFromSmiles("[Na+].[O-]C(=O)C(F)Cl"))
+    order = [*range(mol.GetNumAtoms())][::-1]
+    mol = Chem.RenumberAtoms(mol, order)
+    found, _ = read_molecule(mol, MoleculeLimits(), len_of, standardize=True)
+    assert [atom.GetSymbol() for atom in found.GetAtoms()] == ["Cl", "F", "C", "O", "C", "O"]
+    assert Chem.MolToSmiles(found) == "O=C(O)C(F)Cl"
+    assert found.GetBondBetweenAtoms(3, 4).GetBondType() == Chem.BondType.DOUBLE
+    text, _ = read_molecule("[Na+].[O-]C(=O)C(F)Cl", MoleculeLimits(), len_of, standardize=True)
+    assert [atom.GetSymbol() for atom in text.GetAtoms()] == ["O", "C", "O", "C", "F", "Cl"]
+
+
+def len_of(mol):
+    return mol.GetNumAtoms()
+
+
+def test_a_large_molecule_is_standardized_where_it_is_read(monkeypatch):
+    text = "C1CC1." * 11 + "CCC(=O)[O-]"
+    assert not limits_module.is_fast(text)
+    mol, atoms = read_molecule(text, MoleculeLimits(), len_of, standardize=True)
+    assert (standardized_smiles(mol), atoms) == ("CCC(=O)O", 5)
+    within(monkeypatch)
+    mol, atoms = read_molecule(text, MoleculeLimits(), len_of, standardize=True)
+    assert (standardized_smiles(mol), atoms) == ("CCC(=O)O", 5)
+
+
+def test_too_many_tautomers_are_too_slow():
+    """A small molecule, which is read without a limit of time otherwise."""
+    text = "N" + "C(=N)N" * 8
+    assert limits_module.is_fast(text)
+    limits = MoleculeLimits(max_seconds=0.3)
+    assert read_molecule(text, limits, len_of)[1] == 25
+    with pytest.raises(SmilesError, match=r"more than 0.3 s \(--max-seconds\)") as error:
+        read_molecule(text, limits, len_of, standardize=True)
+    assert (error.value.smiles, error.value.code) == (text, "too_slow")
+
+
+@pytest.mark.parametrize(
+    "fault", [RuntimeError("Pre-condition\nline"), ValueError("Pre-condition")]
+)
+def test_what_cannot_be_standardized_is_refused(monkeypatch, fault):
+    def canonicalize(mol):
+        raise fault
+
+    choose, uncharge, _ = module._steps()
+    monkeypatch.setattr(module, "_steps", lambda: (choose, uncharge, canonicalize))
+    within(monkeypatch)
+    reader = MoleculeReader(Featurizer.default(), standardize=True)
+    with pytest.raises(SmilesError, match=r"'CC': RDKit cannot .*: Pre-condition \(position 0\)"):
+        reader.all(["CC"])
+    (error,) = reader(["CC"])
+    assert error.code == "standardize"
+
+
+def within(monkeypatch):
+    """Call in this process what is called in another one."""
+    monkeypatch.setattr(
+        limits_module, "call_within", lambda seconds, function, *given: function(*given)
+    )
+
+
+def test_second_molecules_are_standardized_too():
+    reader = MoleculeReader(Featurizer.default(), canonical=True, standardize=True)
+    (row,) = reader.all(["OCC"], ["[Na+].[O-]C=O"])
+    assert (row.smiles, row.standardized) == ("CCO", "")
+    assert (row.partner.smiles, row.partner.standardized) == ("O=CO", "O=CO")
