@@ -84,8 +84,8 @@ class PredictConfig(IntervalConfig, StreamConfig):
     Args:
         neighbors: Number of training rows to write for each target: those that contribute most to
             its prediction, by the Gaussian process of the model.
-        relation_columns: Column with the relation of the labels of each target, as in training;
-            censored labels are not scored.
+        relation_columns: Column with the relation of the labels of each target, by default
+            those of the training, if the table has them; censored labels are not scored.
     """
 
     neighbors: int | None = None

@@ -140,7 +140,7 @@ class _Found:
             )
         self.remarks: list[str] = []
         self._places = [self._place(table, task) for task in self._tasks]
-        self._relations = [table.column(name, "--relation-columns") for name in relations]
+        self._relations = self._relation_places(table, relations, model.config.relation_columns)
         self._knows_molecules = model.uncertainty is not None
         self._start = start
         self._counts: Counter[str] = Counter()
@@ -201,9 +201,11 @@ class _Found:
         place, task = self._places[number], self._tasks[number]
         if place is None:
             return None
-        relation = cells[self._relations[number]] if self._relations else ""
+        relation = self._relations[number]
         try:
-            values, bounds = label_values([cells[place]], task, [relation])
+            values, bounds = label_values(
+                [cells[place]], task, ["" if relation is None else cells[relation]]
+            )
         except LabelError:
             self._new["unusable"][task.name] += 1
             return None
@@ -212,10 +214,18 @@ class _Found:
         label = float(values[0])
         return None if math.isnan(label) else label
 
+    def _relation_places(
+        self, table: Table, named: Sequence[str], trained: Sequence[str]
+    ) -> list[int | None]:
+        """Return the columns that are named, else those of the training that the table has."""
+        if named:
+            return [table.column(name, "--relation-columns") for name in named]
+        places = [_column(table, name) for name in trained]
+        return places or [None] * len(self._tasks)
+
     def _place(self, table: Table, task: Task) -> int | None:
-        try:
-            return table.column(task.name, "")
-        except InputError:
+        place = _column(table, task.name)
+        if place is None:
             alike = [name for name in table.header if name.lower() == task.name.lower()]
             if alike:
                 self.remarks.append(
@@ -223,7 +233,14 @@ class _Found:
                     f"{quoted(task.name)} ({listed(alike)}), expected one; its predictions are not "
                     "scored"
                 )
-            return None
+        return place
+
+
+def _column(table: Table, name: str) -> int | None:
+    try:
+        return table.column(name, "")
+    except InputError:
+        return None
 
 
 def _nothing_new() -> dict[str, Any]:

@@ -60,8 +60,8 @@ def _from_5(config: Config) -> Config:
 
 
 def _from_6(config: Config) -> Config:
-    """Add whether molecules are standardized: none was."""
-    return {**config, "format": 7, "standardize": False}
+    """Add the columns of relations, and whether molecules are standardized: there was neither."""
+    return {**config, "format": 7, "relation_columns": [], "standardize": False}
 
 
 _UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3, 4: _from_4, 5: _from_5, 6: _from_6}

@@ -51,6 +51,7 @@ class MolAttnConfig:
             and for classifications, the identity.
         custom_parts: Name and class of each part of the network that is not built from
             ``network``; :class:`molattn.MolAttn` fills it in.
+        relation_columns: Table columns with the relation of the labels of each task; empty = none.
         standardize: Whether molecules are standardized before they are featurized, see
             :func:`molattn.chem.standardize.standardize`.
 
@@ -71,6 +72,7 @@ class MolAttnConfig:
     members: int = 1
     target_transforms: tuple[TargetTransform, ...] = ()
     custom_parts: tuple[tuple[str, str], ...] = ()
+    relation_columns: tuple[str, ...] = ()
     standardize: bool = False
 
     def __post_init__(self) -> None:
@@ -89,6 +91,11 @@ class MolAttnConfig:
             raise InputError("tasks: expected at least one")
         if type(self.members) is not int or self.members < 1:
             raise InputError(f"members: got {self.members!r}, expected an integer of at least 1")
+        object.__setattr__(self, "relation_columns", tuple(self.relation_columns))
+        if len(self.relation_columns) not in (0, len(tasks)):
+            raise InputError(
+                f"relation_columns: got {len(self.relation_columns)} for {len(tasks)} tasks"
+            )
         if not isinstance(self.standardize, bool):
             raise InputError(f"standardize: got {quoted(self.standardize)}, expected a boolean")
         transforms = tuple(self.target_transforms) or (TargetTransform(),) * len(tasks)
@@ -198,6 +205,7 @@ class MolAttnConfig:
             "kernels": list(self.kernels),
             "target_transforms": [transform.to_dict() for transform in self.target_transforms],
             "custom_parts": dict(self.custom_parts),
+            "relation_columns": list(self.relation_columns),
         }
 
     @classmethod

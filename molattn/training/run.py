@@ -325,6 +325,7 @@ def _new_model(
             descriptors=calculator.descriptors,
             morgan_counts=calculator.morgan_counts,
             partner_column=config.data.partner_column,
+            relation_columns=config.data.relation_columns,
             standardize=config.data.standardize,
         )
         model = make_model(wanted)

@@ -4,6 +4,7 @@ import io
 import itertools
 import os
 import signal
+from dataclasses import replace
 from datetime import date, datetime
 
 import numpy as np
@@ -431,6 +432,20 @@ def test_censored_labels_are_counted_and_not_scored(tmp_path, model_folder):
                 model_folder, source, tmp_path / "new.csv", PredictConfig(relation_columns=columns)
             )
     assert not (tmp_path / "new.csv").exists()
+
+
+def test_a_model_remembers_the_columns_of_relations(tmp_path, model):
+    config = replace(model.config, relation_columns=("of_y", "of_z"))
+    trained = MolAttn(config)
+    trained.save_pretrained(tmp_path / "model")
+    nan = np.nan
+    for text, target in (
+        ("smiles,y,z,of_y,of_z\nCCO,2,1,>,\nCC,2,3,,<\n", [[nan, 1.0], [2.0, nan]]),
+        ("smiles,y,z,of_z\nCCO,2,1,<\nCC,2,3,\n", [[2.0, nan], [2.0, 3.0]]),
+        ("smiles,y,z\nCCO,2,1\nCC,2,3\n", [[2.0, 1.0], [2.0, 3.0]]),
+    ):
+        found = screen_table(tmp_path / "model", saved(tmp_path, text), tmp_path / "out.csv")
+        np.testing.assert_array_equal(found.target, target)
 
 
 def test_classes_are_compared_with_labels(tmp_path, rich_folder):
