@@ -98,8 +98,8 @@ class SmilesError(InputError):
     """
 
     def __init__(self, smiles: object, code: ReasonCode, reason: str) -> None:
-        is_limit = code.removeprefix("partner_").startswith("too_")
-        what = "cannot use molecule" if is_limit else "invalid SMILES"
+        is_valid = code.removeprefix("partner_").startswith(("too_", "standardize"))
+        what = "cannot use molecule" if is_valid else "invalid SMILES"
         super().__init__(f"{what} {quoted(smiles)}: {reason} [{code}]")
         self.smiles = smiles
         self.code = code

@@ -69,7 +69,7 @@ class DataConfig(MoleculeLimits):
     weight_column: str | None = None
     partner_column: str | None = None
     feature_columns: tuple[str, ...] = ()
-    standardize: bool = field(default=False, metadata=COMMON)
+    standardize: bool = False
     descriptors: bool = field(default=False, metadata=COMMON | TUNABLE)
     morgan_counts: int = field(default=0, metadata=TUNABLE)
     featurizer: str = "default"
