@@ -324,7 +324,8 @@ def test_a_folder_with_the_name_of_a_packaged_model_is_told_apart(capsys, whole)
     shutil.copytree(whole, "base")
     assert main(["predict", "base", "in.csv", "--output", "out.csv"]) == 0
     assert "MODEL: using the folder base, not the packaged model base" in capsys.readouterr().err
-    assert main(["train", "in.csv", "--init-from", "base", "--target-columns", "y"]) == 2
+    words = ["train", "in.csv", "--target-columns", "logS", "--init-from", "base", "--layer", "foo"]
+    assert main(words) == 2
     line = "--init-from: using the packaged model base, not the folder base; --init-from ./base"
     assert line in capsys.readouterr().out
 

@@ -4,6 +4,7 @@ import inspect
 import re
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -211,7 +212,8 @@ def test_a_model_whose_layer_is_not_registered_is_refused_by_name(tmp_path, monk
 
 @pytest.mark.parametrize("option", ["layer", "score", "combine", "head"])
 def test_an_unknown_name_is_one_line_before_the_table_is_read(option, tmp_path, capsys):
-    table = str(tmp_path / "there_is_none.csv")
+    table = str(tmp_path / "without_rows.csv")
+    Path(table).write_text("smiles,y\n")
     assert main(["train", table, "--target-columns", "y", f"--{option}", "foo"]) == 2
     error = capsys.readouterr().err
     assert re.fullmatch(rf"error: --{option}: got 'foo', expected one of .*\n", error)
