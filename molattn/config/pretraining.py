@@ -78,7 +78,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
     Args:
         targets: What is predicted: descriptors, counts of substructures (morgan, atom_pairs,
             torsions), masked atoms and bonds.
-        max_hours: Time limit for training, in hours; a resumed run may have another.
+        max_hours: Time limit for training, in hours; --resume may change it.
         init_from: Model to continue pretraining from: base, a folder, owner/model, or none.
     """
 

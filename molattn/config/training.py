@@ -25,7 +25,7 @@ class TrainingLoopConfig:
         epochs: Maximum number of epochs.
         checkpoint: Epoch whose weights are saved: best (lowest validation loss) or last.
         patience: Stop after this many epochs without a better validation loss.
-        max_hours: Time limit in hours for training each network; a resumed run may have another.
+        max_hours: Time limit in hours for each network; --resume may change it.
         batch_size: Number of molecules per batch.
         learning_rate: Peak learning rate, reached after the warm-up.
         warmup: Fraction of steps used for learning-rate warm-up.
