@@ -102,9 +102,11 @@ class GaussianProcessHead:
         """Fit to n labeled rows.
 
         Up to ``inducing_points`` rows it is exact; of more rows so many are drawn at random as
-        inducing points, the same whatever the order of the rows. The time then grows with n, and
-        memory does not. Each set of tasks that have labels for the same rows is fitted by itself;
-        with more than 16 sets there are fewer inducing points, so that their time grows no further.
+        inducing points, in turn for each task of the rows that have its label, and the same
+        whatever the order of the rows. The time then grows with n, and memory does not. Each set of
+        tasks that have labels for the same rows is fitted by itself, on the inducing points that
+        have them; with more than 16 sets there are fewer inducing points, so that their time grows
+        no further.
 
         Args:
             config: Of the model, with T tasks.
@@ -123,22 +125,11 @@ class GaussianProcessHead:
         groups = _same_rows(labels[used])
         most = max(1, round(inducing_points * min(1.0, _MOST_GROUPS / len(groups)) ** (1.0 / 3.0)))
         texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
-        points = used[_random_order(texts, seed)[:most]]
+        points = used[_in_turn(_random_order(texts, seed), ~np.isnan(targets[used]))[:most]]
         kernel = MoleculeKernel.fit(inputs[used], np.searchsorted(used, points), _kinds(config))
-        basis = Basis.of(kernel(inputs[points]))
-
-        def blocks(chosen: NDArray[np.int64]) -> Iterator[tuple[Array, NDArray[np.int64]]]:
-            """Yield the features of some rows, and the rows, in blocks."""
-            for start in range(0, len(chosen), _ROWS_AT_ONCE):
-                some = chosen[start : start + _ROWS_AT_ONCE]
-                if kept is not None:
-                    yield kept[np.searchsorted(used, some)], some
-                else:
-                    yield basis(kernel(inputs[some])), some
-
-        kept = basis(kernel(inputs[used])) if len(used) * len(points) <= _MOST_KEPT else None
-        is_exact = len(points) == len(used) and bool((weights[used] == 1.0).all())
-        coefficients = np.zeros((basis.vectors.shape[1], labels.shape[1]))
+        kept = kernel(inputs[used]) if len(used) * len(points) <= _MOST_KEPT else None
+        between = kernel(inputs[points])
+        coefficients = np.zeros((len(points), labels.shape[1]))
         means = np.zeros(labels.shape[1])
         is_class = np.repeat(
             [task.kind != "regression" for task in tasks], [task.num_outputs for task in tasks]
@@ -146,19 +137,38 @@ class GaussianProcessHead:
         unseen = np.full(labels.shape, np.nan)  # leave-one-out predictions of classes
         for columns, known in groups:
             chosen = used[known]
+            own = np.flatnonzero(np.isin(points, chosen))
+            if not len(own):  # fewer inducing points than tasks
+                own = np.arange(len(points))
+            basis = Basis.of(between[np.ix_(own, own)])
+
+            def blocks(
+                chosen: NDArray[np.int64] = chosen,
+                own: NDArray[np.int64] = own,
+                basis: Basis = basis,
+            ) -> Iterator[tuple[Array, NDArray[np.int64]]]:
+                """Yield the features of some rows, and the rows, in blocks."""
+                for start in range(0, len(chosen), _ROWS_AT_ONCE):
+                    some = chosen[start : start + _ROWS_AT_ONCE]
+                    found = (
+                        kernel(inputs[some]) if kept is None else kept[np.searchsorted(used, some)]
+                    )
+                    yield basis(found[:, own]), some
+
             sums = Sums(basis.vectors.shape[1], len(columns))
-            for features, some in blocks(chosen):
+            for features, some in blocks():
                 sums.add(features, labels[some][:, columns], weights[some])
-            orthogonal = is_exact and len(chosen) == len(used)
-            values, vectors = (basis.values, None) if orthogonal else sums.decomposed()
+            is_exact = len(own) == len(chosen) and bool((weights[chosen] == 1.0).all())
+            values, vectors = (basis.values, None) if is_exact else sums.decomposed()
             fitted = {
                 column: GaussianProcess.fit(sums, place, values, vectors)
                 for place, column in enumerate(columns)
             }
             for column, one in fitted.items():
-                coefficients[:, column], means[column] = one.coefficients, one.mean
+                coefficients[own, column] = basis.vectors @ one.coefficients
+                means[column] = one.mean
             if is_class[columns].any():
-                for features, some in blocks(chosen):
+                for features, some in blocks():
                     for column in filter(is_class.__getitem__, columns):
                         unseen[some, column] = fitted[column].leave_one_out(
                             features, labels[some, column], weights[some]
@@ -175,7 +185,7 @@ class GaussianProcessHead:
             tuple(tasks),
             kernel,
             points,
-            basis.vectors @ coefficients,
+            coefficients,
             means,
             tuple(scalings),
             np.ones(len(tasks)),
@@ -356,6 +366,17 @@ def _random_order(keys: Sequence[str], seed: int) -> NDArray[np.int64]:
     secret = seed.to_bytes(8, "little")
     digests = [blake2b(key.encode(), key=secret, digest_size=16).digest() for key in keys]
     return np.array(sorted(range(len(keys)), key=digests.__getitem__), dtype=np.int64)
+
+
+def _in_turn(order: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Reorder n rows so that tasks take turns: the first with each label, the second, and so on.
+
+    Args:
+        order: Order of the rows, ``[n]``.
+        known: Which labels each row has, ``[n, T]``, one or more.
+    """
+    turns = np.where(known[order], known[order].cumsum(axis=0), len(order) + 1).min(axis=1)
+    return order[np.argsort(turns, kind="stable")]
 
 
 def _same_rows(labels: Array) -> list[tuple[list[int], NDArray[np.int64]]]:
