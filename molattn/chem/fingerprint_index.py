@@ -21,6 +21,7 @@ __all__ = ["MOST_KEPT", "FingerprintIndex", "read_fingerprints"]
 MOST_KEPT = 100_000
 """Most fingerprints kept with a model: 25.6 MB."""
 _TENSOR = "fingerprints"
+_LABELED = "labeled"
 _SET_BITS = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
 
 
@@ -33,10 +34,14 @@ class FingerprintIndex:
 
     Args:
         fingerprints: ``uint8 [m, 256]``, one or more.
+        labeled: Which tasks the training molecules have labels of, ``bool [m, T]``; None = all.
     """
 
-    def __init__(self, fingerprints: NDArray[np.uint8]) -> None:
+    def __init__(
+        self, fingerprints: NDArray[np.uint8], labeled: NDArray[np.bool_] | None = None
+    ) -> None:
         self.fingerprints = fingerprints
+        self.labeled = labeled
 
     @classmethod
     def from_smiles(cls, smiles: Sequence[Molecule], seed: int = 0) -> "FingerprintIndex":
@@ -45,20 +50,33 @@ class FingerprintIndex:
 
     @classmethod
     def from_fingerprints(
-        cls, fingerprints: NDArray[np.uint8], seed: int = 0
+        cls,
+        fingerprints: NDArray[np.uint8],
+        seed: int = 0,
+        labeled: NDArray[np.bool_] | None = None,
     ) -> "FingerprintIndex":
         """Keep the distinct fingerprints of ``[n, 256]``, at most ``MOST_KEPT`` drawn at random.
+
+        Args:
+            fingerprints: Of n molecules.
+            seed: Seed of the drawing.
+            labeled: Which tasks each has a label of, ``[n, T]``; None = all.
 
         Raises:
             InputError: No fingerprint.
         """
         if not len(fingerprints):
             raise InputError("training molecules: got none, expected one or more")
-        found = np.unique(fingerprints, axis=0)
+        found, places = np.unique(fingerprints, axis=0, return_inverse=True)
+        kept = np.arange(len(found))
         if len(found) > MOST_KEPT:
             rng = np.random.default_rng(seed)
-            found = found[np.sort(rng.choice(len(found), MOST_KEPT, replace=False))]
-        return cls(found)
+            kept = np.sort(rng.choice(len(found), MOST_KEPT, replace=False))
+        if labeled is None or labeled.all():
+            return cls(found[kept])
+        have = np.zeros((len(found), labeled.shape[1]), dtype=bool)
+        np.logical_or.at(have, places.ravel(), labeled)
+        return cls(found[kept], have[kept])
 
     @classmethod
     def from_bytes(cls, content: bytes, path: Path) -> "FingerprintIndex":
@@ -72,20 +90,29 @@ class FingerprintIndex:
             InputError: The file is damaged or holds something else.
         """
         try:
-            found = safetensors.numpy.load(content).get(_TENSOR, np.zeros(0))
+            tensors = safetensors.numpy.load(content)
         except SafetensorError as error:
             raise InputError(f"{path}: not a readable file of fingerprints: {error}") from error
+        found, labeled = tensors.get(_TENSOR, np.zeros(0)), tensors.get(_LABELED)
         is_packed = found.dtype == np.uint8 and found.shape[1:] == (FINGERPRINT_BYTES,)
         if not is_packed or not len(found):
             raise InputError(
                 f"{path}: got {found.dtype} {list(found.shape)}, expected uint8 "
                 f"[molecules, {FINGERPRINT_BYTES}]"
             )
-        return cls(found)
+        if labeled is not None and (
+            labeled.dtype != np.bool_ or labeled.ndim != 2 or len(labeled) != len(found)
+        ):
+            raise InputError(
+                f"{path}: got {labeled.dtype} {list(labeled.shape)}, expected bool "
+                f"[{len(found)}, tasks]"
+            )
+        return cls(found, labeled)
 
     def to_bytes(self) -> bytes:
         """Return the fingerprints as the content of a safetensors file."""
-        return safetensors.numpy.save({_TENSOR: self.fingerprints})
+        labeled = {} if self.labeled is None else {_LABELED: self.labeled}
+        return safetensors.numpy.save({_TENSOR: self.fingerprints, **labeled})
 
     def similarity(self, molecules: Sequence[Molecule] | NDArray[np.uint8]) -> NDArray[np.float64]:
         """Return each molecule's Tanimoto similarity to the nearest of these, ``[n]``.
@@ -99,11 +126,48 @@ class FingerprintIndex:
             SmilesError: One that is not a molecule; names its position.
             TypeError: A single molecule where a list is expected.
         """
-        packed = _fingerprints(molecules)
-        found = np.zeros(len(packed))
+        return np.array([found.max() for found in self._to_all(molecules)])
+
+    def task_similarity(
+        self, molecules: Sequence[Molecule] | NDArray[np.uint8], tasks: int
+    ) -> NDArray[np.float64]:
+        """Return the similarity to the nearest training molecule with a label of each task.
+
+        Args:
+            molecules: As of :meth:`similarity`, n of them.
+            tasks: Number of tasks T.
+
+        Returns:
+            ``[n, T]``; 0 for a task without labels.
+        """
+        if self.labeled is None:
+            return np.repeat(self.similarity(molecules)[:, None], tasks, axis=1)
+        found = np.zeros((len(molecules), tasks))
+        places = [np.flatnonzero(column) for column in self.labeled.T]
+        for row, similarity in enumerate(self._to_all(molecules)):
+            found[row] = [similarity[own].max(initial=0.0) for own in places]
+        return found
+
+    def nearest(
+        self, molecules: Sequence[Molecule] | NDArray[np.uint8], count: int
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Yield for each molecule the places of the most similar ones and their similarity.
+
+        Args:
+            molecules: As of :meth:`similarity`.
+            count: Most places of each; fewer if there are no more.
+        """
+        for similarity in self._to_all(molecules):
+            order = np.argsort(-similarity, kind="stable")[:count]
+            yield order, similarity[order]
+
+    def _to_all(
+        self, molecules: Sequence[Molecule] | NDArray[np.uint8]
+    ) -> Iterator[NDArray[np.float64]]:
+        """Yield the similarity of each molecule to these, ``[m]``."""
         masked = np.empty(len(self.fingerprints), dtype=np.uint8)
         has_bit = np.empty(len(masked), dtype=bool)
-        for row, fingerprint in enumerate(packed):
+        for fingerprint in _fingerprints(molecules):
             bits = np.flatnonzero(np.unpackbits(fingerprint, bitorder="little"))
             # A byte for each count where it suffices, so that the counts stay in the cache.
             common = np.zeros(len(masked), dtype=np.uint8 if len(bits) < 256 else np.uint16)
@@ -111,9 +175,7 @@ class FingerprintIndex:
                 np.bitwise_and(self._by_byte[bit // 8], np.uint8(1 << bit % 8), out=masked)
                 np.not_equal(masked, 0, out=has_bit)
                 np.add(common, has_bit, out=common)
-            if len(bits):
-                found[row] = (common / (self._sizes + len(bits) - common)).max()
-        return found
+            yield common / np.maximum(self._sizes + len(bits) - common, 1)
 
     def contains(self, molecules: Sequence[Molecule] | NDArray[np.uint8]) -> list[bool]:
         """Return for each molecule whether its fingerprint is among these.

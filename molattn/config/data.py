@@ -57,6 +57,8 @@ class DataConfig(MoleculeLimits):
         final: After the folds, train a model on all rows.
         validation_size: Fraction of rows for the validation set.
         test_size: Fraction of rows for the test set; 0 for none.
+        keep_training_molecules: Save SMILES and labels of the training molecules with the model,
+            so that predictions can show the most similar ones.
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)
@@ -84,6 +86,7 @@ class DataConfig(MoleculeLimits):
     final: bool = field(default=False, metadata=COMMON_IN_TRAIN)
     validation_size: float = field(default=0.1, metadata=COMMON)
     test_size: float = field(default=0.1, metadata=COMMON)
+    keep_training_molecules: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

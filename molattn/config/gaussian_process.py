@@ -25,13 +25,11 @@ class GaussianProcessConfig:
         kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors.
         inducing_points: Number of training rows that the Gaussian process rests on; with no more
             rows than that it is exact.
-        keep_training_smiles: Save the SMILES of these rows with the model.
     """
 
     predictor: Predictor = "both"
     kernels: tuple[Kernel, ...] = ("morgan", "atom_pairs", "embedding")
     inducing_points: int = 2000
-    keep_training_smiles: bool = False
 
     def __post_init__(self) -> None:
         check_choice(self, "predictor", get_args(Predictor))
@@ -39,5 +37,5 @@ class GaussianProcessConfig:
         check(self, "inducing_points", lambda n: 1 <= n <= 20_000, size, int)
         check_choices(self, "kernels", get_args(Kernel), "kernel")
         if self.predictor == "network":
-            for name in ("kernels", "inducing_points", "keep_training_smiles"):
+            for name in ("kernels", "inducing_points"):
                 check_unused(self, name, _USED_ONLY)

@@ -18,6 +18,7 @@ from molattn.evaluation.metrics import (
     format_score,
 )
 from molattn.evaluation.score_tables import target_label
+from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.task import Task, output_slices
 from molattn.training.history import History
 
@@ -67,6 +68,7 @@ class TaskResults(NamedTuple):
         prediction: ``[n, outputs]``.
         target: ``[n]``.
         rows: Indices of the rows among all that were predicted.
+        similarity: To the nearest training molecule of the task, ``[n]``.
         scores: For the titles.
     """
 
@@ -74,18 +76,24 @@ class TaskResults(NamedTuple):
     prediction: Array
     target: Array
     rows: NDArray[np.intp]
+    similarity: Array
     scores: Scores
 
 
 def task_results(
-    prediction: Array, target: Array, tasks: Sequence[Task], scores: Mapping[str, Scores]
+    predicted: Prediction, target: Array, tasks: Sequence[Task], scores: Mapping[str, Scores]
 ) -> list[TaskResults]:
     """Return the labeled rows of each task; labels are ``[rows, T]``, NaN where missing."""
     results = []
     for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         rows = np.flatnonzero(~np.isnan(target[:, index]))
         one = TaskResults(
-            task, prediction[rows, part], target[rows, index], rows, scores[task.name]
+            task,
+            predicted.prediction[rows, part],
+            target[rows, index],
+            rows,
+            predicted.task_similarity[rows, index],
+            scores[task.name],
         )
         results.append(one)
     return results
@@ -124,14 +132,14 @@ def parity_plot(results: Sequence[TaskResults]) -> Figure:
     return _figure([(_parity, one) for one in _regressions(results)])
 
 
-def similarity_plot(results: Sequence[TaskResults], similarity: Array) -> Figure:
+def similarity_plot(results: Sequence[TaskResults]) -> Figure:
     """Plot absolute errors against the Tanimoto similarity to the nearest training molecule.
 
     A panel for each of the first 12 regressions, with the mean of each quintile of the similarity.
     """
 
     def draw(axes: Axes, one: TaskResults) -> None:
-        similar, errors = similarity[one.rows], np.abs(one.prediction[:, 0] - one.target)
+        similar, errors = one.similarity, np.abs(one.prediction[:, 0] - one.target)
         axes.scatter(similar, errors, s=10, alpha=0.4, color=COLORS["blue"], linewidths=0)
         quintiles = np.array_split(np.argsort(similar, kind="stable"), _QUANTILES)
         means = [(similar[part].mean(), errors[part].mean()) for part in quintiles if len(part)]
@@ -180,7 +188,7 @@ def calibration_plot(results: Sequence[TaskResults]) -> Figure:
 
 
 def task_plots(
-    result: TaskResults, uncertainty: Mapping[str, Mapping[str, Any]], similarity: Array
+    result: TaskResults, uncertainty: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Figure]:
     """Return the plots of one task by title, as the functions above draw them."""
     if result.task.kind != "regression":
@@ -192,7 +200,7 @@ def task_plots(
     figures = {"Predicted vs. measured": parity_plot([result])}
     if result.task.name in uncertainty:
         figures["Coverage of prediction intervals"] = coverage_plot([result.task], uncertainty)
-        figures["Error vs. similarity"] = similarity_plot([result], similarity)
+        figures["Error vs. similarity"] = similarity_plot([result])
     return figures
 
 

@@ -63,7 +63,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
             write(row._replace(smiles=escape_formula(row.smiles)))
     _write_predictions(run, scores.prediction, folder / "predictions.csv")
     labels = run.table.targets[run.parts.test]
-    predicted, tasks = scores.prediction.prediction, run.table.tasks
+    predicted, tasks = scores.prediction, run.table.tasks
     results = (
         [] if scores.test is None else task_results(predicted, labels, tasks, scores.test.tasks)
     )
@@ -105,7 +105,7 @@ def _figures(
         yield "parity.png", parity_plot(results)
         if any("coverage" in given for given in scores.uncertainty.values()):
             yield "coverage.png", coverage_plot(tasks, scores.uncertainty)
-            yield "similarity.png", similarity_plot(results, scores.prediction.similarity)
+            yield "similarity.png", similarity_plot(results)
     if any(task.kind != "regression" for task in tasks):
         yield "roc_pr.png", roc_pr_plot(results)
         yield "calibration.png", calibration_plot(results)

@@ -138,13 +138,14 @@ class Instance:
             return attention_weights(self.model, *self.batch())
 
     @cached_property
-    def similarity(self) -> float:
-        """Similarity to the nearest training molecule; NaN if the model is not calibrated."""
+    def task_similarity(self) -> NDArray[np.float64]:
+        """Similarity to the nearest training molecule of each task ``[1, T]``; NaN without any."""
         uncertainty, fingerprint = self.model.uncertainty, self.record.fingerprint
+        tasks = len(self.model.config.tasks)
         if uncertainty is None:
-            return math.nan
+            return np.full((1, tasks), math.nan)
         molecules = [self.smiles] if fingerprint is None else fingerprint[np.newaxis]
-        return uncertainty.molecules.similarity(molecules).item()
+        return uncertainty.molecules.task_similarity(molecules, tasks)
 
     # One-hot features of atoms and pairs.
 
@@ -387,6 +388,6 @@ class Instance:
             scaled = self._outputs(self.batch()[0], self.input_weights).cpu()
         outputs = np.zeros((1, len(config.output_names)))
         outputs[:, self.target.column] = self.target.transformed(scaled).numpy()
-        ends = uncertainty.intervals(config, outputs, np.array([self.similarity]), level)
+        ends = uncertainty.intervals(config, outputs, self.task_similarity, level)
         low, high = (float(end[0, config.tasks.index(task)]) for end in ends)
         return (low, high) if math.isfinite(high - low) else (None, None)

@@ -285,7 +285,8 @@ def _prediction_spec(
     remarks = [*columns.lines(), *found.remarks]
     if neighbors is not None:
         process = model.check_neighbors(neighbors, "--neighbors")
-        if process.smiles:
+        kept = model.training_set and model.training_set.molecules
+        if kept or process.smiles:
             fields["smiles"] = "string"
         remarks += [
             f"{quoted(task.name)}: the Gaussian process has no share in the predictions, so that "

@@ -24,10 +24,13 @@ from molattn.utils.files import parse_json, write_file
 __all__ = [
     "CALIBRATION_FILE",
     "CONFIG_FILE",
+    "ENDPOINTS_FILE",
     "FINGERPRINTS_FILE",
     "GAUSSIAN_PROCESS_FILE",
+    "LABELS_FILE",
     "MANIFEST_FILE",
     "MODEL_CARD",
+    "MOLECULES_FILE",
     "ModelFiles",
     "PACKAGED",
     "WEIGHTS_FILE",
@@ -41,8 +44,20 @@ WEIGHTS_FILE = "model.safetensors"
 CALIBRATION_FILE = "calibration.json"
 FINGERPRINTS_FILE = "training_fingerprints.safetensors"
 GAUSSIAN_PROCESS_FILE = "gaussian_process.safetensors"
+LABELS_FILE = "training_labels.json"
+MOLECULES_FILE = "training_molecules.safetensors"
+ENDPOINTS_FILE = "endpoints.json"
 MANIFEST_FILE = "manifest.json"
-_FILES = (CONFIG_FILE, WEIGHTS_FILE, CALIBRATION_FILE, FINGERPRINTS_FILE, GAUSSIAN_PROCESS_FILE)
+_FILES = (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    CALIBRATION_FILE,
+    FINGERPRINTS_FILE,
+    GAUSSIAN_PROCESS_FILE,
+    LABELS_FILE,
+    MOLECULES_FILE,
+    ENDPOINTS_FILE,
+)
 _OPTIONAL_FILES = _FILES[2:]
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -64,8 +79,11 @@ Predicted properties:
 | `config.json` | options of the network, input features and predicted properties |
 | `model.safetensors` | weights, and the scaling of targets and features |
 | `calibration.json` | calibration of prediction intervals and probabilities |
-| `training_fingerprints.safetensors` | fingerprints of the training molecules |
+| `training_fingerprints.safetensors` | fingerprints of the training molecules, and their tasks |
 | `gaussian_process.safetensors` | counted substructures of training molecules, and their weights |
+| `training_labels.json` | percentiles of the training labels, or labels of each class |
+| `training_molecules.safetensors` | SMILES and labels of the training molecules, if they are kept |
+| `endpoints.json` | what the predicted properties mean, if it was given |
 | `manifest.json` | size and SHA-256 of each of these files, checked when the model is loaded |
 """
 """Template of the README of a saved model."""

@@ -26,12 +26,14 @@ from molattn.graph import MoleculeBatch, collate
 from molattn.model import artefact
 from molattn.model.batching import batches
 from molattn.model.config import MolAttnConfig
+from molattn.model.endpoints import Endpoint, endpoints_from_files, endpoints_to_bytes
 from molattn.model.extra_features import given_numbers, joined_numbers, number_type, scaled_numbers
 from molattn.model.gaussian_process.head import GaussianProcessHead, Neighbor, kernel_inputs
 from molattn.model.gaussian_process.kernel import KernelInputs
 from molattn.model.network import Network
 from molattn.model.outputs import class_probabilities, mean_of_members
 from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
+from molattn.model.training_set import TrainingMolecule, TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
 from molattn.nn.attention_heads import COMBINES
 from molattn.record import MoleculeRecord
@@ -91,6 +93,9 @@ class MolAttn(
         uncertainty: Calibration and training molecules; None before :meth:`calibrate`.
         gaussian_process: The Gaussian process whose predictions are combined with those of the
             networks; None = the networks predict alone.
+        training_set: Distribution of the training labels, and the training molecules if they are
+            kept; None if the model was not trained by :func:`molattn.train`.
+        endpoints: What predicted properties mean, by task.
 
     Raises:
         InputError: A part that is not a module, or not of the class named in the config.
@@ -148,6 +153,8 @@ class MolAttn(
         self.nets = nn.ModuleList(Network(self.config, **part) for part in copies)
         self.uncertainty: Optional[Uncertainty] = None
         self.gaussian_process: Optional[GaussianProcessHead] = None
+        self.training_set: Optional[TrainingSet] = None
+        self.endpoints: dict[str, Endpoint] = {}
         for name, size in (("target", len(config.tasks)), ("feature", config.num_numbers)):
             self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=number_type()))
             self.register_buffer(f"{name}_scale", torch.ones(size, dtype=number_type()))
@@ -189,6 +196,7 @@ class MolAttn(
         joined.config = replace(joined.config, members=len(nets), kernels=())
         joined.uncertainty = None  # it describes the errors of one member
         joined.gaussian_process = None  # its kernel reads the embedding of one member
+        joined.training_set = None  # the others may have other rows
         joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined._weight.device) for net in nets)
         return joined.eval()
 
@@ -537,9 +545,17 @@ class MolAttn(
     ) -> dict[str, list[list[Neighbor]]]:
         """Do the same, given the inputs of the kernels that :meth:`network_outputs` returned."""
         process = self.check_neighbors(count)
+        kept = self.training_set and self.training_set.molecules
+        smiles = dict(zip(kept.rows.tolist(), kept.smiles, strict=True)) if kept else {}
         return {
             task.name: [
-                [one._replace(contribution=one.contribution * scale) for one in row]
+                [
+                    one._replace(
+                        contribution=one.contribution * scale,
+                        smiles=smiles.get(one.row, one.smiles),
+                    )
+                    for one in row
+                ]
                 for row in found
             ]
             for task, scale, found in zip(
@@ -762,6 +778,8 @@ class MolAttn(
         prints = read_fingerprints(training_smiles, standardize=self.config.standardize)
         molecules = FingerprintIndex.from_fingerprints(prints)
         self.uncertainty = Uncertainty.fit(self.config, molecules, held_out, outputs, labels)
+        if self.training_set is not None:  # its molecules refer to other fingerprints
+            self.training_set = replace(self.training_set, molecules=None)
 
     def predict_interval(
         self, smiles: Sequence[Molecule], level: float = 0.9, batch_size: int = 256, **inputs: Any
@@ -804,6 +822,36 @@ class MolAttn(
         known = self._calibrated().molecules
         return known.similarity(read_fingerprints(smiles, standardize=self.config.standardize))
 
+    def nearest(self, smiles: Sequence[Molecule], count: int = 3) -> list[list[TrainingMolecule]]:
+        """Return for each molecule the most similar training molecules with their labels.
+
+        Similarity is that of :meth:`training_similarity`. Training molecules are kept on request,
+        by ``keep_training_molecules`` of :func:`molattn.train`.
+
+        Args:
+            smiles: n molecules, as SMILES or RDKit molecules.
+            count: Most training molecules of each.
+
+        Raises:
+            InputError: A model that keeps no training molecules, or a count below 1.
+            SmilesError: An invalid molecule; gives its position and the reason.
+        """
+        prints = read_fingerprints(smiles, standardize=self.config.standardize)
+        return self.nearest_to_fingerprints(prints, count)
+
+    def nearest_to_fingerprints(
+        self, fingerprints: NDArray[np.uint8], count: int = 3
+    ) -> list[list[TrainingMolecule]]:
+        """Do the same, given packed fingerprints ``uint8 [n, 256]``."""
+        if self.training_set is None or self.training_set.molecules is None:
+            raise InputError(
+                "the model keeps no training molecules; train with --keep-training-molecules"
+            )
+        if count < 1:
+            raise InputError(f"count: got {count}, expected a whole number of at least 1")
+        molecules, known = self.training_set.molecules, self._calibrated().molecules
+        return molecules.nearest(fingerprints, count, known, self.config.tasks)
+
     def _calibrated(self) -> Uncertainty:
         if self.uncertainty is None:
             raise InputError("the model is not calibrated; call MolAttn.calibrate first")
@@ -833,6 +881,10 @@ class MolAttn(
         others = {} if self.uncertainty is None else self.uncertainty.to_files()
         if self.gaussian_process is not None:
             others[artefact.GAUSSIAN_PROCESS_FILE] = self.gaussian_process.to_bytes()
+        if self.training_set is not None:
+            others |= self.training_set.to_files(self.config.tasks)
+        if self.endpoints:
+            others[artefact.ENDPOINTS_FILE] = endpoints_to_bytes(self.endpoints)
         config, weights = self.config.to_dict(), self.state_dict()
         return artefact.ModelFiles.pack(folder, config, weights, others)
 
@@ -896,6 +948,9 @@ class MolAttn(
         files.check_weights(model.state_dict())
         model.load_state_dict(weights)
         model.uncertainty = Uncertainty.from_files(files, model.config.tasks)
+        known = None if model.uncertainty is None else model.uncertainty.molecules
+        model.training_set = TrainingSet.from_files(files, config.tasks, known)
+        model.endpoints = endpoints_from_files(files, config.tasks)
         if (content := files.content.get(artefact.GAUSSIAN_PROCESS_FILE)) is not None:
             path = files.folder / artefact.GAUSSIAN_PROCESS_FILE
             model.gaussian_process = GaussianProcessHead.from_bytes(

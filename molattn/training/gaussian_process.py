@@ -106,8 +106,7 @@ def add_gaussian_process(
     if len(held_out):
         process = replace(fit(np.arange(len(rows))), shares=shares)
     lines = np.array([table.rows[row].line for row in rows])
-    smiles = [table.smiles[row] for row in rows] if options.keep_training_smiles else None
-    model.gaussian_process = process.with_rows(lines, smiles)
+    model.gaussian_process = process.with_rows(lines)
     seconds = time.perf_counter() - start
     if len(held_out):
         for line in share_lines(model):

@@ -40,7 +40,8 @@ class OutOfFold:
         network: Outputs of each member's network, ``[members, n, outputs]``: regressions in own
             units, logits of classes.
         process: Those of the Gaussian process, ``[n, outputs]``; None = there is none.
-        similarity: Tanimoto similarity to the nearest training molecule of the model, ``[n]``.
+        similarity: Tanimoto similarity to the nearest training molecule of the model that has a
+            label of each task, ``[n, T]``.
     """
 
     rows: NDArray[np.int64]
@@ -66,7 +67,8 @@ class OutOfFold:
 
         head = model.gaussian_process
         process = None if head is None else own(head.predict(inputs))
-        return cls(rows, own(network), process, known.similarity(table.fingerprints[rows]))
+        similarity = known.task_similarity(table.fingerprints[rows], len(tasks))
+        return cls(rows, own(network), process, similarity)
 
     @classmethod
     def joined(cls, folds: Sequence["OutOfFold"]) -> "OutOfFold":
@@ -156,7 +158,7 @@ def out_of_fold_coverage(
         mean = _combined(model, *_transformed(model, table, fold))
         starts = [part.start for part in output_slices(model.config.tasks)]
         error = np.abs(_labels(model, table, fold.rows) - mean[:, starts])
-        errors.append(error / difficulty(fold.similarity)[:, None])
+        errors.append(error / difficulty(fold.similarity))
     found: dict[str, dict[str, float | int | None]] = {}
     for place, task in enumerate(model.config.tasks):
         if task.kind != "regression":

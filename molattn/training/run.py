@@ -28,6 +28,7 @@ from molattn.errors import InputError, is_out_of_memory, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.gaussian_process import add_gaussian_process
@@ -274,10 +275,10 @@ def train_model(
     model = (models[0] if len(models) == 1 else MolAttn.ensemble(models)).eval()
     with threads(config.training.threads):
         outputs = add_gaussian_process(model, config, table, parts, console)
+    prints, molecules = table.fingerprints, training_molecules(config, table, parts)
+    model.training_set = _training_set(config, table, parts, molecules)
     if not len(parts.val):
         return model, histories, outputs
-    prints = table.fingerprints
-    molecules = training_molecules(config, table, parts)
     targets = validation.targets
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
@@ -293,8 +294,21 @@ def train_model(
 
 def training_molecules(config: TrainConfig, table: TrainingTable, parts: Split) -> FingerprintIndex:
     """Return the fingerprints of training rows that a model keeps."""
-    prints = table.fingerprints[parts.train]
-    return FingerprintIndex.from_fingerprints(prints, config.training.seed)
+    prints, labeled = table.fingerprints[parts.train], ~np.isnan(table.values[parts.train])
+    return FingerprintIndex.from_fingerprints(prints, config.training.seed, labeled)
+
+
+def _training_set(
+    config: TrainConfig, table: TrainingTable, parts: Split, known: FingerprintIndex
+) -> TrainingSet:
+    """Return what the model keeps of the rows that it or its Gaussian process has learned from."""
+    rows = np.concatenate([parts.train, parts.val])
+    targets, kept = table.targets[rows], None
+    if config.data.keep_training_molecules:
+        lines = np.array([table.rows[row].line for row in rows])
+        smiles = [table.smiles[row] for row in rows]
+        kept = TrainingMolecules.of(lines, smiles, targets, table.fingerprints[rows], known)
+    return TrainingSet.of(table.tasks, targets, kept)
 
 
 @contextmanager

@@ -103,3 +103,49 @@ def test_one_molecule_is_not_taken_for_a_list(one):
     for call in (FingerprintIndex.from_smiles(SMILES).similarity, FingerprintIndex.from_smiles):
         with pytest.raises(TypeError, match=r"smiles: got one molecule, expected a list: \['"):
             call(one)
+
+
+def test_the_nearest_ones_are_those_of_rdkit():
+    asked = ["OCC", "Cc1ccccc1", "N"]
+    known = FingerprintIndex.from_smiles(SMILES)
+    kept = [DataStructs.CreateFromBinaryText(row.tobytes()) for row in known.fingerprints]
+    for one, (places, similarity) in zip(bits(asked), known.nearest(asked, 3), strict=True):
+        expected = np.array(DataStructs.BulkTanimotoSimilarity(one, kept))
+        assert similarity.tolist() == sorted(expected, reverse=True)[:3]
+        assert expected[places].tolist() == similarity.tolist()
+    assert [len(places) for places, _ in known.nearest(["C"], 100)] == [len(SMILES)]
+
+
+def test_similarity_by_task_is_that_to_molecules_with_its_label():
+    labeled = np.zeros((len(SMILES), 3), dtype=bool)
+    labeled[:3, 0] = labeled[3:, 1] = True
+    prints = domain.read_fingerprints([*SMILES, SMILES[0]])
+    # Two rows of one molecule have the labels of both.
+    labeled = np.vstack([labeled, [[False, True, False]]])
+    known = FingerprintIndex.from_fingerprints(prints, labeled=labeled)
+    again = FingerprintIndex.from_bytes(known.to_bytes(), Path("f"))
+    asked = ["OCC", "Cc1ccccc1O", "N"]
+    for index in (known, again):
+        found = index.task_similarity(asked, 3)
+        np.testing.assert_allclose(found[:, 0], nearest(asked, SMILES[:3]))
+        np.testing.assert_allclose(found[:, 1], nearest(asked, [*SMILES[3:], SMILES[0]]))
+        assert found[:, 2].tolist() == [0.0] * 3
+        np.testing.assert_array_equal(index.similarity(asked), found.max(axis=1))
+
+
+def test_without_missing_labels_all_tasks_have_the_same_similarity():
+    prints = domain.read_fingerprints(SMILES)
+    known = FingerprintIndex.from_fingerprints(prints, labeled=np.ones((len(SMILES), 2), bool))
+    assert known.labeled is None
+    expected = np.repeat(known.similarity(["CCN"])[:, None], 2, axis=1)
+    np.testing.assert_array_equal(known.task_similarity(["CCN"], 2), expected)
+
+
+@pytest.mark.parametrize(
+    "labeled", [np.ones((2, 2), np.uint8), np.ones((3, 2), bool), np.ones(2, bool)]
+)
+def test_labels_of_other_fingerprints_are_refused(labeled):
+    prints = domain.read_fingerprints(SMILES[:2])
+    content = safetensors.numpy.save({"fingerprints": prints, "labeled": labeled})
+    with pytest.raises(InputError, match=r"f: got \w+ \[.*\], expected bool \[2, tasks\]"):
+        FingerprintIndex.from_bytes(content, Path("f"))

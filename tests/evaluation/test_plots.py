@@ -10,6 +10,7 @@ from molattn.evaluation.plots import (
     task_results,
 )
 from molattn.evaluation.score_tables import target_label
+from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.task import Task
 from molattn.training.history import Epoch, History
 
@@ -21,7 +22,9 @@ C = Task("c$_1", "multiclass", ("red", "green", "blue"))
 
 def scored(plot, prediction, target, tasks):
     scores = score_tasks(prediction, target, tasks).tasks
-    return plot(task_results(prediction, target, tasks, scores))
+    unknown = np.full(target.shape, nan)
+    predicted = Prediction(prediction, unknown, unknown, unknown, unknown[:, 0], unknown)
+    return plot(task_results(predicted, target, tasks, scores))
 
 
 def test_the_parity_plot_shows_labeled_rows_with_names_units_and_scores():

@@ -231,7 +231,7 @@ def test_intervals_cover_labels_in_own_units_as_often_as_said(kind):
         fitted = Uncertainty.fit(
             config, molecules, prints[:count], outputs[:, :count], labels[:count, None]
         )
-        similarity = molecules.similarity(prints[count:])
+        similarity = molecules.task_similarity(prints[count:], 1)
         low, high = fitted.intervals(config, outputs[0, count:], similarity, level)
         assert (low <= high).all()
         covered.append(((low[:, 0] <= labels[count:]) & (labels[count:] <= high[:, 0])).mean())

@@ -47,7 +47,7 @@ def trained(frame, targets="logS", console=None, folder=None, **options):
 
 @pytest.fixture(scope="module")
 def both(frame):
-    return trained(frame, keep_training_smiles=True)
+    return trained(frame, keep_training_molecules=True)
 
 
 def process_alone(model, smiles):
@@ -74,7 +74,11 @@ def test_it_rests_on_training_and_validation_rows(frame, both):
     lines = {both.table.rows[row].line for part in (parts.train, parts.val) for row in part}
     assert {*process.rows.tolist()} == lines
     smiles = {row.line: both.table.smiles[n] for n, row in enumerate(both.table.rows)}
-    assert process.smiles == tuple(smiles[line] for line in process.rows.tolist())
+    kept = both.model.training_set.molecules
+    names = dict(zip(kept.rows.tolist(), kept.smiles, strict=True))
+    assert names == {line: smiles[line] for line in lines}
+    near = both.model.neighbors(NEW, 2)["logS"]
+    assert all(one.smiles == smiles[one.row] for row in near for one in row)
 
 
 def test_validation_outputs_know_nothing_of_their_labels(frame, both):
@@ -83,7 +87,7 @@ def test_validation_outputs_know_nothing_of_their_labels(frame, both):
     changed = frame.copy()
     rows = [both.table.rows[row].line - both.table.rows[0].line for row in val]
     changed.loc[rows, "logS"] += 1e-3  # too little for another share
-    other = trained(changed, keep_training_smiles=True)
+    other = trained(changed, keep_training_molecules=True)
     np.testing.assert_array_equal(other.parts.val, val)
     assert other.model.gaussian_process.shares == both.model.gaussian_process.shares
     np.testing.assert_allclose(other.validation_outputs, both.validation_outputs, rtol=1e-6)
@@ -120,7 +124,6 @@ def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
         ({"predictor": "gaussian_process"}, "leave embedding out of --kernels"),
         ({"predictor": "network", "kernels": ("morgan",)}, "--kernels is used only with"),
         ({"predictor": "network", "inducing_points": 5}, "--inducing-points is used only"),
-        ({"predictor": "network", "keep_training_smiles": True}, "--keep-training-smiles is used"),
         ({"kernels": ("descriptors",)}, "needs --descriptors"),
         ({"kernels": ()}, "--kernels: got"),
         ({"kernels": ("morgan", "morgan")}, "each kernel only once"),
@@ -294,7 +297,9 @@ def test_neighbors_are_the_training_rows_that_contribute_most(frame, both, tmp_p
     ]
     expected = share * (process_alone(model, NEW)[:, 0] - mean)
     np.testing.assert_allclose(sums, expected, rtol=1e-6, atol=1e-9)
-    known = model.neighbors([process.smiles[0]], len(process.rows))[task][0]
+    kept = model.training_set.molecules
+    first = kept.smiles[kept.rows.tolist().index(process.rows[0])]
+    known = model.neighbors([first], len(process.rows))[task][0]
     assert next(one for one in known if one.row == process.rows[0]).similarity > 0.999
     assert f"{task}_predicted" in rows[0]
 
@@ -415,9 +420,13 @@ def test_the_order_of_rows_does_not_change_the_inducing_points(frame):
     table = frame.assign(part=np.resize(["train", "train", "train", "val", "test"], 60))
     shuffled = table.sample(frac=1.0, random_state=5)
     options = {"predictor": "gaussian_process", "kernels": ("morgan", "atom_pairs")}
-    options |= {"inducing_points": 15, "keep_training_smiles": True, "split": None}
+    options |= {"inducing_points": 15, "keep_training_molecules": True, "split": None}
     runs = [trained(one, split_column="part", **options) for one in (table, shuffled)]
-    smiles = [run.model.gaussian_process.smiles for run in runs]
+    smiles = []
+    for run in runs:
+        kept = run.model.training_set.molecules
+        names = dict(zip(kept.rows.tolist(), kept.smiles, strict=True))
+        smiles.append([names[row] for row in run.model.gaussian_process.rows.tolist()])
     assert smiles[0] == smiles[1]
     assert len({*smiles[0]}) == 15
     np.testing.assert_allclose(*(run.model.predict(NEW) for run in runs), rtol=1e-4, atol=1e-5)

@@ -130,7 +130,7 @@ def _intervals(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, list[
 
 def _task_part(run: TrainingRun, scores: RunScores, result: TaskResults) -> _TaskPart:
     label = target_label(result.task)
-    figures = task_plots(result, scores.uncertainty, scores.prediction.similarity)
+    figures = task_plots(result, scores.uncertainty)
     return _TaskPart(
         label,
         result.task.kind == "regression",

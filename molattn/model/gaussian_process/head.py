@@ -75,7 +75,8 @@ class GaussianProcessHead:
         scalings: Platt scaling of each classification; None for a regression.
         shares: Weight of the Gaussian process in the prediction of each task, from 0 to 1; the
             network has the rest.
-        smiles: SMILES of the inducing points; empty = they are not kept.
+        smiles: SMILES of the inducing points, in models of format 6 and 7; later ones have them in
+            :class:`molattn.model.training_set.TrainingMolecules`.
     """
 
     tasks: tuple[Task, ...]
@@ -191,12 +192,9 @@ class GaussianProcessHead:
             np.ones(len(tasks)),
         )
 
-    def with_rows(
-        self, numbers: NDArray[np.int64], smiles: Sequence[str] | None
-    ) -> "GaussianProcessHead":
-        """Name the rows that it was fitted to: their numbers ``[n]`` and, to keep them, SMILES."""
-        kept = () if smiles is None else tuple(smiles[row] for row in self.rows.tolist())
-        return replace(self, rows=numbers[self.rows], smiles=kept)
+    def with_rows(self, numbers: NDArray[np.int64]) -> "GaussianProcessHead":
+        """Name the rows that it was fitted to by their numbers ``[n]``."""
+        return replace(self, rows=numbers[self.rows])
 
     def predict(self, inputs: KernelInputs) -> Array:
         """Predict n rows, ``[n, outputs]``: regressions in scaled units, logits of classes."""

@@ -222,14 +222,14 @@ class Calibration:
             outputs: Predictions of n molecules, ``[n, outputs]``: regressions on the transformed
                 scale, logits of classes.
             targets: Their labels ``[n, T]`` on the same scale, NaN where missing.
-            similarity: Of each to the nearest training molecule, ``[n]``.
+            similarity: Of each to the nearest training molecule of each task, ``[n, T]``.
         """
         parts = []
         for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
             known = ~np.isnan(targets[:, place]) & np.isfinite(outputs[:, part]).all(axis=1)
             labels, predicted = targets[known, place], outputs[known, part]
             if task.kind == "regression":
-                errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[known])
+                errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[known, place])
                 parts.append(ConformalScores.from_scores(errors))
             elif len(labels) < _FEWEST_LABELS:
                 parts.append(f"{len(labels)} labels, at least {_FEWEST_LABELS} needed")
@@ -261,7 +261,7 @@ class Calibration:
         Infinite where a task has too few labels for the level; NaN for classifications.
 
         Args:
-            similarity: To the nearest training molecule, ``[n]``.
+            similarity: To the nearest training molecule of each task, ``[n, T]``.
             level: Between 0 and 1.
 
         Raises:
@@ -273,7 +273,7 @@ class Calibration:
             part.bound(level) if isinstance(part, ConformalScores) else math.nan
             for part in self.parts
         ]
-        return difficulty(similarity)[:, None] * np.asarray(bounds)
+        return difficulty(similarity) * np.asarray(bounds)
 
     def coverage_sd(self, place: int, level: float, rows: int) -> float:
         """Return :meth:`ConformalScores.coverage_sd` of the task at a place; NaN without scores."""

@@ -55,7 +55,7 @@ class Uncertainty:
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
         labels = transformed_labels(torch.from_numpy(targets), config.target_transforms).numpy()
-        similarity = molecules.similarity(held_out)
+        similarity = molecules.task_similarity(held_out, len(tasks))
         return cls(Calibration.fit(tasks, mean, labels, similarity), molecules)
 
     @classmethod
@@ -71,7 +71,12 @@ class Uncertainty:
             calibration = Calibration.from_dict(tasks, files.json(CALIBRATION_FILE))
         except InputError as error:
             raise InputError(f"{files.folder / CALIBRATION_FILE}: {error}") from error
-        return cls(calibration, files.fingerprints)
+        known, path = files.fingerprints, files.folder / FINGERPRINTS_FILE
+        if known.labeled is not None and known.labeled.shape[1] != len(tasks):
+            raise InputError(
+                f"{path}: labels of {known.labeled.shape[1]} tasks, but the model has {len(tasks)}"
+            )
+        return cls(calibration, known)
 
     def predictions(self, config: MolAttnConfig, outputs: Array) -> Array:
         """Convert outputs ``[n, outputs]`` to own units and calibrated probabilities.
@@ -93,7 +98,7 @@ class Uncertainty:
         Args:
             config: Of the model.
             outputs: As of :meth:`predictions`.
-            similarity: To the nearest training molecule, ``[n]``.
+            similarity: To the nearest training molecule of each task, ``[n, T]``.
             level: Between 0 and 1.
 
         Raises:
@@ -126,6 +131,7 @@ class Prediction(NamedTuple):
         std: Standard deviation of the members' predictions, ``[n, T]``: of values in own units, of
             the probability of the second of two classes, or of the most probable of several.
         similarity: To the nearest training molecule, ``[n]``.
+        task_similarity: To the nearest one that has a label of the task, ``[n, T]``.
     """
 
     prediction: Array
@@ -133,6 +139,7 @@ class Prediction(NamedTuple):
     high: Array
     std: Array
     similarity: Array
+    task_similarity: Array
 
 
 def assemble_prediction(
@@ -157,16 +164,18 @@ def assemble_prediction(
     tasks, transforms = config.tasks, config.target_transforms
     of_members = torch.from_numpy(outputs)
     mean = mean_of_members(of_members, tasks)
+    low = high = by_task = np.full((len(mean), len(tasks)), math.nan)
     similarity = np.full(len(mean), math.nan)
-    low = high = np.full((len(mean), len(tasks)), math.nan)
     if uncertainty is None:
         prediction = own_units(class_probabilities(mean, tasks), tasks, transforms).numpy()
     else:
         prediction = uncertainty.predictions(config, mean.numpy())
-        similarity = uncertainty.molecules.similarity(molecules)
-        low, high = uncertainty.intervals(config, mean.numpy(), similarity, level)
+        by_task = uncertainty.molecules.task_similarity(molecules, len(tasks))
+        similarity = by_task.max(axis=1)  # each training molecule has a label
+        low, high = uncertainty.intervals(config, mean.numpy(), by_task, level)
     members = own_units(class_probabilities(of_members, tasks), tasks, transforms).numpy()
-    return Prediction(prediction, low, high, _spread(tasks, members, prediction), similarity)
+    std = _spread(tasks, members, prediction)
+    return Prediction(prediction, low, high, std, similarity, by_task)
 
 
 def _spread(tasks: Sequence[Task], members: Array, prediction: Array) -> Array:

@@ -67,8 +67,8 @@ def test_coverage_of_exchangeable_errors_is_the_level(count, level):
         similarity = rng.uniform(size=count + 50)
         errors = rng.standard_t(3, count + 50) * (2.0 - similarity**3)
         prediction, target = np.zeros((count + 50, 1)), errors[:, None]
-        found = Calibration.fit([Y], prediction[:count], target[:count], similarity[:count])
-        half = found.half_widths(similarity[count:], level)[:, 0]
+        found = Calibration.fit([Y], prediction[:count], target[:count], similarity[:count, None])
+        half = found.half_widths(similarity[count:, None], level)[:, 0]
         covered.append(np.mean(np.abs(errors[count:]) <= half))
     rank = math.ceil(round((count + 1) * level, 9))
     expected = betabinom(50, rank, count + 1 - rank)
@@ -82,9 +82,9 @@ def test_coverage_of_exchangeable_errors_is_the_level(count, level):
 
 
 def test_intervals_are_wider_far_from_the_training():
-    found = Calibration.fit([Y], np.zeros((9, 1)), np.full((9, 1), 2.0), np.ones(9))
+    found = Calibration.fit([Y], np.zeros((9, 1)), np.full((9, 1), 2.0), np.ones((9, 1)))
     np.testing.assert_allclose(
-        found.half_widths(np.array([1.0, 0.5, 0.0]), 0.9)[:, 0], 2.0 * np.exp([0.0, 0.5, 1.0])
+        found.half_widths(np.array([[1.0], [0.5], [0.0]]), 0.9)[:, 0], 2.0 * np.exp([0.0, 0.5, 1.0])
     )
     np.testing.assert_allclose(difficulty(np.array([1.0, 0.0])), [1.0, math.e])
 
@@ -94,11 +94,14 @@ def test_each_task_learns_from_its_own_labels():
     targets = rng.normal(size=(40, 2))
     targets[:25, 0] = np.nan
     targets[30:, 1] = np.nan
-    prediction, similarity = np.zeros((40, 2)), rng.uniform(size=40)
+    prediction, similarity = np.zeros((40, 2)), rng.uniform(size=(40, 2))
     both = Calibration.fit([Task("u"), Task("v")], prediction, targets, similarity)
     for place, rows in enumerate((slice(25, 40), slice(0, 30))):
         alone = Calibration.fit(
-            [Y], prediction[rows, :1], targets[rows, place : place + 1], similarity[rows]
+            [Y],
+            prediction[rows, :1],
+            targets[rows, place : place + 1],
+            similarity[rows, place : place + 1],
         )
         assert both.parts[place] == alone.parts[0]
     assert both.without_interval(0.95) == [
@@ -160,7 +163,7 @@ def test_labels_told_apart_without_error_leave_finite_probabilities():
 )
 def test_few_labels_calibrate_no_probability_and_say_so(labels, reason):
     given = np.random.default_rng(0).normal(size=(len(labels), 1))
-    found = Calibration.fit([BINARY], given, np.array(labels)[:, None], np.zeros(len(labels)))
+    found = Calibration.fit([BINARY], given, np.array(labels)[:, None], np.zeros((len(labels), 1)))
     np.testing.assert_allclose(found.calibrated(given), expit(given))
     assert reason in found.lines()[0]
 
@@ -181,7 +184,7 @@ def test_rows_without_a_finite_prediction_are_not_calibrated_with(bad):
     several, labels = draw_classes(rng, 90, 2.0)
     outputs = np.hstack([rng.normal(size=(90, 2)), several])
     targets = np.column_stack([rng.normal(size=90), labels == 0, labels])
-    similarity, tasks = rng.uniform(size=90), [Y, BINARY, SEVERAL]
+    similarity, tasks = rng.uniform(size=(90, 3)), [Y, BINARY, SEVERAL]
     rows, damaged = np.arange(90) >= 5, outputs.copy()
     damaged[~rows, 0] = bad
     damaged[~rows, 1] = bad
@@ -195,9 +198,9 @@ def test_rows_without_a_finite_prediction_are_not_calibrated_with(bad):
 
 
 def test_a_task_without_any_finite_prediction_has_no_interval():
-    found = Calibration.fit([Y], np.full((9, 1), np.nan), np.zeros((9, 1)), np.ones(9))
+    found = Calibration.fit([Y], np.full((9, 1), np.nan), np.zeros((9, 1)), np.ones((9, 1)))
     assert found.lines() == ["'y': no intervals: no labels to calibrate on"]
-    assert found.half_widths(np.ones(1), 0.5) == np.inf
+    assert found.half_widths(np.ones((1, 1)), 0.5) == np.inf
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +209,7 @@ def mixed():
     several, labels = draw_classes(rng, 200, 3.0)
     prediction = np.hstack([rng.normal(size=(200, 1)), several[:, :1], several])
     targets = np.column_stack([rng.normal(size=200), labels == 0, labels])
-    found = Calibration.fit([Y, BINARY, SEVERAL], prediction, targets, rng.uniform(size=200))
+    found = Calibration.fit([Y, BINARY, SEVERAL], prediction, targets, rng.uniform(size=(200, 3)))
     return found, prediction
 
 
@@ -217,7 +220,7 @@ def test_numbers_stay_and_the_order_of_two_classes_too(mixed):
     assert np.argsort(after[:, 1]).tolist() == np.argsort(prediction[:, 1]).tolist()
     assert (after[:, 1] != expit(prediction[:, 1])).any()
     np.testing.assert_allclose(after[:, 2:].sum(axis=1), 1.0)
-    assert np.isnan(found.half_widths(np.zeros(2), 0.9)).tolist() == [[False, True, True]] * 2
+    assert np.isnan(found.half_widths(np.zeros((2, 3)), 0.9)).tolist() == [[False, True, True]] * 2
 
 
 def test_a_calibration_survives_json(mixed):
@@ -248,4 +251,4 @@ def test_a_damaged_calibration_is_refused(mixed, change):
 @pytest.mark.parametrize("level", [0.0, 1.0, 90.0, math.nan])
 def test_a_level_is_between_0_and_1(mixed, level):
     with pytest.raises(InputError, match="between 0 and 1"):
-        mixed[0].half_widths(np.zeros(1), level)
+        mixed[0].half_widths(np.zeros((1, 3)), level)

@@ -1,0 +1,284 @@
+"""What a model keeps of its training rows: how labels are distributed, and the molecules."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.errors import InputError, quoted
+from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles
+from molattn.task import Task
+
+__all__ = ["LabelDistribution", "TrainingMolecule", "TrainingMolecules", "TrainingSet"]
+
+Array = NDArray[np.float64]
+
+_LEVELS = np.linspace(0.0, 1.0, 101)
+_SMILES = "smiles"
+
+
+@dataclass(frozen=True)
+class LabelDistribution:
+    """How the training labels of a task are distributed.
+
+    Args:
+        count: Number of labels.
+        quantiles: Of a regression with labels, their 101 percentiles from 0% to 100%; else empty.
+        classes: Of a classification, the number of labels of each class; else empty.
+    """
+
+    count: int
+    quantiles: tuple[float, ...] = ()
+    classes: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, task: Task, labels: Array) -> "LabelDistribution":
+        """Describe labels ``[n]``, NaN where missing."""
+        known = labels[~np.isnan(labels)]
+        if task.kind != "regression":
+            counts = np.bincount(known.astype(int), minlength=len(task.classes))
+            return cls(len(known), classes=tuple(counts.tolist()))
+        if not len(known):
+            return cls(0)
+        return cls(len(known), tuple(np.quantile(known, _LEVELS).tolist()))
+
+    def percentile(self, value: float) -> Optional[float]:
+        """Return the percentage of labels below a value, from 0 to 100; None without quantiles."""
+        if not self.quantiles:
+            return None
+        middles = [np.searchsorted(self.quantiles, value, side) for side in ("left", "right")]
+        if middles[0] < middles[1]:  # among equal quantiles
+            return float(np.clip(np.mean(middles) - 0.5, 0.0, 100.0))
+        return float(np.interp(value, self.quantiles, 100.0 * _LEVELS))
+
+    @classmethod
+    def from_dict(cls, task: Task, values: dict[str, Any]) -> "LabelDistribution":
+        """Read the fields.
+
+        Raises:
+            InputError: Values that are not those of a distribution of the task's labels.
+        """
+        count = values.get("count")
+        quantiles, classes = (tuple(values.get(name, ())) for name in ("quantiles", "classes"))
+        numbers = [*quantiles, *classes]
+        if (
+            not isinstance(count, int)
+            or not all(isinstance(number, (int, float)) for number in numbers)
+            or len(quantiles) != (len(_LEVELS) if count and not task.classes else 0)
+            or len(classes) != len(task.classes)
+            or not np.isfinite(numbers).all()
+            or quantiles != tuple(sorted(quantiles))
+        ):
+            raise InputError(f"task {quoted(task.name)}: not a distribution of its labels")
+        return cls(count, quantiles, classes)
+
+
+class TrainingMolecule(NamedTuple):
+    """A training molecule that is similar to another.
+
+    Args:
+        row: Its number in the table of the training, as messages count it.
+        smiles: As written there.
+        similarity: Tanimoto similarity of the two, from 0 to 1.
+        labels: Its labels by task: numbers, and classes by name; None where missing or censored.
+    """
+
+    row: int
+    smiles: str
+    similarity: float
+    labels: dict[str, float | str | None]
+
+
+@dataclass(frozen=True)
+class TrainingMolecules:
+    """The training molecules with their labels.
+
+    Args:
+        rows: Their numbers in the table, as messages count them, ``int64 [n]``.
+        smiles: As written.
+        targets: Labels ``[n, T]`` in own units and class indices, NaN where missing or censored.
+        places: Fingerprint of each among those of the model, ``int32 [n]``; -1 = not among them,
+            as of validation rows, from which the Gaussian process has learned too.
+    """
+
+    rows: NDArray[np.int64]
+    smiles: tuple[str, ...]
+    targets: Array
+    places: NDArray[np.int32]
+
+    @classmethod
+    def of(
+        cls,
+        rows: NDArray[np.int64],
+        smiles: Sequence[str],
+        targets: Array,
+        fingerprints: NDArray[np.uint8],
+        known: FingerprintIndex,
+    ) -> "TrainingMolecules":
+        """Look up the fingerprints ``[n, 256]`` of n molecules among those of a model."""
+        places = {row.tobytes(): place for place, row in enumerate(known.fingerprints)}
+        found = np.array([places.get(row.tobytes(), -1) for row in fingerprints], dtype=np.int32)
+        return cls(rows, tuple(smiles), targets, found)
+
+    def nearest(
+        self,
+        molecules: Sequence[Any] | NDArray[np.uint8],
+        count: int,
+        known: FingerprintIndex,
+        tasks: Sequence[Task],
+    ) -> list[list[TrainingMolecule]]:
+        """Return for each molecule the ``count`` most similar ones, in descending order.
+
+        ``known`` and ``tasks`` are those of the model.
+        """
+        order = np.argsort(self.places, kind="stable")
+        starts = np.searchsorted(self.places[order], np.arange(len(known.fingerprints) + 1))
+        result = []
+        for places, similarity in known.nearest(molecules, count):
+            result.append(
+                [
+                    TrainingMolecule(
+                        int(self.rows[at]), self.smiles[at], value, self._labels(at, tasks)
+                    )
+                    for place, value in zip(places.tolist(), similarity.tolist(), strict=True)
+                    for at in order[starts[place] : starts[place + 1]].tolist()
+                ][:count]
+            )
+        return result
+
+    def _labels(self, at: int, tasks: Sequence[Task]) -> dict[str, float | str | None]:
+        return {
+            task.name: None
+            if np.isnan(value)
+            else task.classes[int(value)]
+            if task.classes
+            else float(value)
+            for task, value in zip(tasks, self.targets[at], strict=True)
+        }
+
+    def to_bytes(self) -> bytes:
+        """Return the content of a safetensors file."""
+        text = np.frombuffer(json.dumps(self.smiles).encode(), dtype=np.uint8)
+        arrays = {name: getattr(self, name) for name in ("rows", "targets", "places")}
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        return safetensors.numpy.save({_SMILES: text, **contiguous})
+
+    @classmethod
+    def from_bytes(
+        cls, content: bytes, path: Path, known: FingerprintIndex, tasks: Sequence[Task]
+    ) -> "TrainingMolecules":
+        """Read the output of :meth:`to_bytes`.
+
+        Args:
+            content: The content of a file.
+            path: The file, for error messages.
+            known: Fingerprints of the model.
+            tasks: Of the model.
+
+        Raises:
+            InputError: The file is damaged, or of another model.
+        """
+        try:
+            found = safetensors.numpy.load(content)
+            smiles = json.loads(found.pop(_SMILES).tobytes())
+            one = cls(found["rows"], tuple(smiles), found["targets"], found["places"])
+        except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
+            raise InputError(f"{path}: not the training molecules of a model: {error}") from error
+        size = len(one.smiles)
+        kinds = {
+            "rows": (np.int64, (size,)),
+            "targets": (np.float64, (size, len(tasks))),
+            "places": (np.int32, (size,)),
+        }
+        for name, (dtype, shape) in kinds.items():
+            if (array := getattr(one, name)).dtype != dtype or array.shape != shape:
+                raise InputError(
+                    f"{path}: {name}: got {array.dtype} {list(array.shape)}, expected "
+                    f"{np.dtype(dtype)} {list(shape)}"
+                )
+        classes = np.array([len(task.classes) or np.inf for task in tasks])
+        is_class = np.isfinite(classes)
+        labels = one.targets[:, is_class]
+        if not all(isinstance(text, str) for text in smiles):
+            raise InputError(f"{path}: expected SMILES as strings")
+        if ((one.places < -1) | (one.places >= len(known.fingerprints))).any():
+            raise InputError(f"{path}: fingerprints that the model does not have")
+        if (
+            np.isinf(one.targets).any()
+            or ((labels < 0.0) | (labels >= classes[is_class]) | (labels % 1.0 > 0.0)).any()
+        ):
+            raise InputError(f"{path}: labels that do not fit the tasks")
+        return one
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """What a model keeps of its training rows.
+
+    Args:
+        labels: The distribution of the labels of each task.
+        molecules: The molecules; None = they are not kept.
+    """
+
+    labels: tuple[LabelDistribution, ...]
+    molecules: Optional[TrainingMolecules] = None
+
+    @classmethod
+    def of(
+        cls, tasks: Sequence[Task], targets: Array, molecules: Optional[TrainingMolecules] = None
+    ) -> "TrainingSet":
+        """Describe labels ``[n, T]``, NaN where missing."""
+        labels = (
+            LabelDistribution.of(task, column)
+            for task, column in zip(tasks, targets.T, strict=True)
+        )
+        return cls(tuple(labels), molecules)
+
+    def to_files(self, tasks: Sequence[Task]) -> dict[str, bytes]:
+        """Return the content of each file by name."""
+        by_task = {
+            task.name: {name: value for name, value in vars(one).items() if value != ()}
+            for task, one in zip(tasks, self.labels, strict=True)
+        }
+        files = {LABELS_FILE: (json.dumps(by_task, ensure_ascii=False) + "\n").encode()}
+        if self.molecules is not None:
+            files[MOLECULES_FILE] = self.molecules.to_bytes()
+        return files
+
+    @classmethod
+    def from_files(
+        cls, files: ModelFiles, tasks: Sequence[Task], known: Optional[FingerprintIndex]
+    ) -> "Optional[TrainingSet]":
+        """Read what a saved model keeps; None if it keeps nothing, as models of older formats.
+
+        Args:
+            files: Of the model.
+            tasks: Its tasks.
+            known: Fingerprints of its training molecules; None = it has none.
+
+        Raises:
+            InputError: Files that are damaged, or belong to another model.
+        """
+        if LABELS_FILE not in files.content:
+            return None
+        by_task, path = files.json(LABELS_FILE), files.folder / LABELS_FILE
+        if by_task.keys() != {task.name for task in tasks}:
+            raise InputError(f"{path}: has tasks {sorted(by_task)}, which are not the model's")
+        try:
+            labels = tuple(LabelDistribution.from_dict(task, by_task[task.name]) for task in tasks)
+        except (AttributeError, TypeError, ValueError, InputError) as error:
+            raise InputError(f"{path}: {error}") from error
+        content = files.content.get(MOLECULES_FILE)
+        if content is None:
+            return cls(labels)
+        path = files.folder / MOLECULES_FILE
+        if known is None:
+            raise InputError(f"{path}: the model has no fingerprints of training molecules")
+        return cls(labels, TrainingMolecules.from_bytes(content, path, known, tasks))

@@ -1,0 +1,62 @@
+import json
+
+import pytest
+
+from molattn.config import NetworkConfig
+from molattn.errors import InputError
+from molattn.model.artefact import ENDPOINTS_FILE, MANIFEST_FILE, ModelFiles
+from molattn.model.endpoints import Endpoint, endpoints_from_files
+from molattn.model.model import MolAttn, MolAttnConfig
+
+SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+WHOLE = Endpoint(
+    title="Solubility",
+    category="Physical chemistry",
+    description="How much dissolves in water.",
+    assay="Shake flask",
+    unit="log mol/L",
+    direction="higher",
+    thresholds=("above -4: soluble", "below -6: poorly soluble"),
+    source="Delaney 2004",
+    license="CC BY 4.0",
+    rows=1128,
+    scores="RMSE 0.56 ± 0.03",
+    coverage=0.91,
+)
+
+
+def saved(folder, endpoints):
+    model = MolAttn(MolAttnConfig(("logS", "other"), SMALL))
+    model.endpoints = endpoints
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_endpoints_come_back_as_they_were(tmp_path):
+    endpoints = {"logS": WHOLE, "other": Endpoint("Äther")}
+    assert MolAttn.from_pretrained(saved(tmp_path, endpoints)).endpoints == endpoints
+    assert ENDPOINTS_FILE in json.loads((tmp_path / MANIFEST_FILE).read_text())
+    # Saved again without them, the file is gone.
+    assert MolAttn.from_pretrained(saved(tmp_path, {})).endpoints == {}
+    assert not (tmp_path / ENDPOINTS_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ({"nothing": {"title": "t"}}, "'nothing': not an endpoint of the model"),
+        ({"logS": "t"}, "'logS': not an endpoint of the model"),
+        ({"logS": {}}, "'logS': missing key 'title'"),
+        ({"logS": {"title": "t", "color": "red"}}, "'logS': unknown key 'color'"),
+        ({"logS": {"title": 3}}, "'logS': title: got 3"),
+        ({"logS": {"title": None}}, "'logS': title: got None"),
+        ({"logS": {"title": "t", "rows": "many"}}, "'logS': rows: got 'many'"),
+        ({"logS": {"title": "t", "thresholds": [1]}}, "'logS': thresholds: expected strings"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path, content, message):
+    folder = saved(tmp_path, {"logS": WHOLE})
+    (folder / ENDPOINTS_FILE).write_text(json.dumps(content))
+    with pytest.raises(InputError) as caught:
+        endpoints_from_files(ModelFiles.read(folder), MolAttnConfig(("logS", "other"), SMALL).tasks)
+    assert str(caught.value) == f"{folder / ENDPOINTS_FILE}: {message}"
