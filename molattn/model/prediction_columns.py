@@ -43,7 +43,8 @@ class PredictionColumns:
     Each task has the columns of :attr:`molattn.task.Task.columns`. A regression of a calibrated
     model adds ``NAME_low`` and ``NAME_high``, the ends of its interval, and an ensemble adds
     ``NAME_std``, the standard deviation over members, for each task. The last column of a
-    calibrated model is ``training_similarity``.
+    calibrated model is ``training_similarity``. If training labels were missing, each task has a
+    column ``NAME_training_similarity`` too, to the nearest molecule with a label of the task.
 
     Args:
         model: The model.
@@ -54,6 +55,8 @@ class PredictionColumns:
         self._model = model
         self._level = level
         self._is_calibrated = model.uncertainty is not None
+        known = model.uncertainty and model.uncertainty.molecules
+        self._by_task = known is not None and known.labeled is not None
         self._slices = output_slices(model.config.tasks)
         self.columns: dict[str, str] = {}
         """The Arrow type of each column, by name."""
@@ -65,6 +68,8 @@ class PredictionColumns:
                 numbers += [f"{task.name}_low", f"{task.name}_high"]
             if model.config.members > 1:
                 numbers.append(f"{task.name}_std")
+            if self._by_task:
+                numbers.append(f"{task.name}_training_similarity")
             self.columns |= dict.fromkeys(numbers, "float64")
         if self._is_calibrated:
             self.columns["training_similarity"] = "float64"
@@ -89,6 +94,8 @@ class PredictionColumns:
                 cells += ends.tolist() if np.isfinite(ends).all() else [None, None]
             if self._model.config.members > 1:
                 cells.append(float(prediction.std[row, place]))
+            if self._by_task:
+                cells.append(float(prediction.task_similarity[row, place]))
         return [*cells, *([float(prediction.similarity[row])] if self._is_calibrated else [])]
 
     def lines(self) -> list[str]:

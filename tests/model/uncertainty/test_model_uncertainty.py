@@ -6,12 +6,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.errors import InputError
 from molattn.inference.predict import predict_table
-from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE
+from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.target_transform import LogTransform, TargetTransform
+from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.task import Task
 
 from ...conftest import rows_of
@@ -164,6 +166,47 @@ def test_predictions_come_with_intervals_spread_and_similarity(ensemble, folder,
     assert written.schema.field("c_predicted").type == pa.string()
     assert written["y_low"].to_pylist()[1] is None
     assert written["y_high"].to_pylist()[0] == pytest.approx(high[0, 0], rel=1e-5)
+
+
+def test_missing_labels_count_in_the_similarity_of_a_task(tmp_path):
+    model = MolAttn(MolAttnConfig(("y", "z"), SMALL)).eval()
+    prints = read_fingerprints([*KNOWN, *HELD_OUT])
+    labeled = np.array([[True, False], [True, True], [False, True]])
+    known = FingerprintIndex.from_fingerprints(prints[:3], labeled=labeled)
+    outputs = model.predict_outputs([model.featurize(text) for text in HELD_OUT])
+    targets = np.random.default_rng(0).normal(size=(40, 2))
+    model.uncertainty = Uncertainty.fit(model.config, known, prints[3:], outputs, targets)
+    model.save_pretrained(tmp_path)
+    (tmp_path / "in.csv").write_text("smiles\n" + "\n".join(NEW) + "\n")
+    predict_table(tmp_path, tmp_path / "in.csv", tmp_path / "out.csv")
+    rows = rows_of(tmp_path / "out.csv")
+    assert list(rows[0]) == [
+        *("smiles", "y_predicted", "y_low", "y_high", "y_training_similarity"),
+        *("z_predicted", "z_low", "z_high", "z_training_similarity"),
+        *("training_similarity", "error"),
+    ]
+    for task, own in (("y", KNOWN[:2]), ("z", KNOWN[1:])):
+        similarity = FingerprintIndex.from_smiles(own).similarity(NEW)
+        for row, value in zip(rows, similarity, strict=True):
+            assert float(row[f"{task}_training_similarity"]) == pytest.approx(value)
+        # Intervals are as wide as the similarity to molecules with a label of the task says.
+        widths = [float(row[f"{task}_high"]) - float(row[f"{task}_low"]) for row in rows]
+        assert widths / np.exp(1.0 - similarity) == pytest.approx(
+            [widths[0]] * 3 / np.exp(1.0 - similarity[0]), rel=1e-5
+        )
+    assert [float(row["training_similarity"]) for row in rows] == pytest.approx(
+        FingerprintIndex.from_smiles(KNOWN).similarity(NEW)
+    )
+
+
+def test_labels_of_other_tasks_are_refused(tmp_path, ensemble):
+    ensemble.save_pretrained(tmp_path)
+    prints = read_fingerprints(KNOWN)
+    other = FingerprintIndex.from_fingerprints(prints, labeled=np.eye(3, 2, dtype=bool))
+    files = ModelFiles.read(tmp_path)
+    changed = ModelFiles(files.folder, {**files.content, FINGERPRINTS_FILE: other.to_bytes()}, None)
+    with pytest.raises(InputError, match="labels of 2 tasks, but the model has 3"):
+        Uncertainty.from_files(changed, TASKS)
 
 
 def test_a_level_with_too_few_labels_leaves_no_interval_and_is_told(folder, tmp_path):
