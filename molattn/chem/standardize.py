@@ -43,7 +43,7 @@ def standardize(mol: Chem.Mol, *, reorder: bool = False) -> Chem.Mol:
     with quiet:
         neutral = uncharge(choose(mol))
         Chem.SanitizeMol(neutral)  # such as cyclopentadiene, no longer aromatic
-        form = canonicalize(neutral)
+        form = Chem.RemoveHs(canonicalize(neutral))  # [H]/N= keeps its hydrogen for its label
         smiles = Chem.MolToSmiles(form)
         if smiles == Chem.MolToSmiles(mol):
             return mol

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLE", "predict"]
 
 _RESAMPLES = 1000  # of the bootstrap
-_MOST_RESAMPLED = 4000  # rows of a target, fewer of several, but not fewer than
+_MOST_RESAMPLED = 4000  # rows of a target, more if labels are rare; fewer of several, but at least
 _FEWEST_RESAMPLED = 1000
 
 EXAMPLE = """Examples:
@@ -107,10 +107,11 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
         are = "censored label is" if count == 1 else "censored labels are"
         print_line(console, f"{quoted(name)}: {count:,} {are} not scored")
     if len(screening.target):
-        from molattn.evaluation.metrics import score_tasks
+        from molattn.evaluation.metrics import representative_rows, score_tasks
         from molattn.evaluation.terminal_tables import label_score_table
 
         most = max(_FEWEST_RESAMPLED, _MOST_RESAMPLED // len(screening.tasks))
+        most = representative_rows(screening.target, screening.tasks, most)
         scores = score_tasks(
             screening.prediction,
             screening.target,

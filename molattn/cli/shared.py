@@ -228,8 +228,7 @@ def resume_told(output: Path | None) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, MolattnError, OSError) as error:
-        is_wrong = isinstance(error, InputError) and not isinstance(error.__cause__, OSError)
-        hint = "" if output is None or is_wrong else resume_hint(output)
+        hint = "" if output is None else resume_hint(output, error)
         if not hint:
             raise
         if isinstance(error, OSError):

@@ -28,6 +28,7 @@ __all__ = [
     "main_metric",
     "mean_scores",
     "metrics_of",
+    "representative_rows",
     "score_tasks",
 ]
 
@@ -71,6 +72,7 @@ _LEVEL = 95.0
 _CELLS_AT_ONCE = 2**22
 _MOST_CELLS = 2 * 10**8
 _FEWEST_RESAMPLES = 100
+_FEWEST_LABELS = 30  # of a task or class, for an interval
 
 
 def metrics_of(*kinds: str, with_heading: bool = False) -> dict[str, Metric]:
@@ -128,7 +130,8 @@ def score_tasks(
             many rows; 0 = no intervals.
         most_resampled: Number of rows from which the bootstrap draws; of more rows, so many are
             chosen at random. A sample has as many draws as there are rows in all, so that the
-            interval is that of all rows, around their score; None = all rows.
+            interval is that of all rows, around their score; None = all rows. See
+            :func:`representative_rows`.
         seed: Seed of the bootstrap.
 
     Source of ``most_resampled``: Kleiner et al., A scalable bootstrap for massive data, J. R. Stat.
@@ -162,6 +165,27 @@ def score_tasks(
             "undefined": {key: case.reason() for key, value in points.items() if np.isnan(value)},
         }
     return TaskScores(by_task, _mean(by_task, drawn))
+
+
+def representative_rows(target: Array, tasks: Sequence[Task], most: int) -> int:
+    """Return of how many rows, drawn at random, the bootstrap gives the intervals of all rows.
+
+    They are ``most``, or more, so that of each task and class there are about 30 labels among them,
+    or all.
+
+    Args:
+        target: Labels ``[n, T]``, NaN where missing.
+        tasks: The T tasks.
+        most: The number if no label is rare.
+    """
+    rows = len(target)
+    for task, labels in zip(tasks, target.T, strict=True):
+        known = labels[~np.isnan(labels)]
+        counts = np.unique(known, return_counts=True)[1] if task.classes else [len(known)]
+        for count in counts:
+            if count:
+                most = max(most, rows * _FEWEST_LABELS // int(count))
+    return min(most, rows)
 
 
 def mean_scores(several: Sequence[TaskScores]) -> TaskScores:

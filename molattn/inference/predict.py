@@ -126,7 +126,7 @@ class _Found:
     """The labels of a table beside their predictions, and the molecules beyond the domain.
 
     Attributes:
-        remarks: Lines on columns that are not read as labels.
+        remarks: Lines on columns of labels or of relations that are not read.
     """
 
     def __init__(
@@ -220,8 +220,17 @@ class _Found:
         """Return the columns that are named, else those of the training that the table has."""
         if named:
             return [table.column(name, "--relation-columns") for name in named]
+        if not trained:
+            return [None] * len(self._tasks)
         places = [_column(table, name) for name in trained]
-        return places or [None] * len(self._tasks)
+        for labels, place, name in zip(self._places, places, trained, strict=True):
+            if labels is not None and place is None:
+                self.remarks.append(
+                    f"{table.path}: expected one column {quoted(name)} of relations, as in the "
+                    "training (--relation-columns); without it the labels of "
+                    f"{quoted(table.header[labels])} count as measured, except those such as >10"
+                )
+        return places
 
     def _place(self, table: Table, task: Task) -> int | None:
         place = _column(table, task.name)

@@ -179,8 +179,7 @@ def unfinished_table(
         yield table
         table.finish()
     except BaseException as error:
-        is_wrong = isinstance(error, InputError) and not isinstance(error.__cause__, OSError)
-        if table is None or not table.rows or is_wrong:
+        if not resume_hint(path, error):
             _remove(folder)
         raise
     else:
@@ -192,8 +191,13 @@ def unfinished_table(
             journal.close()
 
 
-def resume_hint(path: Path) -> str:
-    """Return how many rows of an interrupted table are kept and how to resume it, "" if none."""
+def resume_hint(path: Path, error: BaseException | None = None) -> str:
+    """Return how many rows of an interrupted table are kept and how to resume it, "" if none.
+
+    After an ``error`` in the input it cannot be resumed; an error in reading it is no such error.
+    """
+    if isinstance(error, InputError) and not isinstance(error.__cause__, OSError):
+        return ""
     folder = _folder(path)
     lines = _whole_lines(folder / _JOURNAL)[1:]
     rows = lines[-1][0].get("rows", 0) if lines else 0

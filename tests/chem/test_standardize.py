@@ -29,6 +29,7 @@ KNOWN = {
     "C[C@H](N)C(=O)[O-].[K+]": "C[C@H](N)C(=O)O",
     "CC(O)=N[C@@H](C)c1ccccc1": "CC(=O)N[C@@H](C)c1ccccc1",
     "[CH3:2][C:1]([O-:7])=O": "CC(=O)O",
+    "[H]/N=C(/N)c1ccccc1": "N=C(N)c1ccccc1",
     "[Fe+2].[cH-]1cccc1.[cH-]1cccc1": "C1=CCC=C1",
 }
 UNCHANGED = (

@@ -157,19 +157,19 @@ def test_one_of_a_kind_is_not_plural(model, capsys):
 
 
 def test_many_labels_are_scored_in_bounded_time(model_folder, capsys, monkeypatch):
-    monkeypatch.setattr(inference, "_MOST_NUMBERS", 240)  # 60 rows of two targets
+    monkeypatch.setattr(inference, "_MOST_NUMBERS", 480)  # 120 rows of two targets
     monkeypatch.setattr(command, "_MOST_RESAMPLED", 10)
-    monkeypatch.setattr(command, "_FEWEST_RESAMPLED", 20)
+    monkeypatch.setattr(command, "_FEWEST_RESAMPLED", 30)
     rows = [f"{'C' * (n % 9 + 1)}O,{n % 9 + n % 2}" for n in range(200)]
     Path("in.csv").write_text("\n".join(["smiles,y", *rows]) + "\n")
     assert main(["predict", str(model_folder), "in.csv", "--output", "o.csv"]) == 0
     told = re.search(
         r"^200 rows with labels, scored on (\d+) of them at random, intervals by the bootstrap of "
-        r"20 of them at random:$",
+        r"30 of them at random:$",
         capsys.readouterr().err,
         re.MULTILINE,
     )
-    assert 20 < int(told[1]) <= 60
+    assert 30 < int(told[1]) <= 120
 
 
 def test_closed_standard_streams_are_told(model_folder, monkeypatch, capsys):

@@ -12,7 +12,13 @@ from torchmetrics.functional.classification import (
     multiclass_calibration_error,
 )
 
-from molattn.evaluation.metrics import METRICS, format_interval, metrics_of, score_tasks
+from molattn.evaluation.metrics import (
+    METRICS,
+    format_interval,
+    metrics_of,
+    representative_rows,
+    score_tasks,
+)
 from molattn.task import Task
 
 Y = Task("y")
@@ -247,3 +253,28 @@ def test_intervals_of_many_rows_are_drawn_from_some_of_them(monkeypatch):
         assert 0.75 < (high - low) / (last - first) < 1.33
     few = score_tasks(guess[:500], target[:500], [Y], resamples=50, most_resampled=500)
     assert few == score_tasks(guess[:500], target[:500], [Y], resamples=50)
+
+
+def test_of_rare_labels_more_rows_are_drawn():
+    """Of few labels of a task or class, those of some rows would be fewer, or none."""
+    rng = np.random.default_rng(5)
+    target = np.stack([rng.normal(size=6000), (rng.random(6000) < 0.5).astype(float)], axis=1)
+    guess = np.stack([target[:, 0] + rng.normal(size=6000), rng.random(6000)], axis=1)
+    tasks = [Y, B]
+    assert representative_rows(target, tasks, 1000) == 1000
+    assert representative_rows(target[:10], tasks, 1000) == 10
+    for count, expected in ((3, 6000), (90, 2000), (300, 1000)):
+        rare, sparse = target.copy(), target.copy()
+        rare[:, 1] = np.arange(6000) < count
+        sparse[count:, 0] = np.nan
+        for labels in (rare, sparse):
+            assert representative_rows(labels, tasks, 1000) == expected
+            scores = score_tasks(guess, labels, tasks, resamples=100, most_resampled=expected)
+            every = score_tasks(guess, labels, tasks, resamples=100)
+            for key, name in (("rmse", "y"), ("roc_auc", B.name)):
+                low, high = scores.tasks[name]["intervals"][key]
+                first, last = every.tasks[name]["intervals"][key]
+                assert low < scores.tasks[name][key] < high
+                assert 0.5 < (high - low) / (last - first) < 2.0
+    sparse[:, 0] = np.nan
+    assert representative_rows(sparse, tasks, 1000) == 1000

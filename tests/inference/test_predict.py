@@ -439,13 +439,19 @@ def test_a_model_remembers_the_columns_of_relations(tmp_path, model):
     trained = MolAttn(config)
     trained.save_pretrained(tmp_path / "model")
     nan = np.nan
-    for text, target in (
-        ("smiles,y,z,of_y,of_z\nCCO,2,1,>,\nCC,2,3,,<\n", [[nan, 1.0], [2.0, nan]]),
-        ("smiles,y,z,of_z\nCCO,2,1,<\nCC,2,3,\n", [[2.0, nan], [2.0, 3.0]]),
-        ("smiles,y,z\nCCO,2,1\nCC,2,3\n", [[2.0, 1.0], [2.0, 3.0]]),
+    for text, target, told in (
+        ("smiles,y,z,of_y,of_z\nCCO,2,1,>,\nCC,2,3,,<\n", [[nan, 1.0], [2.0, nan]], ""),
+        ("smiles,y,z,of_z\nCCO,2,1,<\nCC,2,3,\n", [[2.0, nan], [2.0, 3.0]], "y"),
+        ("smiles,y,z,OF_y,Of_y\nCCO,2,1,>,>\nCC,2,3,,\n", [[2.0, 1.0], [2.0, 3.0]], "yz"),
+        ("smiles,y\nCCO,2\n", [[2.0, nan]], "y"),
+        ("smiles,of_z\nCCO,<\n", np.zeros((0, 2)), ""),
     ):
-        found = screen_table(tmp_path / "model", saved(tmp_path, text), tmp_path / "out.csv")
+        console = Console(file=io.StringIO(), width=80)
+        source = saved(tmp_path, text)
+        found = screen_table(tmp_path / "model", source, tmp_path / "out.csv", console=console)
         np.testing.assert_array_equal(found.target, target)
+        lines = console.file.getvalue()
+        assert [name for name in "yz" if f"one column 'of_{name}' of relations" in lines] == [*told]
 
 
 def test_classes_are_compared_with_labels(tmp_path, rich_folder):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -229,6 +230,17 @@ def test_what_another_process_writes_is_not_touched(left, capsys):
         assert main(left) == 2
         assert capsys.readouterr().err == f"error: {words}\n"
     assert main([*left, "--resume"]) == 0
+
+
+def test_an_interruption_while_the_rows_are_checked_keeps_them(left, capsys, monkeypatch):
+    before = Path("o.csv.unfinished/rows").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(unfinished, "_borne_out", Mock(side_effect=KeyboardInterrupt))
+        assert main([*left, "--resume"]) == 130
+    assert "28 rows kept in o.csv.unfinished; to resume: " in capsys.readouterr().err
+    assert Path("o.csv.unfinished/rows").read_bytes() == before
+    assert main([*left, "--resume"]) == 0
+    assert "resuming after 28 rows" in capsys.readouterr().err
 
 
 def test_without_the_option_the_rows_are_replaced(left, capsys):
