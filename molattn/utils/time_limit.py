@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from molattn.errors import MolattnError
 
-__all__ = ["call_within"]
+__all__ = ["StoppedError", "call_within", "stopped_by"]
 
 Result = TypeVar("Result")
 
@@ -39,8 +39,25 @@ def call_within(seconds: float, function: Callable[..., Result], *arguments: Any
     Raises:
         TimeoutError: The call took longer, or needed more than 2 GB of memory.
         MolattnError: The child process cannot be started.
+        StoppedError: See :func:`stopped_by`.
     """
+    if _of_thread.stop is not None and _of_thread.stop.is_set():
+        raise StoppedError("stopped")
     return _of_thread.child.call(seconds, function, arguments)
+
+
+class StoppedError(MolattnError):
+    """Nobody waits for the result any more."""
+
+
+@contextmanager
+def stopped_by(stop: threading.Event) -> Iterator[None]:
+    """Let no further call begin in this thread, within the block, once an event is set."""
+    before, _of_thread.stop = _of_thread.stop, stop
+    try:
+        yield
+    finally:
+        _of_thread.stop = before
 
 
 class _Child:
@@ -156,6 +173,7 @@ class _OfThread(threading.local):
 
     def __init__(self) -> None:
         self.child = _Child()
+        self.stop: threading.Event | None = None
 
 
 _children: weakref.WeakSet[_Child] = weakref.WeakSet()
