@@ -1,0 +1,29 @@
+"""Errors of the API, each a status with a code and a message."""
+
+from collections.abc import Mapping
+
+from starlette.responses import JSONResponse
+
+__all__ = ["APIError"]
+
+
+class APIError(Exception):
+    """A request that is refused.
+
+    Args:
+        status: HTTP status.
+        code: Short machine-readable reason, such as ``too_large``.
+        message: The same as a sentence.
+        headers: Further headers of the response.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self._status, self._headers = status, headers
+        self._content = {"error": code, "message": message}
+
+    def response(self) -> JSONResponse:
+        """Return it as a response."""
+        return JSONResponse(self._content, self._status, self._headers)
