@@ -16,11 +16,19 @@ from molattn.errors import InputError, quoted
 from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles
 from molattn.task import Task
 
-__all__ = ["LabelDistribution", "TrainingMolecule", "TrainingMolecules", "TrainingSet"]
+__all__ = [
+    "LEVELS",
+    "LabelDistribution",
+    "TrainingMolecule",
+    "TrainingMolecules",
+    "TrainingSet",
+    "percentile",
+]
 
 Array = NDArray[np.float64]
 
-_LEVELS = np.linspace(0.0, 1.0, 101)
+LEVELS = np.linspace(0.0, 1.0, 101)
+"""Levels of the quantiles that describe a distribution."""
 _SMILES = "smiles"
 
 
@@ -47,16 +55,7 @@ class LabelDistribution:
             return cls(len(known), classes=tuple(counts.tolist()))
         if not len(known):
             return cls(0)
-        return cls(len(known), tuple(np.quantile(known, _LEVELS).tolist()))
-
-    def percentile(self, value: float) -> Optional[float]:
-        """Return the percentage of labels below a value, from 0 to 100; None without quantiles."""
-        if not self.quantiles:
-            return None
-        middles = [np.searchsorted(self.quantiles, value, side) for side in ("left", "right")]
-        if middles[0] < middles[1]:  # among equal quantiles
-            return float(np.clip(np.mean(middles) - 0.5, 0.0, 100.0))
-        return float(np.interp(value, self.quantiles, 100.0 * _LEVELS))
+        return cls(len(known), tuple(np.quantile(known, LEVELS).tolist()))
 
     @classmethod
     def from_dict(cls, task: Task, values: dict[str, Any]) -> "LabelDistribution":
@@ -71,13 +70,31 @@ class LabelDistribution:
         if (
             not isinstance(count, int)
             or not all(isinstance(number, (int, float)) for number in numbers)
-            or len(quantiles) != (len(_LEVELS) if count and not task.classes else 0)
+            or len(quantiles) != (len(LEVELS) if count and not task.classes else 0)
             or len(classes) != len(task.classes)
             or not np.isfinite(numbers).all()
             or quantiles != tuple(sorted(quantiles))
         ):
             raise InputError(f"task {quoted(task.name)}: not a distribution of its labels")
         return cls(count, quantiles, classes)
+
+
+def percentile(value: float, quantiles: Sequence[float]) -> Optional[float]:
+    """Return the percentage of numbers that are below a value, from 0 to 100.
+
+    Args:
+        value: The value.
+        quantiles: The 101 percentiles of the numbers, or none.
+
+    Returns:
+        The percentage, of equal quantiles the middle; None without quantiles.
+    """
+    if not len(quantiles):
+        return None
+    first, last = (np.searchsorted(quantiles, value, side) for side in ("left", "right"))
+    if first < last:  # among equal quantiles
+        return float((first + last - 1) / 2)
+    return float(np.interp(value, quantiles, 100.0 * LEVELS))
 
 
 class TrainingMolecule(NamedTuple):

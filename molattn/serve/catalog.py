@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from molattn.config import PredictConfig, ServeConfig
 from molattn.data.table import open_table
@@ -16,6 +14,7 @@ from molattn.inference.predict import prediction_spec
 from molattn.inference.streaming import OutputSpec, computed, molecule_batches
 from molattn.model.artefact import PACKAGED, find_local_model
 from molattn.model.model import MolAttn
+from molattn.model.training_set import LEVELS, LabelDistribution, percentile
 from molattn.task import Task
 from molattn.utils.reproducibility import threads
 from molattn.version import __version__
@@ -24,8 +23,6 @@ __all__ = ["LEVEL", "Catalog", "ServedModel", "add_reference", "load_models"]
 
 LEVEL = 0.9
 """Default level of prediction intervals."""
-
-QUANTILES = 101  # from the least to the largest, in hundredths
 
 
 @dataclass
@@ -43,7 +40,7 @@ class ServedModel:
     name: str
     model: MolAttn
     reference_name: str | None = None
-    reference: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    reference: dict[str, list[float]] = field(default_factory=dict)
     _specs: dict[float, OutputSpec] = field(default_factory=dict, repr=False)
 
     @property
@@ -71,18 +68,16 @@ class ServedModel:
             self._specs[level] = prediction_spec(self.model, level)
         return self._specs[level]
 
-    @cached_property
-    def training_quantiles(self) -> dict[str, NDArray[np.float64]]:
-        """Quantiles of the training labels by task, where the model knows them."""
-        found = getattr(_training(self.model), "quantiles", None) or {}
-        return {name: np.asarray(values, float) for name, values in found.items() if values}
-
     @property
     def has_neighbors(self) -> bool:
         """Whether the model keeps its training molecules."""
-        return bool(getattr(_training(self.model), "smiles", None)) and hasattr(
-            self.model, "nearest"
-        )
+        known = self.model.training_set
+        return known is not None and known.molecules is not None
+
+    def labels(self, task: Task) -> LabelDistribution | None:
+        """Return how the training labels of a task are distributed; None = not known."""
+        known = self.model.training_set
+        return None if known is None else known.labels[self.tasks.index(task)]
 
     def check_neighbors(self, count: int) -> None:
         """Check that a number of nearest training molecules can be returned.
@@ -95,25 +90,21 @@ class ServedModel:
 
     def nearest(self, smiles: Sequence[str], count: int) -> list[list[dict[str, Any]]]:
         """Return the training molecules that are most similar to each molecule, as JSON types."""
-        found: Any = self.model
         return [
             [
                 {"smiles": one.smiles, "similarity": one.similarity, "labels": dict(one.labels)}
                 for one in near
             ]
-            for near in found.nearest(smiles, count)
+            for near in self.model.nearest(smiles, count)
         ]
 
     def percentile(self, task: Task, value: float) -> float | None:
         """Return where a value lies among the reference set, else the training, from 0 to 100."""
-        quantiles = self.reference.get(task.name, self.training_quantiles.get(task.name))
-        if quantiles is None:
-            return None
-        below, upto = (np.searchsorted(quantiles, value, side) for side in ("left", "right"))
-        if below == upto and 0 < below < len(quantiles):  # between two of them
-            low, high = quantiles[below - 1], quantiles[below]
-            return round(float(below - 1 + (value - low) / (high - low)), 1)
-        return round(float(min(max((below + upto - 1) / 2, 0.0), len(quantiles) - 1.0)), 1)
+        quantiles: Sequence[float] | None = self.reference.get(task.name)
+        if quantiles is None and (labels := self.labels(task)) is not None:
+            quantiles = labels.quantiles
+        found = None if quantiles is None else percentile(value, quantiles)
+        return None if found is None else round(found, 1)
 
     def describe(self) -> dict[str, Any]:
         """Return what ``/models`` says of the model, as JSON types."""
@@ -129,17 +120,14 @@ class ServedModel:
         }
 
     def _describe(self, task: Task) -> dict[str, Any]:
-        uncertainty, training = self.model.uncertainty, _training(self.model)
+        uncertainty, labels = self.model.uncertainty, self.labels(task)
         has_interval = False
         if uncertainty is not None and task.kind == "regression":
             place = self.tasks.index(task)
-            half = uncertainty.calibration.half_widths(np.ones(1), LEVEL)[0, place]
+            alike = np.ones((1, len(self.tasks)))
+            half = uncertainty.calibration.half_widths(alike, LEVEL)[0, place]
             has_interval = bool(np.isfinite(half))
-        quantiles = self.training_quantiles.get(task.name)
-        classes = (getattr(training, "class_counts", None) or {}).get(task.name)
-        count = (getattr(training, "counts", None) or {}).get(task.name)
-        if count is None and classes:
-            count = sum(classes.values())
+        card = self.model.endpoints.get(task.name)
         reference = self.reference.get(task.name)
         return {
             "name": task.name,
@@ -148,14 +136,15 @@ class ServedModel:
             "classes": list(task.classes),
             "has_interval": has_interval,
             "training": {
-                "count": count,
-                "quantiles": None if quantiles is None else quantiles.tolist(),
-                "class_counts": dict(classes) if classes else None,
+                "count": labels and labels.count,
+                "quantiles": labels and ([*labels.quantiles] or None),
+                "class_counts": labels
+                and (dict(zip(task.classes, labels.classes, strict=True)) or None),
             },
             "reference": None
             if reference is None
-            else {"name": self.reference_name, "quantiles": reference.tolist()},
-            "card": _card(self.model, task),
+            else {"name": self.reference_name, "quantiles": [*reference]},
+            "card": card and card.to_dict(),
         }
 
 
@@ -227,10 +216,10 @@ def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> None:
                     values.append([cells[place] for place in places])
     if not values:
         raise InputError(f"{path}: got no molecule with a prediction, expected one or more")
-    quantiles = np.quantile(np.array(values, float), np.linspace(0.0, 1.0, QUANTILES), axis=0)
+    quantiles = np.quantile(np.array(values, float), LEVELS, axis=0)
     served.reference_name = path.stem
     served.reference = {
-        task.name: column
+        task.name: column.tolist()
         for task, column in zip(served.tasks, quantiles.T, strict=True)
         if task.kind != "multiclass"
     }
@@ -240,13 +229,3 @@ def _name(folder: Path) -> str:
     folder = folder.resolve()
     is_of_run = folder.name == "model" and folder.parent != PACKAGED.resolve()
     return folder.parent.name if is_of_run else folder.name
-
-
-def _training(model: MolAttn) -> Any:
-    """Return what a model keeps of its training: quantiles, class counts, molecules; or None."""
-    return getattr(model, "training_summary", None)
-
-
-def _card(model: MolAttn, task: Task) -> dict[str, Any] | None:
-    """Return the facts that a model keeps of a task, as JSON types."""
-    return (getattr(model, "cards", None) or {}).get(task.name)

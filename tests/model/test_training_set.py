@@ -11,7 +11,12 @@ from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.errors import InputError
 from molattn.model.artefact import LABELS_FILE, MOLECULES_FILE, ModelFiles
 from molattn.model.model import MolAttn
-from molattn.model.training_set import LabelDistribution, TrainingMolecules, TrainingSet
+from molattn.model.training_set import (
+    LabelDistribution,
+    TrainingMolecules,
+    TrainingSet,
+    percentile,
+)
 from molattn.task import Task
 
 TASKS = (Task("y"), Task("b", "binary", ("no", "yes")))
@@ -32,22 +37,28 @@ def test_percentiles_are_those_of_scipy():
     assert found.count == 5000
     assert (found.quantiles[0], found.quantiles[-1]) == (labels.min(), labels.max())
     for value in (-9.0, -1.3, 0.0, 0.4, 2.0, 9.0):
-        assert found.percentile(value) == pytest.approx(percentileofscore(labels, value), abs=0.3)
+        assert percentile(value, found.quantiles) == pytest.approx(
+            percentileofscore(labels, value), abs=0.3
+        )
 
 
 def test_percentiles_of_few_and_equal_labels():
     assert LabelDistribution.of(Task("y"), np.full(3, np.nan)) == LabelDistribution(0)
-    assert LabelDistribution(0).percentile(1.0) is None
+    assert percentile(1.0, ()) is None
     constant = LabelDistribution.of(Task("y"), np.full(3, 2.0))
-    assert [constant.percentile(value) for value in (1.0, 2.0, 3.0)] == [0.0, 50.0, 100.0]
+    assert [percentile(value, constant.quantiles) for value in (1.0, 2.0, 3.0)] == [
+        0.0,
+        50.0,
+        100.0,
+    ]
     half = LabelDistribution.of(Task("y"), np.repeat([0.0, 1.0], 500))
-    assert half.percentile(0.0) == pytest.approx(25.0, abs=1.0)
-    assert half.percentile(1.0) == pytest.approx(75.0, abs=1.0)
+    assert percentile(0.0, half.quantiles) == pytest.approx(25.0, abs=1.0)
+    assert percentile(1.0, half.quantiles) == pytest.approx(75.0, abs=1.0)
 
 
 def test_labels_of_classes_are_counted():
     found = LabelDistribution.of(TASKS[1], TARGETS[:, 1])
-    assert (found.count, found.classes, found.percentile(1.0)) == (4, (2, 2), None)
+    assert (found.count, found.classes, found.quantiles) == (4, (2, 2), ())
 
 
 def test_the_nearest_training_molecules_come_with_their_labels():
