@@ -75,6 +75,8 @@ def add_gaussian_process(
         starts = [part.start for part in output_slices(tasks)]
         predicted = process.predict(inputs[chosen])[:, starts]
         violated = np.where(predicted < low, low, np.where(predicted > high, high, np.nan))
+        if np.isnan(violated).all():
+            return process
         return fit_labels(chosen, np.fmax(labels[chosen], violated))
 
     def fit_labels(chosen: NDArray[np.int64], known: Array) -> GaussianProcessHead:

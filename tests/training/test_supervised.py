@@ -1,5 +1,7 @@
 """Training on censored labels, from a table to a model."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ from molattn.config import NetworkConfig, SupervisedConfig, TrainConfig
 from molattn.data.dataset import Molecules
 from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run
+from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from molattn.training.lightning.module import epochs_done
@@ -97,6 +100,17 @@ def test_without_censored_labels_a_relation_column_changes_no_bit(frame, predict
         assert torch.equal(one, other)
     np.testing.assert_array_equal(plain.validation_outputs, related.validation_outputs)
     assert score_run(related).censored == {}
+
+
+@pytest.mark.parametrize("below, fits", [(-2.0, 4), (100.0, 2)])
+def test_a_gaussian_process_is_fitted_again_only_if_a_bound_is_violated(
+    frame, monkeypatch, below, fits
+):
+    fit = Mock(side_effect=GaussianProcessHead.fit)
+    monkeypatch.setattr(GaussianProcessHead, "fit", fit)
+    rows = frame.assign(bound=frame["bound"] - below * (frame["relation"] == "'>'"))
+    trained(rows, "bound", relation_columns="relation", **PROCESS)
+    assert fit.call_count == fits
 
 
 class Killed(BaseException):
