@@ -9,7 +9,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError
 
-from molattn.cli import explain, fingerprint, predict, pretrain, train, tune, verify
+from molattn.cli import explain, fingerprint, predict, pretrain, serve, train, tune, verify
 from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import OptionsFile
 from molattn.cli.shared import STREAM
@@ -39,6 +39,7 @@ _COMMANDS: dict[Callable[..., Any], str] = {
     tune.tune: tune.EXAMPLES,
     explain.explain: explain.EXAMPLE,
     fingerprint.fingerprint: fingerprint.EXAMPLE,
+    serve.serve: serve.EXAMPLES,
     verify.verify: verify.EXAMPLE,
 }
 

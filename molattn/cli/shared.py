@@ -45,6 +45,7 @@ _TITLES = (
     "Prediction",
     "Embedding",
     "Explanation",
+    "Server",
     "Output",
 )
 _GROUPS = {title: Group(title, sort_key=place) for place, title in enumerate(_TITLES)}

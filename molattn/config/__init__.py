@@ -25,5 +25,6 @@ from molattn.config.pretraining import PretrainNetworkConfig as PretrainNetworkC
 from molattn.config.run import ReportConfig as ReportConfig
 from molattn.config.run import TrainConfig as TrainConfig
 from molattn.config.run import TuneConfig as TuneConfig
+from molattn.config.serving import ServeConfig as ServeConfig
 from molattn.config.training import SupervisedConfig as SupervisedConfig
 from molattn.config.training import TrainingLoopConfig as TrainingLoopConfig

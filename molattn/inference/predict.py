@@ -22,7 +22,13 @@ from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.task import Task
 
-__all__ = ["DOMAIN_SIMILARITY", "Screening", "predict_table", "screen_table"]
+__all__ = [
+    "DOMAIN_SIMILARITY",
+    "Screening",
+    "predict_table",
+    "prediction_spec",
+    "screen_table",
+]
 
 DOMAIN_SIMILARITY = 0.4
 """A molecule less similar to the nearest training molecule is beyond the domain of the model."""
@@ -116,7 +122,7 @@ def screen_table(
 
     def make_spec(model: MolAttn) -> OutputSpec:
         found.append(_Found(model, table, config.relation_columns, start))
-        return _prediction_spec(model, config.interval, config.neighbors, found[0])
+        return prediction_spec(model, config.interval, config.neighbors, found[0])
 
     counts = stream_table(model_folder, table, output, make_spec, config, console)
     return found[0].screening(counts)
@@ -276,13 +282,24 @@ class _LabeledRows:
         return np.array(self._numbers).reshape(-1, self._width)
 
 
-def _prediction_spec(
-    model: MolAttn, level: float, neighbors: int | None, found: _Found
+def prediction_spec(
+    model: MolAttn, level: float, neighbors: int | None = None, found: _Found | None = None
 ) -> OutputSpec:
+    """Return the predictions of a model as an output; see :func:`predict_table`.
+
+    Args:
+        model: The model.
+        level: Level of the intervals, between 0 and 1.
+        neighbors: Number of training rows for each target; None = no columns of them.
+        found: Takes the labels of the rows; None = they are not read.
+
+    Raises:
+        InputError: A number of neighbors that the model does not have.
+    """
     columns = PredictionColumns(model, level)
     of_neighbors: dict[str, str] = {}
     fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
-    remarks = [*columns.lines(), *found.remarks]
+    remarks = [*columns.lines(), *(found.remarks if found else ())]
     if neighbors is not None:
         process = model.check_neighbors(neighbors, "--neighbors")
         if process.smiles:
@@ -313,8 +330,9 @@ def _prediction_spec(
         )
         rows = iter(range(len(prediction.prediction)))
         near = {} if neighbors is None else model.neighbors_of_inputs(inputs, neighbors)
-        finite = [row for row, good in zip(molecules, is_finite, strict=True) if good]
-        found.add(finite, prediction)
+        if found:
+            finite = [row for row, good in zip(molecules, is_finite, strict=True) if good]
+            found.add(finite, prediction)
         for number, good in enumerate(is_finite):
             if not good:
                 yield "not_finite"
@@ -329,6 +347,5 @@ def _prediction_spec(
         compute=compute,
         reads_similarity=model.uncertainty is not None,
         remarks=remarks,
-        take_found=found.take,
-        restore_found=found.restore,
+        **({"take_found": found.take, "restore_found": found.restore} if found else {}),
     )

@@ -51,6 +51,7 @@ __all__ = [
     "OutputSpec",
     "ReadRow",
     "RowCounts",
+    "computed",
     "molecule_batches",
     "open_with_model",
     "print_errors",
@@ -210,7 +211,7 @@ def stream_table(
             table, model, config, start=sink.rows, num_workers=config.num_workers, **reads
         ):
             refused = errors.total()
-            for molecule, rows, code in _computed(spec, batch):
+            for molecule, rows, code in computed(spec, batch):
                 own: Sequence[object] = [molecule.number]
                 if kept:
                     own = molecule.row.cells
@@ -433,7 +434,7 @@ def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], ReasonCode
     return values, ""
 
 
-def _computed(
+def computed(
     spec: OutputSpec, batch: Sequence[ReadRow]
 ) -> Iterator[tuple[ReadRow, Sequence[Cells], str]]:
     """Yield each row of a batch with its output rows and reason code."""

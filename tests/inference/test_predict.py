@@ -102,7 +102,7 @@ def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, mo
 def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch):
     """Rows are written before the last one is read: memory does not grow with the table."""
     events = []
-    table_rows, predictions = DelimitedTable.__iter__, streaming._computed
+    table_rows, predictions = DelimitedTable.__iter__, streaming.computed
 
     def read(table):
         for row in table_rows(table):
@@ -114,7 +114,7 @@ def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch)
         return predictions(spec, batch)
 
     monkeypatch.setattr(DelimitedTable, "__iter__", read)
-    monkeypatch.setattr(streaming, "_computed", predicted)
+    monkeypatch.setattr(streaming, "computed", predicted)
     monkeypatch.setattr(streaming, "_ROWS_AT_ONCE", 5)
     source = saved(tmp_path, "smiles\n" + "CC\n" * 40)
     predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=4))

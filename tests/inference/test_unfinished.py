@@ -62,7 +62,7 @@ def options(**given):
 
 def interrupted(output, act, batches):
     """Do something that is interrupted after so many batches."""
-    count, original = iter(range(batches)), streaming._computed
+    count, original = iter(range(batches)), streaming.computed
 
     def computed(*args):
         if next(count, None) is None:
@@ -70,7 +70,7 @@ def interrupted(output, act, batches):
         return original(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming, "_computed", computed)
+        patch.setattr(streaming, "computed", computed)
         with pytest.raises(KeyboardInterrupt):
             act()
     assert not Path(output).exists()
@@ -140,13 +140,13 @@ def test_damaged_rows_are_written_again(model, tmp_path_factory, place, byte):
 def test_only_the_rows_that_are_missing_are_computed(model, monkeypatch, capsys):
     predict_table(model, "in.csv", "whole.csv", options())
     interrupted("o.csv", lambda: predict_table(model, "in.csv", "o.csv", options()), 7)
-    numbers, original = [], streaming._computed
+    numbers, original = [], streaming.computed
 
     def computed(spec, batch):
         numbers.extend(row.number for row in batch)
         return original(spec, batch)
 
-    monkeypatch.setattr(streaming, "_computed", computed)
+    monkeypatch.setattr(streaming, "computed", computed)
     predict_table(model, "in.csv", "o.csv", options(resume=True))
     assert numbers == [*range(7 * SIZE + 1, len(ROWS) + 1)]
 
@@ -321,7 +321,7 @@ import sys
 from molattn.cli.program import run
 from molattn.inference import streaming
 
-original, streaming._ROWS_PER_ENTRY, left = streaming._computed, 4, [7]
+original, streaming._ROWS_PER_ENTRY, left = streaming.computed, 4, [7]
 
 def computed(*args):
     left[0] -= 1
@@ -331,7 +331,7 @@ def computed(*args):
     return original(*args)
 
 if __name__ == "__main__":
-    streaming._computed = computed
+    streaming.computed = computed
     run()
 """
 

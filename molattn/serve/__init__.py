@@ -1,0 +1,1 @@
+"""Predictions over HTTP, for programs and for a page in the browser: ``molattn serve``."""

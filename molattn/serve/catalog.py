@@ -1,0 +1,196 @@
+"""The models that are served, and what the API says of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from molattn.errors import InputError, check_one_of
+from molattn.inference.predict import prediction_spec
+from molattn.inference.streaming import OutputSpec
+from molattn.model.artefact import PACKAGED, find_local_model
+from molattn.model.model import MolAttn
+from molattn.task import Task
+from molattn.version import __version__
+
+__all__ = ["LEVEL", "Catalog", "ServedModel", "load_models"]
+
+LEVEL = 0.9
+"""Default level of prediction intervals."""
+
+QUANTILES = 101  # from the least to the largest, in hundredths
+
+
+@dataclass
+class ServedModel:
+    """A model with its name.
+
+    Args:
+        name: The name by which requests choose it.
+        model: The model.
+        reference_name: Name of the set of molecules that predictions are compared with.
+        reference: Quantiles of its predictions by task, ``[101]``: of a regression in its unit, of
+            a binary classification the probability of the second class.
+    """
+
+    name: str
+    model: MolAttn
+    reference_name: str | None = None
+    reference: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    _specs: dict[float, OutputSpec] = field(default_factory=dict, repr=False)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks of the model."""
+        return self.model.config.tasks
+
+    def task(self, name: str | None) -> Task:
+        """Return the task of that name; None = the first.
+
+        Raises:
+            InputError: There is none.
+        """
+        if name is None:
+            return self.tasks[0]
+        known = {task.name: task for task in self.tasks}
+        check_one_of("task", name, known)
+        return known[name]
+
+    def spec(self, level: float) -> OutputSpec:
+        """Return the output columns of a prediction at a level."""
+        if level not in self._specs:
+            if len(self._specs) >= 16:  # levels are chosen by requests
+                self._specs.clear()
+            self._specs[level] = prediction_spec(self.model, level)
+        return self._specs[level]
+
+    @cached_property
+    def training_quantiles(self) -> dict[str, NDArray[np.float64]]:
+        """Quantiles of the training labels by task, where the model knows them."""
+        found = getattr(_training(self.model), "quantiles", None) or {}
+        return {name: np.asarray(values, float) for name, values in found.items() if values}
+
+    @property
+    def has_neighbors(self) -> bool:
+        """Whether the model keeps its training molecules."""
+        return bool(getattr(_training(self.model), "smiles", None)) and hasattr(
+            self.model, "nearest"
+        )
+
+    def percentile(self, task: Task, value: float) -> float | None:
+        """Return where a value lies among the reference set, else the training, from 0 to 100."""
+        quantiles = self.reference.get(task.name, self.training_quantiles.get(task.name))
+        if quantiles is None:
+            return None
+        below, upto = (np.searchsorted(quantiles, value, side) for side in ("left", "right"))
+        if below == upto and 0 < below < len(quantiles):  # between two of them
+            low, high = quantiles[below - 1], quantiles[below]
+            return round(float(below - 1 + (value - low) / (high - low)), 1)
+        return round(float(min(max((below + upto - 1) / 2, 0.0), len(quantiles) - 1.0)), 1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what ``/models`` says of the model, as JSON types."""
+        config = self.model.config
+        return {
+            "name": self.name,
+            "version": __version__,
+            "level": LEVEL,
+            "partner": (config.partner_column or "partner") if config.has_partner else None,
+            "features": list(config.features),
+            "has_neighbors": self.has_neighbors,
+            "tasks": [self._describe(task) for task in config.tasks],
+        }
+
+    def _describe(self, task: Task) -> dict[str, Any]:
+        uncertainty, training = self.model.uncertainty, _training(self.model)
+        has_interval = False
+        if uncertainty is not None and task.kind == "regression":
+            place = self.tasks.index(task)
+            half = uncertainty.calibration.half_widths(np.ones(1), LEVEL)[0, place]
+            has_interval = bool(np.isfinite(half))
+        quantiles = self.training_quantiles.get(task.name)
+        classes = (getattr(training, "class_counts", None) or {}).get(task.name)
+        count = (getattr(training, "counts", None) or {}).get(task.name)
+        if count is None and classes:
+            count = sum(classes.values())
+        reference = self.reference.get(task.name)
+        return {
+            "name": task.name,
+            "kind": task.kind,
+            "unit": task.unit,
+            "classes": list(task.classes),
+            "has_interval": has_interval,
+            "training": {
+                "count": count,
+                "quantiles": None if quantiles is None else quantiles.tolist(),
+                "class_counts": dict(classes) if classes else None,
+            },
+            "reference": None
+            if reference is None
+            else {"name": self.reference_name, "quantiles": reference.tolist()},
+            "card": _card(self.model, task),
+        }
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The served models by name; the first is the default."""
+
+    models: dict[str, ServedModel]
+
+    def __getitem__(self, name: str | None) -> ServedModel:
+        """Return a model; None = the first.
+
+        Raises:
+            InputError: There is no such model.
+        """
+        if name is None:
+            return next(iter(self.models.values()))
+        check_one_of("model", name, self.models)
+        return self.models[name]
+
+
+def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
+    """Load models, each named by the last part of its folder.
+
+    Args:
+        paths: Folders, or names of packaged models.
+        device: Device of torch.
+
+    Raises:
+        InputError: No model, one that cannot be loaded, or two of one name.
+    """
+    found: dict[str, ServedModel] = {}
+    for path in paths:
+        folder = find_local_model(path)
+        name = _name(folder)
+        if name in found:
+            raise InputError(
+                f"{path}: another model is named {name!r} too, expected folders whose last parts "
+                "differ"
+            )
+        model = MolAttn.from_pretrained(folder).to(device)
+        found[name] = ServedModel(name, model)
+    if not found:
+        raise InputError("MODEL is missing; expected the folder of a run or of a saved model")
+    return Catalog(found)
+
+
+def _name(folder: Path) -> str:
+    folder = folder.resolve()
+    is_of_run = folder.name == "model" and folder.parent != PACKAGED.resolve()
+    return folder.parent.name if is_of_run else folder.name
+
+
+def _training(model: MolAttn) -> Any:
+    """Return what a model keeps of its training: quantiles, class counts, molecules; or None."""
+    return getattr(model, "training_summary", None)
+
+
+def _card(model: MolAttn, task: Task) -> dict[str, Any] | None:
+    """Return the facts that a model keeps of a task, as JSON types."""
+    return (getattr(model, "cards", None) or {}).get(task.name)

@@ -1,0 +1,70 @@
+"""Predictions as JSON types."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from molattn.errors import reason_meaning
+from molattn.inference.predict import DOMAIN_SIMILARITY
+from molattn.inference.streaming import Cells
+from molattn.serve.batching import Answer
+from molattn.serve.catalog import ServedModel
+from molattn.task import Task
+
+__all__ = ["dumps", "molecule_json"]
+
+
+def molecule_json(
+    served: ServedModel, columns: Sequence[str], smiles: str, answer: Answer
+) -> dict[str, Any]:
+    """Return a molecule and its predictions as JSON types.
+
+    Args:
+        served: The model.
+        columns: The columns of ``answer.cells``.
+        smiles: The molecule as it was given.
+        answer: Its prediction.
+    """
+    cells: dict[str, Any] = {} if answer.cells is None else dict(zip(columns, answer.cells))
+    similarity = cells.get("training_similarity")
+    found = {
+        "smiles": smiles,
+        "error": answer.code or None,
+        "message": (answer.message or reason_meaning(answer.code)) if answer.code else None,
+        "training_similarity": similarity,
+        "in_domain": None if similarity is None else similarity >= DOMAIN_SIMILARITY,
+        "predictions": {
+            task.name: _prediction(served, task, cells) if cells else None for task in served.tasks
+        },
+        "neighbors": [],
+    }
+    if served.model.config.standardize:
+        found["standardized_smiles"] = answer.standardized
+    return found
+
+
+def _prediction(served: ServedModel, task: Task, cells: Mapping[str, Any]) -> dict[str, Any]:
+    outputs = [cells[name] for name in task.output_names]
+    std = {} if served.model.config.members < 2 else {"std": cells[f"{task.name}_std"]}
+    if task.kind == "regression":
+        return {
+            "value": outputs[0],
+            "low": cells.get(f"{task.name}_low"),
+            "high": cells.get(f"{task.name}_high"),
+            **std,
+            "percentile": served.percentile(task, outputs[0]),
+        }
+    shares = [1.0 - outputs[0], outputs[0]] if task.kind == "binary" else outputs
+    return {
+        "class": cells[task.columns[0]],
+        "probabilities": dict(zip(task.classes, shares, strict=True)),
+        **std,
+        "percentile": served.percentile(task, outputs[0]) if task.kind == "binary" else None,
+    }
+
+
+def dumps(value: Any) -> bytes:
+    """Return JSON types as a line of JSON."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
+        errors="surrogatepass"
+    )
