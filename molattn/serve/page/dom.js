@@ -30,7 +30,9 @@ export const button = (text, act, attributes = {}) =>
 // A copy that has shapes and texts only, so that no SVG can do anything but be seen. With
 // `recolor`, ink is that of the page, and any other fill is the mark of an atom.
 export function picture(text, label, { recolor = true } = {}) {
-  const source = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+  // The content security policy refuses style attributes already when they are parsed.
+  const readable = text.replaceAll(/\sstyle=(?=["'])/g, " data-style=");
+  const source = new DOMParser().parseFromString(readable, "image/svg+xml").documentElement;
   const made = document.createElementNS(SVG, "svg");
   const box = source.getAttribute("viewBox");
   if (box) made.setAttribute("viewBox", box);
@@ -45,7 +47,7 @@ function copy(from, into, recolor) {
     if (!DRAWN.has(child.localName)) continue;
     const made = document.createElementNS(SVG, child.localName);
     const given = [...child.attributes].map((one) => [one.name, one.value]);
-    for (const part of (child.getAttribute("style") ?? "").split(";")) {
+    for (const part of (child.getAttribute("data-style") ?? "").split(";")) {
       const at = part.indexOf(":");
       if (at > 0) given.push([part.slice(0, at).trim(), part.slice(at + 1).trim()]);
     }

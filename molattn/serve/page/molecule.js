@@ -43,17 +43,16 @@ export class MoleculeView {
     this.after = null;
     const { answer } = row;
     this.build();
-    if (answer.error !== null || answer.neighbors?.length) return;
+    if (answer.error !== null || answer.neighbors?.length || !this.context.model.has_neighbors) return;
     const { signal } = this.abort;
     try {
       for await (const [, found] of predict([row], { ...this.context.options(), neighbors: NEAREST }, signal)) {
-        answer.neighbors = found.neighbors ?? [];
+        answer.neighbors = found.neighbors;
       }
+      if (this.row === row) this.showNearest();
     } catch (error) {
-      if (error.name === "AbortError") return;
-      answer.neighbors = [];
+      if (error.name !== "AbortError") this.nearest.replaceChildren();
     }
-    if (this.row === row) this.showNearest();
   }
 
   refresh() {
@@ -83,16 +82,18 @@ export class MoleculeView {
     this.pair = element("section", { class: "what-if", hidden: true, "aria-label": "What if" });
     this.whatIf = button("What if I change it?", () => this.toggleWhatIf(), { "aria-expanded": "false" });
     const copied = button("Copy SMILES", () => this.copy(copied), { class: "quiet" });
-    const standardized = answer.standardized && answer.standardized !== this.smiles
-      ? element("p", { class: "note" }, "Predicted as ", element("code", {}, answer.standardized)) : null;
+    const standardized = answer.standardized_smiles
+      ? element("p", { class: "note" }, "Predicted as ", element("code", {}, answer.standardized_smiles)) : null;
     this.host.replaceChildren(
       element("div", { class: "molecule-head" }, heading, element("code", { class: "smiles" }, this.smiles)),
       this.domain(answer),
       this.pair,
       element("div", { class: "molecule-body" },
         element("div", { class: "side" },
-          element("figure", { class: "structure" }, this.figure, this.legend), standardized,
-          element("div", { class: "actions" }, this.whatIf, copied), this.nearest),
+          element("div", { class: "stays" },
+            element("figure", { class: "structure" }, this.figure, this.legend), standardized,
+            element("div", { class: "actions" }, this.whatIf, copied)),
+          this.nearest),
         this.properties));
     this.showProperties();
     this.showNearest();
@@ -118,11 +119,8 @@ export class MoleculeView {
 
   showNearest() {
     const { neighbors } = this.row.answer;
-    if (!this.context.model.has_neighbors || neighbors?.length === 0) {
-      this.nearest.replaceChildren();
-      return;
-    }
-    const list = neighbors === null || neighbors === undefined || !neighbors.length
+    if (!this.context.model.has_neighbors) return;
+    const list = !neighbors?.length
       ? Array.from({ length: NEAREST }, () => element("li", { class: "neighbor waiting" }))
       : neighbors.slice(0, NEAREST).map((one) => this.neighbor(one));
     this.nearest.replaceChildren(element("h3", {}, "Nearest training molecules"), element("ul", {}, ...list));
@@ -163,12 +161,14 @@ export class MoleculeView {
   // What the marks of the bars mean.
   key(level) {
     const numbers = this.context.model.tasks.some(isNumber);
+    const classes = this.context.model.tasks.some((task) => task.training?.class_counts);
     const dot = (name) => element("i", { class: name });
     return element("p", { class: "key", "aria-hidden": "true" },
       element("span", {}, dot("here"), "predicted"),
       numbers ? element("span", {}, dot("band"), `${level} interval`) : null,
       this.after ? element("span", {}, dot("before"), "before") : null,
-      numbers ? element("span", {}, dot("ticks"), "25, 50, 75% of molecules") : null);
+      numbers ? element("span", {}, dot("ticks"), "quarters of the molecules") : null,
+      numbers && classes ? element("span", {}, dot("limit"), "limit, or share in training") : null);
   }
 
   property(task, id, open, level) {
@@ -182,6 +182,7 @@ export class MoleculeView {
       "aria-controls": `${id}-text`, on: { click: () => this.toggleAbout(title, about, task) } }, titleOf(task));
     const hidden = (text) => element("span", { class: "hidden" }, text);
     const interval = intervalText(task, shown);
+    const place = standing(task, shown, against);
     const moved = after ? change(task, this.answer, after, against) : null;
     return element("li", { class: "property" },
       element("div", { class: "name" }, title),
@@ -193,8 +194,8 @@ export class MoleculeView {
       element("div", { class: "where" }, barOf(task, shown, against, after && this.answer),
         element("div", { class: "ends" },
           element("span", {}, interval && hidden(`${level} interval: `), interval),
-          element("span", {}, standing(task, shown, against)))),
-      button("Color atoms", (event) => this.color(task, event.currentTarget), {
+          element("span", {}, place.text, place.text && hidden(place.of)))),
+      button("Color", (event) => this.color(task, event.currentTarget), {
         class: "quiet color", "aria-label": `Color atoms by ${titleOf(task)}`, "aria-pressed": this.colored === task,
       }),
       about);

@@ -84,12 +84,10 @@ function placeOf(task, value, quantiles) {
   return quantiles ? percentile(value, quantiles) : null;
 }
 
-function placeText(task, value, { quantiles, name }) {
-  if (value === null || !quantiles) return "";
+function placeText(value, quantiles) {
   const place = percentile(value, quantiles);
-  if (place <= 0.5) return `as low as the lowest of ${name}`;
-  if (place >= 99.5) return `as high as the highest of ${name}`;
-  return `${ordinal(place)} percentile of ${name}`;
+  if (place <= 0.5) return "at the lower end";
+  return place >= 99.5 ? "at the upper end" : `${ordinal(place)} percentile`;
 }
 
 // The share of the training molecules that are of the last class.
@@ -100,17 +98,18 @@ function baseRate(task) {
   return total ? (counts[lastClass(task)] ?? 0) / total : null;
 }
 
-// The words beside a bar.
+// The words beside a bar, and of which molecules they are.
 export function standing(task, answer, against) {
   const value = quantity(task, answer);
-  if (value === null) return "";
-  if (isNumber(task)) return placeText(task, value, compared(task, against));
-  if (task.kind === "multiclass") return "";
-  const rate = baseRate(task);
   const { quantiles, name } = compared(task, against);
-  if (quantiles && against === "reference") return placeText(task, value, { quantiles, name });
-  if (rate === null) return "";
-  return isYesNo(task) ? `yes for ${percent(rate)} of ${name}` : `${percent(rate)} of ${name}`;
+  const nothing = { text: "", of: "" };
+  if (value === null || task.kind === "multiclass") return nothing;
+  if (quantiles && (isNumber(task) || against === "reference")) {
+    return { text: placeText(value, quantiles), of: ` of ${name}` };
+  }
+  const rate = isNumber(task) ? null : baseRate(task);
+  if (rate === null) return nothing;
+  return { text: `training: ${percent(rate)}${isYesNo(task) ? " yes" : ""}`, of: ` of ${name}` };
 }
 
 function bar(kind, ...marks) {
