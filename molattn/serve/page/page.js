@@ -116,6 +116,8 @@ function finish(problem) {
     $("empty").hidden = false;
   } else if (rows.length > 1) table.refresh();
   else open(rows[0]);
+  const { top } = $("results").getBoundingClientRect();
+  if (top > 0.7 * innerHeight) $("progress").scrollIntoView({ block: "start" });
 }
 
 // A table, and one molecule of it

@@ -157,11 +157,15 @@ export class MoleculeTable {
         this.refresh();
       }, { "data-key": `head ${key}` }), unit ? element("small", {}, unit) : null);
     };
-    return element("thead", {}, element("tr", {},
+    const named = groups(tasks);
+    const starts = new Set(named.map(([, [task]]) => task));
+    const over = named.length > 1 && element("tr", {}, element("td", { colspan: 3 }), ...named.map(([name, part]) =>
+      element("th", { scope: "colgroup", colspan: part.length, class: "group" }, name)));
+    return element("thead", {}, over, element("tr", {},
       cell("place", "Row", "", { class: "row" }), cell("molecule", "Molecule", "", { class: "molecule" }),
       cell("similarity", "Similarity", "to training", { class: "num" }),
       ...tasks.map((task) => cell(`=${task.name}`, titleOf(task), isNumber(task) ? unitOf(task)
-        : task.kind === "binary" ? "probability" : "class", { class: "num" }))));
+        : task.kind === "binary" ? "probability" : "class", { class: `num ${over && starts.has(task) ? "first" : ""}` }))));
   }
 
   line(row, tasks) {
@@ -172,7 +176,7 @@ export class MoleculeTable {
     const opener = button(name, () => this.open(row), { class: "link", "data-key": `row ${row.place}`, title: smiles });
     const cells = answer.error !== null
       ? [element("td", { class: "reason", colspan: tasks.length + 1 }, element("span", {},
-        `No prediction: ${answer.message || answer.error}`, " ", element("code", {}, answer.error)))]
+        element("code", {}, answer.error), `No prediction: ${answer.message || answer.error}`))]
       : [element("td", { class: "num" }, answer.training_similarity === null ? "-" : number(answer.training_similarity, 2),
         answer.in_domain === false ? element("span", { class: "tag" }, "beyond") : null),
       ...tasks.map((task) => this.cell(task, answer))];
