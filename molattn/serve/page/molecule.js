@@ -84,7 +84,7 @@ export class MoleculeView {
     const copied = button("Copy SMILES", () => this.copy(copied), { class: "quiet" });
     const standardized = answer.standardized_smiles
       ? element("p", { class: "note" }, "Predicted as ", element("code", {}, answer.standardized_smiles)) : null;
-    this.host.replaceChildren(
+    this.host.replaceChildren(...[
       element("div", { class: "molecule-head" }, heading, element("code", { class: "smiles" }, this.smiles)),
       this.domain(answer),
       this.pair,
@@ -94,7 +94,8 @@ export class MoleculeView {
             element("figure", { class: "structure" }, this.figure, this.legend), standardized,
             element("div", { class: "actions" }, this.whatIf, copied)),
           this.nearest),
-        this.properties));
+        this.properties),
+    ].filter(Boolean));
     this.showProperties();
     this.showNearest();
   }
@@ -264,13 +265,13 @@ export class MoleculeView {
       this.figure.dataset.smiles = "";
       this.figure.classList.add("colored");
       this.figure.replaceChildren(picture(found.svg, `Atoms colored by their part in ${titleOf(task)}`, { recolor: false }));
-      this.legend.replaceChildren(
+      this.legend.replaceChildren(element("div", {},
         element("p", {}, element("strong", {}, titleOf(task)), ". Orange atoms raise the predicted value, blue atoms lower it."),
-        ...(found.text ?? []).map((line) => element("p", { class: "note" }, line)),
+        ...found.text.map((line) => element("p", { class: "note" }, line)),
         found.check ? element("p", { class: "checked" }, element("strong", {}, "Test of the method: "), found.check) : null,
         element("div", { class: "actions" },
           found.check ? null : button("Test the method", () => this.explained(task, true), { class: "quiet" }),
-          button("Plain structure", () => this.plain(), { class: "quiet" })));
+          button("Plain structure", () => this.plain(), { class: "quiet" }))));
       announce(`Atoms colored by ${titleOf(task)}`);
     } catch (error) {
       if (error.name === "AbortError" || this.colored !== task) return;
