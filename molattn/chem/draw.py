@@ -1,5 +1,6 @@
 """Molecules as SVG."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from rdkit import Chem
@@ -27,6 +28,7 @@ ATOM_COLORS = {
     "halogen": "#1A7F37",
 }
 """Colors of the elements that are not drawn in black."""
+_MARK = (0.98, 0.80, 0.36)
 _KINDS = {7: "nitrogen", 8: "oxygen", 15: "phosphorus", 16: "sulfur"} | dict.fromkeys(
     (9, 17, 35, 53), "halogen"
 )
@@ -63,10 +65,12 @@ def _prepared_data(molecule: Molecule) -> bytes | None:
     return _prepared(molecule).ToBinary(int(kept.AllProps) | int(kept.CoordsAsDouble))
 
 
-def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str | None:
+def draw_molecule(
+    smiles: str, width: int = 250, height: int = 180, marked: Sequence[int] = ()
+) -> str | None:
     """Draw a molecule as SVG, in pixels, with a transparent background.
 
-    None if it is too large, see :func:`laid_out`.
+    None if it is too large, see :func:`laid_out`. The atoms ``marked`` are on a colored ground.
     """
     if (mol := laid_out(smiles)) is None:
         return None
@@ -78,7 +82,13 @@ def draw_molecule(smiles: str, width: int = 250, height: int = 180) -> str | Non
     options.useBWAtomPalette()
     options.updateAtomPalette({number: _rgb(ATOM_COLORS[kind]) for number, kind in _KINDS.items()})
     options.prepareMolsBeforeDrawing = False
-    drawer.DrawMolecule(mol)
+    options.setHighlightColour(_MARK)
+    bonds = [
+        bond.GetIdx()
+        for bond in mol.GetBonds()
+        if bond.GetBeginAtomIdx() in marked and bond.GetEndAtomIdx() in marked
+    ]
+    drawer.DrawMolecule(mol, highlightAtoms=list(marked), highlightBonds=bonds)
     drawer.FinishDrawing()
     return drawer.GetDrawingText()
 

@@ -9,7 +9,7 @@ from typing import IO
 
 from molattn.config import TableConfig
 from molattn.data.table import SMILESList, Table, format_by_suffix, open_table
-from molattn.data.table.text import file_start
+from molattn.data.table.text import CopiedPath, file_start
 from molattn.errors import InputError, SmilesError, quoted
 
 __all__ = ["open_inputs", "open_stream"]
@@ -64,14 +64,8 @@ def open_stream(stream: IO[bytes], config: TableConfig) -> Iterator[Table]:
         yield open_table(copy.rename(copy.with_suffix(_suffix(copy, config))))
 
 
-class _StandardInput(type(Path())):  # pyright: ignore[reportUntypedBaseClass]
-    """The path of the copy of standard input, which messages do not show."""
-
-    def __fspath__(self) -> str:
-        return super().__str__()
-
-    def __str__(self) -> str:
-        return "standard input"
+class _StandardInput(CopiedPath):
+    shown = "standard input"
 
 
 def _suffix(path: Path, config: TableConfig) -> str:

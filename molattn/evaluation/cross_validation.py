@@ -21,7 +21,6 @@ from molattn.evaluation.score_tables import MODELS
 from molattn.evaluation.scoring import score_run
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
-from molattn.training.lightning.loop import check_device
 from molattn.training.out_of_fold import OUT_OF_FOLD_FILE, OutOfFold, calibrate_out_of_fold
 from molattn.training.run import TrainingRun, read_rows, train_split, training_molecules
 from molattn.training.run_folder import (
@@ -33,6 +32,7 @@ from molattn.training.run_folder import (
     run_folder,
 )
 from molattn.utils.console import print_line
+from molattn.utils.devices import check_device
 from molattn.utils.files import read_json, write_json
 
 __all__ = ["Round", "cross_validate", "rounds"]

@@ -48,6 +48,7 @@ from molattn.utils.workers import parallel_map
 from molattn.version import package_versions
 
 __all__ = [
+    "OutputRows",
     "OutputSpec",
     "ReadRow",
     "RowCounts",
@@ -125,6 +126,80 @@ class OutputSpec:
     take_found: Callable[[], Any] = lambda: None
     restore_found: Callable[[Any], None] = lambda found: None
 
+    @property
+    def reads(self) -> dict[str, bool]:
+        """What :func:`molecule_batches` reads for it."""
+        names = ("reads_numbers", "reads_similarity", "reads_symbols")
+        return {name: getattr(self, name) for name in names}
+
+
+class OutputRows:
+    """The rows of an output: those of the table with what is computed for them.
+
+    Args:
+        table: The table.
+        model: The model.
+        spec: The output.
+        config: How the table is read.
+        output: Where the rows go; a binary stream gets CSV.
+
+    Attributes:
+        header: The columns.
+        schema: Their types, if the format of the output has types.
+
+    Raises:
+        InputError: A column that the model needs is missing.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        model: MolAttn,
+        spec: OutputSpec,
+        config: StreamConfig,
+        output: Path | IO[bytes],
+    ) -> None:
+        places = _find_columns(table, config, model.config, spec.reads_numbers)
+        self._model = model.config
+        self._smiles, self._molecules = places.smiles, (places.smiles, places.partner)
+        self._keeps_columns = spec.keeps_columns
+        kept = table if spec.keeps_columns else None
+        own = kept.header if kept else []
+        standardized = dict.fromkeys(standardized_columns(model.config), "string")
+        columns = {} if kept else {"row": "int64"}
+        columns |= {**spec.columns, **standardized, "error": "string"}
+        columns = _renamed(columns, own)
+        self.schema = output_schema(output, kept, columns)
+        self._escape = escape_formula if config.escape_formulas and runs_formulas(output) else str
+        self.header = [self._escape(name) for name in (*own, *columns)]
+
+    def __call__(
+        self, molecule: ReadRow, rows: Sequence[Cells], code: str
+    ) -> Iterator[list[object]]:
+        """Yield the rows of a molecule, given what :func:`computed` yields."""
+        own = self._own(molecule, code)
+        forms = standardized_cells(molecule.record, self._model)
+        for cells in rows:
+            new: Iterable[object] = [*cells, *forms]
+            if self.schema is None:
+                new = [self._escape(_text(cell)) for cell in (*cells, *forms)]
+            yield [*own, *new, code]
+
+    def _own(self, molecule: ReadRow, code: str) -> Sequence[object]:
+        if not self._keeps_columns:
+            return [molecule.number]
+        if self.schema is not None:
+            return molecule.row.values or molecule.row.cells
+        own = [
+            cell
+            if isinstance(cell, Structure) or (place in self._molecules and not code)
+            else self._escape(cell)
+            for place, cell in enumerate(molecule.row.cells)
+        ]
+        if not code and not isinstance(own[self._smiles], Structure):
+            own[self._smiles] = Structure(own[self._smiles])
+        return own
+
 
 def stream_table(
     model_folder: str | Path | MolAttn,
@@ -159,17 +234,7 @@ def stream_table(
     console = console or Console(quiet=True)
     table, model = open_with_model(source, model_folder, config, console)
     spec = make_spec(model)
-    places = _find_columns(table, config, model.config, spec.reads_numbers)
-    kept = table if spec.keeps_columns else None
-    own_columns = kept.header if kept else []
-    standardized = standardized_columns(model.config)
-    columns = {} if kept else {"row": "int64"}
-    columns |= {**spec.columns, **dict.fromkeys(standardized, "string"), "error": "string"}
-    columns = _renamed(columns, own_columns)
-    schema = output_schema(output, kept, columns)
-    escape = escape_formula if config.escape_formulas and runs_formulas(output) else str
-    header = [escape(name) for name in (*own_columns, *columns)]
-    molecules = (places.smiles, places.partner)
+    rows_of = OutputRows(table, model, spec, config, output)
 
     def run() -> UnfinishedRun:
         options = {
@@ -177,7 +242,9 @@ def stream_table(
             for name, value in asdict(config).items()
             if name not in _NOT_OF_THE_OUTPUT
         }
-        return UnfinishedRun(_digest(model), table.digest(), options, header, package_versions())
+        return UnfinishedRun(
+            _digest(model), table.digest(), options, rows_of.header, package_versions()
+        )
 
     for remark in spec.remarks:
         print_line(console, remark)
@@ -186,7 +253,7 @@ def stream_table(
     with (
         threads(config.threads),
         without_onednn() if model.config.network.update_edges else nullcontext(),
-        _open_output(output, header, schema, run, config.resume, console) as sink,
+        _open_output(output, rows_of, run, config.resume, console) as sink,
         row_progress(
             console, spec.verb, None if console.quiet else table.count(), done=sink.rows
         ) as advance,
@@ -201,36 +268,14 @@ def stream_table(
             found = {"done": done, "errors": errors, "found": spec.take_found()}
             sink.commit(done + errors.total(), found)
 
-        reads = {
-            "reads_numbers": spec.reads_numbers,
-            "reads_similarity": spec.reads_similarity,
-            "reads_symbols": spec.reads_symbols,
-        }
         open_rows = 0
         for batch in molecule_batches(
-            table, model, config, start=sink.rows, num_workers=config.num_workers, **reads
+            table, model, config, start=sink.rows, num_workers=config.num_workers, **spec.reads
         ):
             refused = errors.total()
             for molecule, rows, code in computed(spec, batch):
-                own: Sequence[object] = [molecule.number]
-                if kept:
-                    own = molecule.row.cells
-                    if schema is not None:
-                        own = molecule.row.values or own
-                    else:
-                        own = [
-                            cell
-                            if isinstance(cell, Structure) or (place in molecules and not code)
-                            else escape(cell)
-                            for place, cell in enumerate(own)
-                        ]
-                        if not code and not isinstance(own[places.smiles], Structure):
-                            own[places.smiles] = Structure(own[places.smiles])
-                forms = standardized_cells(molecule.record, model.config)
-                for cells in rows:
-                    cells = [*cells, *forms]
-                    new = cells if schema is not None else (escape(_text(cell)) for cell in cells)
-                    sink.write([*own, *new, code])
+                for cells in rows_of(molecule, rows, code):
+                    sink.write(cells)
                 done += not code
                 errors.update([code] if code else [])
             open_rows += len(batch)
@@ -262,18 +307,17 @@ class _Sink(NamedTuple):
 @contextmanager
 def _open_output(
     output: Path | IO[bytes],
-    header: Sequence[str],
-    schema: Any,
+    rows_of: OutputRows,
     run: Callable[[], UnfinishedRun],
     resume: bool,
     console: Console,
 ) -> Iterator[_Sink]:
     if not (isinstance(output, Path) and is_resumable(output)):
-        with write_table(output, header, schema) as write:
+        with write_table(output, rows_of.header, rows_of.schema) as write:
             yield _Sink(write, lambda rows, entry: None)
         return
     with unfinished_table(output, run(), resume=resume, console=console) as table:
-        write = row_writer(output, table, header, has_header=table.has_header)
+        write = row_writer(output, table, rows_of.header, has_header=table.has_header)
         yield _Sink(write, table.commit, table.rows, table.entries)
 
 

@@ -1,176 +1,297 @@
-"""The application: pages, models, predictions, structures."""
+"""The application: the page, models, predictions, structures, explanations."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from swagger_ui_bundle import swagger_ui_path
 
+from molattn.chem.limits import is_fast
 from molattn.config import ServeConfig
-from molattn.errors import InputError, SmilesError, quoted
+from molattn.config.validation import as_in_file
+from molattn.errors import InputError, SmilesError
 from molattn.serve.batching import BusyError, Worker
-from molattn.serve.batching import Query as Molecule
-from molattn.serve.catalog import LEVEL, Catalog, ServedModel
+from molattn.serve.bodies import (
+    CSV,
+    JSON,
+    MOST_NEIGHBORS,
+    NDJSON,
+    SDF,
+    ExplainRequest,
+    PredictRequest,
+    content_type,
+    line_queries,
+    queries,
+    read_json,
+    spool,
+    unless_gone,
+    validation_line,
+)
+from molattn.serve.catalog import LEVEL, Catalog
 from molattn.serve.depiction import depict
 from molattn.serve.errors import APIError
+from molattn.serve.explanations import Explanations
+from molattn.serve.guard import Guard
+from molattn.serve.metrics import CONTENT_TYPE, Metrics
 from molattn.serve.molecules import dumps, molecule_json
+from molattn.serve.tables import (
+    ROWS_HEADER,
+    Extend,
+    HeldResponse,
+    OpenTable,
+    held_folder,
+    predicted_lines,
+)
 from molattn.version import __version__
 
 __all__ = ["make_app"]
 
 _PAGE = files("molattn.serve") / "page"
-
-
-class PredictRequest(BaseModel):
-    """Molecules to predict."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    smiles: list[str] = Field(description="The molecules.")
-    model: str | None = Field(None, description="Name of the model; by default the first.")
-    level: float = Field(LEVEL, gt=0, lt=1, description="Level of the intervals.")
-    neighbors: int = Field(0, ge=0, le=10, description="Number of nearest training molecules.")
-    partner: list[str] | None = Field(
-        None, description="The second molecule of each, where the model takes two."
-    )
-    features: dict[str, list[FiniteFloat | None]] | None = Field(
-        None, description="Extra features by column, a number for each molecule."
-    )
+_ENDPOINTS = frozenset("/ /models /predict /explain /depict /health /metrics".split())
+_CODES = {404: "not_found", 405: "method_not_allowed"}
+_EXPLANATION = 64  # molecules of the queue that an explanation counts for
+_GONE = 499  # the status of a request whose client has disconnected, which nobody reads
+_DOCS = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>molattn: API</title>
+<link rel="stylesheet" href="docs/assets/swagger-ui.css"></head>
+<body><div id="swagger-ui"></div><script src="docs/assets/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script></body></html>
+"""
+_DOCS_SCRIPT = 'SwaggerUIBundle({url: "openapi.json", dom_id: "#swagger-ui", validatorUrl: null});'
+_TEXT = {"schema": {"type": "string"}}
+_BODIES = {
+    JSON: {"schema": PredictRequest.model_json_schema()},
+    NDJSON: {**_TEXT, "example": '{"smiles": "CCO"}\n{"smiles": "c1ccccc1O"}\n'},
+    CSV: {**_TEXT, "example": "name,smiles\nethanol,CCO\n"},
+    SDF: _TEXT,
+}
 
 
 def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
-    """Return the application of some models."""
-    worker = Worker(catalog, config)
+    """Return the application of some models.
+
+    Its ``state`` has ``guard``, the :class:`molattn.serve.guard.Guard` through which it is to be
+    called.
+    """
+    metrics = Metrics(lambda: worker.reserved)
+    worker = Worker(catalog, config, metrics.batch)
+    explanations = Explanations(config)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         worker.close()
+        explanations.thread.shutdown(wait=False, cancel_futures=True)
 
     app = FastAPI(
-        title="molattn", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="molattn",
+        version=__version__,
+        description='Predictions of molecules. Errors are `{"error": code, "message": words}`.',
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
     )
+    app.openapi_version = "3.0.3"  # the newest that the bundled pages show
+    app.state.guard = Guard(app, config, metrics, _ENDPOINTS)
     app.state.worker = worker
-
-    @app.exception_handler(APIError)
-    async def refused(_: Request, error: APIError) -> JSONResponse:
-        content = {"error": error.code, "message": error.message}
-        return JSONResponse(content, error.status, error.headers)
-
-    @app.exception_handler(HTTPException)
-    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
-        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "bad_request")
-        content = {"error": code, "message": str(error.detail)}
-        return JSONResponse(content, error.status_code, error.headers)
-
-    @app.exception_handler(InputError)
-    async def wrong(_: Request, error: InputError) -> JSONResponse:
-        code = error.code if isinstance(error, SmilesError) else "bad_request"
-        return JSONResponse({"error": code, "message": str(error)}, 422)
-
-    @app.exception_handler(BusyError)
-    async def busy(_: Request, error: BusyError) -> JSONResponse:
-        content = {"error": "busy", "message": str(error)}
-        return JSONResponse(content, 429, {"Retry-After": "1"})
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        content = {"error": "bad_request", "message": _validation_line(error.errors())}
-        return JSONResponse(content, 422)
+    _handle_errors(app)
+    app.mount("/static", StaticFiles(directory=str(_PAGE)), name="static")
+    app.mount("/docs/assets", StaticFiles(directory=str(swagger_ui_path)), name="docs")
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
-        return FileResponse(str(_PAGE / "index.html"))
+        return FileResponse(str(_PAGE / "index.html"), headers={"Cache-Control": "no-cache"})
 
-    app.mount("/static", StaticFiles(directory=str(_PAGE)), name="static")
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(_DOCS)
 
-    @app.get("/models")
+    @app.get("/docs/start.js", include_in_schema=False)
+    async def docs_script() -> Response:
+        return Response(_DOCS_SCRIPT, media_type="text/javascript")
+
+    @app.get("/health", summary="Whether the server answers")
+    async def health() -> dict[str, str]:
+        return {"status": "ok", "version": __version__}
+
+    @app.get("/metrics", summary="Numbers of the server, in the format of Prometheus")
+    async def numbers() -> Response:
+        return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    @app.get("/models", summary="The models, their tasks and what is known of them")
     async def models() -> dict[str, Any]:
         return {"models": [one.describe() for one in catalog.models.values()]}
 
-    @app.post("/predict")
-    async def predict(request: Request) -> Response:
-        asked = _parsed(PredictRequest, await request.body())
-        served = catalog[asked.model]
-        queries = _queries(served, asked, config)
-        with worker.reserve(len(queries)):
-            answers = await worker.predict(served, asked.level, queries)
-        columns = [*served.spec(asked.level).columns]
-        molecules = [
-            molecule_json(served, columns, query.smiles, answer)
-            for query, answer in zip(queries, answers, strict=True)
-        ]
-        found = {"model": served.name, "level": asked.level, "molecules": molecules}
-        return Response(dumps(found), media_type="application/json")
+    @app.post(
+        "/predict",
+        summary="Predict molecules",
+        openapi_extra={"requestBody": {"content": _BODIES, "required": True}},
+        description="JSON gives JSON, or JSON lines with `Accept: application/x-ndjson`. JSON "
+        "lines give JSON lines. CSV gives CSV, as `molattn predict` writes it, or JSON lines; SDF "
+        "likewise. The parameters are for bodies other than JSON, which has fields of these names.",
+    )
+    async def predict(
+        request: Request,
+        model: str | None = None,
+        level: Annotated[float, Query(gt=0, lt=1)] = LEVEL,
+        smiles_column: str = "smiles",
+        neighbors: Annotated[int, Query(ge=0, le=MOST_NEIGHBORS)] = 0,
+    ) -> Response:
+        kind = content_type(request, _BODIES)
+        wants_lines = NDJSON in request.headers.get("accept", "")
+        if kind == JSON:
+            return await predict_json(request, wants_lines)
+        served = catalog[model]
+        served.check_neighbors(neighbors)
+        count = partial(metrics.molecule, served.name)
+        extend = Extend(worker, served, neighbors)
+        with ExitStack() as stack:
+            stack.enter_context(worker.reserve(config.batch_size))
+            path = held_folder(stack)
+            with open(path, "wb") as file:
+                await spool(request, file)
+            loop = asyncio.get_running_loop()
+            if kind == NDJSON:
+                rows = await loop.run_in_executor(
+                    worker.tables, lambda: sum(1 for _ in line_queries(path, served))
+                )
+                parts = predicted_lines(
+                    line_queries(path, served), served, level, worker, count, extend
+                )
+            else:
+                table = await loop.run_in_executor(
+                    worker.tables, OpenTable, path, kind, served, config, level, smiles_column
+                )
+                rows, wants_csv = table.count, not wants_lines
+                if wants_csv and neighbors:
+                    raise InputError("neighbors: expected 0 for CSV, or Accept: " + NDJSON)
+                parts = (
+                    table.csv(worker, count) if wants_csv else table.lines(worker, count, extend)
+                )
+            media_type = CSV if kind != NDJSON and not wants_lines else NDJSON
+            headers = {ROWS_HEADER: str(rows)}
+            return HeldResponse(parts, stack.pop_all(), media_type, headers)
 
-    @app.get("/depict")
+    async def predict_json(request: Request, wants_lines: bool) -> Response:
+        asked = await read_json(request, PredictRequest)
+        served = catalog[asked.model]
+        served.check_neighbors(asked.neighbors)
+        found = queries(served, asked, config)
+        count = partial(metrics.molecule, served.name)
+        extend = Extend(worker, served, asked.neighbors)
+        with ExitStack() as stack:
+            stack.enter_context(worker.reserve(len(found)))
+            if wants_lines:
+                parts = predicted_lines(iter(found), served, asked.level, worker, count, extend)
+                headers = {ROWS_HEADER: str(len(found))}
+                return HeldResponse(parts, stack.pop_all(), NDJSON, headers)
+            answers = await unless_gone(request, worker.predict(served, asked.level, found))
+            columns = [*served.spec(asked.level).columns]
+            molecules = []
+            for query, answer in zip(found, answers, strict=True):
+                count(answer.code)
+                molecules.append(molecule_json(served, columns, query.smiles, answer))
+            await extend(molecules)
+        whole = {"model": served.name, "level": asked.level, "molecules": molecules}
+        return Response(dumps(whole), media_type=JSON)
+
+    @app.post(
+        "/explain",
+        summary="Score the atoms of a molecule by their importance for a prediction",
+        openapi_extra={
+            "requestBody": {
+                "content": {JSON: {"schema": ExplainRequest.model_json_schema()}},
+                "required": True,
+            }
+        },
+    )
+    async def explain(request: Request) -> Response:
+        content_type(request, [JSON])
+        asked = await read_json(request, ExplainRequest)
+        served, stop = catalog[asked.model], threading.Event()
+        loop = asyncio.get_running_loop()
+
+        async def explained() -> dict[str, Any]:
+            return await loop.run_in_executor(
+                explanations.thread, explanations.explain, served, asked, stop
+            )
+
+        with worker.reserve(min(_EXPLANATION, config.max_queue)):
+            try:
+                found = await unless_gone(request, explained())
+            finally:
+                stop.set()
+        return Response(dumps(found), media_type=JSON)
+
+    @app.get(
+        "/depict",
+        summary="Draw a molecule as SVG",
+        description="With `other`, the atoms that differ from that molecule are marked.",
+    )
     async def depiction(
-        smiles: Annotated[str, Query(max_length=config.max_length)],
+        smiles: str,
         width: Annotated[int, Query(ge=50, le=2000)] = 250,
         height: Annotated[int, Query(ge=50, le=2000)] = 180,
         other: str | None = None,
     ) -> Response:
+        pool = worker.drawing if other is None and is_fast(smiles) else worker.slow
         loop = asyncio.get_running_loop()
-        svg = await loop.run_in_executor(worker.slow, depict, smiles, width, height, config)
-        return Response(svg, media_type="image/svg+xml")
+        with worker.reserve(1):
+            svg = await loop.run_in_executor(pool, depict, smiles, other, width, height, config)
+        headers = {"Cache-Control": "private, max-age=3600"}
+        return Response(svg, media_type="image/svg+xml; charset=utf-8", headers=headers)
 
     return app
 
 
-def _parsed(kind: type[PredictRequest], body: bytes) -> PredictRequest:
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        raise APIError(422, "bad_request", _validation_line(error.errors())) from None
+def _handle_errors(app: FastAPI) -> None:
+    """Answer with a code and a message, which say nothing of how the server works."""
 
+    def as_response(error: APIError) -> JSONResponse:
+        return error.response()
 
-def _queries(served: ServedModel, asked: PredictRequest, config: ServeConfig) -> list[Molecule]:
-    """Return the molecules of a request.
+    def wrong(error: InputError) -> JSONResponse:
+        code = error.code if isinstance(error, SmilesError) else "bad_request"
+        return APIError(422, code, as_in_file(str(error))).response()
 
-    Raises:
-        APIError: There are too many.
-        InputError: Second molecules or features that do not fit the model.
-    """
-    count, model = len(asked.smiles), served.model.config
-    if count > config.max_molecules:
-        raise APIError(
-            413,
-            "too_large",
-            f"smiles: got {count} molecules, expected at most {config.max_molecules} "
-            "(--max-molecules); send a table instead",
-        )
-    if (asked.partner is not None) != model.has_partner:
-        expected = "a list of SMILES" if model.has_partner else "none, as the model takes one"
-        raise InputError(f"partner: got {'none' if asked.partner is None else 'some'}, {expected}")
-    features = asked.features or {}
-    if {*features} != {*model.features}:
-        raise InputError(
-            f"features: got {quoted([*features])}, expected {quoted([*model.features])}"
-        )
-    for name, values in {"partner": asked.partner, **features}.items():
-        if values is not None and len(values) != count:
-            raise InputError(f"{name}: got {len(values)} values, expected {count}")
-    columns = [features[name] for name in model.features]
-    return [
-        Molecule(
-            smiles,
-            None if asked.partner is None else asked.partner[place],
-            tuple(column[place] for column in columns),
-        )
-        for place, smiles in enumerate(asked.smiles)
+    def busy(error: BusyError) -> JSONResponse:
+        return APIError(429, "busy", str(error), {"Retry-After": "1"}).response()
+
+    def invalid(error: RequestValidationError) -> JSONResponse:
+        return APIError(422, "bad_request", validation_line(error.errors())).response()
+
+    def http_error(error: HTTPException) -> JSONResponse:
+        code = _CODES.get(error.status_code, "bad_request")
+        return APIError(error.status_code, code, str(error.detail), error.headers).response()
+
+    def failed(error: Exception) -> JSONResponse:
+        return APIError(500, "internal", "the server failed to answer").response()
+
+    def gone(error: ClientDisconnect) -> JSONResponse:
+        return APIError(_GONE, "gone", "the client has disconnected").response()
+
+    handlers: list[tuple[type[Exception], Any]] = [
+        (APIError, as_response),
+        (InputError, wrong),
+        (BusyError, busy),
+        (RequestValidationError, invalid),
+        (HTTPException, http_error),
+        (ClientDisconnect, gone),
+        (Exception, failed),
     ]
+    for kind, make in handlers:
 
+        async def handler(_: Request, error: Exception, make: Any = make) -> JSONResponse:
+            return make(error)
 
-def _validation_line(errors: Iterable[Any]) -> str:
-    """Return the first error of pydantic as a line."""
-    error = next(iter(errors))
-    place = ".".join(str(part) for part in error["loc"] if part not in ("body", "query"))
-    got = "" if error["type"] in ("missing", "json_invalid") else f", got {quoted(error['input'])}"
-    return f"{place or 'body'}: {error['msg']}{got}"
+        app.add_exception_handler(kind, handler)

@@ -86,18 +86,28 @@ class Worker:
     Args:
         catalog: The models.
         config: The options.
+        count_batch: Is called with the number of molecules of each batch.
+
+    Attributes:
+        reserved: Number of molecules of requests that are not answered.
+        slow: Threads of what may take seconds and is not the work of a model.
+        tables: Threads that read tables.
+        drawing: The thread that draws structures.
     """
 
-    def __init__(self, catalog: Catalog, config: ServeConfig) -> None:
+    def __init__(
+        self, catalog: Catalog, config: ServeConfig, count_batch: Callable[[int], None]
+    ) -> None:
         self._config = config
+        self._count_batch = count_batch
         self._condition = threading.Condition()
         self._tasks: deque[_Task] = deque()
         self._steps: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._is_closed = False
+        self._is_closed = self._was_task = False
         self.reserved = 0
-        """Number of molecules of requests that are not answered."""
         self.slow = ThreadPoolExecutor(2, thread_name_prefix="molattn-slow")
-        """Threads of what may take seconds and is not the work of a model."""
+        self.tables = ThreadPoolExecutor(4, thread_name_prefix="molattn-tables")
+        self.drawing = ThreadPoolExecutor(1, thread_name_prefix="molattn-drawing")
         self._readers = {
             name: [_reader(one, config), _reader(one, config)]
             for name, one in catalog.models.items()
@@ -139,11 +149,19 @@ class Worker:
             answers += await asyncio.wrap_future(task.future)
         return answers
 
-    async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Call a function in the thread of the models."""
+    async def run(
+        self, served: ServedModel, function: Callable[..., Result], batch: Sequence[Any]
+    ) -> Result:
+        """Call a function of a batch, which uses a model, in the thread of the models."""
         future: Future[Result] = Future()
+
+        def step() -> Result:
+            self._count_batch(len(batch))
+            with _onednn_of(served):
+                return function(batch)
+
         with self._condition:
-            self._steps.append((lambda: function(*arguments), future))
+            self._steps.append((step, future))
             self._condition.notify()
         return await asyncio.wrap_future(future)
 
@@ -152,7 +170,8 @@ class Worker:
         with self._condition:
             self._is_closed = True
             self._condition.notify()
-        self.slow.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.slow, self.tables, self.drawing):
+            pool.shutdown(wait=False, cancel_futures=True)
         self._thread.join()
 
     async def _slow(self, served: ServedModel, query: Query) -> MoleculeRecord | SmilesError | None:
@@ -196,8 +215,6 @@ class Worker:
             self._tasks = left
             return taken
 
-    _was_task = False
-
     def _answer(self, tasks: Sequence[_Task]) -> None:
         """Predict molecules together; if that fails, each request by itself."""
         tasks = [task for task in tasks if task.future.set_running_or_notify_cancel()]
@@ -232,14 +249,15 @@ class Worker:
         records = [next(new) if one is None else one for one in read]
         rows = [_row(query, record) for query, record in zip(queries, records, strict=True)]
         spec, answers = served.spec(level), []
-        with onednn_of(served):
+        with _onednn_of(served):
             for batch in batches(rows, self._config.batch_size, lambda row: row.record):
+                self._count_batch(len(batch))
                 for row, cells, code in computed(spec, batch):
                     record = records[len(answers)]
                     message = record.reason if isinstance(record, SmilesError) else ""
                     answers.append(
                         Answer(
-                            None if code else [*cells][0],
+                            None if code else next(iter(cells)),
                             code,
                             message or reason_meaning(code),
                             (row.record and row.record.standardized) or None,
@@ -248,7 +266,7 @@ class Worker:
         return answers
 
 
-def onednn_of(served: ServedModel) -> Any:
+def _onednn_of(served: ServedModel) -> Any:
     """Return the context in which a model predicts; see :func:`stream_table`."""
     return without_onednn() if served.model.config.network.update_edges else nullcontext()
 

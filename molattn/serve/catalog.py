@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from molattn.config import PredictConfig, ServeConfig
+from molattn.data.table import open_table
 from molattn.errors import InputError, check_one_of
 from molattn.inference.predict import prediction_spec
-from molattn.inference.streaming import OutputSpec
+from molattn.inference.streaming import OutputSpec, computed, molecule_batches
 from molattn.model.artefact import PACKAGED, find_local_model
 from molattn.model.model import MolAttn
 from molattn.task import Task
+from molattn.utils.reproducibility import threads
 from molattn.version import __version__
 
-__all__ = ["LEVEL", "Catalog", "ServedModel", "load_models"]
+__all__ = ["LEVEL", "Catalog", "ServedModel", "add_reference", "load_models"]
 
 LEVEL = 0.9
 """Default level of prediction intervals."""
@@ -80,6 +83,26 @@ class ServedModel:
         return bool(getattr(_training(self.model), "smiles", None)) and hasattr(
             self.model, "nearest"
         )
+
+    def check_neighbors(self, count: int) -> None:
+        """Check that a number of nearest training molecules can be returned.
+
+        Raises:
+            InputError: The model does not keep its training molecules.
+        """
+        if count and not self.has_neighbors:
+            raise InputError("neighbors: expected 0, as the model keeps no training molecules")
+
+    def nearest(self, smiles: Sequence[str], count: int) -> list[list[dict[str, Any]]]:
+        """Return the training molecules that are most similar to each molecule, as JSON types."""
+        found: Any = self.model
+        return [
+            [
+                {"smiles": one.smiles, "similarity": one.similarity, "labels": dict(one.labels)}
+                for one in near
+            ]
+            for near in found.nearest(smiles, count)
+        ]
 
     def percentile(self, task: Task, value: float) -> float | None:
         """Return where a value lies among the reference set, else the training, from 0 to 100."""
@@ -178,6 +201,39 @@ def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
     if not found:
         raise InputError("MODEL is missing; expected the folder of a run or of a saved model")
     return Catalog(found)
+
+
+def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> None:
+    """Predict a table, and keep the quantiles of the predictions.
+
+    Raises:
+        InputError: The table cannot be read, lacks a column, or none of its rows has a prediction.
+    """
+    table, spec = open_table(path), served.spec(LEVEL)
+    options = PredictConfig(
+        batch_size=config.batch_size,
+        max_length=config.max_length,
+        max_atoms=config.max_atoms,
+        max_seconds=config.max_seconds,
+    )
+    names = [task.output_names[0] for task in served.tasks]
+    places = [[*spec.columns].index(name) for name in names]
+    values: list[list[Any]] = []
+    with threads(config.threads):
+        for batch in molecule_batches(table, served.model, options, **spec.reads):
+            for _, rows, code in computed(spec, batch):
+                if not code:
+                    cells = next(iter(rows))
+                    values.append([cells[place] for place in places])
+    if not values:
+        raise InputError(f"{path}: got no molecule with a prediction, expected one or more")
+    quantiles = np.quantile(np.array(values, float), np.linspace(0.0, 1.0, QUANTILES), axis=0)
+    served.reference_name = path.stem
+    served.reference = {
+        task.name: column
+        for task, column in zip(served.tasks, quantiles.T, strict=True)
+        if task.kind != "multiclass"
+    }
 
 
 def _name(folder: Path) -> str:

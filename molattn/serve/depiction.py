@@ -3,8 +3,7 @@
 from functools import lru_cache
 from xml.sax.saxutils import escape
 
-from rdkit import Chem
-
+from molattn.chem.difference import differing_atoms
 from molattn.chem.draw import NOT_DRAWN, draw_molecule
 from molattn.chem.limits import read_molecule
 from molattn.config import MoleculeLimits
@@ -14,26 +13,31 @@ __all__ = ["depict"]
 _CACHED_LENGTH = 300  # characters of a SMILES; hostile ones would fill the memory
 
 
-def depict(smiles: str, width: int, height: int, limits: MoleculeLimits) -> str:
+def depict(smiles: str, other: str | None, width: int, height: int, limits: MoleculeLimits) -> str:
     """Draw a molecule, with a line of text in its place if it is too large to draw.
 
     Args:
         smiles: The molecule.
+        other: Another molecule; the atoms that differ from it are marked.
         width: Width in pixels.
         height: Height in pixels.
         limits: Limits of the molecule.
 
     Raises:
-        SmilesError: It is not a molecule, or beyond a limit.
+        SmilesError: One of them is not a molecule, or beyond a limit.
     """
-    if len(smiles) <= _CACHED_LENGTH:
-        return _cached(smiles, width, height, limits)
-    return _drawn(smiles, width, height, limits)
+    if len(smiles) + len(other or "") <= _CACHED_LENGTH:
+        return _cached(smiles, other, width, height, limits)
+    return _drawn(smiles, other, width, height, limits)
 
 
-def _drawn(smiles: str, width: int, height: int, limits: MoleculeLimits) -> str:
-    read_molecule(smiles, limits, Chem.Mol.GetNumAtoms)
-    drawn = draw_molecule(smiles, width, height)
+def _drawn(smiles: str, other: str | None, width: int, height: int, limits: MoleculeLimits) -> str:
+    read_molecule(smiles, limits, bool)
+    marked: list[int] = []
+    if other is not None:
+        read_molecule(other, limits, bool)
+        marked = differing_atoms(smiles, other)
+    drawn = draw_molecule(smiles, width, height, marked)
     if drawn is not None:
         return drawn
     lines = "".join(

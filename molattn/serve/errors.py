@@ -1,5 +1,9 @@
 """Errors of the API, each a status with a code and a message."""
 
+from collections.abc import Mapping
+
+from starlette.responses import JSONResponse
+
 __all__ = ["APIError"]
 
 
@@ -14,10 +18,12 @@ class APIError(Exception):
     """
 
     def __init__(
-        self, status: int, code: str, message: str, headers: dict[str, str] | None = None
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.headers = headers or {}
+        self._status, self._headers = status, headers
+        self._content = {"error": code, "message": message}
+
+    def response(self) -> JSONResponse:
+        """Return it as a response."""
+        return JSONResponse(self._content, self._status, self._headers)

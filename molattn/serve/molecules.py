@@ -4,9 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from molattn.errors import reason_meaning
 from molattn.inference.predict import DOMAIN_SIMILARITY
-from molattn.inference.streaming import Cells
 from molattn.serve.batching import Answer
 from molattn.serve.catalog import ServedModel
 from molattn.task import Task
@@ -25,12 +23,14 @@ def molecule_json(
         smiles: The molecule as it was given.
         answer: Its prediction.
     """
-    cells: dict[str, Any] = {} if answer.cells is None else dict(zip(columns, answer.cells))
+    cells: dict[str, Any] = (
+        {} if answer.cells is None else dict(zip(columns, answer.cells, strict=True))
+    )
     similarity = cells.get("training_similarity")
     found = {
         "smiles": smiles,
         "error": answer.code or None,
-        "message": (answer.message or reason_meaning(answer.code)) if answer.code else None,
+        "message": answer.message if answer.code else None,
         "training_similarity": similarity,
         "in_domain": None if similarity is None else similarity >= DOMAIN_SIMILARITY,
         "predictions": {

@@ -1,23 +1,122 @@
-"""The server of :mod:`molattn.serve.app`."""
+"""The process of the server: it listens, and ends when all is answered."""
 
-from collections.abc import Sequence
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
 from rich.console import Console
 
 from molattn.config import ServeConfig
+from molattn.config.serving import is_loopback
+from molattn.errors import InputError
 from molattn.serve.app import make_app
-from molattn.serve.catalog import load_models
+from molattn.serve.catalog import add_reference, load_models
+from molattn.serve.guard import Guard
+from molattn.utils.console import print_line
+from molattn.utils.devices import check_device, torch_device
 
 __all__ = ["run_server"]
+
+_IDLE_SECONDS = 5  # after which a connection without a request is closed
 
 
 def run_server(models: Sequence[str | Path], config: ServeConfig, console: Console) -> None:
     """Serve models until SIGTERM or Ctrl+C.
 
+    Requests that were accepted are answered; a second signal ends the process at once.
+
+    Args:
+        models: Folders of models, or names of packaged ones.
+        config: The options.
+        console: Where to show the address.
+
     Raises:
-        InputError: A model that cannot be loaded.
+        InputError: A model or a reference table that cannot be used, or an address that is taken.
     """
-    app = make_app(load_models(models), config)
-    uvicorn.run(app, host=config.host, port=config.port, log_level="warning", access_log=False)
+    check_device(config.device)
+    with _listening(config) as listener:
+        catalog = load_models(models, torch_device(config.device))
+        if config.reference is not None:
+            for served in catalog.models.values():
+                add_reference(served, config.reference, config)
+        app = make_app(catalog, config)
+        host, port = listener.getsockname()[:2]
+        name = f"[{host}]" if ":" in host else host
+        print_line(
+            console,
+            f"serving {', '.join(catalog.models)} at http://{name}:{port}/ (Ctrl+C to end)",
+        )
+        if not is_loopback(config.host):
+            print_line(console, "other machines need the token, and a proxy for TLS")
+        # What it logs of an error may repeat a request; the guard logs all errors.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)
+        server = _Server(
+            uvicorn.Config(
+                app.state.guard,
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+                timeout_keep_alive=_IDLE_SECONDS,
+                server_header=False,
+                ws="none",
+                proxy_headers=False,
+            ),
+            app.state.guard,
+        )
+        server.run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """A server that refuses new requests at the first signal, and ends when none is left."""
+
+    def __init__(self, config: uvicorn.Config, guard: Guard) -> None:
+        super().__init__(config)
+        self._guard = guard
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle SIGINT and SIGTERM within the block."""
+        loop = asyncio.get_running_loop()
+        former = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+        for one in former:
+            signal.signal(one, lambda *_: loop.call_soon_threadsafe(self._end))
+        self._guard.when_idle = self._end_if_idle
+        try:
+            yield
+        finally:
+            for one, handler in former.items():
+                signal.signal(one, handler)
+
+    def _end(self) -> None:
+        if self._guard.is_draining:
+            self.should_exit = self.force_exit = True
+        self._guard.is_draining = True
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if self._guard.is_draining and not self._guard.in_flight:
+            self.should_exit = True
+
+
+@contextmanager
+def _listening(config: ServeConfig) -> Iterator[socket.socket]:
+    """Open the address before anything is loaded."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise InputError(
+            f"--host {config.host} --port {config.port}: {error.strerror or error}; expected an "
+            "address of this machine that is free"
+        ) from error
+    with listener:
+        yield listener

@@ -32,7 +32,6 @@ from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.gaussian_process import add_gaussian_process
 from molattn.training.history import Epoch, History
-from molattn.training.lightning.loop import check_device
 from molattn.training.optimizer import FineTuningPlan
 from molattn.training.resume import (
     check_same_model,
@@ -46,6 +45,7 @@ from molattn.training.scaling import scale_by
 from molattn.training.supervised import fit_model
 from molattn.training.target_transform import check_logarithms, target_transforms
 from molattn.utils.console import print_line
+from molattn.utils.devices import check_device
 from molattn.utils.reproducibility import seeded, threads
 
 if TYPE_CHECKING:

@@ -39,7 +39,6 @@ from molattn.errors import InputError, MolattnError
 from molattn.nn.registry import check_network
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import Epoch
-from molattn.training.lightning.loop import check_device
 from molattn.training.run import read_rows, train_model
 from molattn.training.run_folder import CONFIG_FILE
 from molattn.tuning.search_space import (
@@ -51,6 +50,7 @@ from molattn.tuning.search_space import (
     write_space,
 )
 from molattn.utils.console import print_line
+from molattn.utils.devices import check_device
 
 __all__ = ["BEST_FILE", "SPACE_FILE", "STUDY_FILE", "StudyResult", "run_study", "trials_table"]
 

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from molattn.errors import MolattnError
 
-__all__ = ["call_within"]
+__all__ = ["StoppedError", "call_within", "stopped_by"]
 
 Result = TypeVar("Result")
 
@@ -28,8 +28,8 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 def call_within(seconds: float, function: Callable[..., Result], *arguments: Any) -> Result:
     """Return ``function(*arguments)``, calculated in a child process.
 
-    The child is started by the first call and serves all later ones, one at a time. It shares no
-    state with this process, and ends with it.
+    The child is started by the first call and serves all later ones of the same thread. It shares
+    no state with this process, and ends with it.
 
     Args:
         seconds: Limit of the CPU time (on Windows, of the elapsed time) of the call.
@@ -39,19 +39,35 @@ def call_within(seconds: float, function: Callable[..., Result], *arguments: Any
     Raises:
         TimeoutError: The call took longer, or needed more than 2 GB of memory.
         MolattnError: The child process cannot be started.
+        StoppedError: See :func:`stopped_by`.
     """
-    return _child.call(seconds, function, arguments)
+    if _of_thread.stop is not None and _of_thread.stop.is_set():
+        raise StoppedError("stopped")
+    return _of_thread.child.call(seconds, function, arguments)
+
+
+class StoppedError(MolattnError):
+    """Nobody waits for the result any more."""
+
+
+@contextmanager
+def stopped_by(stop: threading.Event) -> Iterator[None]:
+    """Let no further call begin in this thread, within the block, once an event is set."""
+    before, _of_thread.stop = _of_thread.stop, stop
+    try:
+        yield
+    finally:
+        _of_thread.stop = before
 
 
 class _Child:
-    """The child process, started when it is needed."""
+    """The child process of a thread, started when it is needed; it ends with the thread."""
 
     def __init__(self) -> None:
-        self._reset()
-        if hasattr(os, "register_at_fork"):  # a forked process starts a child of its own
-            os.register_at_fork(after_in_child=self._reset)
+        self.reset()
+        _children.add(self)
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._end: Callable[[], Any] = lambda: None
@@ -152,4 +168,22 @@ def _limit(seconds: float) -> None:
         faulthandler.cancel_dump_traceback_later()
 
 
-_child = _Child()
+class _OfThread(threading.local):
+    """Each thread has a child of its own, so that none waits for the calls of another."""
+
+    def __init__(self) -> None:
+        self.child = _Child()
+        self.stop: threading.Event | None = None
+
+
+_children: weakref.WeakSet[_Child] = weakref.WeakSet()
+_of_thread = _OfThread()
+
+
+def _reset_all() -> None:
+    for child in _children:
+        child.reset()
+
+
+if hasattr(os, "register_at_fork"):  # a forked process starts children of its own
+    os.register_at_fork(after_in_child=_reset_all)

@@ -29,7 +29,7 @@ def test_a_call_in_c_code_is_ended_and_the_next_one_is_answered():
 
 def test_a_child_that_was_ended_between_two_calls_is_replaced():
     os.kill(call_within(9, os.getpid), signal.SIGKILL)
-    time_limit._child._process.wait()
+    time_limit._of_thread.child._process.wait()
     assert call_within(9, math.sqrt, 4.0) == 2.0
 
 
@@ -85,7 +85,7 @@ def test_a_module_beside_a_script_that_is_named_like_a_standard_one_does_no_harm
 
 
 def test_a_child_that_does_not_start_is_not_taken_for_a_slow_call(monkeypatch):
-    monkeypatch.setattr(time_limit, "_child", time_limit._Child())
+    monkeypatch.setattr(time_limit, "_of_thread", time_limit._OfThread())
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(MolattnError, match="/bin/false cannot be started"):
         call_within(9, math.sqrt, 4.0)

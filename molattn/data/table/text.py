@@ -15,6 +15,7 @@ from molattn.data.table.base import MOST_CHARACTERS
 from molattn.errors import InputError
 
 __all__ = [
+    "CopiedPath",
     "ENCODING_ERRORS",
     "check_expansion",
     "file_start",
@@ -33,6 +34,18 @@ _MOST_BLANK_LINES = 1_000_000
 # A table is rarely compressed to less than a hundredth; the limit of gzip is a thousandth.
 _LARGEST_EXPANSION = 200
 _ANY_EXPANSION = 2**22  # bytes
+
+
+class CopiedPath(type(Path())):  # pyright: ignore[reportUntypedBaseClass]
+    """The path of a temporary copy; messages show ``shown`` in its place."""
+
+    shown = ""
+
+    def __fspath__(self) -> str:
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return self.shown
 
 
 def file_start(path: Path) -> bytes:

@@ -20,7 +20,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
 from molattn.config import TrainingLoopConfig
-from molattn.config.training import Device, Precision
+from molattn.config.training import Precision
 from molattn.errors import InputError
 from molattn.training.batches import ResumableLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE, write_checkpoint
@@ -38,10 +38,11 @@ from molattn.training.lightning.module import STATE_KEY, TrainingModule, epochs_
 from molattn.training.losses import Objective
 from molattn.training.optimizer import FineTuningPlan
 from molattn.utils.console import print_line
+from molattn.utils.devices import check_device
 from molattn.utils.reproducibility import seeded, threads
 from molattn.utils.signals import interrupts_deferred
 
-__all__ = ["check_device", "fit"]
+__all__ = ["fit"]
 
 _TENSORBOARD_FOLDER = "tensorboard"
 _LEAST_WIDTH_OF_BF16 = 256  # narrower networks gain little, see docs/speed.md
@@ -132,19 +133,6 @@ def fit(
     objective.trained.load_state_dict(kept.state)
     objective.cpu().eval()
     return History(module.epochs, kept.epoch, module.seconds, module.steps_done)
-
-
-def check_device(device: Device) -> None:
-    """Check that there is a GPU if one is asked for.
-
-    Raises:
-        InputError: There is none.
-    """
-    if device == "gpu" and not (torch.cuda.is_available() or torch.backends.mps.is_available()):
-        raise InputError(
-            "--device gpu: PyTorch found no GPU; use --device cpu or auto, or install a GPU driver "
-            "and a build of PyTorch for it"
-        )
 
 
 def _precision(config: TrainingLoopConfig, width: int) -> Precision:

@@ -1,0 +1,152 @@
+"""Explanations of predictions, and whether their methods hold."""
+
+import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from molattn.chem.limits import read_molecule
+from molattn.config import ServeConfig
+from molattn.data.table import bundled_dataset, open_table
+from molattn.errors import InputError, SmilesError, check_one_of
+from molattn.explain import METHODS, MethodOptions
+from molattn.explain.explainer import explain_instance, read_instances
+from molattn.explain.explanation import Explanation
+from molattn.explain.faithfulness.deletion_insertion import instances_faithfulness
+from molattn.explain.faithfulness.summary import summarize
+from molattn.explain.methods.base import NotFiniteError
+from molattn.explain.target import find_target
+from molattn.model.model import MolAttn
+from molattn.serve.bodies import ExplainRequest, check_inputs
+from molattn.serve.catalog import ServedModel
+from molattn.utils.time_limit import StoppedError
+
+__all__ = ["Explanations"]
+
+_CHECKED = 40  # molecules, of which a method is tested on: a verdict needs 30
+_MOST_ATOMS = 200
+
+
+class Explanations:
+    """Explains predictions in a thread of its own, with copies of the models.
+
+    The methods follow what happens within a network, which must then predict nothing else.
+
+    Args:
+        config: The options.
+    """
+
+    def __init__(self, config: ServeConfig) -> None:
+        self._config = config
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="molattn-explain")
+        self._copies: dict[str, MolAttn] = {}
+        self._checks: dict[tuple[str, str, str], str] = {}
+
+    def explain(
+        self, served: ServedModel, asked: ExplainRequest, stop: threading.Event
+    ) -> dict[str, Any]:
+        """Explain a prediction, given as JSON types; called in :attr:`thread`.
+
+        Args:
+            served: The model.
+            asked: What to explain.
+            stop: Set when nobody waits for the result any more.
+
+        Raises:
+            InputError: An unknown method or task, or inputs that do not fit the model.
+            SmilesError: A molecule that cannot be used, or is too large to be explained.
+            StoppedError: ``stop`` was set.
+        """
+        check_one_of("method", asked.method, METHODS)
+        check_inputs(served, asked.partner is not None, asked.features or {})
+        if asked.check and (served.model.config.has_partner or served.model.config.features):
+            raise InputError(
+                "check: this model takes more than a molecule; use molattn explain --check, with "
+                "a table that has all of it"
+            )
+        if stop.is_set():
+            raise StoppedError("stopped")
+        model = self._copy(served)
+        find_target(model, asked.task, [0.0] * len(model.config.output_names), option="task")
+        atoms = read_molecule(asked.smiles, self._config, _count_atoms)[1]
+        if atoms > _MOST_ATOMS:
+            reason = f"it has {atoms} atoms, explanations are limited to {_MOST_ATOMS}"
+            raise SmilesError(asked.smiles, "too_large", reason)
+        columns = model.config.features
+        features = np.array([[(asked.features or {})[name] for name in columns]])
+        partners = None if asked.partner is None else [asked.partner]
+        (instance,) = read_instances(
+            model, [asked.smiles], asked.task, partners, features if columns else None
+        )
+        try:
+            found = explain_instance(instance, asked.method, MethodOptions())
+        except NotFiniteError as error:
+            raise SmilesError(asked.smiles, "not_finite", str(error)) from None
+        return {
+            "model": served.name,
+            "target": found.target,
+            "method": asked.method,
+            "signed": found.signed,
+            "svg": found.draw(asked.width, asked.height),
+            "smiles": found.smiles,
+            "atoms": found.atom_scores.tolist(),
+            "unit": found.unit,
+            "text": _text(found),
+            "check": self._check(served, asked, stop) if asked.check else None,
+        }
+
+    def _copy(self, served: ServedModel) -> MolAttn:
+        if served.name not in self._copies:
+            self._copies[served.name] = copy.deepcopy(served.model)
+        return self._copies[served.name]
+
+    def _check(self, served: ServedModel, asked: ExplainRequest, stop: threading.Event) -> str:
+        """Return in words what deletion and insertion tests found, once for each target."""
+        key = served.name, asked.method, asked.task or ""
+        if key not in self._checks:
+            model = self._copy(served)
+            instances = [*read_instances(model, _some_molecules(), asked.task)]
+
+            def progress() -> None:
+                if stop.is_set():
+                    raise StoppedError("stopped")
+
+            found = instances_faithfulness(
+                instances, [asked.method], MethodOptions(), progress=progress
+            )
+            self._checks[key] = summarize(found).sentence
+        return self._checks[key]
+
+
+def _some_molecules() -> list[str]:
+    """Return molecules of the bundled data, evenly spaced, that are not single atoms."""
+    table = open_table(bundled_dataset())
+    column = table.column("smiles", "smiles")
+    smiles = [row.cells[column] for row in table if 5 < len(row.cells[column]) < 60]
+    return smiles[:: len(smiles) // _CHECKED][:_CHECKED]
+
+
+def _text(found: Explanation) -> list[str]:
+    """Return the prediction and what the scores mean, a line each."""
+    unit = f" {found.unit}" if found.unit else ""
+    lines = [f"{found.target}: {found.prediction:.4g}{unit}"]
+    if found.probability is not None:
+        lines = [f"{found.target}: probability {found.probability:.3g}"]
+    elif found.low is not None and found.high is not None:
+        lines[0] += f" ({found.low:.4g} to {found.high:.4g})"
+    lines.append(found.legend_lines[0])
+    if found.baseline is not None:
+        lines.append(f"with all atoms masked: {found.baseline:.4g}{unit}")
+    if found.adds_up is False:
+        lines.append(f"the scores miss the prediction by {found.residual:.2g}{unit}")
+    top = sorted(
+        zip(found.atom_scores.tolist(), found.atom_names, strict=True), key=lambda one: -abs(one[0])
+    )[:3]
+    lines.append("largest: " + ", ".join(f"{name} {score:+.3g}" for score, name in top))
+    return lines
+
+
+def _count_atoms(mol: Any) -> int:
+    return mol.GetNumAtoms()
