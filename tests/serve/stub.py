@@ -285,7 +285,7 @@ class _Handler(BaseHTTPRequestHandler):
         text = ["Prediction −4.87, baseline −4.90, sum of atom scores 0.03."]
         words = "occlusion passed: deleting its atoms changes the prediction more than random atoms."
         check = words if asked["check"] else None
-        self._json({"svg": svg, "atoms": scores.tolist(), "unit": "", "text": text, "check": check})
+        self._json({"svg": svg, "atoms": scores.tolist(), "signed": True, "text": text, "check": check})
 
     def _predict(self, query: str, body: bytes) -> None:
         options = {name: values[0] for name, values in parse_qs(query).items()}

@@ -255,22 +255,26 @@ export class MoleculeView {
   async explained(task, check) {
     const { signal } = this.abort;
     const says = element("p", { class: "note", role: "status" },
-      check ? "Testing the method on this molecule\u2026" : "Computing each atom's part\u2026");
+      check ? "Testing the method on other molecules; this may take a minute\u2026" : "Computing each atom's part\u2026");
     if (check) this.legend.append(says);
     else this.legend.replaceChildren(says);
     try {
       const { model } = this.context;
-      const found = await explain({ smiles: this.smiles, model: model.name, task: task.name, check }, signal);
+      const { partner, features } = this.row;
+      const found = await explain({ smiles: this.smiles, model: model.name, task: task.name, check,
+        ...(partner === null ? {} : { partner }), ...(Object.keys(features).length ? { features } : {}) }, signal);
       if (this.colored !== task) return;
       this.figure.dataset.smiles = "";
       this.figure.classList.add("colored");
       this.figure.replaceChildren(picture(found.svg, `Atoms colored by their part in ${titleOf(task)}`, { recolor: false }));
       this.legend.replaceChildren(element("div", {},
-        element("p", {}, element("strong", {}, titleOf(task)), ". Orange atoms raise the predicted value, blue atoms lower it."),
+        element("p", {}, element("strong", {}, titleOf(task)),
+          found.signed ? ". Orange atoms raise the predicted value, blue atoms lower it."
+            : ". The stronger the color, the more an atom matters."),
         ...found.text.map((line) => element("p", { class: "note" }, line)),
         found.check ? element("p", { class: "checked" }, element("strong", {}, "Test of the method: "), found.check) : null,
         element("div", { class: "actions" },
-          found.check ? null : button("Test the method", () => this.explained(task, true), { class: "quiet" }),
+          found.check || model.partner !== null || model.features.length ? null : button("Test the method", () => this.explained(task, true), { class: "quiet" }),
           button("Plain structure", () => this.plain(), { class: "quiet" }))));
       announce(`Atoms colored by ${titleOf(task)}`);
     } catch (error) {
