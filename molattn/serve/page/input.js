@@ -1,0 +1,192 @@
+// What is asked: a drawing, text, or a file; as rows.
+import { $, announce, button, debounced, element } from "./dom.js";
+import { openEditor, smilesOf } from "./editor.js";
+import { count } from "./numbers.js";
+import { NoRows, readFile, readTable, readText } from "./read.js";
+
+const EXAMPLES = [
+  ["Aspirin", "CC(=O)Oc1ccccc1C(=O)O aspirin"],
+  ["Caffeine", "Cn1c(=O)c2c(ncn2C)n(C)c1=O caffeine"],
+  ["Imatinib", "Cc1ccc(NC(=O)c2ccc(CN3CCN(C)CC3)cc2)cc1Nc1nccc(-c2cccnc2)n1 imatinib"],
+  ["Ten drugs", `CC(=O)Oc1ccccc1C(=O)O aspirin
+CC(=O)Nc1ccc(O)cc1 paracetamol
+CC(C)Cc1ccc(cc1)C(C)C(=O)O ibuprofen
+Cn1c(=O)c2c(ncn2C)n(C)c1=O caffeine
+CN1C(=O)CN=C(c2ccccc2)c2cc(Cl)ccc21 diazepam
+CC(C)NCC(O)COc1cccc2ccccc12 propranolol
+CN(C)C(=N)NC(=N)N metformin
+CC(=O)CC(c1ccccc1)c1c(O)c2ccccc2oc1=O warfarin
+CCCc1nn(C)c2c1nc([nH]c2=O)-c1cc(ccc1OCC)S(=O)(=O)N1CCN(C)CC1 sildenafil
+Clc1cccc(Cl)c1 1,3-dichlorobenzene`],
+];
+
+export class Input {
+  // `run` is called with { rows, header } when they are to be predicted, `complain` with a text.
+  constructor(context, run, complain) {
+    this.context = context;
+    this.run = run;
+    this.complain = complain;
+    this.text = $("smiles");
+    $("examples").append(...EXAMPLES.map(([name, text]) => button(name, () => {
+      this.text.value = text;
+      this.toEditor();
+      this.submit();
+    }, { class: "quiet" })));
+    $("ask").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.submit();
+    });
+    this.text.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.submit();
+    });
+    const drawn = debounced(() => this.toEditor(), 300);
+    for (const event of ["input", "click", "keyup"]) this.text.addEventListener(event, drawn);
+    $("choose").addEventListener("click", () => $("file").click());
+    $("file").addEventListener("change", () => {
+      if ($("file").files.length) this.take($("file").files[0]);
+      $("file").value = "";
+    });
+    this.drops();
+    this.draws();
+  }
+
+  draws() {
+    const toggle = $("draw");
+    const open = () => {
+      this.opening ??= openEditor($("editor"), this.line.smiles, () => this.fromEditor())
+        .then((opened) => { this.editor = opened; });
+      return this.opening;
+    };
+    toggle.addEventListener("click", () => {
+      const opens = toggle.getAttribute("aria-expanded") !== "true";
+      toggle.setAttribute("aria-expanded", opens);
+      $("drawing").classList.toggle("opened", opens);
+      if (opens) open();
+    });
+    if (matchMedia("(min-width: 46.01rem)").matches) open();
+  }
+
+  // The line of the text that the editor shows: the one with the cursor.
+  get line() {
+    const { value, selectionStart } = this.text;
+    const lines = value.split("\n");
+    const at = Math.min(lines.length, value.slice(0, selectionStart).split("\n").length) - 1;
+    const [, smiles = "", rest = ""] = /^\s*(\S*)(.*)$/.exec(lines[at]) ?? [];
+    return { lines, at, smiles, rest };
+  }
+
+  toEditor() {
+    const { smiles } = this.line;
+    if (!this.editor || smiles === this.drawn || this.text.value.length > 100_000) return;
+    this.drawn = smiles;
+    if (smiles) this.editor.show(smiles);
+    else this.editor.clear();
+  }
+
+  fromEditor() {
+    const { lines, at } = this.line;
+    this.drawn = smilesOf(this.editor);
+    lines[at] = this.drawn; // a name is of the molecule as it was
+    this.text.value = lines.join("\n");
+    const end = lines.slice(0, at + 1).join("\n").length;
+    this.text.setSelectionRange(end, end);
+  }
+
+  drops() {
+    const zone = document.documentElement;
+    let depth = 0;
+    const isFile = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
+    const show = (value) => document.body.classList.toggle("dropping", value);
+    zone.addEventListener("dragenter", (event) => {
+      if (isFile(event)) show(++depth > 0);
+    });
+    zone.addEventListener("dragleave", (event) => {
+      if (isFile(event)) show(--depth > 0);
+    });
+    zone.addEventListener("dragover", (event) => {
+      if (isFile(event)) event.preventDefault();
+    });
+    zone.addEventListener("drop", (event) => {
+      if (!isFile(event)) return;
+      event.preventDefault();
+      depth = 0;
+      show(false);
+      this.take(event.dataTransfer.files[0]);
+    });
+  }
+
+  async take(file) {
+    $("which").replaceChildren();
+    $("chosen").textContent = file.name;
+    try {
+      const found = await readFile(file, this.context.model);
+      if (!found.rows.length && found.header?.length) return this.askColumn(file, found);
+      this.start(found, file.name);
+    } catch (error) {
+      this.complain(error instanceof NoRows ? error.message : `${file.name} cannot be read: ${error.message}`);
+    }
+    return undefined;
+  }
+
+  // A table without a column of a usual name: which one holds the SMILES?
+  askColumn(file, { header, mark }) {
+    const select = element("select", { id: "column" }, ...header.map((name, at) => element("option", { value: at }, name || `column ${at + 1}`)));
+    $("which").replaceChildren(element("label", { for: "column" }, "Which column holds the SMILES?"), select,
+      button("Use it", async () => {
+        const column = Number(select.value);
+        $("which").replaceChildren();
+        this.start(readTable(await file.text(), mark, this.context.model, column), file.name);
+      }));
+    select.focus();
+    announce("Which column holds the SMILES?");
+  }
+
+  submit() {
+    if (!this.text.value.trim()) {
+      this.complain("Draw a molecule, or write its SMILES, first.");
+      this.text.focus();
+      return;
+    }
+    $("chosen").textContent = "";
+    this.start(readText(this.text.value, this.context.model), "the text");
+  }
+
+  start(found, name) {
+    const { model } = this.context;
+    if (!found.rows.length) {
+      this.complain(`No molecules in ${name}.`);
+      return;
+    }
+    if (found.header === null && found.rows[0].block === null) this.addExtra(found.rows);
+    const lacking = [model.partner, ...model.features].filter((name) =>
+      name !== null && found.header !== null && !found.header.includes(name));
+    if (lacking.length) {
+      this.complain(`${name} has no column ${lacking.map((one) => `\u201c${one}\u201d`).join(", ")}, which the model needs.`);
+      return;
+    }
+    announce(`${count(found.rows.length)} molecules read`);
+    this.run(found);
+  }
+
+  // What the model needs besides the structure, from the fields below the text.
+  addExtra(rows) {
+    const { model } = this.context;
+    const value = (name) => $("extra").querySelector(`[name="${CSS.escape(name)}"]`)?.value.trim() ?? "";
+    for (const row of rows) {
+      if (model.partner !== null) row.partner = value(model.partner);
+      for (const name of model.features) row.features[name] = value(name) === "" ? null : Number(value(name));
+    }
+  }
+
+  // Fields for what the chosen model needs besides the structure.
+  showExtra() {
+    const { model } = this.context;
+    const field = (name, attributes) => element("label", {}, element("span", {}, name), element("input", { name, ...attributes }));
+    const fields = [
+      ...(model.partner === null ? [] : [field(model.partner, { type: "text", placeholder: "SMILES of the second molecule", spellcheck: "false" })]),
+      ...model.features.map((name) => field(name, { type: "number", step: "any" })),
+    ];
+    $("extra").hidden = !fields.length;
+    $("extra").replaceChildren(element("legend", {}, "The model also needs"), ...fields);
+  }
+}

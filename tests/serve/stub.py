@@ -1,0 +1,312 @@
+"""A server that keeps to the API of ``molattn serve``, with an ADMET model of canned formulas.
+
+The page is tested against it: it has 22 properties with cards, answers at once, and can be told to
+be slow, busy or closed. ``python stub.py`` starts it alone.
+"""
+
+import json
+import mimetypes
+import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+from rdkit import Chem, rdBase
+from rdkit.Chem import Crippen, Descriptors
+
+from molattn.chem.draw import draw_molecule
+from molattn.explain.drawing import Drawing
+
+PAGE = Path(__file__).resolve().parents[2] / "molattn" / "serve" / "page"
+CSP = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'; form-action 'self'"
+)
+TRAINING = ["CC(=O)Oc1ccccc1", "CC(=O)Nc1ccccc1", "OC(=O)c1ccccc1O"]
+
+# Name, group, title, unit, mean, change with logP and with polar surface / 50 Å².
+_NUMBERS = [
+    ("caco2", "Absorption", "Caco-2 permeability", "log cm/s", -4.8, 0.15, -0.4),
+    ("solubility", "Absorption", "Solubility in water", "log mol/L", -1.6, -0.9, 0.1),
+    ("lipophilicity", "Absorption", "Lipophilicity, logD at pH 7.4", "", 0.6, 0.6, -0.2),
+    ("ppbr", "Distribution", "Bound to plasma proteins", "%", 60.0, 9.0, -4.0),
+    ("vdss", "Distribution", "Volume of distribution", "L/kg", 1.9, 0.7, -0.5),
+    ("half_life", "Excretion", "Half-life", "h", 7.0, 1.0, 0.4),
+    ("clearance_hepatocyte", "Excretion", "Clearance by hepatocytes", "µL/min/10⁶ cells", 35, 9, -8),
+    ("clearance_microsome", "Excretion", "Clearance by microsomes", "mL/min/g", 28.0, 10.0, -7.0),
+    ("ld50", "Toxicity", "Acute toxicity, LD50", "−log mol/kg", 2.3, 0.2, -0.1),
+]
+_CLASSES = [
+    ("hia", "Absorption", "Absorbed by the intestine", 2.5, 0.3, -0.9),
+    ("pgp", "Absorption", "Inhibits P-glycoprotein", -2.2, 0.6, 0.2),
+    ("bioavailability", "Absorption", "Oral bioavailability of at least 20%", 1.4, 0.1, -0.4),
+    ("bbb", "Distribution", "Reaches the brain", 1.8, 0.4, -1.1),
+    ("cyp2c9", "Metabolism", "Inhibits CYP2C9", -2.4, 0.8, 0.0),
+    ("cyp2d6", "Metabolism", "Inhibits CYP2D6", -2.9, 0.7, -0.1),
+    ("cyp3a4", "Metabolism", "Inhibits CYP3A4", -2.6, 0.7, 0.1),
+    ("cyp2c9_substrate", "Metabolism", "Substrate of CYP2C9", -1.5, 0.3, 0.0),
+    ("cyp2d6_substrate", "Metabolism", "Substrate of CYP2D6", -1.2, 0.3, -0.3),
+    ("cyp3a4_substrate", "Metabolism", "Substrate of CYP3A4", -0.8, 0.4, 0.1),
+    ("ames", "Toxicity", "Mutagenic (Ames test)", -0.9, 0.1, 0.2),
+    ("dili", "Toxicity", "Injures the liver", -0.6, 0.2, 0.5),
+    ("herg", "Toxicity", "Blocks the hERG channel", -1.6, 0.8, -0.3),
+]
+
+
+def _quantiles(mean: float, spread: float) -> list[float]:
+    return (mean + 2.5 * spread * np.linspace(-1, 1, 101) ** 3).round(3).tolist()
+
+
+def _task(name: str, kind: str, group: str, title: str, unit: str, mean: float, lipo: float) -> Any:
+    is_number = kind == "regression"
+    spread = max(abs(lipo), abs(mean) / 8)
+    thresholds = []
+    if name == "caco2":
+        thresholds = [
+            {"range": [-5.15, None], "text": "permeates well"},
+            {"range": [None, -5.15], "text": "permeates poorly"},
+        ]
+    return {
+        "name": name,
+        "kind": kind,
+        "unit": unit,
+        "classes": [] if is_number else ["0", "1"],
+        "has_interval": is_number,
+        "training": {
+            "count": 910,
+            "quantiles": _quantiles(mean, spread) if is_number else None,
+            "class_counts": None if is_number else {"0": 610, "1": 300},
+        },
+        "reference": {
+            "name": "approved drugs",
+            "quantiles": _quantiles(mean + spread, spread)
+            if is_number
+            else np.linspace(0, 1, 101).round(2).tolist(),
+        },
+        "card": {
+            "group": group,
+            "title": title,
+            "description": f"{title}, as measured in a standard assay.",
+            "assay": "in vitro" if is_number else "yes or no from the literature",
+            "unit": unit,
+            "direction": "higher is better" if name in ("caco2", "solubility") else "",
+            "thresholds": thresholds,
+            "source": "TDC",
+            "license": "CC BY 4.0",
+            "rows": 910,
+            "scores": {"MAE": 0.274} if is_number else {"ROC AUC": 0.91},
+            "coverage": 0.902 if is_number else None,
+        },
+    }
+
+
+TASKS = [_task(n, "regression", g, t, u, m, a) for n, g, t, u, m, a, _ in _NUMBERS]
+TASKS += [_task(n, "binary", g, t, "", m, a) for n, g, t, m, a, _ in _CLASSES]
+_GROUPS = ["Absorption", "Distribution", "Metabolism", "Excretion", "Toxicity"]
+TASKS.sort(key=lambda task: _GROUPS.index(task["card"]["group"]))
+_FORMULAS = {name: rest for name, *_, m, a, b in (*_NUMBERS, *_CLASSES) for rest in [(m, a, b)]}
+
+
+def model(name: str, tasks: list[Any], **others: Any) -> dict[str, Any]:
+    """What ``/models`` says of a model."""
+    common = {"version": "0.1.0", "level": 0.9, "partner": None, "features": []}
+    return {"name": name, **common, "has_neighbors": True, "tasks": tasks, **others}
+
+
+PLAIN = {
+    "name": "logS",
+    "kind": "regression",
+    "unit": "log mol/L",
+    "classes": [],
+    "has_interval": False,
+    "training": {"count": None, "quantiles": None, "class_counts": None},
+    "reference": None,
+    "card": None,
+}
+PHASE = PLAIN | {"name": "phase", "kind": "multiclass", "unit": "", "classes": ["gas", "solid"]}
+PHASE["classes"] = ["gas", "liquid", "solid"]
+MODELS = [
+    model("admet", TASKS),
+    model("plain", [PLAIN, PHASE], features=["pH"], partner="solvent", has_neighbors=False),
+]
+
+
+def molecule(
+    smiles: str, model: dict[str, Any], level: float = 0.9, neighbors: int = 0
+) -> dict[str, Any]:
+    """The prediction of a molecule."""
+    found: dict[str, Any] = {
+        "smiles": smiles,
+        "error": None,
+        "message": None,
+        "training_similarity": None,
+        "in_domain": None,
+        "predictions": {task["name"]: None for task in model["tasks"]},
+        "neighbors": [],
+    }
+    with rdBase.BlockLogs():
+        mol = Chem.MolFromSmiles(smiles) if smiles.strip() else None
+    if mol is None:
+        code = "syntax" if smiles.strip() else "empty"
+        words = f"SMILES: got {smiles!r}, expected a valid SMILES" if smiles.strip() else "no text"
+        return found | {"error": code, "message": words}
+    lipo, polar = Crippen.MolLogP(mol), Descriptors.TPSA(mol) / 50
+    similarity = round(1 / (1 + mol.GetNumHeavyAtoms() / 25), 3)
+    found["training_similarity"], found["in_domain"] = similarity, similarity >= 0.4
+    for task in model["tasks"]:
+        mean, a, b = _FORMULAS.get(task["name"], (0.0, 1.0, 1.0))
+        value = mean + a * (lipo - 1) + b * (polar - 1)
+        if task["kind"] == "regression":
+            half = (abs(a) + 0.3) * (0.5 + level)
+            ends = {"low": value - half, "high": value + half} if task["has_interval"] else {}
+            found["predictions"][task["name"]] = {"value": value, **ends, "percentile": None}
+        else:
+            share = float(1 / (1 + np.exp(-value)))
+            shares = [1 - share, share] if len(task["classes"]) == 2 else [0.2, 0.3, 0.5]
+            found["predictions"][task["name"]] = {
+                "class": task["classes"][int(np.argmax(shares))],
+                "probabilities": dict(zip(task["classes"], shares, strict=True)),
+                "percentile": None,
+            }
+    for place, near in enumerate(TRAINING[: neighbors if model["has_neighbors"] else 0]):
+        labels = {task["name"]: None for task in model["tasks"]}
+        labels |= {"caco2": -4.6 - place, "ames": "1" if place else "0", "solubility": -1.72}
+        near_similarity = similarity - 0.06 * place
+        found["neighbors"].append({"smiles": near, "similarity": near_similarity, "labels": labels})
+    return found
+
+
+class Stub(ThreadingHTTPServer):
+    """The server; ``address`` is that of its page.
+
+    ``delay`` is the time of a molecule in seconds, ``refusals`` how many of the next requests are
+    answered with 429, ``token`` what a request must bear. ``asked`` lists the requests to predict.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.delay = 0.0
+        self.refusals = 0
+        self.token: str | None = None
+        self.asked: list[dict[str, Any]] = []
+        self.address = f"http://127.0.0.1:{self.server_address[1]}/"
+
+    def __enter__(self) -> "Stub":
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, *_: Any) -> None:
+        """A page that was closed or has cancelled is no error."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Stub  # pyright: ignore
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def _send(self, status: int, body: bytes, kind: str, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": len(body), **headers}.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.send_header("Content-Security-Policy", CSP)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _json(self, value: Any, status: int = 200, **headers: str) -> None:
+        self._send(status, json.dumps(value).encode(), "application/json", **headers)
+
+    def _is_refused(self) -> bool:
+        bearer = self.headers.get("Authorization")
+        if self.server.token is not None and bearer != f"Bearer {self.server.token}":
+            self._json({"error": "unauthorized", "message": "got no token, expected one"}, 401)
+            return True
+        return False
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        if url.path == "/" or url.path.startswith("/static/"):
+            name = url.path.removeprefix("/static/").lstrip("/") or "index.html"
+            kind = mimetypes.guess_type(name)[0] or "text/plain"
+            self._send(200, (PAGE / name).read_bytes(), f"{kind}; charset=utf-8")
+        elif self._is_refused():
+            pass
+        elif url.path == "/models":
+            self._json({"models": MODELS})
+        elif url.path == "/depict":
+            with rdBase.BlockLogs():
+                readable = Chem.MolFromSmiles(query["smiles"]) is not None
+            if not readable:
+                self._json({"error": "syntax", "message": "not a SMILES"}, 422)
+                return
+            svg = draw_molecule(query["smiles"], int(query["width"]), int(query["height"]))
+            assert svg is not None
+            if "other" in query:  # marks the first atom
+                place = re.search(r"d='M ([\d.]+),([\d.]+)", svg)
+                assert place is not None
+                spot = f"<ellipse cx='{place[1]}' cy='{place[2]}' rx='9' ry='9' style='fill:#FFE08A'/>"
+                svg = svg.replace("<!-- END OF HEADER -->", spot)
+            self._send(200, svg.encode(), "image/svg+xml")
+        else:
+            self._json({"error": "not_found", "message": "no such page"}, 404)
+
+    def do_POST(self) -> None:
+        url = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self._is_refused():
+            return
+        if self.server.refusals:
+            self.server.refusals -= 1
+            self._json({"error": "busy", "message": "too many"}, 429, Retry_After="1")
+        elif url.path == "/explain":
+            self._explain(json.loads(body))
+        else:
+            self._predict(url.query, body)
+
+    def _explain(self, asked: dict[str, Any]) -> None:
+        mol = Chem.MolFromSmiles(asked["smiles"])
+        scores = np.array([0.4 * (atom.GetAtomicNum() - 6.5) for atom in mol.GetAtoms()])
+        pairs = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()]
+        caption = f"contribution to {asked['task']}, by occlusion"
+        svg = Drawing(
+            asked["smiles"], scores, pairs, np.zeros(len(pairs)), True, 1.0, caption, ("−1", "0", "+1")
+        ).svg()
+        text = ["Prediction −4.87, baseline −4.90, sum of atom scores 0.03."]
+        words = "occlusion passed: deleting its atoms changes the prediction more than random atoms."
+        check = words if asked["check"] else None
+        self._json({"svg": svg, "atoms": scores.tolist(), "signed": True, "text": text, "check": check})
+
+    def _predict(self, query: str, body: bytes) -> None:
+        options = {name: values[0] for name, values in parse_qs(query).items()}
+        if self.headers["Content-Type"] == "chemical/x-mdl-sdfile":
+            supplier = Chem.SDMolSupplier()
+            supplier.SetData(body.decode())
+            options["smiles"] = [Chem.MolToSmiles(mol) if mol else "" for mol in supplier]
+        else:
+            options = json.loads(body)
+        self.server.asked.append(options)
+        chosen = next(one for one in MODELS if one["name"] == options["model"])
+        self.send_response(200)
+        self.send_header("Content-Type", self.headers["Accept"])
+        self.end_headers()
+        for smiles in options["smiles"]:
+            time.sleep(self.server.delay)
+            found = molecule(
+                smiles, chosen, float(options["level"]), int(options.get("neighbors", 0))
+            )
+            self.wfile.write(json.dumps(found).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    Stub(8765).serve_forever()
