@@ -127,7 +127,6 @@ def test_a_trained_model_keeps_its_training_set(tmp_path, keep):
         "y": [float(n) for n in range(40)],
     }
     options = {"epochs": 1, "width": 8, "heads": 2, "layers": 1, "edge_width": 4}
-    options["baselines"] = False
     trained = train(
         pd.DataFrame(table),
         "y",

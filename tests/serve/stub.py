@@ -36,7 +36,15 @@ _NUMBERS = [
     ("ppbr", "Distribution", "Bound to plasma proteins", "%", 60.0, 9.0, -4.0),
     ("vdss", "Distribution", "Volume of distribution", "L/kg", 1.9, 0.7, -0.5),
     ("half_life", "Excretion", "Half-life", "h", 7.0, 1.0, 0.4),
-    ("clearance_hepatocyte", "Excretion", "Clearance by hepatocytes", "µL/min/10⁶ cells", 35, 9, -8),
+    (
+        "clearance_hepatocyte",
+        "Excretion",
+        "Clearance by hepatocytes",
+        "µL/min/10⁶ cells",
+        35,
+        9,
+        -8,
+    ),
     ("clearance_microsome", "Excretion", "Clearance by microsomes", "mL/min/g", 28.0, 10.0, -7.0),
     ("ld50", "Toxicity", "Acute toxicity, LD50", "−log mol/kg", 2.3, 0.2, -0.1),
 ]
@@ -255,7 +263,9 @@ class _Handler(BaseHTTPRequestHandler):
             if "other" in query:  # marks the first atom
                 place = re.search(r"d='M ([\d.]+),([\d.]+)", svg)
                 assert place is not None
-                spot = f"<ellipse cx='{place[1]}' cy='{place[2]}' rx='9' ry='9' style='fill:#FFE08A'/>"
+                spot = (
+                    f"<ellipse cx='{place[1]}' cy='{place[2]}' rx='9' ry='9' style='fill:#FFE08A'/>"
+                )
                 svg = svg.replace("<!-- END OF HEADER -->", spot)
             self._send(200, svg.encode(), "image/svg+xml")
         else:
@@ -280,12 +290,23 @@ class _Handler(BaseHTTPRequestHandler):
         pairs = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()]
         caption = f"contribution to {asked['task']}, by occlusion"
         svg = Drawing(
-            asked["smiles"], scores, pairs, np.zeros(len(pairs)), True, 1.0, caption, ("−1", "0", "+1")
+            asked["smiles"],
+            scores,
+            pairs,
+            np.zeros(len(pairs)),
+            True,
+            1.0,
+            caption,
+            ("−1", "0", "+1"),
         ).svg()
         text = ["Prediction −4.87, baseline −4.90, sum of atom scores 0.03."]
-        words = "occlusion passed: deleting its atoms changes the prediction more than random atoms."
+        words = (
+            "occlusion passed: deleting its atoms changes the prediction more than random atoms."
+        )
         check = words if asked["check"] else None
-        self._json({"svg": svg, "atoms": scores.tolist(), "signed": True, "text": text, "check": check})
+        self._json(
+            {"svg": svg, "atoms": scores.tolist(), "signed": True, "text": text, "check": check}
+        )
 
     def _predict(self, query: str, body: bytes) -> None:
         options = {name: values[0] for name, values in parse_qs(query).items()}

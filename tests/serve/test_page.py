@@ -138,7 +138,9 @@ def test_one_molecule_has_every_property_and_what_is_near_it(opened):
             given, text = found[task["name"]], row.locator(".value b").inner_text()
             if task["kind"] == "regression":
                 assert number(text) == pytest.approx(given["value"], rel=5e-3)
-                low, high = row.locator(".ends span").first.inner_text().split(": ")[1].split(" to ")
+                low, high = (
+                    row.locator(".ends span").first.inner_text().split(": ")[1].split(" to ")
+                )
                 assert number(low) == pytest.approx(given["low"], rel=5e-3)
                 assert number(high) == pytest.approx(given["high"], rel=5e-3)
             else:
