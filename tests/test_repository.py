@@ -126,7 +126,9 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     assert templates
     weights = [*(ROOT / "molattn/model/weights").glob("base/*")]
     assert len(weights) == 4
-    expected |= {str(path.relative_to(ROOT)) for path in [*templates, *weights]}
+    page = [path for path in (ROOT / "molattn/serve/page").rglob("*") if path.is_file()]
+    assert page
+    expected |= {str(path.relative_to(ROOT)) for path in [*templates, *weights, *page]}
     assert {name for name in names if ".dist-info/" not in name} == expected
 
 

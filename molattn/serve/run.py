@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -69,6 +70,8 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
             app.state.guard,
         )
         server.run(sockets=[listener])
+    if server.signum is not None:  # rather than wait for the threads
+        os._exit(128 + server.signum)
 
 
 class _Server(uvicorn.Server):
@@ -77,6 +80,8 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, guard: Guard) -> None:
         super().__init__(config)
         self._guard = guard
+        self.signum: int | None = None
+        """The signal that ended it before all was answered."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -84,7 +89,7 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         former = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
         for one in former:
-            signal.signal(one, lambda *_: loop.call_soon_threadsafe(self._end))
+            signal.signal(one, lambda signum, _: loop.call_soon_threadsafe(self._end, signum))
         self._guard.when_idle = self._end_if_idle
         try:
             yield
@@ -92,9 +97,10 @@ class _Server(uvicorn.Server):
             for one, handler in former.items():
                 signal.signal(one, handler)
 
-    def _end(self) -> None:
+    def _end(self, signum: int) -> None:
         if self._guard.is_draining:
             self.should_exit = self.force_exit = True
+            self.signum = signum
         self._guard.is_draining = True
         self._end_if_idle()
 
@@ -110,13 +116,15 @@ def _listening(config: ServeConfig) -> Iterator[socket.socket]:
         family, kind, protocol, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
     except OSError as error:
-        raise InputError(
-            f"--host {config.host} --port {config.port}: {error.strerror or error}; expected an "
-            "address of this machine that is free"
-        ) from error
-    with listener:
+        raise InputError(f"--host {config.host}: {error.strerror or error}") from error
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            raise InputError(
+                f"--host {config.host} --port {config.port}: {error.strerror or error}; expected "
+                "an address of this machine that is free"
+            ) from error
         yield listener

@@ -372,6 +372,7 @@ def test_an_option_that_help_does_not_show_is_an_option_still(capsys):
 
 
 HEAVY = {
+    "fastapi",
     "lightning",
     "matplotlib",
     "numpy",

@@ -1,15 +1,19 @@
+import gc
 import math
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from molattn.errors import MolattnError
 from molattn.utils import time_limit
-from molattn.utils.time_limit import call_within
+from molattn.utils.time_limit import StoppedError, call_within, stopped_by
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits elapsed time there")
 
@@ -89,3 +93,25 @@ def test_a_child_that_does_not_start_is_not_taken_for_a_slow_call(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(MolattnError, match="/bin/false cannot be started"):
         call_within(9, math.sqrt, 4.0)
+
+
+def test_each_thread_has_a_child_of_its_own_that_ends_with_it():
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(call_within, 9, os.getpid).result()
+        assert other == pool.submit(call_within, 9, os.getpid).result()
+        assert other != call_within(9, os.getpid)
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{other}").exists():
+        assert time.monotonic() < deadline
+        gc.collect()
+        time.sleep(0.05)
+
+
+def test_no_call_begins_once_it_is_stopped():
+    stop = threading.Event()
+    with stopped_by(stop):
+        assert call_within(9, math.sqrt, 4.0) == 2.0
+        stop.set()
+        with pytest.raises(StoppedError):
+            call_within(9, math.sqrt, 4.0)
+    assert call_within(9, math.sqrt, 4.0) == 2.0

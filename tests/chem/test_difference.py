@@ -1,0 +1,32 @@
+import pytest
+
+from molattn.chem.difference import differing_atoms
+from molattn.utils import time_limit
+
+
+@pytest.mark.parametrize(
+    "smiles, other, expected",
+    [
+        ("CCO", "CCO", []),
+        ("OCC", "CCO", []),
+        ("CCO", "CCN", [2]),
+        ("CCO", "CC", [2]),
+        ("CC", "CCO", []),
+        ("c1ccccc1O", "c1ccccc1", [6]),
+        ("CC(=O)[O-]", "CC(=O)O", [3]),
+        ("CC[13CH3]", "CCC", [2]),
+        ("CC[C@H](N)O", "CC[C@@H](N)O", [2]),
+        ("CC=O", "CCO", [2]),
+        ("C", "O", [0]),
+    ],
+)
+def test_the_atoms_that_differ(smiles, other, expected):
+    assert differing_atoms(smiles, other) == expected
+
+
+def test_all_differ_if_the_search_takes_too_long(monkeypatch):
+    def ended(*_):
+        raise TimeoutError
+
+    monkeypatch.setattr(time_limit._of_thread.child, "call", ended)
+    assert differing_atoms("CCO", "CCN") == [0, 1, 2]

@@ -1,0 +1,374 @@
+import csv
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rdkit import Chem
+
+from molattn import MolAttn
+from molattn.config import PredictConfig
+from molattn.data.table import bundled_dataset
+from molattn.explain import explain
+from molattn.inference import predict_table
+from molattn.serve import batching
+from molattn.serve.catalog import Catalog, ServedModel, add_reference
+
+from ..conftest import rows_of
+
+SMILES = ["CCO", "c1ccccc1O", "C(C", "CC(=O)O", ""]
+CSV = {"Content-Type": "text/csv"}
+LINES = {"Content-Type": "application/x-ndjson"}
+
+
+def error(response, status):
+    """Return the code of a refusal, whose message is one line."""
+    assert response.status_code == status, response.text
+    found = response.json()
+    assert {*found} == {"error", "message"}
+    assert found["message"].isprintable()
+    return found["error"]
+
+
+def lines(response):
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+@pytest.fixture
+def mixed(catalog) -> MolAttn:
+    return catalog["mixed"].model
+
+
+def test_the_models_are_described(client):
+    mixed, pair = client.get("/models").json()["models"]
+    assert (mixed["name"], pair["name"]) == ("mixed", "pair")
+    assert (mixed["partner"], mixed["features"]) == (None, [])
+    assert (pair["partner"], pair["features"]) == ("solvent", ["temperature"])
+    assert [(task["name"], task["kind"], task["unit"]) for task in mixed["tasks"]] == [
+        ("logS", "regression", "log mol/L"),
+        ("toxic", "binary", ""),
+        ("phase", "multiclass", ""),
+    ]
+    assert [task["has_interval"] for task in mixed["tasks"]] == [True, False, False]
+    assert not pair["tasks"][0]["has_interval"]
+    assert mixed["tasks"][2]["classes"] == ["gas", "liquid", "solid"]
+
+
+def test_predictions_are_those_of_the_model(client, mixed):
+    found = client.post("/predict", json={"smiles": SMILES, "level": 0.8}).json()
+    assert (found["model"], found["level"]) == ("mixed", 0.8)
+    molecules = found["molecules"]
+    assert [one["smiles"] for one in molecules] == SMILES
+    assert [one["error"] for one in molecules] == [None, None, "parenthesis", None, "empty"]
+    good = [one for one in molecules if not one["error"]]
+    smiles = [one["smiles"] for one in good]
+    values = mixed.predict(smiles)
+    low, high = mixed.predict_interval(smiles, 0.8)
+    similarity = mixed.training_similarity(smiles)
+    for place, one in enumerate(good):
+        assert one["message"] is None
+        assert one["training_similarity"] == pytest.approx(similarity[place])
+        assert one["in_domain"] == (similarity[place] >= 0.4)
+        regression, binary, several = (
+            one["predictions"][name] for name in ("logS", "toxic", "phase")
+        )
+        assert regression["value"] == pytest.approx(values[place, 0], rel=1e-5)
+        assert regression["low"] == pytest.approx(low[place, 0], rel=1e-5)
+        assert regression["high"] == pytest.approx(high[place, 0], rel=1e-5)
+        assert binary["probabilities"]["yes"] == pytest.approx(values[place, 1], rel=1e-5)
+        assert sum(binary["probabilities"].values()) == pytest.approx(1.0)
+        assert [*several["probabilities"].values()] == pytest.approx(values[place, 2:], rel=1e-5)
+        assert several["class"] == max(several["probabilities"], key=several["probabilities"].get)
+    bad = molecules[2]
+    assert bad["predictions"] == {"logS": None, "toxic": None, "phase": None}
+    assert "without a matching ')'" in bad["message"]
+    assert bad["training_similarity"] is bad["in_domain"] is None
+
+
+def test_a_model_of_two_molecules_and_a_feature(client, catalog):
+    body = {
+        "model": "pair",
+        "smiles": ["CCO", "CC", "CC"],
+        "partner": ["O", "CO", "C("],
+        "features": {"temperature": [1.0, None, 2.0]},
+    }
+    found = client.post("/predict", json=body).json()["molecules"]
+    expected = catalog["pair"].model.predict(["CCO"], partners=["O"], features=[[1.0]])
+    assert found[0]["predictions"]["y"]["value"] == pytest.approx(expected.item(), rel=1e-5)
+    assert found[0]["in_domain"] is None
+    assert [one["error"] for one in found] == [None, "missing_feature", "partner_parenthesis"]
+    text = (
+        '{"smiles": "CCO", "partner": "O", "features": {"temperature": 1.0}}\n\n'
+        '{"smiles": "C", "partner": "O", "features": {"temperature": null}}\n'
+    )
+    one, two = lines(client.post("/predict?model=pair", content=text, headers=LINES))
+    assert one["predictions"]["y"]["value"] == pytest.approx(expected.item(), rel=1e-5)
+    assert two["error"] == "missing_feature"
+
+
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        ({}, "smiles: field required"),
+        ({"smiles": "CCO"}, "smiles: got 'CCO'"),
+        ({"smiles": [1]}, "smiles.0: got 1"),
+        ({"smiles": ["C"], "smile": 1}, "smile: "),
+        ({"smiles": ["C"], "level": 1.0}, "level: got 1.0"),
+        ({"smiles": ["C"], "level": "0.9"}, "level: got '0.9'"),
+        ({"smiles": ["C"], "neighbors": 11}, "neighbors: got 11"),
+        ({"smiles": ["C"], "neighbors": 3}, "keeps no training molecules"),
+        ({"smiles": ["C"], "model": "mixd"}, "did you mean 'mixed'"),
+        ({"smiles": ["C"], "partner": ["C"]}, "partner: expected none"),
+        ({"smiles": ["C"], "features": {"x": [1.0]}}, "features: got ['x']"),
+        ({"smiles": ["C"], "model": "pair"}, "partner: got none"),
+        ({"smiles": ["C"], "model": "pair", "partner": ["C", "C"]}, "partner: got 2 values"),
+        ({"smiles": ["C"], "model": "pair", "partner": ["C"]}, "['temperature']"),
+    ],
+)
+def test_a_wrong_request_gets_a_line_that_says_why(client, body, words):
+    response = client.post("/predict", json=body)
+    assert error(response, 422) == "bad_request"
+    assert words in response.json()["message"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"smiles": NaN}', "\xff", "[" * 100_000])
+def test_json_that_cannot_be_read_is_refused(client, text):
+    headers = {"Content-Type": "application/json"}
+    assert error(client.post("/predict", content=text.encode(), headers=headers), 422)
+
+
+def test_numbers_that_are_no_numbers_are_refused(client):
+    text = '{"model":"pair","smiles":["C"],"partner":["C"],"features":{"temperature":[NaN]}}'
+    headers = {"Content-Type": "application/json"}
+    assert error(client.post("/predict", content=text, headers=headers), 422) == "bad_request"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "", "multipart/form-data"])
+def test_a_body_that_a_foreign_page_could_send_is_refused(client, kind):
+    response = client.post("/predict", content='{"smiles":["C"]}', headers={"Content-Type": kind})
+    assert error(response, 415) == "content_type"
+
+
+@pytest.mark.parametrize("neighbor", ["id", "toxic"])
+def test_csv_is_what_predict_writes(client, mixed, tmp_path, neighbor):
+    rows = rows_of(bundled_dataset())[:149]
+    text = f'{neighbor},smiles,"no, te"\n' + "".join(
+        f'=1+{k},{row["smiles"]},"x ""y"" {k}"\n' for k, row in enumerate(rows)
+    )
+    text += "8,,\n9\n10,C(C,a,b\n"
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text(text)
+    predict_table(mixed, source, output, PredictConfig(interval=0.7))
+    response = client.post("/predict?level=0.7", content=text, headers=CSV)
+    assert response.headers["content-type"].startswith("text/csv")
+    assert response.headers["x-molattn-rows"] == "152"
+    assert response.content == output.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [("smiles\n", 0), ("SMILES;x\nCC;1\nCO;2\n", 2), ("\ufeffsmiles\r\nCC\r\n", 1)],
+    ids=["empty", "semicolons", "windows"],
+)
+def test_other_forms_of_csv(client, mixed, tmp_path, text, expected):
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text(text, encoding="utf-8", newline="")
+    predict_table(mixed, source, output)
+    response = client.post("/predict", content=text.encode(), headers=CSV)
+    assert response.content == output.read_bytes()
+    assert len([*csv.reader(io.StringIO(response.text))]) == expected + 1
+
+
+def test_a_table_that_cannot_be_read_is_refused_before_a_row_is_sent(client):
+    for text, words in {
+        "a,b\n1,2\n": "no column 'smiles' (smiles_column)",
+        "": "the file is empty",
+        'smiles,x\n"C': "body, line 2: cannot be split",
+        "\0\0\0\0": "binary data",
+    }.items():
+        response = client.post("/predict", content=text, headers=CSV)
+        assert error(response, 422) == "bad_request"
+        assert response.json()["message"].startswith("body")
+        assert words in response.json()["message"]
+    response = client.post("/predict?smiles_column=s", content="s\nCC\n", headers=CSV)
+    assert response.text.splitlines()[1].startswith("CC,")
+
+
+def test_json_lines_in_order_and_those_that_cannot_be_read(client):
+    text = "".join(json.dumps({"smiles": "C" * n}) + "\n" for n in range(1, 150))
+    found = lines(client.post("/predict", content=text, headers=LINES))
+    assert [one["smiles"] for one in found] == ["C" * n for n in range(1, 150)]
+    wanted = client.post("/predict", json={"smiles": ["C" * n for n in range(1, 150)]}).json()
+    for one, other in zip(found, wanted["molecules"], strict=True):
+        value = other["predictions"]["logS"]["value"]
+        assert one["predictions"]["logS"]["value"] == pytest.approx(value, abs=1e-4)
+    bad = client.post("/predict", content=text + '{"smile": 1}\n', headers=LINES)
+    assert error(bad, 422) == "bad_request"
+    assert bad.json()["message"].startswith("line 150: smiles: field required")
+
+
+def test_json_can_be_answered_as_lines(client):
+    headers = {"Accept": "application/x-ndjson"}
+    found = lines(client.post("/predict", json={"smiles": SMILES}, headers=headers))
+    assert found[2]["error"] == "parenthesis"
+    assert [one["smiles"] for one in found] == SMILES
+
+
+def test_an_sdf_is_answered_as_csv_or_lines(client):
+    block = Chem.MolToMolBlock(Chem.MolFromSmiles("CCO")).split("\n", 1)[1]
+    text = f"ethanol\n{block}> <id>\n7\n\n$$$$\nbroken\nM  END\n$$$$\n"
+    headers = {"Content-Type": "chemical/x-mdl-sdfile"}
+    rows = [
+        *csv.DictReader(io.StringIO(client.post("/predict", content=text, headers=headers).text))
+    ]
+    assert [(row["smiles"], row["name"], row["id"]) for row in rows] == [
+        ("CCO", "ethanol", "7"),
+        ("", "broken", ""),
+    ]
+    headers["Accept"] = "application/x-ndjson"
+    good, bad = lines(client.post("/predict", content=text, headers=headers))
+    assert (good["smiles"], good["name"], good["error"]) == ("CCO", "ethanol", None)
+    shown = good["predictions"]["logS"]["value"]
+    assert float(rows[0]["logS_predicted"]) == pytest.approx(shown, rel=1e-5)
+    assert (bad["name"], bad["error"]) == ("broken", "mol_block")
+    assert bad["message"]
+
+
+def test_limits_have_their_reason_codes(served):
+    with served(max_atoms=10, max_length=30) as client:
+        smiles = ["C" * 10, "C" * 11, "C" * 31]
+        found = client.post("/predict", json={"smiles": smiles}).json()["molecules"]
+        assert [one["error"] for one in found] == [None, "too_large", "too_long"]
+        text = "smiles\n" + "".join(f"{one}\n" for one in smiles)
+        rows = client.post("/predict", content=text, headers=CSV).text.splitlines()
+        assert [row.rpartition(",")[2] for row in rows[1:]] == ["", "too_large", "too_long"]
+        assert error(client.get("/depict?smiles=" + "C" * 11), 422) == "too_large"
+
+
+def test_sizes_are_limited(served):
+    with served(max_molecules=2, max_request_size=1) as client:
+        response = client.post("/predict", json={"smiles": ["C"] * 3})
+        assert error(response, 413) == "too_large"
+        assert error(client.post("/predict", content=b" " * 1_000_001, headers=CSV), 413)
+        parts = (b"smiles\n" * 1000 for _ in range(200))  # without a length
+        assert error(client.post("/predict", content=parts, headers=CSV), 413) == "too_large"
+        assert client.post("/predict", json={"smiles": ["C"] * 2}).status_code == 200
+
+
+def test_reference_molecules_give_percentiles(served, mixed, tmp_path):
+    table = tmp_path / "drugs.csv"
+    smiles = ["C" * n for n in range(1, 21)]
+    table.write_text("smiles\nnonsense\n" + "".join(f"{one}\n" for one in smiles))
+    one = ServedModel("mixed", mixed)
+    with served(Catalog({"mixed": one})) as client:
+        add_reference(one, table, replace(PredictConfig(), batch_size=8))
+        described = client.get("/models").json()["models"][0]["tasks"]
+        assert described[0]["reference"]["name"] == "drugs"
+        assert described[2]["reference"] is None
+        values = mixed.predict(smiles)
+        expected = np.quantile(values[:, 0], np.linspace(0, 1, 101))
+        np.testing.assert_allclose(described[0]["reference"]["quantiles"], expected, rtol=1e-4)
+        found = client.post("/predict", json={"smiles": smiles}).json()["molecules"]
+        for column, name in enumerate(("logS", "toxic")):
+            order = np.argsort(values[:, column])
+            shares = np.array([found[k]["predictions"][name]["percentile"] for k in order])
+            np.testing.assert_allclose(shares, 100 * np.arange(20) / 19, atol=1.0)
+        assert found[0]["predictions"]["phase"]["percentile"] is None
+
+
+def test_a_structure_is_drawn(client):
+    plain = client.get("/depict", params={"smiles": "CCO", "width": 300, "height": 200})
+    assert plain.headers["content-type"].startswith("image/svg+xml")
+    assert "width='300px' height='200px'" in plain.text
+    assert "ellipse" not in plain.text
+    marked = client.get("/depict", params={"smiles": "CCO", "other": "CCN"})
+    assert marked.text.count("<ellipse") == 1
+    assert error(client.get("/depict", params={"smiles": "CC(O"}), 422) == "parenthesis"
+    assert error(client.get("/depict", params={"smiles": "CC", "other": "x"}), 422)
+    assert error(client.get("/depict", params={"smiles": "CC", "width": "9" * 9}), 422)
+    assert error(client.get("/depict"), 422) == "bad_request"
+    large = client.get("/depict", params={"smiles": "C" * 300})
+    assert "Not drawn" in large.text
+
+
+@pytest.mark.parametrize("task", ["logS", "phase"])
+def test_an_explanation_is_that_of_explain(client, mixed, task):
+    body = {"smiles": "CC(=O)Nc1ccccc1", "task": task, "method": "occlusion"}
+    found = client.post("/explain", json=body).json()
+    expected = explain(mixed, body["smiles"], "occlusion", target=task)
+    np.testing.assert_allclose(found["atoms"], expected.atom_scores, atol=1e-5)
+    assert (found["unit"], found["target"]) == (expected.unit, expected.target)
+    assert found["svg"].startswith("<?xml")
+    assert found["check"] is None
+    assert found["text"][0].startswith(expected.target)
+    assert "occlusion" in found["text"][1]
+
+
+def test_an_explanation_says_what_the_tests_of_the_method_found(client):
+    body = {"smiles": "CCO", "method": "attention", "check": True}
+    found = client.post("/explain", json=body).json()["check"]
+    assert found.startswith("Deletion and insertion tests on 40 molecules. ")
+    assert "assed" in found  # passed, or not
+
+
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        ({"smiles": "CC", "method": "magic"}, "method: got 'magic'"),
+        ({"smiles": "CC", "task": "logP"}, "task: got 'logP'"),
+        ({"smiles": "C" * 201}, "limited to 200"),
+        ({"smiles": "C("}, "parenthesis"),
+        ({"smiles": "CC", "model": "pair"}, "partner: got none"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(client, body, words):
+    response = client.post("/explain", json=body)
+    assert response.status_code == 422
+    assert words in response.json()["message"]
+
+
+def test_the_pages_come_from_this_server(client):
+    assert "<html" in client.get("/").text
+    docs = client.get("/docs").text
+    assert "http:" not in docs
+    assert "https:" not in docs
+    assert client.get("/docs/assets/swagger-ui-bundle.js").status_code == 200
+    assert "openapi.json" in client.get("/docs/start.js").text
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {*paths} == {"/models", "/predict", "/explain", "/depict", "/health", "/metrics"}
+    assert {*paths["/predict"]["post"]["requestBody"]["content"]} >= {"text/csv"}
+    assert error(client.get("/static/../app.py"), 404) == "not_found"
+    assert error(client.get("/nothing"), 404) == "not_found"
+    assert error(client.put("/predict"), 405) == "method_not_allowed"
+
+
+def test_metrics_count_requests_and_molecules(client):
+    client.post("/predict", json={"smiles": SMILES})
+    client.post("/predict", content="smiles\nCC\nC(\n", headers=CSV)
+    client.get("/nothing")
+    text = client.get("/metrics").text
+    for line in (
+        'molattn_requests_total{endpoint="/predict",status="200"} 2.0',
+        'molattn_requests_total{endpoint="other",status="404"} 1.0',
+        'molattn_molecules_total{model="mixed",outcome="predicted"} 4.0',
+        'molattn_molecules_total{model="mixed",outcome="parenthesis"} 2.0',
+        "molattn_batch_molecules_count 2.0",
+        "molattn_waiting_molecules 0.0",
+        "process_resident_memory_bytes ",
+    ):
+        assert line in text
+
+
+def test_an_error_of_the_server_tells_nothing(client, monkeypatch, caplog):
+    def broken(*_):
+        raise RuntimeError("secret C1CCC1")
+
+    monkeypatch.setattr(batching, "computed", broken)
+    assert error(client.post("/predict", json={"smiles": ["C1CCC1"]}), 500) == "internal"
+    (record,) = (one for one in caplog.records if one.name == "molattn.serve")
+    assert "/predict: RuntimeError at" in record.getMessage()
+    assert "C1CCC1" not in caplog.text
+    assert client.get("/health").status_code == 200

@@ -1,0 +1,149 @@
+"""The server as a process, under signals and with clients that go away."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from ..conftest import rows_of, saved
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@contextmanager
+def running(folder, *options, **environment):
+    """Start a server on a free port; its process and a client."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "molattn", "serve", str(folder), "--port", "0", *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, **environment},
+    )
+    try:
+        line = process.stderr.readline()
+        (port,) = re.findall(r"http://127\.0\.0\.1:(\d+)/", line) or [line]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            yield process, client
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(process):
+    rest = process.communicate(timeout=60)[1]
+    return process.returncode, rest
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_accepted_work_is_finished_after_a_signal(model_folders, tmp_path, signum):
+    count = 3000
+    text = "smiles,id\n" + "".join(f"{'C' * (n % 30 + 1)},{n}\n" for n in range(count))
+    headers = {"Content-Type": "text/csv"}
+    with running(model_folders[0]) as (process, client):
+        kept = httpx.Client(base_url=client.base_url)
+        assert kept.get("/health").status_code == 200
+        with client.stream("POST", "/predict", content=text, headers=headers) as response:
+            parts = response.iter_bytes()
+            first = next(parts)
+            process.send_signal(signum)
+            deadline = time.monotonic() + 30
+            while kept.get("/health").status_code != 503:
+                assert time.monotonic() < deadline
+            rest = b"".join(parts)
+        rows = rows_of(saved(tmp_path, (first + rest).decode()))
+        assert [row["id"] for row in rows] == [str(n) for n in range(count)]
+        assert not [row for row in rows if row["error"] or not row["logS_predicted"]]
+        assert ended(process) == (0, "")
+
+
+def test_a_second_signal_ends_it_at_once(model_folders):
+    text = "smiles\n" + "CCCCCC\n" * 200_000
+    with running(model_folders[0]) as (process, client):
+        headers = {"Content-Type": "text/csv"}
+        with client.stream("POST", "/predict", content=text, headers=headers) as response:
+            parts = response.iter_bytes()
+            next(parts)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert ended(process) == (128 + signal.SIGTERM, "")
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind(model_folders):
+    text = "smiles\n" + "CCCCCC\n" * 100_000
+    waiting = re.compile(r"\nmolattn_waiting_molecules (\S+)")
+    with running(model_folders[0]) as (process, client):
+        port = client.base_url.port
+        headers = {"Content-Type": "text/csv"}
+        with client.stream("POST", "/predict", content=text, headers=headers) as response:
+            next(response.iter_bytes())
+        for request in (  # half a request; and a JSON one whose answer nobody waits for
+            b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\n"
+            b"Content-Length: 1000\r\n\r\nsmiles\n",
+            b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%b"
+            % (len(body := json.dumps({"smiles": ["C" * 20] * 10_000}).encode()), body),
+        ):
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                connection.sendall(request)
+                time.sleep(0.3)
+        deadline = time.monotonic() + 30
+        while float(waiting.search(client.get("/metrics").text)[1]):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert client.post("/predict", json={"smiles": ["CCO"]}).status_code == 200
+        client.close()
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (0, "")
+
+
+def test_concurrent_clients_get_their_own_rows(model_folders):
+    async def ask(client, number):
+        smiles = ["C" * (number % 25 + 1), "O" * (number % 2 + 1) + "C" * number]
+        response = await client.post("/predict", json={"smiles": smiles})
+        assert [one["smiles"] for one in response.json()["molecules"]] == smiles
+        return smiles[0], response.json()["molecules"][0]["predictions"]["logS"]["value"]
+
+    async def main(url):
+        limits = httpx.Limits(max_connections=32)
+        async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
+            return await asyncio.gather(*(ask(client, number) for number in range(200)))
+
+    with running(model_folders[0]) as (_, client):
+        found = asyncio.run(main(client.base_url))
+        alone = client.post("/predict", json={"smiles": ["C" * n for n in range(1, 26)]}).json()
+        count = re.search(r"\nmolattn_batch_molecules_count (\S+)", client.get("/metrics").text)
+    expected = {one["smiles"]: one["predictions"]["logS"]["value"] for one in alone["molecules"]}
+    for smiles, value in found:
+        assert value == pytest.approx(expected[smiles], abs=1e-4)
+    assert float(count[1]) < 200
+
+
+def test_nothing_of_a_request_is_logged(model_folders):
+    secret = "CCCCCCCCCCCCCCCCCCCF"
+    with running(model_folders[0]) as (process, client):
+        client.post("/predict", json={"smiles": [secret, f"{secret}("]})
+        client.post("/predict", json={"smiles": secret})
+        client.get("/depict", params={"smiles": secret})
+        client.get(f"/{secret}")
+        client.post("/explain", json={"smiles": secret, "method": "attention"})
+        client.close()
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == (0, "")
+
+
+def test_the_token_of_the_environment(model_folders):
+    with running(model_folders[0], MOLATTN_TOKEN="s3cret") as (_, client):
+        assert client.get("/models").status_code == 401
+        known = {"Authorization": "Bearer s3cret"}
+        assert client.get("/models", headers=known).status_code == 200
