@@ -45,20 +45,25 @@ def molecule_json(
 
 def _prediction(served: ServedModel, task: Task, cells: Mapping[str, Any]) -> dict[str, Any]:
     outputs = [cells[name] for name in task.output_names]
-    std = {} if served.model.config.members < 2 else {"std": cells[f"{task.name}_std"]}
+    extra: dict[str, Any] = {}
+    if served.model.config.members > 1:
+        extra["std"] = cells[f"{task.name}_std"]
+    if (similarity := cells.get(f"{task.name}_training_similarity")) is not None:
+        extra["training_similarity"] = similarity
+        extra["in_domain"] = similarity >= DOMAIN_SIMILARITY
     if task.kind == "regression":
         return {
             "value": outputs[0],
             "low": cells.get(f"{task.name}_low"),
             "high": cells.get(f"{task.name}_high"),
-            **std,
+            **extra,
             "percentile": served.percentile(task, outputs[0]),
         }
     shares = [1.0 - outputs[0], outputs[0]] if task.kind == "binary" else outputs
     return {
         "class": cells[task.columns[0]],
         "probabilities": dict(zip(task.classes, shares, strict=True)),
-        **std,
+        **extra,
         "percentile": served.percentile(task, outputs[0]) if task.kind == "binary" else None,
     }
 

@@ -10,6 +10,7 @@ import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -188,6 +189,12 @@ def molecule(
     return found
 
 
+@lru_cache(1000)
+def _line(smiles: str, name: str, level: float, neighbors: int) -> bytes:
+    chosen = next(one for one in MODELS if one["name"] == name)
+    return json.dumps(molecule(smiles, chosen, level, neighbors)).encode() + b"\n"
+
+
 class Stub(ThreadingHTTPServer):
     """The server; ``address`` is that of its page.
 
@@ -317,16 +324,13 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             options = json.loads(body)
         self.server.asked.append(options)
-        chosen = next(one for one in MODELS if one["name"] == options["model"])
         self.send_response(200)
         self.send_header("Content-Type", self.headers["Accept"])
         self.end_headers()
         for smiles in options["smiles"]:
             time.sleep(self.server.delay)
-            found = molecule(
-                smiles, chosen, float(options["level"]), int(options.get("neighbors", 0))
-            )
-            self.wfile.write(json.dumps(found).encode() + b"\n")
+            level, neighbors = float(options["level"]), int(options.get("neighbors", 0))
+            self.wfile.write(_line(smiles, options["model"], level, neighbors))
 
 
 if __name__ == "__main__":

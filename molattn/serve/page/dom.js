@@ -17,6 +17,7 @@ export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key === "on") for (const [event, act] of Object.entries(value)) made.addEventListener(event, act);
+    else if (key.startsWith("aria-")) made.setAttribute(key, value);
     else if (value === true) made.setAttribute(key, "");
     else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
   }

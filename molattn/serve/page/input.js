@@ -39,6 +39,13 @@ export class Input {
     this.text.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.submit();
     });
+    // Browsers take seconds to insert thousands of lines; to set them takes none.
+    this.text.addEventListener("paste", (event) => {
+      const text = event.clipboardData.getData("text/plain");
+      if (text.length < 5000) return;
+      event.preventDefault();
+      this.text.setRangeText(text.replaceAll("\r\n", "\n"), this.text.selectionStart, this.text.selectionEnd, "end");
+    });
     const drawn = debounced(() => this.toEditor(), 300);
     for (const event of ["input", "click", "keyup"]) this.text.addEventListener(event, drawn);
     $("choose").addEventListener("click", () => $("file").click());

@@ -26,6 +26,7 @@ export class MoleculeTable {
     this.sort = { key: "place", down: false };
     this.page = 0;
     this.left_out = new Set();
+    this.drawn = null;
     this.build();
     this.refresh();
   }
@@ -119,6 +120,9 @@ export class MoleculeTable {
     this.found.textContent = last ? `${all}, rows ${count(start + 1)} to ${count(start + shown.length)}` : all;
     this.stepper(last);
     const tasks = this.context.model.tasks.filter(({ name }) => !this.left_out.has(name));
+    const drawn = JSON.stringify([shown.map(({ place }) => place), this.sort, [...this.left_out], this.context.against()]);
+    if (drawn === this.drawn) return; // as mostly when rows arrive: those in view stay as they are
+    this.drawn = drawn;
     this.seen.disconnect();
     const focused = document.activeElement?.closest?.("table") === this.table ? document.activeElement.dataset.key : null;
     this.table.replaceChildren(this.head(tasks), element("tbody", {}, ...shown.map((row) => this.line(row, tasks))));

@@ -50,7 +50,8 @@ export async function saveSdf(rows, model) {
     const block = row.block === null ? molBlock(Molecule, smiles, row.name)
       : row.block.slice(0, row.block.lastIndexOf("$$$$")).trimEnd();
     const fields = [...(row.block === null ? [["smiles", () => smiles]] : []), ...columns];
-    return `${block}\n${fields.map(([name, read]) => field(name, read(row.answer))).join("")}$$$$\n`;
+    const end = /^>/m.test(block) ? "\n\n" : "\n"; // a field ends with a blank line
+    return `${block}${end}${fields.map(([name, read]) => field(name, read(row.answer))).join("")}$$$$\n`;
   });
   save("predictions.sdf", records.join(""), "chemical/x-mdl-sdfile");
 }
