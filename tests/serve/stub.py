@@ -6,7 +6,6 @@ be slow, busy or closed. ``python stub.py`` starts it alone.
 
 import json
 import mimetypes
-import re
 import threading
 import time
 from functools import lru_cache
@@ -19,6 +18,7 @@ import numpy as np
 from rdkit import Chem, rdBase
 from rdkit.Chem import Crippen, Descriptors
 
+from molattn.chem.difference import differing_atoms
 from molattn.chem.draw import draw_molecule
 from molattn.explain.drawing import Drawing
 
@@ -47,7 +47,7 @@ _NUMBERS = [
         -8,
     ),
     ("clearance_microsome", "Excretion", "Clearance by microsomes", "mL/min/g", 28.0, 10.0, -7.0),
-    ("ld50", "Toxicity", "Acute toxicity, LD50", "−log mol/kg", 2.3, 0.2, -0.1),
+    ("ld50", "Toxicity", "Acute toxicity, LD50", "-log mol/kg", 2.3, 0.2, -0.1),
 ]
 _CLASSES = [
     ("hia", "Absorption", "Absorbed by the intestine", 2.5, 0.3, -0.9),
@@ -265,15 +265,10 @@ class _Handler(BaseHTTPRequestHandler):
             if not readable:
                 self._json({"error": "syntax", "message": "not a SMILES"}, 422)
                 return
-            svg = draw_molecule(query["smiles"], int(query["width"]), int(query["height"]))
+            marked = differing_atoms(query["smiles"], query["other"]) if "other" in query else []
+            size = int(query["width"]), int(query["height"])
+            svg = draw_molecule(query["smiles"], *size, marked)
             assert svg is not None
-            if "other" in query:  # marks the first atom
-                place = re.search(r"d='M ([\d.]+),([\d.]+)", svg)
-                assert place is not None
-                spot = (
-                    f"<ellipse cx='{place[1]}' cy='{place[2]}' rx='9' ry='9' style='fill:#FFE08A'/>"
-                )
-                svg = svg.replace("<!-- END OF HEADER -->", spot)
             self._send(200, svg.encode(), "image/svg+xml")
         else:
             self._json({"error": "not_found", "message": "no such page"}, 404)
@@ -296,24 +291,12 @@ class _Handler(BaseHTTPRequestHandler):
         scores = np.array([0.4 * (atom.GetAtomicNum() - 6.5) for atom in mol.GetAtoms()])
         pairs = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()]
         caption = f"contribution to {asked['task']}, by occlusion"
-        svg = Drawing(
-            asked["smiles"],
-            scores,
-            pairs,
-            np.zeros(len(pairs)),
-            True,
-            1.0,
-            caption,
-            ("−1", "0", "+1"),
-        ).svg()
-        text = ["Prediction −4.87, baseline −4.90, sum of atom scores 0.03."]
-        words = (
-            "occlusion passed: deleting its atoms changes the prediction more than random atoms."
-        )
-        check = words if asked["check"] else None
-        self._json(
-            {"svg": svg, "atoms": scores.tolist(), "signed": True, "text": text, "check": check}
-        )
+        zeros, ends = np.zeros(len(pairs)), ("-1", "0", "+1")
+        svg = Drawing(asked["smiles"], scores, pairs, zeros, True, 1.0, caption, ends).svg()
+        text = ["Prediction -4.87, baseline -4.90, sum of atom scores 0.03."]
+        check = "occlusion passed: beats random in both tests." if asked["check"] else None
+        found = {"svg": svg, "atoms": scores.tolist(), "signed": True, "text": text}
+        self._json(found | {"check": check})
 
     def _predict(self, query: str, body: bytes) -> None:
         options = {name: values[0] for name, values in parse_qs(query).items()}

@@ -1,6 +1,6 @@
 // One molecule: its structure, what is known near it, and each property; with a changed one beside it.
 import { depict, explain, predict } from "./api.js";
-import { $, announce, button, debounced, element, picture } from "./dom.js";
+import { announce, button, debounced, element, picture } from "./dom.js";
 import { openEditor, smilesOf } from "./editor.js";
 import { number, percent, plural } from "./numbers.js";
 import { barOf, change, className, groups, intervalText, isNumber, standing, thresholdText, titleOf, unitOf,

@@ -1,5 +1,5 @@
 // Numbers as text, and where a number lies among others.
-const MINUS = "\u2212";
+export const MINUS = "\u2212";
 
 export function number(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "-";

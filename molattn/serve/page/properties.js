@@ -1,6 +1,6 @@
 // What the page says of a property: its name, its value in words, and its place among molecules.
 import { element } from "./dom.js";
-import { count, number, ordinal, percent, percentile, signed } from "./numbers.js";
+import { MINUS, count, number, ordinal, percent, percentile, plural, signed } from "./numbers.js";
 
 const OTHERS = "Properties";
 
@@ -160,10 +160,10 @@ export function change(task, before, after, against) {
   }
   if (!isNumber(task)) {
     const points = Math.round(100 * to) - Math.round(100 * from);
-    return { text: points ? `${signed(points)} points` : "no change", size: 100 * (to - from) };
+    return { text: points ? `${points > 0 ? "+" : MINUS}${plural(Math.abs(points), "point")}` : "no change", size: 100 * (to - from) };
   }
   const { quantiles } = compared(task, against);
   const size = quantiles ? placeOf(task, to, quantiles) - placeOf(task, from, quantiles) : Math.sign(to - from);
   const text = signed(to - from);
-  return { text: Number(number(to - from).replace("\u2212", "-")) === 0 ? "no change" : text, size };
+  return { text: Number(number(to - from).replace(MINUS, "-")) === 0 ? "no change" : text, size };
 }
