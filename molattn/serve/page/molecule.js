@@ -343,11 +343,19 @@ export class MoleculeView {
       return;
     }
     this.after = row;
-    draw(this.figures[0], this.smiles, 300, 220, { other: smiles, label: "Structure before the change" });
-    draw(this.figures[1], smiles, 300, 220, { other: this.smiles, label: "Structure after the change" });
+    this.drawPair(row);
     this.showProperties();
     this.said.textContent = row.answer.in_domain === false
       ? "The changed molecule is beyond what the model knows: do not rely on its values." : this.largest();
+  }
+
+  // The structures at once, then with marks: to find the atoms that differ may take a second.
+  async drawPair(row) {
+    const [before, after] = this.figures;
+    await draw(after, row.smiles, 300, 220);
+    if (this.after !== row) return;
+    draw(before, this.smiles, 300, 220, { other: row.smiles, label: "Structure before the change" });
+    draw(after, row.smiles, 300, 220, { other: this.smiles, label: "Structure after the change" });
   }
 
   moves() {
