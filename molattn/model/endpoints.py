@@ -9,7 +9,34 @@ from molattn.errors import InputError, quoted
 from molattn.model.artefact import ENDPOINTS_FILE, ModelFiles
 from molattn.task import Task
 
-__all__ = ["Endpoint", "endpoints_from_files", "endpoints_to_bytes"]
+__all__ = ["Endpoint", "Threshold", "endpoints_from_files", "endpoints_to_bytes"]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold in use for a property.
+
+    Args:
+        text: What holds for values in the range, or a remark if there is no range.
+        low: Smallest value of the range; None = it has no lower end.
+        high: Its upper end, which is not part of it; None = it has none.
+        source: Who uses it.
+    """
+
+    text: str
+    low: float | None = None
+    high: float | None = None
+    source: str = ""
+
+    def __str__(self) -> str:
+        ends = (self.low, self.high)
+        words = {
+            (True, True): f"{self.low} to {self.high}: ",
+            (True, False): f"{self.low} and above: ",
+            (False, True): f"below {self.high}: ",
+            (False, False): "",
+        }[ends[0] is not None, ends[1] is not None]
+        return f"{words}{self.text}{f' ({self.source})' if self.source else ''}"
 
 
 @dataclass(frozen=True)
@@ -23,7 +50,7 @@ class Endpoint:
         assay: How it was measured.
         unit: Unit, or what the probability is of.
         direction: Which values are wanted, as a rule.
-        thresholds: Thresholds in use: each a text such as "above 40%: moderate hERG risk".
+        thresholds: Thresholds in use.
         source: Where the training data come from.
         license: Their license.
         rows: Number of training molecules.
@@ -38,7 +65,7 @@ class Endpoint:
     assay: str = ""
     unit: str = ""
     direction: str = ""
-    thresholds: tuple[str, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
     source: str = ""
     license: str = ""
     rows: int | None = None
@@ -47,7 +74,7 @@ class Endpoint:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""
-        return {**asdict(self), "thresholds": list(self.thresholds)}
+        return {**asdict(self), "thresholds": [asdict(one) for one in self.thresholds]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Endpoint":
@@ -56,19 +83,28 @@ class Endpoint:
         Raises:
             InputError: An unknown field, or a value of another type.
         """
-        kinds = {"thresholds": (list, tuple), "rows": int, "coverage": (int, float)}
-        known = {field.name: field.default for field in fields(cls)}
-        if "title" not in values:
-            raise InputError("missing key 'title'")
-        for name, value in values.items():
-            if name not in known:
-                raise InputError(f"unknown key {quoted(name)}")
-            is_text = isinstance(value, kinds.get(name, str))
-            if not is_text and not (value is None and known[name] is None):
-                raise InputError(f"{name}: got {quoted(value)}")
-        if not all(isinstance(text, str) for text in values.get("thresholds", ())):
-            raise InputError("thresholds: expected strings")
-        return cls(**{**values, "thresholds": tuple(values.get("thresholds", ()))})
+        numbers = {"rows": int, "coverage": (int, float)}
+        _check(cls, values, "title", {"thresholds": list, **numbers})
+        thresholds = []
+        for one in values.get("thresholds", ()):
+            if not isinstance(one, dict):
+                raise InputError(f"thresholds: got {quoted(one)}, expected an object")
+            _check(Threshold, one, "text", {"low": (int, float), "high": (int, float)})
+            thresholds.append(Threshold(**one))
+        return cls(**{**values, "thresholds": tuple(thresholds)})
+
+
+def _check(kind: type, values: Mapping[str, Any], needed: str, types: Mapping[str, Any]) -> None:
+    """Check the names and types of fields, which are strings unless ``types`` has another."""
+    known = {field.name: field.default for field in fields(kind)}
+    if needed not in values:
+        raise InputError(f"missing key {needed!r}")
+    for name, value in values.items():
+        if name not in known:
+            raise InputError(f"unknown key {quoted(name)}")
+        is_known = isinstance(value, types.get(name, str)) and not isinstance(value, bool)
+        if not is_known and not (value is None and known[name] is None):
+            raise InputError(f"{name}: got {quoted(value)}")
 
 
 def endpoints_to_bytes(endpoints: Mapping[str, Endpoint]) -> bytes:

@@ -5,7 +5,7 @@ import pytest
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model.artefact import ENDPOINTS_FILE, MANIFEST_FILE, ModelFiles
-from molattn.model.endpoints import Endpoint, endpoints_from_files
+from molattn.model.endpoints import Endpoint, Threshold, endpoints_from_files
 from molattn.model.model import MolAttn, MolAttnConfig
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
@@ -16,7 +16,7 @@ WHOLE = Endpoint(
     assay="Shake flask",
     unit="log mol/L",
     direction="higher",
-    thresholds=("above -4: soluble", "below -6: poorly soluble"),
+    thresholds=(Threshold("soluble", low=-4.0), Threshold("see text", source="Delaney")),
     source="Delaney 2004",
     license="CC BY 4.0",
     rows=1128,
@@ -51,7 +51,15 @@ def test_endpoints_come_back_as_they_were(tmp_path):
         ({"logS": {"title": 3}}, "'logS': title: got 3"),
         ({"logS": {"title": None}}, "'logS': title: got None"),
         ({"logS": {"title": "t", "rows": "many"}}, "'logS': rows: got 'many'"),
-        ({"logS": {"title": "t", "thresholds": [1]}}, "'logS': thresholds: expected strings"),
+        (
+            {"logS": {"title": "t", "thresholds": [1]}},
+            "'logS': thresholds: got 1, expected an object",
+        ),
+        ({"logS": {"title": "t", "thresholds": [{"low": 1}]}}, "'logS': missing key 'text'"),
+        (
+            {"logS": {"title": "t", "thresholds": [{"text": "t", "low": "1"}]}},
+            "'logS': low: got '1'",
+        ),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path, content, message):
@@ -60,3 +68,15 @@ def test_a_file_of_something_else_is_refused(tmp_path, content, message):
     with pytest.raises(InputError) as caught:
         endpoints_from_files(ModelFiles.read(folder), MolAttnConfig(("logS", "other"), SMALL).tasks)
     assert str(caught.value) == f"{folder / ENDPOINTS_FILE}: {message}"
+
+
+def test_thresholds_in_words():
+    ends = [(None, None), (-5.15, None), (None, 3), (1, 3)]
+    found = [str(Threshold("good", low, high, "a server")) for low, high in ends]
+    assert found == [
+        "good (a server)",
+        "-5.15 and above: good (a server)",
+        "below 3: good (a server)",
+        "1 to 3: good (a server)",
+    ]
+    assert str(Threshold("good")) == "good"

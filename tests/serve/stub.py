@@ -76,8 +76,8 @@ def _task(name: str, kind: str, group: str, title: str, unit: str, mean: float, 
     thresholds = []
     if name == "caco2":
         thresholds = [
-            {"range": [-5.15, None], "text": "permeates well"},
-            {"range": [None, -5.15], "text": "permeates poorly"},
+            {"low": -5.15, "high": None, "text": "permeates well", "source": ""},
+            {"low": None, "high": -5.15, "text": "permeates poorly", "source": ""},
         ]
     return {
         "name": name,
@@ -97,7 +97,7 @@ def _task(name: str, kind: str, group: str, title: str, unit: str, mean: float, 
             else np.linspace(0, 1, 101).round(2).tolist(),
         },
         "card": {
-            "group": group,
+            "category": group,
             "title": title,
             "description": f"{title}, as measured in a standard assay.",
             "assay": "in vitro" if is_number else "yes or no from the literature",
@@ -107,7 +107,7 @@ def _task(name: str, kind: str, group: str, title: str, unit: str, mean: float, 
             "source": "TDC",
             "license": "CC BY 4.0",
             "rows": 910,
-            "scores": {"MAE": 0.274} if is_number else {"ROC AUC": 0.91},
+            "scores": "MAE 0.274 ± 0.010" if is_number else "ROC-AUC 0.910 ± 0.005",
             "coverage": 0.902 if is_number else None,
         },
     }
@@ -116,7 +116,7 @@ def _task(name: str, kind: str, group: str, title: str, unit: str, mean: float, 
 TASKS = [_task(n, "regression", g, t, u, m, a) for n, g, t, u, m, a, _ in _NUMBERS]
 TASKS += [_task(n, "binary", g, t, "", m, a) for n, g, t, m, a, _ in _CLASSES]
 _GROUPS = ["Absorption", "Distribution", "Metabolism", "Excretion", "Toxicity"]
-TASKS.sort(key=lambda task: _GROUPS.index(task["card"]["group"]))
+TASKS.sort(key=lambda task: _GROUPS.index(task["card"]["category"]))
 _FORMULAS = {name: rest for name, *_, m, a, b in (*_NUMBERS, *_CLASSES) for rest in [(m, a, b)]}
 
 

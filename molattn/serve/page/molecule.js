@@ -223,8 +223,7 @@ export class MoleculeView {
       card?.thresholds?.length && ["Limits", card.thresholds.map(thresholdText).join("; ")],
       card?.source && ["Data", [card.source, card.rows && plural(card.rows, "row"), card.license].filter(Boolean).join(", ")],
       !card && task.training?.count && ["Data", plural(task.training.count, "training molecule")],
-      card?.scores && Object.keys(card.scores).length && ["How good", Object.entries(card.scores)
-        .map(([name, value]) => `${name} ${typeof value === "number" ? number(value) : value}`).join(", ")],
+      card?.scores && ["Scores in cross-validation", card.scores],
       card?.coverage !== null && card?.coverage !== undefined && ["Intervals hold",
         `${percent(card.coverage)} of test values`],
     ].filter(Boolean);

@@ -4,12 +4,9 @@ import { MINUS, count, number, ordinal, percent, percentile, plural, signed } fr
 
 const OTHERS = "Properties";
 
-export const titleOf = (task) => {
-  const title = task.card?.title ?? task.name;
-  return task.card?.group ? title : title.replace(/^[^:]+: /, "");
-};
+export const titleOf = (task) => task.card?.title ?? task.name;
 
-const groupOf = (task) => task.card?.group ?? /^([^:]+): /.exec(task.card?.title ?? "")?.[1] ?? OTHERS;
+const groupOf = (task) => task.card?.category || OTHERS;
 
 // Groups in the order of their first property: [[name, tasks], ...].
 export function groups(tasks) {
@@ -22,7 +19,7 @@ export function groups(tasks) {
 }
 
 export const isNumber = (task) => task.kind === "regression";
-export const unitOf = (task) => task.card?.unit ?? task.unit ?? "";
+export const unitOf = (task) => task.unit || task.card?.unit || "";
 const lastClass = (task) => task.classes.at(-1);
 const isYesNo = (task) => task.classes.length === 2 && task.classes[0] === "0" && task.classes[1] === "1";
 
@@ -56,17 +53,17 @@ export function intervalText(task, answer) {
 
 // The words of the threshold that a value is in.
 function wordOf(task, value) {
-  for (const { range, text } of task.card?.thresholds ?? []) {
-    if (range && (range[0] === null || value >= range[0]) && (range[1] === null || value < range[1])) return text;
+  for (const { low, high, text } of task.card?.thresholds ?? []) {
+    if (low === null && high === null) continue;
+    if ((low === null || value >= low) && (high === null || value < high)) return text;
   }
   return "";
 }
 
-export const thresholdText = ({ range, value, text }) => {
-  if (!range) return `${number(value)}: ${text}`;
-  const [low, high] = range;
-  if (low === null) return `below ${number(high)}: ${text}`;
-  return `${high === null ? `${number(low)} and above` : `${number(low)} to ${number(high)}`}: ${text}`;
+export const thresholdText = ({ low, high, text, source }) => {
+  const words = source ? `${text} (${source})` : text;
+  if (low === null) return high === null ? words : `below ${number(high)}: ${words}`;
+  return `${high === null ? `${number(low)} and above` : `${number(low)} to ${number(high)}`}: ${words}`;
 };
 
 // The molecules that values are compared with: those of training, or the reference set.
@@ -137,8 +134,9 @@ export function barOf(task, answer, against, before = null) {
     if (given.low !== null && given.low !== undefined) {
       marks.push(mark("band", placeOf(task, given.low, quantiles), placeOf(task, given.high, quantiles)));
     }
-    for (const { value } of task.card?.thresholds ?? []) {
-      if (value !== undefined && value !== null) marks.push(mark("limit", placeOf(task, value, quantiles)));
+    const ends = (task.card?.thresholds ?? []).flatMap(({ low, high }) => [low, high]);
+    for (const end of new Set(ends.filter((one) => one !== null))) {
+      marks.push(mark("limit", placeOf(task, end, quantiles)));
     }
   } else {
     marks.push(mark("fill", 0, place));
