@@ -52,8 +52,8 @@ def predict(
     """Predict the properties of each molecule in a table.
 
     Args:
-        model: Folder of a run or of a saved model, or base, the pretrained model that comes with
-            molattn.
+        model: Folder of a run or of a saved model; or admet, the packaged model of ADMET
+            properties, or base, the pretrained one.
         inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file; - for standard input; or one or more
             SMILES. If there is a column of a target of the model, the predictions are scored.
         output: CSV, TSV, Parquet, Excel or SDF file: all rows and columns of the input, the

@@ -12,7 +12,7 @@ from molattn.errors import MolattnError
 __all__ = ["EXAMPLES", "serve"]
 
 EXAMPLES = """Examples:
-  molattn serve runs/solubility
+  molattn serve
   molattn serve runs/solubility runs/toxicity --reference drugs.csv --port 8080
   curl localhost:8000/predict --json '{"smiles": ["CCO", "c1ccccc1O"]}'
   curl localhost:8000/predict -H 'Content-Type: text/csv' --data-binary @molecules.csv
@@ -20,7 +20,7 @@ EXAMPLES = """Examples:
 
 
 def serve(
-    models: Annotated[list[Path], Parameter(name="MODEL")],
+    models: Annotated[list[Path], Parameter(name="MODEL")] = [Path("admet")],  # noqa: B006
     /,
     *,
     config: Annotated[ServeConfig, section("Server")] = ServeConfig(),
@@ -32,8 +32,9 @@ def serve(
     it accepted are answered.
 
     Args:
-        models: Folders of runs or of saved models. Requests choose one by the last part of its
-            folder; the first is the default.
+        models: Folders of runs or of saved models, or admet, the packaged model of ADMET
+            properties, which is the default. Requests choose one by the last part of its folder;
+            without a choice it is the first.
     """
     try:
         from molattn.serve.run import run_server

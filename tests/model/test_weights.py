@@ -1,6 +1,8 @@
 """The models that come with the package."""
 
 import csv
+import io
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -64,3 +66,53 @@ def test_commands_find_base_by_its_name_unless_a_folder_has_it(tmp_path, monkeyp
     (tmp_path / "base").mkdir()
     assert main(words) == 2
     assert "base: has no config.json" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def admet():
+    return MolAttn.from_pretrained("admet")
+
+
+def test_admet_says_what_it_predicts(admet):
+    assert len(admet.config.tasks) == 22
+    assert [*admet.endpoints] == [*admet.config.targets]
+    labels = admet.training_set.labels
+    for task, known in zip(admet.config.tasks, labels, strict=True):
+        endpoint = admet.endpoints[task.name]
+        facts = (endpoint.title, endpoint.description, endpoint.assay, endpoint.source)
+        assert all((*facts, endpoint.license, endpoint.scores))
+        assert endpoint.rows == known.count > 300
+        if task.kind == "regression":
+            assert 0.8 < endpoint.coverage < 1.0
+            assert endpoint.unit == task.unit
+
+
+def test_admet_knows_the_order_of_well_known_molecules(admet):
+    smiles = ["CCO", "CCCCCCCCCCCCCCCC", "CC(=O)Oc1ccccc1C(=O)O"]
+    places = {name: place for place, name in enumerate(admet.config.targets)}
+    predicted = admet.predict(smiles)
+    solubility, lipophilicity = (
+        predicted[:, places[name]] for name in ("solubility_aqsoldb", "lipophilicity_astrazeneca")
+    )
+    assert solubility.argsort().tolist() == [1, 2, 0]
+    assert solubility[0] > -1.0
+    assert lipophilicity.argmax() == 1
+    low, high = admet.predict_interval(smiles)
+    numbers = [task.kind == "regression" for task in admet.config.tasks]
+    assert (low[:, numbers] < high[:, numbers]).all()
+
+
+def test_admet_shows_its_training_molecules(admet):
+    (near,) = admet.nearest(["CC(=O)Oc1ccccc1C(=O)O"], 3)
+    assert near[0].similarity == 1.0
+    assert near[0].labels["hia_hou"] == "1"
+
+
+def test_admet_is_small_in_a_wheel_and_its_card_has_the_scores():
+    folder, content = find_model("admet"), io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for path in folder.iterdir():
+            wheel.write(path, path.name)
+    assert content.tell() < 20_000_000
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "`herg`: binary; 0, 1; ROC-AUC" in card
