@@ -57,8 +57,7 @@ class DataConfig(MoleculeLimits):
         final: After the folds, train a model on all rows.
         validation_size: Fraction of rows for the validation set.
         test_size: Fraction of rows for the test set; 0 for none.
-        keep_training_molecules: Save SMILES and labels of the training molecules with the model,
-            so that predictions can show the most similar ones.
+        keep_training_molecules: Save SMILES and labels of the molecules in the model.
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)

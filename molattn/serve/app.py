@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
-from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
@@ -56,7 +56,7 @@ from molattn.version import __version__
 
 __all__ = ["make_app"]
 
-_PAGE = files("molattn.serve") / "page"
+_PAGE = Path(__file__).parent / "page"
 _ENDPOINTS = frozenset("/ /models /predict /explain /depict /health /metrics".split())
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 _EXPLANATION = 64  # molecules of the queue that an explanation counts for

@@ -18,7 +18,7 @@ from molattn.serve.metrics import Metrics
 
 __all__ = ["Guard", "next_part"]
 
-_log = logging.getLogger("molattn.serve")
+_log = logging.getLogger(__package__)
 _MEGABYTE = 10**6
 _PUBLIC = ("/", "/docs", "/openapi.json", "/health", "/favicon.ico")
 _PUBLIC_FOLDERS = ("/static/", "/docs/")

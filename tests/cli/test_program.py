@@ -46,7 +46,14 @@ TINY = (
     "--width 8 --heads 2 --layers 1 --edge-width 4 --epochs 2 --batch-size 8 --device cpu"
 ).split()
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
-FILES = (CONFIG_FILE, WEIGHTS_FILE, FINGERPRINTS_FILE, CALIBRATION_FILE, GAUSSIAN_PROCESS_FILE)
+FILES = (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    FINGERPRINTS_FILE,
+    CALIBRATION_FILE,
+    GAUSSIAN_PROCESS_FILE,
+    "training_labels.json",
+)
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 

@@ -1,3 +1,5 @@
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -60,3 +62,9 @@ def served(catalog):
 def client(served):
     with served() as one:
         yield one
+
+
+def run_apart(main):
+    """Run a coroutine in a thread of its own: playwright keeps a running loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, main).result()

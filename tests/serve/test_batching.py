@@ -71,7 +71,7 @@ def test_molecules_that_wait_are_predicted_together_and_each_request_gets_its_ow
         return await asyncio.gather(first, *others)
 
     with working() as (worker, sizes):
-        first, *found = asyncio.run(main(worker))
+        first, *found = run_apart(main(worker))
     assert sizes == [1, sum(map(len, smiles))]
     assert len(first) == 1
     for some, answers in zip(smiles, found, strict=True):
@@ -103,7 +103,7 @@ def test_batches_have_at_most_the_size_and_other_levels_and_models_apart(working
         return await asyncio.gather(*waiting)
 
     with working(batch_size=4, max_queue=10_000) as (worker, sizes):
-        found = asyncio.run(main(worker))
+        found = run_apart(main(worker))
     assert sizes == [1, 4, 1, 1, 1]  # the first four of 0.9, the pair, those of 0.8, the last
     low, narrow = found[1][0].cells, found[3][0].cells
     assert low[0] == pytest.approx(narrow[0], rel=1e-4)
@@ -133,7 +133,7 @@ def test_a_request_that_fails_leaves_the_others(working, mixed, gate, monkeypatc
         return await asyncio.gather(*others, return_exceptions=True)
 
     with working() as (worker, _):
-        good, bad, other = asyncio.run(main(worker))
+        good, bad, other = run_apart(main(worker))
     assert isinstance(bad, RuntimeError)
     expected = mixed.model.predict(["C", "CO"])[:, 0]
     np.testing.assert_allclose([good[0].cells[0], other[0].cells[0]], expected, rtol=1e-4)
@@ -153,7 +153,7 @@ def test_a_cancelled_request_is_not_predicted(working, mixed, gate):
         return await first, await other
 
     with working() as (worker, sizes):
-        asyncio.run(main(worker))
+        run_apart(main(worker))
         assert sizes == [1, 1]
         assert worker.reserved == 0
 
@@ -185,7 +185,7 @@ def test_a_molecule_that_is_slow_to_read_keeps_no_other_waiting(working, mixed, 
         return other, await waiting
 
     with working() as (worker, _):
-        other, found = asyncio.run(main(worker))
+        other, found = run_apart(main(worker))
     values = [other.cells[0], *(answer.cells[0] for answer in found)]
     expected = mixed.model.predict(["CO", "C", slow, "CC"])[:, 0]
     np.testing.assert_allclose(values, expected, rtol=1e-4)
@@ -209,7 +209,7 @@ def test_steps_of_tables_and_molecules_take_turns(working, mixed, gate):
         await asyncio.gather(first, *steps, other)
 
     with working() as (worker, sizes):
-        asyncio.run(main(worker))
+        run_apart(main(worker))
     assert order[0] == 0
     assert len(sizes) == 5
     assert sorted(map(str, order)) == ["0", "1", "2", "molecule"]

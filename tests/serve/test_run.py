@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from ..conftest import rows_of, saved
+from .conftest import run_apart
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -120,7 +121,7 @@ def test_concurrent_clients_get_their_own_rows(model_folders):
             return await asyncio.gather(*(ask(client, number) for number in range(200)))
 
     with running(model_folders[0]) as (_, client):
-        found = asyncio.run(main(client.base_url))
+        found = run_apart(main(client.base_url))
         alone = client.post("/predict", json={"smiles": ["C" * n for n in range(1, 26)]}).json()
         count = re.search(r"\nmolattn_batch_molecules_count (\S+)", client.get("/metrics").text)
     expected = {one["smiles"]: one["predictions"]["logS"]["value"] for one in alone["molecules"]}
