@@ -9,6 +9,8 @@ from molattn.config import ServeConfig
 from molattn.serve import batching
 from molattn.serve.batching import BusyError, Query, Worker
 
+from .conftest import run_apart
+
 
 @pytest.fixture
 def mixed(catalog):
