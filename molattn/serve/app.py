@@ -52,6 +52,7 @@ from molattn.serve.tables import (
     held_folder,
     predicted_lines,
 )
+from molattn.utils.html import SHARED_TEMPLATES
 from molattn.version import __version__
 
 __all__ = ["make_app"]
@@ -105,6 +106,11 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     app.state.guard = Guard(app, config, metrics, _ENDPOINTS)
     app.state.worker = worker
     _handle_errors(app)
+
+    @app.get("/static/colors.css", include_in_schema=False)
+    async def colors() -> FileResponse:
+        return FileResponse(str(SHARED_TEMPLATES / "colors.css"))
+
     app.mount("/static", StaticFiles(directory=str(_PAGE)), name="static")
     app.mount("/docs/assets", StaticFiles(directory=str(swagger_ui_path)), name="docs")
 

@@ -7,9 +7,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from molattn.version import __version__
 
-__all__ = ["page_environment"]
+__all__ = ["SHARED_TEMPLATES", "page_environment"]
 
-_SHARED = Path(__file__).parent / "templates"
+SHARED_TEMPLATES = Path(__file__).parent / "templates"
+"""Folder of what all pages share."""
 
 
 @cache
@@ -17,10 +18,11 @@ def page_environment(templates: Path) -> Environment:
     """Return the environment of a package's pages.
 
     It finds the templates of the package and those that all pages share: ``base.html``, which pages
-    extend, and ``style.css``. Text is escaped, ``Markup`` is not; an undefined name is an error.
+    extend, ``colors.css`` and ``style.css``. Text is escaped, ``Markup`` is not; an undefined name
+    is an error.
     """
     environment = Environment(
-        loader=FileSystemLoader([templates, _SHARED]),
+        loader=FileSystemLoader([templates, SHARED_TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -21,8 +21,10 @@ from rdkit.Chem import Crippen, Descriptors
 from molattn.chem.difference import differing_atoms
 from molattn.chem.draw import draw_molecule
 from molattn.explain.drawing import Drawing
+from molattn.utils.html import SHARED_TEMPLATES
 
 PAGE = Path(__file__).resolve().parents[2] / "molattn" / "serve" / "page"
+SHARED = {"colors.css": SHARED_TEMPLATES}
 CSP = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
     "frame-ancestors 'none'; form-action 'self'"
@@ -254,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path == "/" or url.path.startswith("/static/"):
             name = url.path.removeprefix("/static/").lstrip("/") or "index.html"
             kind = mimetypes.guess_type(name)[0] or "text/plain"
-            self._send(200, (PAGE / name).read_bytes(), f"{kind}; charset=utf-8")
+            self._send(200, (SHARED.get(name, PAGE) / name).read_bytes(), f"{kind}; charset=utf-8")
         elif self._is_refused():
             pass
         elif url.path == "/models":

@@ -9,6 +9,7 @@ from molattn.data.table.base import Row as Row
 from molattn.data.table.base import Structure as Structure
 from molattn.data.table.base import Table as Table
 from molattn.data.table.base import TableWriter as TableWriter
+from molattn.data.table.base import escape_formula as escape_formula
 from molattn.data.table.base import free_name as free_name
 from molattn.data.table.base import listed as listed
 from molattn.data.table.bundled import BUNDLED_TARGET as BUNDLED_TARGET
@@ -21,7 +22,6 @@ from molattn.data.table.formats import open_table as open_table
 from molattn.data.table.smiles_list import SMILESList as SMILESList
 from molattn.data.table.write import check_output as check_output
 from molattn.data.table.write import check_resumable as check_resumable
-from molattn.data.table.write import escape_formula as escape_formula
 from molattn.data.table.write import is_resumable as is_resumable
 from molattn.data.table.write import move_rows as move_rows
 from molattn.data.table.write import output_schema as output_schema

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import datetime, time
@@ -20,6 +21,7 @@ __all__ = [
     "Table",
     "TableWriter",
     "cell_text",
+    "escape_formula",
     "free_name",
     "listed",
 ]
@@ -28,6 +30,8 @@ MOST_COLUMNS = 20_000
 MOST_CHARACTERS = 2**25
 """In a line, a cell or a mol block; an unclosed quote or a binary file exceeds it."""
 _COLUMNS_SHOWN = 10
+_NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
+_FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
 
 
 class Structure(str):
@@ -213,3 +217,14 @@ def _columns_named(header: Sequence[str], name: str) -> list[int]:
     if name not in names and len(names) == 1:
         name = names.pop()
     return [index for index, column in enumerate(header) if column == name]
+
+
+def escape_formula(text: str) -> str:
+    """Return the text, after an apostrophe if a spreadsheet would take it for a formula.
+
+    That is a text, other than a number such as ``-1.5``, that begins with ``=``, ``+``, ``-``,
+    ``@`` (or a full-width form of these), a tab, a carriage return or a line feed.
+
+    Source: OWASP, CSV Injection.
+    """
+    return f"'{text}" if _FORMULA.match(text) else text

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "check_output",
     "check_resumable",
-    "escape_formula",
     "is_resumable",
     "move_rows",
     "output_schema",
@@ -34,8 +32,6 @@ __all__ = [
     "write_table",
 ]
 
-_NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
-_FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
 # A CSV file of such a name could not be opened by the program that the name is meant for.
 _NOT_WRITTEN = ".xlsm .xls .ods .json .jsonl .feather .arrow .h5 .pkl .zip .bz2 .xz".split()
 
@@ -69,17 +65,6 @@ def check_resumable(path: Path | IO[bytes]) -> None:
             f"--resume: {path}: {got} files cannot be resumed, expected {', '.join(others)} or "
             f"{last} (also compressed)"
         )
-
-
-def escape_formula(text: str) -> str:
-    """Return the text, after an apostrophe if a spreadsheet would take it for a formula.
-
-    That is a text, other than a number such as ``-1.5``, that begins with ``=``, ``+``, ``-``,
-    ``@`` (or a full-width form of these), a tab, a carriage return or a line feed.
-
-    Source: OWASP, CSV Injection.
-    """
-    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def runs_formulas(path: Path | IO[bytes]) -> bool:

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import IO, Any
 from xml.etree.ElementTree import iterparse
 
-from molattn.data.table.base import MOST_CHARACTERS, Row, Table, TableWriter, cell_text
+from molattn.data.table.base import (
+    MOST_CHARACTERS,
+    Row,
+    Table,
+    TableWriter,
+    cell_text,
+    escape_formula,
+)
 from molattn.data.table.text import ENCODING_ERRORS, check_expansion
 from molattn.errors import InputError, quoted
 
@@ -222,8 +229,6 @@ class XlsxWriter(TableWriter):
         return self._text_cell(cell_text(value))
 
     def _text_cell(self, text: str) -> Any:
-        from molattn.data.table.write import escape_formula  # which imports the formats
-
         if not text:
             return None
         text = text.encode(errors=ENCODING_ERRORS).decode(errors="replace")
