@@ -183,6 +183,9 @@ def molecule(
                 "probabilities": dict(zip(task["classes"], shares, strict=True)),
                 "percentile": None,
             }
+        if (task["card"] or {}).get("category") == "Excretion":
+            own = {"training_similarity": similarity - 0.2, "in_domain": similarity - 0.2 >= 0.4}
+            found["predictions"][task["name"]] |= own
     for place, near in enumerate(TRAINING[: neighbors if model["has_neighbors"] else 0]):
         labels = {task["name"]: None for task in model["tasks"]}
         labels |= {"caco2": -4.6 - place, "ames": "1" if place else "0", "solubility": -1.72}

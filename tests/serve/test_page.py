@@ -194,6 +194,21 @@ def test_beyond_the_domain_and_without_a_prediction_are_said_in_words(opened):
         assert "syntax" in page.inner_text(".failed")
 
 
+def test_property_that_was_measured_of_no_molecule_like_it_is_marked(opened):
+    smiles = "CC(C)NCC(O)COc1ccc(CC(N)=O)cc1"
+    tasks = [one for one in TASKS if one["card"]["category"] == "Excretion"]
+    with opened() as page:
+        predict(page, smiles)
+        said = page.inner_text(".domain")
+        assert "Like the training molecules" in said
+        assert f"{len(tasks)} of {len(TASKS)} properties" in said
+        marked = page.locator(".property", has=page.locator(".tag"))
+        assert marked.locator(".title").all_inner_texts() == [one["card"]["title"] for one in tasks]
+        marked.first.locator(".title").click()
+        own = molecule(smiles, MODELS[0])["predictions"][tasks[0]["name"]]["training_similarity"]
+        assert f"similarity {own:.2f}: beyond" in page.inner_text(".about:not([hidden])")
+
+
 def test_table_sorts_filters_and_opens_a_molecule(opened):
     with opened() as page:
         page.click("text=Ten drugs")

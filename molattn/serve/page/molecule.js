@@ -3,7 +3,7 @@ import { depict, explain, predict } from "./api.js";
 import { announce, button, debounced, element, picture } from "./dom.js";
 import { openEditor, smilesOf } from "./editor.js";
 import { number, percent, plural } from "./numbers.js";
-import { barOf, change, className, groups, intervalText, isNumber, standing, thresholdText, titleOf, unitOf,
+import { barOf, change, className, groups, intervalText, isBeyond, isNumber, standing, thresholdText, titleOf, unitOf,
   valueText } from "./properties.js";
 
 const NEAREST = 3;
@@ -111,7 +111,10 @@ export class MoleculeView {
     if (in_domain === null || in_domain === undefined) return null;
     const near = training_similarity === null ? "" : ` Its nearest training molecule has a similarity of ${number(training_similarity, 2)} (1 is the same).`;
     if (in_domain) {
-      return element("p", { class: "domain inside" }, element("strong", {}, "Like the training molecules."), near);
+      const { tasks } = this.context.model;
+      const beyond = tasks.filter((task) => isBeyond(task, this.answer)).length;
+      const but = beyond ? ` Marked \u201cbeyond\u201d: ${beyond} of ${tasks.length} properties, measured of no training molecule like it.` : "";
+      return element("p", { class: "domain inside" }, element("strong", {}, "Like the training molecules."), near, but);
     }
     return element("p", { class: "domain beyond" },
       element("strong", {}, "Beyond what the model knows."),
@@ -191,6 +194,7 @@ export class MoleculeView {
         moved ? element("span", { class: "old" }, hidden("before "), valueText(task, this.answer).main, hidden(", now ")) : null,
         element("b", {}, main), unit ? element("span", { class: "unit" }, unit) : null,
         word && !moved ? element("span", { class: "word" }, word) : null,
+        shown.in_domain && isBeyond(task, shown) ? element("span", { class: "tag" }, "beyond") : null,
         moved ? element("span", { class: `moved ${moved.text === "no change" ? "" : "yes"}` }, moved.text) : null),
       element("div", { class: "where" }, barOf(task, shown, against, after && this.answer),
         element("div", { class: "ends" },
@@ -214,8 +218,11 @@ export class MoleculeView {
     const parts = [];
     if (card?.description) parts.push(element("p", {}, card.description));
     const given = this.answer.predictions?.[task.name];
+    const similarity = given?.training_similarity;
     const facts = [
       ["Column", task.name],
+      similarity !== null && similarity !== undefined && ["Nearest training molecule with this label",
+        `similarity ${number(similarity, 2)}${isBeyond(task, this.answer) ? ": beyond what the model knows of this property" : ""}`],
       task.kind === "multiclass" && given && ["Probabilities",
         Object.entries(given.probabilities).map(([name, share]) => `${name} ${percent(share)}`).join(", ")],
       card?.assay && ["Measured as", card.assay],

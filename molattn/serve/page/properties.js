@@ -51,6 +51,9 @@ export function intervalText(task, answer) {
   return `${number(given.low)} to ${number(given.high)}`;
 }
 
+// Whether the model has learned this property from nothing like the molecule.
+export const isBeyond = (task, answer) => answer?.predictions?.[task.name]?.in_domain === false;
+
 // The words of the threshold that a value is in.
 function wordOf(task, value) {
   for (const { low, high, text } of task.card?.thresholds ?? []) {
