@@ -38,6 +38,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _MOST_REGRESSIONS = 12
+_HEIGHT = 4.8  # of a row of plots, in inches
 _MOST_CLASSIFICATIONS = 6
 _MOST_CURVES = 8
 _QUANTILES = 5
@@ -101,7 +102,7 @@ def task_results(
 
 def learning_curve(histories: Sequence[History]) -> Figure:
     """Plot the losses of each model against the epoch, with the epoch of its checkpoint marked."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    figure = Figure(figsize=(6, _HEIGHT), layout="constrained")
     axes = figure.add_subplot()
     best = ", ".join(str(history.best) for history in histories)
     for index, history in enumerate(histories):
@@ -149,12 +150,12 @@ def similarity_plot(results: Sequence[TaskResults]) -> Figure:
         axes.set_ylabel(f"absolute error of {plain(target_label(one.task))}")
         axes.set_title(f"line: mean per similarity quintile   n = {len(errors)}", fontsize=10)
 
-    return _figure([(draw, one) for one in _regressions(results)], height=4.0)
+    return _figure([(draw, one) for one in _regressions(results)])
 
 
 def coverage_plot(tasks: Sequence[Task], uncertainty: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Plot observed against nominal coverage of the intervals of the first 7 regressions."""
-    figure = Figure(figsize=(4.5, 4.5), layout="constrained")
+    figure = Figure(figsize=(4.5, _HEIGHT), layout="constrained")
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], **_REFERENCE)
     regressions = [task for task in tasks if task.kind == "regression"]
@@ -184,7 +185,7 @@ def calibration_plot(results: Sequence[TaskResults]) -> Figure:
     In 10 equal bins, above the fraction of predictions in each bin. Of the second of two classes,
     or of the most probable of several; a panel for each of the first 6 classifications.
     """
-    return _figure([(_calibration, one) for one in _classifications(results)], height=5.2)
+    return _figure([(_calibration, one) for one in _classifications(results)])
 
 
 def task_plots(
@@ -218,14 +219,12 @@ def _classifications(results: Sequence[TaskResults]) -> list[TaskResults]:
 
 
 def _figure(
-    panels: Sequence[tuple[Callable[[Axes, TaskResults], None], TaskResults]],
-    columns: int = 3,
-    height: float = 4.5,
+    panels: Sequence[tuple[Callable[[Axes, TaskResults], None], TaskResults]], columns: int = 3
 ) -> Figure:
     """Draw each panel, in rows of at most so many columns."""
     columns = min(len(panels), columns)
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.5 * columns, height * rows), layout="constrained")
+    figure = Figure(figsize=(4.5 * columns, _HEIGHT * rows), layout="constrained")
     for place, (draw, result) in enumerate(panels, start=1):
         draw(figure.add_subplot(rows, columns, place), result)
     return figure
