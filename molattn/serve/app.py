@@ -201,13 +201,18 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
                 parts = predicted_lines(iter(found), served, asked.level, worker, count, extend)
                 headers = {ROWS_HEADER: str(len(found))}
                 return HeldResponse(parts, stack.pop_all(), NDJSON, headers)
-            answers = await unless_gone(request, worker.predict(served, asked.level, found))
             columns = [*served.spec(asked.level).columns]
-            molecules = []
-            for query, answer in zip(found, answers, strict=True):
-                count(answer.code)
-                molecules.append(molecule_json(served, columns, query.smiles, answer))
-            await extend(molecules)
+
+            async def predicted() -> list[dict[str, Any]]:
+                answers = await worker.predict(served, asked.level, found)
+                molecules = []
+                for query, answer in zip(found, answers, strict=True):
+                    count(answer.code)
+                    molecules.append(molecule_json(served, columns, query.smiles, answer))
+                await extend(molecules, answers)
+                return molecules
+
+            molecules = await unless_gone(request, predicted())
         whole = {"model": served.name, "level": asked.level, "molecules": molecules}
         return Response(dumps(whole), media_type=JSON)
 

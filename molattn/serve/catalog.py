@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from molattn.config import PredictConfig, ServeConfig
 from molattn.data.table import open_table
@@ -88,14 +89,17 @@ class ServedModel:
         if count and not self.has_neighbors:
             raise InputError("neighbors: expected 0, as the model keeps no training molecules")
 
-    def nearest(self, smiles: Sequence[str], count: int) -> list[list[dict[str, Any]]]:
-        """Return the training molecules that are most similar to each molecule, as JSON types."""
+    def nearest(self, fingerprints: NDArray[np.uint8], count: int) -> list[list[dict[str, Any]]]:
+        """Return the training molecules that are most similar to each molecule, as JSON types.
+
+        The n molecules are given by their packed fingerprints, ``uint8 [n, 256]``.
+        """
         return [
             [
                 {"smiles": one.smiles, "similarity": one.similarity, "labels": dict(one.labels)}
                 for one in near
             ]
-            for near in self.model.nearest(smiles, count)
+            for near in self.model.nearest_to_fingerprints(fingerprints, count)
         ]
 
     def percentile(self, task: Task, value: float) -> float | None:
