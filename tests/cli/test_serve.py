@@ -33,7 +33,7 @@ def _no_token(monkeypatch):
         (["--max-queue", "100"], "--max-queue: got 100, expected at least --max-molecules"),
         (["--batch-size", "0"], "--batch-size: got 0"),
         (["--device", "tpu"], "--device: got 'tpu'"),
-        (["--reference", "missing.csv"], "missing.csv: no such file"),
+        (["--port", "0", "--reference", "missing.csv"], "missing.csv: no such file"),
     ],
 )
 def test_wrong_options_are_told_in_a_line(model_folder, capsys, options, words):

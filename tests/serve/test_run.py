@@ -14,6 +14,10 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from molattn.config import ServeConfig
+from molattn.errors import InputError
+from molattn.serve.run import _listening
+
 from ..conftest import rows_of, saved
 from .conftest import run_apart
 
@@ -42,6 +46,30 @@ def running(folder, *options, **environment):
 def ended(process):
     rest = process.communicate(timeout=60)[1]
     return process.returncode, rest
+
+
+def test_an_address_is_taken_before_anything_is_loaded():
+    with _listening(ServeConfig(port=0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(InputError, match="expected an address of this machine that is free"):
+            _listening(ServeConfig(port=port)).__enter__()
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_at_the_moment_that_the_address_is_shown(model_folders, signum):
+    program = f"""
+import os
+from rich.console import Console
+from molattn.config import ServeConfig
+from molattn.serve import run
+run.print_line = lambda *_: os.kill(os.getpid(), {int(signum)})
+run.run_server([{str(model_folders[0])!r}], ServeConfig(port=0), Console(quiet=True))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT, timeout=60
+    )
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
