@@ -41,9 +41,9 @@ def test_wrong_options_are_told_in_a_line(model_folder, capsys, options, words):
 
 
 def test_wrong_models_are_told_in_a_line(model_folder, tmp_path, capsys):
-    assert "nothing: no such folder" in refused(capsys, 2, ["serve", "nothing"])
-    assert "no such folder" in refused(capsys, 2, ["serve", tmp_path / "none"])
-    line = refused(capsys, 2, ["serve", model_folder, model_folder])
+    assert "nothing: no such folder" in refused(capsys, 2, ["serve", "nothing", "--port", "0"])
+    assert "no such folder" in refused(capsys, 2, ["serve", tmp_path / "none", "--port", "0"])
+    line = refused(capsys, 2, ["serve", model_folder, model_folder, "--port", "0"])
     assert "another model is named" in line
 
 
