@@ -63,11 +63,12 @@ class ServedModel:
 
     def spec(self, level: float) -> OutputSpec:
         """Return the output columns of a prediction at a level."""
-        if level not in self._specs:
+        found = self._specs.get(level)
+        if found is None:
             if len(self._specs) >= 16:  # levels are chosen by requests
-                self._specs.clear()
-            self._specs[level] = prediction_spec(self.model, level)
-        return self._specs[level]
+                self._specs.clear()  # by any thread
+            self._specs[level] = found = prediction_spec(self.model, level)
+        return found
 
     @property
     def has_neighbors(self) -> bool:
