@@ -139,6 +139,35 @@ def test_a_wrong_request_gets_a_line_that_says_why(client, body, words):
     assert words in response.json()["message"]
 
 
+@pytest.mark.parametrize(
+    "address, kind, text",
+    [
+        ("/predict?neighbours=3", "text/csv", "smiles\nC\n"),
+        ("/predict?smiles_column=s", "application/x-ndjson", '{"smiles": "C"}\n'),
+        ("/predict?level=0.5", "application/json", '{"smiles": ["C"]}'),
+        ("/explain?model=pair", "application/json", '{"smiles": "C"}'),
+        ("/depict?smiles=C&size=3", None, None),
+    ],
+)
+def test_a_parameter_without_effect_is_refused(client, address, kind, text):
+    headers = {} if kind is None else {"Content-Type": kind}
+    method = "GET" if text is None else "POST"
+    response = client.request(method, address, content=text, headers=headers)
+    assert error(response, 422) == "bad_request"
+    assert "parameter of the address: got '" in response.json()["message"]
+
+
+def test_levels_of_other_threads_do_not_matter(mixed):
+    class Cleared(dict):
+        """What a thread sees while another clears it."""
+
+        def __setitem__(self, key, value):
+            pass
+
+    one = ServedModel("mixed", mixed, _specs=Cleared())
+    assert "logS_low" in one.spec(0.7).columns
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"smiles": NaN}', "\xff", "[" * 100_000])
 def test_json_that_cannot_be_read_is_refused(client, text):
     headers = {"Content-Type": "application/json"}
