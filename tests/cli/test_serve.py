@@ -30,6 +30,7 @@ def _no_token(monkeypatch):
         (["--host", "example.org"], "other machines"),
         (["--host", ""], "--host: got ''"),
         (["--token", "a\tb"], "--token: expected printable"),
+        (["--token", "secret "], "--token: expected printable ASCII characters without spaces"),
         (["--max-queue", "100"], "--max-queue: got 100, expected at least --max-molecules"),
         (["--batch-size", "0"], "--batch-size: got 0"),
         (["--device", "tpu"], "--device: got 'tpu'"),
