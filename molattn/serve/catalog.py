@@ -197,8 +197,11 @@ def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
     return Catalog(found)
 
 
-def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> None:
+def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> int:
     """Predict a table, and keep the quantiles of the predictions.
+
+    Returns:
+        The number of rows without a prediction, which are left out.
 
     Raises:
         InputError: The table cannot be read, lacks a column, or none of its rows has a prediction.
@@ -213,10 +216,13 @@ def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> None:
     names = [task.output_names[0] for task in served.tasks]
     places = [[*spec.columns].index(name) for name in names]
     values: list[list[Any]] = []
+    refused = 0
     with threads(config.threads):
         for batch in molecule_batches(table, served.model, options, **spec.reads):
             for _, rows, code in computed(spec, batch):
-                if not code:
+                if code:
+                    refused += 1
+                else:
                     cells = next(iter(rows))
                     values.append([cells[place] for place in places])
     if not values:
@@ -228,6 +234,7 @@ def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> None:
         for task, column in zip(served.tasks, quantiles.T, strict=True)
         if task.kind != "multiclass"
     }
+    return refused
 
 
 def _name(folder: Path) -> str:

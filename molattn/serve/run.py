@@ -18,7 +18,7 @@ from molattn.errors import InputError
 from molattn.serve.app import make_app
 from molattn.serve.catalog import add_reference, load_models
 from molattn.serve.guard import Guard
-from molattn.utils.console import print_line
+from molattn.utils.console import counted, print_line
 from molattn.utils.devices import check_device, torch_device
 
 __all__ = ["run_server"]
@@ -44,7 +44,12 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
         catalog = load_models(models, torch_device(config.device))
         if config.reference is not None:
             for served in catalog.models.values():
-                add_reference(served, config.reference, config)
+                if refused := add_reference(served, config.reference, config):
+                    print_line(
+                        console,
+                        f"{config.reference}: left out {counted(refused, 'row')} without a "
+                        f"prediction of {served.name}",
+                    )
         app = make_app(catalog, config)
         host, port = listener.getsockname()[:2]
         name = f"[{host}]" if ":" in host else host

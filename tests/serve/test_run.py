@@ -1,6 +1,7 @@
 """The server as a process, under signals and with clients that go away."""
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -13,9 +14,11 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from rich.console import Console
 
 from molattn.config import ServeConfig
 from molattn.errors import InputError
+from molattn.serve import run
 from molattn.serve.run import _listening
 
 from ..conftest import rows_of, saved
@@ -54,6 +57,24 @@ def test_an_address_is_taken_before_anything_is_loaded():
         with pytest.raises(InputError, match="expected an address of this machine that is free"):
             _listening(ServeConfig(port=port)).__enter__()
         socket.create_connection(("127.0.0.1", port), timeout=10).close()
+
+
+def test_reference_rows_without_a_prediction_are_told(model_folders, tmp_path, monkeypatch):
+    class Server:
+        signum = None
+
+        def __init__(self, *_):
+            pass
+
+        def run(self, sockets):
+            pass
+
+    monkeypatch.setattr(run, "_Server", Server)
+    table, shown = tmp_path / "drugs.csv", io.StringIO()
+    table.write_text("smiles\nCC\nC(\nnonsense\nCCC\n")
+    config = ServeConfig(port=0, reference=table)
+    run.run_server(model_folders[:1], config, Console(file=shown, width=1000))
+    assert shown.getvalue() == f"{table}: left out 2 rows without a prediction of mixed\n"
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
