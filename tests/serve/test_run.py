@@ -115,9 +115,9 @@ def test_accepted_work_is_finished_after_a_signal(model_folders, tmp_path, signu
         assert ended(process) == (0, "")
 
 
-def test_a_second_signal_ends_it_at_once(model_folders):
+def test_a_second_signal_ends_it_at_once(model_folders, tmp_path):
     text = "smiles\n" + "CCCCCC\n" * 200_000
-    with running(model_folders[0]) as (process, client):
+    with running(model_folders[0], TMPDIR=str(tmp_path)) as (process, client):
         headers = {"Content-Type": "text/csv"}
         with client.stream("POST", "/predict", content=text, headers=headers) as response:
             parts = response.iter_bytes()
@@ -125,8 +125,10 @@ def test_a_second_signal_ends_it_at_once(model_folders):
             process.send_signal(signal.SIGTERM)
             time.sleep(0.5)
             assert process.poll() is None
+            assert [*tmp_path.glob("molattn-*")]
             process.send_signal(signal.SIGTERM)
             assert ended(process) == (128 + signal.SIGTERM, "")
+            assert not [*tmp_path.glob("molattn-*")]
 
 
 def test_a_client_that_goes_away_leaves_nothing_behind(model_folders):
