@@ -113,9 +113,11 @@ def check_parameters(request: Request, names: Sequence[str]) -> None:
     """Check that the address has no parameters but those named: others would do nothing.
 
     Raises:
-        InputError: It has.
+        InputError: It has, or has one twice.
     """
     for name in request.query_params:
+        if len(values := request.query_params.getlist(name)) > 1:
+            raise InputError(f"{name}: got {len(values)} values in the address, expected one")
         if name not in names:
             expected = ", ".join(names) or "none, as the body has fields of these names"
             raise InputError(f"parameter of the address: got {quoted(name)}, expected {expected}")

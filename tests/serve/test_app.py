@@ -155,6 +155,16 @@ def test_a_parameter_without_effect_is_refused(client, address, kind, text):
     response = client.request(method, address, content=text, headers=headers)
     assert error(response, 422) == "bad_request"
     assert "parameter of the address: got '" in response.json()["message"]
+    twice = client.post("/predict?level=0.5&level=0.9", content="smiles\nC\n", headers=CSV)
+    assert error(twice, 422) == "bad_request"
+
+
+def test_bytes_that_are_no_text_do_not_spoil_the_lines(client):
+    headers = {**CSV, "Accept": "application/x-ndjson"}
+    response = client.post("/predict", content=b"smiles\nCC\xeb\nCO\n", headers=headers)
+    bad, good = (json.loads(line) for line in response.content.decode("utf-8").splitlines())
+    assert (bad["smiles"], bad["error"]) == ("CC\ufffd", "non_ascii")
+    assert (good["smiles"], good["error"]) == ("CO", None)
 
 
 def test_levels_of_other_threads_do_not_matter(mixed):
