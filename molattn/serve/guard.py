@@ -39,7 +39,7 @@ class Guard:
     - A server of this machine alone answers only to its own names, so that a foreign page cannot
       reach it through a name of its own that it points here (DNS rebinding). A page of another
       origin gets nothing in any case: there are no CORS headers.
-    - With a token, all but the page and the documentation need it.
+    - With a token, all but the page, the documentation and ``/health`` need it.
     - A body that is too large is refused, also without a length.
     - Once the server is ending, new requests get status 503.
 
