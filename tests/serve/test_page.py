@@ -1,6 +1,7 @@
 """The page of ``molattn serve`` in a browser, against canned answers and against the server."""
 
 import csv
+import gzip
 import hashlib
 import io
 import os
@@ -9,15 +10,17 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rdkit import Chem
 
 import molattn
 from molattn.config import NetworkConfig, ServeConfig
+from molattn.inference import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
-from ..conftest import assert_fits_and_can_be_read
+from ..conftest import assert_fits_and_can_be_read, rows_of
 from .stub import MODELS, TASKS, TRAINING, Stub, molecule
 
 PAGE = Path(molattn.__file__).parent / "serve" / "page"
@@ -331,13 +334,29 @@ def test_csv_keeps_its_columns_and_its_rows(opened, tmp_path):
     expected = molecule("CCN", MODELS[0])["predictions"]
     assert float(rows[2]["caco2_low"]) == expected["caco2"]["low"]
     assert float(rows[2]["ames_probability"]) == expected["ames"]["probabilities"]["1"]
-    assert rows[2]["ames"] == expected["ames"]["class"]
-    assert rows[1]["caco2"] == ""
+    assert rows[2]["ames_predicted"] == expected["ames"]["class"]
+    assert rows[1]["caco2_predicted"] == ""
+
+
+def test_nothing_of_a_table_is_lost_or_becomes_a_formula(opened, tmp_path):
+    table = tmp_path / "in.csv"
+    text = "note,smiles,caco2_predicted\nCitro\xebn,CCO,-1.5\n=1+1,[NH4+],=cmd,more\n"
+    table.write_bytes(text.encode("cp1252"))
+    with opened() as page:
+        page.set_input_files("#file", table)
+        page.locator("#downloads:visible").wait_for()
+        assert page.inner_text("#chosen").endswith("not UTF-8, read as Windows-1252")
+        header, *rows = csv.reader(io.StringIO(saved(page, "#save-csv")))
+    assert header[:4] == ["note", "smiles", "caco2_predicted", ""]
+    assert "caco2_predicted_" in header
+    assert len({*header}) == len(header)
+    assert rows[0][:4] == ["Citro\xebn", "CCO", "-1.5", ""]
+    assert rows[1][:4] == ["'=1+1", "[NH4+]", "'=cmd", "more"]
 
 
 def test_table_of_other_names_asks_for_its_column(opened, tmp_path):
-    table = tmp_path / "in.csv"
-    table.write_text("code,what\na,CCO\nb,CCN\n")
+    table = tmp_path / "in.csv.gz"
+    table.write_bytes(gzip.compress(b"code,what\na,CCO\nb,CCN\n"))
     with opened() as page:
         page.set_input_files("#file", table)
         page.select_option("#column", label="what")
@@ -602,6 +621,8 @@ def test_server_and_page_agree(open_address, tmp_path):
     labels = [[0.1 * place, float(place % 2)] for place in range(20)]
     smiles = ["C" * (place + 1) + "O" for place in range(20)]
     model.calibrate(smiles, labels, training_smiles=smiles)
+    known = model.uncertainty.molecules
+    known.labeled = np.arange(2 * len(known.fingerprints)).reshape(-1, 2) % 3 > 0
     model.save_pretrained(tmp_path / "small")
     value, share = model.predict([ASPIRIN])[0]
     with served(tmp_path / "small") as address, open_address(address) as page:
@@ -619,10 +640,17 @@ def test_server_and_page_agree(open_address, tmp_path):
         predict(page, f"CCO\n{ASPIRIN}\nC1CC\nCCN")
         assert page.inner_text("#said").startswith("4 molecules done, 1 without a prediction")
         rows = [*csv.DictReader(io.StringIO(saved(page, "#save-csv")))]
-        assert float(rows[1]["logS"]) == pytest.approx(value, rel=1e-5)
+        assert float(rows[1]["logS_predicted"]) == pytest.approx(value, rel=1e-5)
         assert rows[2]["error"] == "ring_closure"
+        source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+        source.write_text(f"logS,smiles\n1,CCO\n2,C1CC\n3,{ASPIRIN}\n")
+        predict_table(tmp_path / "small", source, output)
+        page.set_input_files("#file", source)
+        page.locator("#said:has-text('3 molecules done')").wait_for()
+        rows = [*csv.DictReader(io.StringIO(saved(page, "#save-csv")))]
+        assert [[*row] for row in rows] == [[*row] for row in rows_of(output)]
         (tmp_path / "in.sdf").write_text(sdf("CCO", ASPIRIN))
         page.set_input_files("#file", tmp_path / "in.sdf")
         page.locator("#said:has-text('2 molecules done')").wait_for()
         rows = [*csv.DictReader(io.StringIO(saved(page, "#save-csv")))]
-        assert float(rows[1]["logS"]) == pytest.approx(value, rel=1e-5)
+        assert float(rows[1]["logS_predicted"]) == pytest.approx(value, rel=1e-5)

@@ -127,7 +127,8 @@ export class Input {
     $("chosen").textContent = file.name;
     try {
       const found = await readFile(file, this.context.model);
-      if (!found.rows.length && found.header?.length) return this.askColumn(file, found);
+      if (found.encoding) $("chosen").textContent = `${file.name}, which is not UTF-8, read as ${found.encoding}`;
+      if (!found.rows.length && found.header?.length) return this.askColumn(file.name, found);
       this.start(found, file.name);
     } catch (error) {
       this.complain(error instanceof NoRows ? error.message : `${file.name} cannot be read: ${error.message}`);
@@ -136,13 +137,13 @@ export class Input {
   }
 
   // A table without a column of a usual name: which one holds the SMILES?
-  askColumn(file, { header, mark }) {
+  askColumn(name, { header, mark, text }) {
     const select = element("select", { id: "column" }, ...header.map((name, at) => element("option", { value: at }, name || `column ${at + 1}`)));
     $("which").replaceChildren(element("label", { for: "column" }, "Which column holds the SMILES?"), select,
-      button("Use it", async () => {
+      button("Use it", () => {
         const column = Number(select.value);
         $("which").replaceChildren();
-        this.start(readTable(await file.text(), mark, this.context.model, column), file.name);
+        this.start(readTable(text, mark, this.context.model, column), name);
       }));
     select.focus();
     announce("Which column holds the SMILES?");
