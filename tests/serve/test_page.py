@@ -181,9 +181,9 @@ def test_facts_of_a_property_are_a_click_away(opened):
         assert title.get_attribute("aria-expanded") == "false"
         title.click()
         text = page.inner_text(".about:not([hidden])")
-        for fact in ("caco2", "in vitro", "TDC, 910 rows, CC BY 4.0", "MAE 0.274", "90%"):
+        for fact in ("caco2", "in vitro", "TDC, 910 rows", "CC BY 4.0", "MAE 0.274", "90%"):
             assert fact in text
-        assert f"below {MINUS}5.15: permeates poorly" in text
+        assert f"below {MINUS}5.15 log cm/s: permeates poorly" in text
         title.click()
         assert page.locator(".about:not([hidden])").count() == 0
 
@@ -420,6 +420,36 @@ def test_atoms_are_colored_and_the_method_tested_on_request(opened):
         page.click("text=Plain structure")
         assert page.locator(".drawing.colored").count() == 0
         assert pressed.get_attribute("aria-pressed") == "false"
+        pressed.click()
+        page.locator(".drawing.colored svg").wait_for()
+        predict(page, "CCO")
+        assert page.locator(".color[aria-pressed=true], .drawing.colored").count() == 0
+
+
+def test_a_file_is_predicted_again_until_the_text_changes(opened, stub, tmp_path):
+    table = tmp_path / "in.csv"
+    table.write_text("smiles\nCCO\nCCN\n")
+    with opened() as page:
+        page.fill("#smiles", ASPIRIN)
+        page.set_input_files("#file", table)
+        page.locator("tbody tr").nth(1).wait_for()
+        page.locator("#progress:not(.running)").wait_for()
+        page.click("#predict")
+        page.locator("#progress:not(.running)").wait_for()
+        assert page.locator("tbody tr").count() == 2
+        assert page.inner_text("#chosen") == "in.csv"
+        predict(page, f"{ASPIRIN} aspirin")
+        assert page.inner_text("#chosen") == ""
+        assert page.inner_text("#molecule-name") == "aspirin"
+
+
+def test_units_are_printed_as_in_print(opened):
+    with opened() as page:
+        predict(page, ASPIRIN)
+        row = page.locator(".property", has_text="Clearance by hepatocytes")
+        assert (
+            row.locator(".unit").inner_text() == "\N{MICRO SIGN}L/min/10\N{SUPERSCRIPT SIX} cells"
+        )
 
 
 def test_what_if_shows_how_each_value_moves(opened):
@@ -445,8 +475,17 @@ def test_what_if_shows_how_each_value_moves(opened):
         marked.first.wait_for()
         page.fill("#changed-smiles", "C1CC")
         page.locator(".said:has-text('No prediction')").wait_for()
+        assert page.locator(".moved").count() == 0
+        assert page.inner_text(".domain").startswith("Like the training molecules.")
+        page.fill("#changed-smiles", FAR)
+        page.locator(".moved").first.wait_for()
+        beyond = "The changed molecule: Beyond what the model knows."
+        assert page.inner_text(".domain").startswith(beyond)
+        assert page.locator(".color:visible").count() == 0
         page.click("text=End what-if")
         assert page.locator(".moved").count() == 0
+        assert page.inner_text(".domain").startswith("Like the training molecules.")
+        assert page.locator(".color:visible").count() == len(TASKS)
 
 
 def test_drawing_writes_smiles_and_moves_values(opened):

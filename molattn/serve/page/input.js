@@ -27,8 +27,10 @@ export class Input {
     this.run = run;
     this.complain = complain;
     this.text = $("smiles");
+    this.chosen = null; // the file that was read last, until the text is changed
     $("examples").append(...EXAMPLES.map(([name, text]) => button(name, () => {
       this.text.value = text;
+      this.forget();
       this.toEditor();
       this.submit();
     }, { class: "quiet" })));
@@ -46,6 +48,7 @@ export class Input {
       event.preventDefault();
       this.text.setRangeText(text.replaceAll("\r\n", "\n"), this.text.selectionStart, this.text.selectionEnd, "end");
     });
+    this.text.addEventListener("input", () => this.forget());
     const drawn = debounced(() => this.toEditor(), 300);
     for (const event of ["input", "click", "keyup"]) this.text.addEventListener(event, drawn);
     $("choose").addEventListener("click", () => $("file").click());
@@ -94,6 +97,7 @@ export class Input {
     const { lines, at } = this.line;
     this.drawn = smilesOf(this.editor);
     lines[at] = this.drawn; // a name is of the molecule as it was
+    this.forget();
     this.text.value = lines.join("\n");
     const end = lines.slice(0, at + 1).join("\n").length;
     this.text.setSelectionRange(end, end);
@@ -129,7 +133,7 @@ export class Input {
       const found = await readFile(file, this.context.model);
       if (found.encoding) $("chosen").textContent = `${file.name}, which is not UTF-8, read as ${found.encoding}`;
       if (!found.rows.length && found.header?.length) return this.askColumn(file.name, found);
-      this.start(found, file.name);
+      this.startFile(found, file.name);
     } catch (error) {
       this.complain(error instanceof NoRows ? error.message : `${file.name} cannot be read: ${error.message}`);
     }
@@ -143,20 +147,34 @@ export class Input {
       button("Use it", () => {
         const column = Number(select.value);
         $("which").replaceChildren();
-        this.start(readTable(text, mark, this.context.model, column), name);
+        this.startFile(readTable(text, mark, this.context.model, column), name);
       }));
     select.focus();
     announce("Which column holds the SMILES?");
   }
 
+  // The text is what is predicted next, not a file.
+  forget() {
+    this.chosen = null;
+    $("chosen").textContent = "";
+  }
+
   submit() {
+    if (this.chosen) {
+      this.start(this.chosen.found, this.chosen.name);
+      return;
+    }
     if (!this.text.value.trim()) {
       this.complain("Draw a molecule, or write its SMILES, first.");
       this.text.focus();
       return;
     }
-    $("chosen").textContent = "";
     this.start(readText(this.text.value, this.context.model), "the text");
+  }
+
+  startFile(found, name) {
+    this.chosen = { found, name };
+    this.start(found, name);
   }
 
   start(found, name) {
