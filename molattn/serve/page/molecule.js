@@ -115,7 +115,7 @@ export class MoleculeView {
     const { in_domain: inside, training_similarity: similarity } = answer;
     const { tasks } = this.context.model;
     const beyond = tasks.filter((task) => isBeyond(task, answer)).length;
-    const words = [inside ? "Like the training molecules." : "Beyond what the model knows.",
+    const words = [inside ? `Like ${beyond ? "some" : "the"} training molecules.` : "Beyond what the model knows.",
       similarity === null ? "" : ` Its nearest training molecule has a similarity of ${number(similarity, 2)} (1 is the same).`];
     if (!inside) {
       words.push(" The model has learned from nothing much like it: its values may be further off than their intervals say.");
@@ -286,8 +286,8 @@ export class MoleculeView {
         element("p", {}, element("strong", {}, titleOf(task)),
           found.signed ? ". Orange atoms raise the predicted value, blue atoms lower it."
             : ". The stronger the color, the more an atom matters."),
-        // Without the value, which is beside it, and the numbers of atoms, which are not drawn.
-        ...found.text.filter((line) => ![found.target, "largest"].includes(line.split(": ")[0])).map((line) => element("p", { class: "note" }, line.replace(/(?<![\w)])-(?=\d)/g, MINUS))),
+        // Without the value and the caption, which are beside it, and the numbers of atoms, which are not drawn.
+        ...found.text.filter((line) => !line.includes(found.target) && !line.startsWith("largest: ")).map((line) => element("p", { class: "note" }, line.replace(/(?<![\w)])-(?=\d)/g, MINUS))),
         found.check ? element("p", { class: "checked" }, element("strong", {}, "Test of the method: "), found.check) : null,
         element("div", { class: "actions" },
           found.check || model.partner !== null || model.features.length ? null : button("Test the method", () => this.explained(task, true), { class: "quiet" }),
