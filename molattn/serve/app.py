@@ -91,7 +91,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     """
     metrics = Metrics(lambda: worker.reserved)
     worker = Worker(catalog, config, metrics.batch)
-    explanations = Explanations(config)
+    explanations = Explanations(catalog, config)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

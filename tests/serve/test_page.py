@@ -338,6 +338,17 @@ def test_csv_keeps_its_columns_and_its_rows(opened, tmp_path):
     assert rows[1]["caco2_predicted"] == ""
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_table_of_excel_in_utf_16_is_read(opened, tmp_path, encoding):
+    table = tmp_path / "in.csv"
+    table.write_bytes("\N{ZERO WIDTH NO-BREAK SPACE}smiles,note\nCCO,\xe9\n".encode(encoding))
+    with opened() as page:
+        page.set_input_files("#file", table)
+        page.locator("#downloads:visible").wait_for()
+        header, row = csv.reader(io.StringIO(saved(page, "#save-csv")))
+    assert (header[:2], row[:2]) == (["smiles", "note"], ["CCO", "\xe9"])
+
+
 def test_nothing_of_a_table_is_lost_or_becomes_a_formula(opened, tmp_path):
     table = tmp_path / "in.csv"
     text = "note,smiles,caco2_predicted\nCitro\xebn,CCO,-1.5\n=1+1,[NH4+],=cmd,more\n"

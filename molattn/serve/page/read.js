@@ -67,7 +67,9 @@ function decoded(bytes) {
   try {
     return [new TextDecoder("utf-8", { fatal: true }).decode(bytes), null];
   } catch {
-    return [new TextDecoder("windows-1252").decode(bytes), "Windows-1252"];
+    const mark = String(new Uint8Array(bytes, 0, Math.min(2, bytes.byteLength)));
+    const name = { "255,254": "UTF-16LE", "254,255": "UTF-16BE" }[mark] ?? "Windows-1252";
+    return [new TextDecoder(name).decode(bytes), name];
   }
 }
 
