@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ __all__ = [
     "PRETRAINING_DESCRIPTORS",
     "PretrainingBlock",
     "PretrainingReader",
+    "PretrainingTarget",
+    "PretrainingTargets",
 ]
 
 # Slow to compute, alone or as the first of their kind, and largely redundant with the others.
@@ -127,6 +130,28 @@ class PretrainingReader:
             np.array(numbers, dtype=np.float32).reshape(-1, len(PRETRAINING_DESCRIPTORS)),
             [counts for _, _, (_, counts) in chosen],
         )
+
+
+class PretrainingTarget(NamedTuple):
+    """What a model learns to predict of a molecule.
+
+    Args:
+        keys: Its :func:`molattn.chem.inchi_keys.connectivity_keys`, by which it is known again.
+        descriptors: Its ``PRETRAINING_DESCRIPTORS``, NaN where undefined.
+        counts: Its substructures.
+    """
+
+    keys: tuple[str, ...]
+    descriptors: NDArray[np.float32]
+    counts: HashedCounts
+
+
+class PretrainingTargets:
+    """Calculates the targets of pretraining."""
+
+    def __call__(self, mol: Chem.Mol) -> PretrainingTarget:
+        """Return those of a sanitized molecule."""
+        return PretrainingTarget(connectivity_keys(mol), *_Targets()(mol))
 
 
 class _Targets:

@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from molattn.inference.streaming import print_errors
+from molattn.utils.console import print_errors
 
 
 @pytest.mark.parametrize(
