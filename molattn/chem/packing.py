@@ -98,6 +98,29 @@ class PackedMolecules:
             np.concatenate([np.zeros(0, np.uint8), *codes]),
         )
 
+    @classmethod
+    def gather(
+        cls, parts: "Sequence[tuple[PackedMolecules, NDArray[np.integer[Any]]]]"
+    ) -> "PackedMolecules":
+        """Copy some molecules of several collections, which have the same featurizer.
+
+        Args:
+            parts: At least one collection, each with the indices of its molecules to copy.
+        """
+        atoms, ends, codes, counts = [], [], [], []
+        for packed, select in parts:
+            chosen = np.asarray(select, dtype=np.intp)
+            first_atom, num_atoms = _extents(packed.atom_starts, chosen)
+            first_bond, num_bonds = _extents(packed.bond_starts, chosen)
+            bonds = _slices(first_bond, num_bonds)
+            atoms.append(packed.atoms[_slices(first_atom, num_atoms)])
+            ends.append(packed.ends[bonds])
+            codes.append(packed.codes[bonds])
+            counts.append(np.stack((num_atoms, num_bonds)))
+        starts = np.cumsum(np.concatenate([np.zeros((2, 1), np.intp), *counts], axis=1), axis=1)
+        whole = (np.concatenate(one) for one in (atoms, ends, codes))
+        return cls(parts[0][0].featurizer, *starts, *whole)
+
     def unpack(self, select: Sequence[int] | NDArray[np.integer[Any]]) -> list[MoleculeRecord]:
         """Return some of the molecules, as they were before packing.
 

@@ -9,7 +9,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from molattn.cli.inputs import open_stream
-from molattn.cli.shared import STREAM, group, make_console, section, standard_input
+from molattn.cli.shared import (
+    STREAM,
+    group,
+    make_console,
+    resume_told,
+    section,
+    standard_input,
+)
 from molattn.config import PrepareConfig, TableConfig
 from molattn.data.table import open_table
 from molattn.utils.console import counted, print_errors, print_line
@@ -49,10 +56,11 @@ def prepare(
             else open_table(word)
             for word in inputs
         ]
-        from molattn.data.store.prepare import prepare_store
+        from molattn.data.store.prepare import prepare_store, resume_hint
 
         start = time.perf_counter()
-        index, rows = prepare_store(tables, output, config, console)
+        with resume_told(output, resume_hint):
+            index, rows = prepare_store(tables, output, config, console)
         seconds = time.perf_counter() - start
     print_errors(Counter(index.rejected), console)
     size = index.num_bytes / max(1, index.molecules)

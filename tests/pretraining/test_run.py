@@ -260,7 +260,7 @@ def test_a_run_goes_on_from_its_prepared_molecules(
     assert main(["pretrain", str(tmp_path / "other.smi"), "--resume", str(output)]) == 2
     assert (tmp_path / "run.unfinished" / CONFIG_FILE).read_bytes() == begun_with
     with monkeypatch.context() as patch:
-        patch.setattr("molattn.pretraining.prepare.writing_store", None)
+        patch.setattr("molattn.data.store.prepare._write_shards", None)
         assert main(["pretrain", "--resume", str(output)]) == 0
     assert {path.name for path in output.iterdir()} == {path.name for path in written.iterdir()}
     weights = [(run / "model" / WEIGHTS_FILE).read_bytes() for run in (output, written)]

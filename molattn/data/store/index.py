@@ -28,6 +28,7 @@ class StoreIndex(NamedTuple):
         options: The options that decide the content.
         featurizer: :meth:`molattn.chem.Featurizer.to_dict` of its featurizer.
         versions: Versions of the packages that decide the content.
+        descriptors: Names of the descriptors among the targets of pretraining, if there are any.
     """
 
     columns: list[str]
@@ -40,6 +41,7 @@ class StoreIndex(NamedTuple):
     options: dict[str, Any]
     featurizer: dict[str, Any]
     versions: dict[str, str]
+    descriptors: list[str]
 
     @property
     def num_bytes(self) -> int:

@@ -25,7 +25,7 @@ from rich.console import Console
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprints import FINGERPRINT_BYTES, compress_fingerprints
 from molattn.chem.packing import PackedMolecules
-from molattn.chem.pretraining_reader import (
+from molattn.chem.pretraining_targets import (
     PRETRAINING_DESCRIPTORS,
     PretrainingTarget,
     PretrainingTargets,
@@ -58,7 +58,7 @@ from molattn.data.store.store import (
     store_featurizer,
 )
 from molattn.data.table import Row, Table, escape_formula, open_table, write_table
-from molattn.errors import InputError, MolattnError, SmilesError, os_error_line, quoted
+from molattn.errors import InputError, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.console import counted, print_line
 from molattn.utils.files import (
@@ -72,7 +72,7 @@ from molattn.utils.progress import row_progress
 from molattn.utils.workers import parallel_map
 from molattn.version import package_versions
 
-__all__ = ["SHARD_ROWS", "Prepared", "prepare_store"]
+__all__ = ["SHARD_ROWS", "Prepared", "prepare_store", "resume_hint"]
 
 SHARD_ROWS = 32_768
 """Rows of each shard but the last: as many as fit into little memory and a minute of work."""
@@ -125,7 +125,7 @@ def prepare_store(
         for remark in table.remarks:
             print_line(console, f"{table.path}: {remark}")
     run = _run(tables, places, config)
-    unfinished = folder.with_name(f"{folder.name}{_UNFINISHED}")
+    unfinished = _unfinished(folder)
     check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
     check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE, _LOCK_FILE))
     if is_store(folder) and not config.overwrite:
@@ -139,7 +139,7 @@ def prepare_store(
         return Prepared(index, 0)
     with _locked(unfinished, folder):
         _begin(unfinished, run, config.resume)
-        with _resume_told(unfinished):
+        with _kept_if_resumable(folder):
             begun = SHARD_ROWS * len(_shards(unfinished))
             index = _write_shards(tables, places, unfinished, run, config, console)
             _write_rejected(unfinished, index)
@@ -194,6 +194,7 @@ def _run(
         "options": {**options, "shard_rows": SHARD_ROWS},
         "featurizer": FEATURIZERS[config.featurizer]().to_dict(),
         "versions": {name: versions[name] for name in ("molattn", "rdkit")},
+        "descriptors": list(PRETRAINING_DESCRIPTORS) if config.pretraining_targets else [],
     }
 
 
@@ -241,26 +242,34 @@ def _locked(unfinished: Path, folder: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _resume_told(unfinished: Path) -> Iterator[None]:
-    """Let errors say how to go on; remove what cannot be resumed.
+def resume_hint(folder: Path, error: BaseException | None = None) -> str:
+    """Return how much of an interrupted store is kept and how to resume it, "" if nothing is.
 
-    After an error in the input nothing is kept: it has another content once it is corrected.
+    After an ``error`` in the input nothing can be resumed: it has another content once it is
+    corrected.
     """
+    if isinstance(error, InputError) and not isinstance(error.__cause__, OSError):
+        return ""
+    unfinished = _unfinished(folder)
+    if not (kept := _shards(unfinished)):
+        return ""
+    what = counted(len(kept), "shard")
+    return f"{what} kept in {unfinished}; to resume: the same command with --resume"
+
+
+@contextmanager
+def _kept_if_resumable(folder: Path) -> Iterator[None]:
+    """Remove the unfinished store after an error that leaves nothing to resume."""
     try:
         yield
-    except (KeyboardInterrupt, MolattnError, OSError) as error:
-        is_input = isinstance(error, InputError) and not isinstance(error.__cause__, OSError)
-        kept = _shards(unfinished)
-        if is_input or not kept:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
-        what = counted(len(kept), "shard")
-        hint = f"{what} kept in {unfinished}; to resume: the same command with --resume"
-        if isinstance(error, OSError):
-            raise MolattnError(f"{os_error_line(error)}; {hint}") from error
-        error.args = (f"{error or 'interrupted'}; {hint}",)
+    except BaseException as error:
+        if not resume_hint(folder, error):
+            shutil.rmtree(_unfinished(folder), ignore_errors=True)
         raise
+
+
+def _unfinished(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}{_UNFINISHED}")
 
 
 def _begin(unfinished: Path, run: Mapping[str, Any], resume: bool) -> None:

@@ -49,13 +49,17 @@ class Shard:
     def __len__(self) -> int:
         return len(self.arrays["status"])
 
+    @property
+    def width(self) -> int:
+        """Number of cells of a row."""
+        return (len(self.arrays["cell_starts"]) - 1) // len(self)
+
     def rows(self) -> Iterator[Row]:
         """Yield the rows; a SMILES is a :class:`molattn.chem.prepared.PreparedSmiles`.
 
         An invalid one is a text as in a table: it is read again, perhaps with other limits.
         """
-        width = (len(self.arrays["cell_starts"]) - 1) // max(1, len(self))
-        molecule = 0
+        width, molecule = self.width, 0
         for first in range(0, len(self), _ROWS_AT_ONCE):
             status = self.arrays["status"][first : first + _ROWS_AT_ONCE].tolist()
             last, count = first + len(status), status.count(READ)
