@@ -240,7 +240,7 @@ def resume_told(
             raise
         if isinstance(error, OSError):
             raise MolattnError(f"{os_error_line(error)}; {hint}") from error
-        error.args = (f"{error or 'interrupted'}; {hint}",)
+        error.args = (f"{str(error) or 'interrupted'}; {hint}",)
         raise
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import tracemalloc
@@ -21,7 +22,7 @@ from molattn.cli import main
 from molattn.config import MoleculeLimits, PrepareConfig
 from molattn.data.store import prepare
 from molattn.data.store.index import INDEX_FILE, REJECTED_FILE
-from molattn.data.store.prepare import prepare_store
+from molattn.data.store.prepare import prepare_store, resume_hint
 from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError, MolattnError, SmilesError
 
@@ -148,7 +149,9 @@ def test_worker_processes_write_the_same(table, store, tmp_path):
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_an_interrupted_store_is_resumed_byte_for_byte(table, store, tmp_path, shards, monkeypatch):
+def test_an_interrupted_store_is_resumed_byte_for_byte(
+    table, store, tmp_path, shards, monkeypatch, capsys
+):
     folder, written = tmp_path / "store", []
 
     def interrupted(path, arrays):
@@ -160,8 +163,10 @@ def test_an_interrupted_store_is_resumed_byte_for_byte(table, store, tmp_path, s
     write = prepare.write_arrays
     with monkeypatch.context() as patch:
         patch.setattr(prepare, "write_arrays", interrupted)
-        with pytest.raises(KeyboardInterrupt, match=r"shards? kept in .*with --resume"):
-            prepare_store([table], folder, LABELED)
+        words = "prepare --target-columns logS --split-column split".split()
+        assert main([*words, str(table), "--output", str(folder)]) == 130
+    error = capsys.readouterr().err
+    assert re.fullmatch(rf"error: interrupted; {shards} shards? kept in .*with --resume\n", error)
     assert not folder.exists()
     changed = replace(LABELED, max_atoms=5, resume=True)
     with pytest.raises(InputError, match="--max-atoms: got 5, but the run in") as raised:
@@ -219,9 +224,11 @@ def test_a_killed_worker_is_one_error_after_which_the_store_is_resumed(
 ):
     with monkeypatch.context() as patch:
         patch.setattr(prepare, "_BlockReader", KilledReader)
-        with pytest.raises(MolattnError, match=r"a worker .*1 shard kept in .*--resume") as raised:
+        with pytest.raises(MolattnError, match="a worker process was killed") as raised:
             prepare_store([table], tmp_path / "store", replace(LABELED, num_workers=1))
     assert_one_line(raised.value)
+    hint = resume_hint(tmp_path / "store", raised.value)
+    assert hint.startswith(f"1 shard kept in {tmp_path / 'store.unfinished'}; to resume")
     prepare_store([table], tmp_path / "store", replace(LABELED, resume=True))
     assert contents(tmp_path / "store") == contents(store)
 
