@@ -1,8 +1,10 @@
 import io
+from collections import Counter
 
+import pytest
 from rich.console import Console
 
-from molattn.utils.console import aligned, print_line
+from molattn.utils.console import aligned, print_errors, print_line
 
 
 def test_a_line_is_printed_as_it_is():
@@ -20,3 +22,20 @@ def test_nothing_is_said_to_nobody(capsys):
 def test_cells_are_aligned_in_one_line_each():
     table = 'smiles,p\r\nC\u2028C,1\r\n"C\nC",2\r\nCCO,3\r\n'
     assert aligned(table) == ("smiles    p\nC\\u2028C  1\nC\\nC      2\nCCO       3\n")
+
+
+@pytest.mark.parametrize(
+    "errors, told",
+    [
+        ({}, ""),
+        ({"name": 1, "empty": 3}, "errors: 3 empty, 1 name\n"),
+        (
+            {"name": 2, "empty": 3, "syntax": 1, "valence": 2, "ring_closure": 1},
+            "errors: 3 empty, 2 name, 2 valence, 2 for other reasons\n",
+        ),
+    ],
+)
+def test_the_commonest_reasons_are_told_and_the_others_counted(errors, told):
+    written = io.StringIO()
+    print_errors(Counter(errors), Console(file=written, width=80))
+    assert written.getvalue() == told

@@ -112,7 +112,7 @@ def damage_named(path: Path) -> Iterator[None]:
     """Turn the errors of damaged arrays within the block into one that names the file."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: the prepared molecules cannot be read ({error}); prepare them again"
         ) from error
