@@ -1,6 +1,7 @@
 """The compact form of a molecule: written by ``chem``, read by ``graph`` and ``model``."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,8 @@ class MoleculeRecord:
             :class:`molattn.chem.count_fingerprints.HashedCounts`.
         baseline_numbers: Descriptors and counts that the random forest uses, ``float32 [G]``, NaN
             where one is undefined.
+        targets: Targets of pretraining, see
+            :class:`molattn.chem.pretraining_targets.PretrainingTargets`.
     """
 
     atoms: NDArray[np.uint8]
@@ -46,6 +49,7 @@ class MoleculeRecord:
     counts: tuple[NDArray[np.uint16], NDArray[np.uint8]] | None = None
     baseline_numbers: NDArray[np.float32] | None = None
     standardized: str | None = None
+    targets: Any = None
 
     @property
     def num_atoms(self) -> int:

@@ -21,7 +21,6 @@ from molattn.errors import SmilesError
 from molattn.utils.time_limit import call_within
 
 __all__ = [
-    "calculate_within",
     "is_fast",
     "read_mol_block",
     "read_molecule",
@@ -81,19 +80,6 @@ def read_molecule(
     arguments = molecule, limits, calculate, standardize
     data, result = _within(molecule, limits.max_seconds, _OPTION, _read, *arguments)
     return Chem.Mol(data), result  # pyright: ignore
-
-
-def calculate_within(
-    text: str, mol: Chem.Mol, limits: MoleculeLimits, calculate: Callable[[Chem.Mol], Result]
-) -> Result:
-    """Calculate something more from a molecule that :func:`read_molecule` has read.
-
-    Raises:
-        SmilesError: It takes too long.
-    """
-    if is_fast(text):
-        return calculate(mol)
-    return _within(text, limits.max_seconds, _OPTION, calculate, mol)
 
 
 def read_mol_block(block: str) -> str | None:

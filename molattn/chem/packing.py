@@ -27,7 +27,7 @@ class PackedMolecules:
 
     Args:
         featurizer: The featurizer of the records.
-        atom_starts: Offsets, ``int64 [M + 1]``; the atoms of molecule ``m`` are those from
+        atom_starts: Offsets, integers ``[M + 1]``; the atoms of molecule ``m`` are those from
             ``atom_starts[m]`` to ``atom_starts[m + 1]``.
         bond_starts: The same for the bonds.
         atoms: The codes of each atom as the digits of one number, or of several where 32 bits are
@@ -46,8 +46,8 @@ class PackedMolecules:
     """
 
     featurizer: Featurizer
-    atom_starts: NDArray[np.int64]
-    bond_starts: NDArray[np.int64]
+    atom_starts: NDArray[np.integer[Any]]
+    bond_starts: NDArray[np.integer[Any]]
     atoms: NDArray[np.uint32]
     ends: NDArray[np.unsignedinteger[Any]]
     codes: NDArray[np.uint8]
@@ -98,6 +98,29 @@ class PackedMolecules:
             np.concatenate([np.zeros(0, np.uint8), *codes]),
         )
 
+    @classmethod
+    def gather(
+        cls, parts: "Sequence[tuple[PackedMolecules, NDArray[np.integer[Any]]]]"
+    ) -> "PackedMolecules":
+        """Copy some molecules of several collections, which have the same featurizer.
+
+        Args:
+            parts: At least one collection, each with the indices of its molecules to copy.
+        """
+        atoms, ends, codes, counts = [], [], [], []
+        for packed, select in parts:
+            chosen = np.asarray(select, dtype=np.intp)
+            first_atom, num_atoms = _extents(packed.atom_starts, chosen)
+            first_bond, num_bonds = _extents(packed.bond_starts, chosen)
+            bonds = _slices(first_bond, num_bonds)
+            atoms.append(packed.atoms[_slices(first_atom, num_atoms)])
+            ends.append(packed.ends[bonds])
+            codes.append(packed.codes[bonds])
+            counts.append(np.stack((num_atoms, num_bonds)))
+        starts = np.cumsum(np.concatenate([np.zeros((2, 1), np.intp), *counts], axis=1), axis=1)
+        whole = (np.concatenate(one) for one in (atoms, ends, codes))
+        return cls(parts[0][0].featurizer, *starts, *whole)
+
     def unpack(self, select: Sequence[int] | NDArray[np.integer[Any]]) -> list[MoleculeRecord]:
         """Return some of the molecules, as they were before packing.
 
@@ -113,9 +136,8 @@ class PackedMolecules:
                 f"expected molecules from 0 to {len(self) - 1}, "
                 f"got {chosen.min()} to {chosen.max()}"
             )
-        first_atom, first_bond = self.atom_starts[chosen], self.bond_starts[chosen]
-        num_atoms = self.atom_starts[chosen + 1] - first_atom
-        num_bonds = self.bond_starts[chosen + 1] - first_bond
+        first_atom, num_atoms = _extents(self.atom_starts, chosen)
+        first_bond, num_bonds = _extents(self.bond_starts, chosen)
         records: list[MoleculeRecord] = []
         for block in blocks(num_atoms.tolist()):
             atoms = _slices(first_atom[block], num_atoms[block])
@@ -187,6 +209,14 @@ def _expand(
     atoms = _codes(words, featurizer)
     pairs = pair_codes(num_atoms, bonds, codes, featurizer.max_distance)
     return split_rows(num_atoms, atoms, pairs)
+
+
+def _extents(
+    starts: NDArray[np.integer[Any]], chosen: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the starts and the lengths of some molecules."""
+    first = starts[chosen].astype(np.intp)
+    return first, starts[chosen + 1].astype(np.intp) - first
 
 
 def _slices(starts: NDArray[np.intp], lengths: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -1,6 +1,6 @@
 """Many molecules to records, in blocks that share NumPy's calls."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -15,6 +15,7 @@ from molattn.chem.fingerprints import packed_fingerprints
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, check_list
+from molattn.chem.prepared import PreparedSmiles
 from molattn.chem.standardize import standardized_smiles
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
@@ -52,7 +53,8 @@ class MoleculeReader:
     """Reads rows of one molecule or of two; each is read once for all that is asked of it.
 
     A molecule is a SMILES or an RDKit molecule, which is not changed (see
-    :func:`molattn.chem.parse.prepare_mol`).
+    :func:`molattn.chem.parse.prepare_mol`). Of a :class:`molattn.chem.prepared.PreparedSmiles`
+    with the same featurizer only what its record lacks is calculated.
 
     Args:
         featurizer: The atom and pair features to record.
@@ -72,6 +74,7 @@ class MoleculeReader:
         limits: Limits of each molecule; by default those of :class:`MoleculeLimits`.
         standardize: Whether to standardize each molecule first, see
             :func:`molattn.chem.limits.read_molecule`, and to add ``standardized``.
+        targets: Calculates ``targets`` of the record, a function that can be pickled; None = none.
     """
 
     def __init__(
@@ -90,12 +93,16 @@ class MoleculeReader:
         distinct: bool = False,
         limits: MoleculeLimits | None = None,
         standardize: bool = False,
+        targets: Callable[[Chem.Mol], Any] | None = None,
     ) -> None:
-        self._featurizer = featurizer
+        self._featurizer = self._same_featurizer = featurizer
         fields = {"numbers": calculator, "baseline_numbers": baseline}
         calculators = {name: one for name, one in fields.items() if one}
         self._standardize = standardize
-        self._fields = _Fields(calculators, counter, canonical, scaffolds, symbols, standardize)
+        self._fields = _Fields(
+            calculators, counter, canonical, scaffolds, symbols, standardize, targets
+        )
+        self._lacking = replace(self._fields, canonical=False)
         self._name = partner
         self._fingerprints = fingerprints
         self._limits = limits or MoleculeLimits()
@@ -158,11 +165,11 @@ class MoleculeReader:
 
     def _block(self, texts: Sequence[Molecule]) -> Iterator[MoleculeRecord | SmilesError]:
         read = [self._read(text) for text in texts]
-        mols = [found[0] for found in read if not isinstance(found, SmilesError)]
+        mols = [found[0] for found in read if isinstance(found, tuple)]
         records = iter(self._featurizer.many(mols))
         packed = iter(packed_fingerprints(mols) if self._fingerprints else ())
         for found in read:
-            if isinstance(found, SmilesError):
+            if not isinstance(found, tuple):
                 yield found
                 continue
             fields = found[1]
@@ -171,11 +178,34 @@ class MoleculeReader:
             record = next(records)
             yield replace(record, **fields) if fields else record
 
-    def _read(self, text: Molecule) -> tuple[Chem.Mol, dict[str, Any]] | SmilesError:
+    def _read(
+        self, text: Molecule
+    ) -> tuple[Chem.Mol, dict[str, Any]] | MoleculeRecord | SmilesError:
         try:
+            if isinstance(text, PreparedSmiles) and self._is_known(text):
+                return self._completed(text)
             return read_molecule(text, self._limits, self._fields, standardize=self._standardize)
         except SmilesError as error:
             return error
+
+    def _is_known(self, text: PreparedSmiles) -> bool:
+        """Return whether reading the text would give its record."""
+        limits = self._limits
+        if self._standardize or text.record.num_atoms > limits.max_atoms:
+            return False
+        if text.featurizer is not self._same_featurizer:  # which is quicker than to compare
+            if text.featurizer != self._featurizer:
+                return False
+            self._same_featurizer = text.featurizer
+        return len(text) <= limits.max_length
+
+    def _completed(self, text: PreparedSmiles) -> MoleculeRecord:
+        fields = read_molecule(text, self._limits, self._lacking)[1] if self._lacking else {}
+        if not self._fingerprints:
+            fields["fingerprint"] = None
+        if not self._fields.canonical:
+            fields["smiles"] = None
+        return replace(text.record, **fields) if fields else text.record
 
 
 @dataclass(frozen=True)
@@ -188,6 +218,10 @@ class _Fields:
     scaffolds: bool
     symbols: bool
     standardized: bool
+    targets: Callable[[Chem.Mol], Any] | None
+
+    def __bool__(self) -> bool:
+        return any(vars(self).values())
 
     def __call__(self, mol: Chem.Mol) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -204,4 +238,6 @@ class _Fields:
             found["symbols"] = tuple(atom.GetSymbol() for atom in mol.GetAtoms())
         if self.standardized:
             found["standardized"] = standardized_smiles(mol)
+        if self.targets is not None:
+            found["targets"] = self.targets(mol)
         return found

@@ -55,8 +55,9 @@ def predict(
     Args:
         model: Folder of a run or of a saved model; or admet, the packaged model of ADMET
             properties, or base, the pretrained one.
-        inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file; - for standard input; or one or more
-            SMILES. If there is a column of a target of the model, the predictions are scored.
+        inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; - for
+            standard input; or one or more SMILES. If there is a column of a target of the model,
+            the predictions are scored.
         output: CSV, TSV, Parquet, Excel or SDF file: all rows and columns of the input, the
             predictions (for classification, the most probable class and the class probabilities),
             and error, the reason code of a row without a prediction (see "Reason codes" in the

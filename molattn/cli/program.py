@@ -9,7 +9,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError
 
-from molattn.cli import explain, fingerprint, predict, pretrain, serve, train, tune, verify
+from molattn.cli import explain, fingerprint, predict, prepare, pretrain, serve, train, tune, verify
 from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import OptionsFile
 from molattn.cli.shared import STREAM
@@ -34,6 +34,7 @@ _PLUGINS = "molattn.plugins"
 _UNUSED = ("torch._dynamo", "torch_geometric.datasets")
 _COMMANDS: dict[Callable[..., Any], str] = {
     train.train: train.EXAMPLES,
+    prepare.prepare: prepare.EXAMPLES,
     pretrain.pretrain: pretrain.EXAMPLES,
     predict.predict: predict.EXAMPLE,
     tune.tune: tune.EXAMPLES,

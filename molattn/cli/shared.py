@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,9 +222,15 @@ class _StandardOutput:
 
 
 @contextmanager
-def resume_told(output: Path | None) -> Iterator[None]:
-    """Let errors within the block say how to resume the table that is written, if it is kept."""
-    from molattn.inference.unfinished import resume_hint
+def resume_told(
+    output: Path | None, resume_hint: Callable[[Path, BaseException], str] | None = None
+) -> Iterator[None]:
+    """Let errors within the block say how to resume what is written, if it is kept.
+
+    By default that is a table, see :func:`molattn.inference.unfinished.resume_hint`.
+    """
+    if resume_hint is None:
+        from molattn.inference.unfinished import resume_hint
 
     try:
         yield
@@ -234,7 +240,7 @@ def resume_told(output: Path | None) -> Iterator[None]:
             raise
         if isinstance(error, OSError):
             raise MolattnError(f"{os_error_line(error)}; {hint}") from error
-        error.args = (f"{error or 'interrupted'}; {hint}",)
+        error.args = (f"{str(error) or 'interrupted'}; {hint}",)
         raise
 
 

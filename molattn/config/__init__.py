@@ -4,6 +4,8 @@ from molattn.config.base import RunConfig as RunConfig
 from molattn.config.base import check_same_digest as check_same_digest
 from molattn.config.base import check_same_options as check_same_options
 from molattn.config.data import DataConfig as DataConfig
+from molattn.config.data import PrepareConfig as PrepareConfig
+from molattn.config.data import TableColumns as TableColumns
 from molattn.config.data import TaskChoice as TaskChoice
 from molattn.config.data import TransformChoice as TransformChoice
 from molattn.config.fine_tuning import FineTuningConfig as FineTuningConfig

@@ -9,7 +9,7 @@ from molattn.config.limits import MoleculeLimits
 from molattn.config.validation import check, check_choice, check_unused, option
 from molattn.errors import InputError, check_one_of, quoted
 
-__all__ = ["DataConfig", "TaskChoice", "TransformChoice"]
+__all__ = ["DataConfig", "PrepareConfig", "TableColumns", "TaskChoice", "TransformChoice"]
 
 TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
 TransformChoice = Literal["auto", "none", "log", "yeo_johnson", "ranks"]
@@ -18,7 +18,72 @@ MOST_MORGAN_COUNTS = 2**16
 
 
 @dataclass(frozen=True)
-class DataConfig(MoleculeLimits):
+class TableColumns(MoleculeLimits):
+    """The columns of a table of labeled molecules.
+
+    Args:
+        smiles_column: Column of SMILES.
+        target_columns: Columns to predict.
+        relation_columns: Column with the relation of the labels of each target, > or < of a
+            censored one; a label such as >10 needs none.
+        weight_column: Column with the weight of each row in the loss.
+        partner_column: Column with the SMILES of a second molecule, such as the solvent.
+        feature_columns: Numeric columns to use as extra features.
+        featurizer: Name of the featurizer for atoms and bonds.
+        split_column: Column with the split: train, val or test.
+        order_column: Column of numbers or ISO dates by which --split order sorts the rows.
+    """
+
+    smiles_column: str = field(default="smiles", metadata=COMMON)
+    target_columns: tuple[str, ...] = field(default=(), metadata=COMMON)
+    relation_columns: tuple[str, ...] = ()
+    weight_column: str | None = None
+    partner_column: str | None = None
+    feature_columns: tuple[str, ...] = ()
+    featurizer: str = "default"
+    split_column: str | None = field(default=None, metadata=COMMON)
+    order_column: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, "featurizer", bool, "the name of a featurizer", str)
+        for name in ("target_columns", "relation_columns", "feature_columns"):
+            if not isinstance(getattr(self, name), tuple):
+                got = quoted(getattr(self, name))
+                raise InputError(f"{option(name)}: got {got}, expected a tuple of values")
+        for name in ("target_columns", "feature_columns"):
+            if len(set(getattr(self, name))) != len(getattr(self, name)):
+                got = list(getattr(self, name))
+                raise InputError(f"{option(name)}: got {got}, expected each column only once")
+
+
+@dataclass(frozen=True)
+class PrepareConfig(TableColumns):
+    """What is kept of tables of molecules that are prepared for training and prediction.
+
+    Args:
+        pretraining_targets: Also calculate what molattn pretrain learns to predict, about 1.5 kB
+            for each molecule.
+        num_workers: Worker processes that read the molecules; 0 reads them in the main process.
+        resume: Go on with an interrupted command that wrote to the same --output; begin if there is
+            none. Inputs and options must be the same, except for the number of workers.
+        overwrite: Replace a store in --output.
+    """
+
+    pretraining_targets: bool = False
+    num_workers: int = 0
+    resume: bool = False
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, "num_workers", lambda count: count >= 0, "a whole number of at least 0", int)
+        if self.resume and self.overwrite:
+            raise InputError("--resume cannot be used with --overwrite")
+
+
+@dataclass(frozen=True)
+class DataConfig(TableColumns):
     """The table, and how its rows are split into training, validation and test rows.
 
     Splits by scaffold (Bemis-Murcko) or cluster (Butina; up to 50,000 molecules) keep similar
@@ -29,26 +94,16 @@ class DataConfig(MoleculeLimits):
     each is then calibrated by the predictions of the others.
 
     Args:
-        smiles_column: Column of SMILES.
-        target_columns: Columns to predict.
-        relation_columns: Column with the relation of the labels of each target, > or < of a
-            censored one; a label such as >10 needs none.
         target_units: Unit of each target, for tables and plots.
         task: Task type of each target; by default inferred from the labels.
         target_transform: Transform of each regression target; auto selects none, log or
             yeo_johnson.
         task_weights: Weight of each target in the loss.
-        weight_column: Column with the weight of each row in the loss.
-        partner_column: Column with the SMILES of a second molecule, such as the solvent.
-        feature_columns: Numeric columns to use as extra features.
         standardize: Standardize molecules, in prediction too: largest fragment, neutral form and
             canonical tautomer.
         descriptors: Add RDKit 2D descriptors.
         morgan_counts: Length of a count-based Morgan fingerprint (radius 2); 0 for none.
-        featurizer: Name of the featurizer for atoms and bonds.
-        split_column: Column with the split: train, val or test.
         split: Split method; by default random.
-        order_column: Column of numbers or ISO dates by which --split order sorts the rows.
         cluster_cutoff: Tanimoto distance cutoff of the Butina clustering.
         split_duplicates: Allow the same molecule in different parts of the split.
         folds: Number of cross-validation folds.
@@ -60,23 +115,14 @@ class DataConfig(MoleculeLimits):
         keep_training_molecules: Save SMILES and labels of the molecules in the model.
     """
 
-    smiles_column: str = field(default="smiles", metadata=COMMON)
-    target_columns: tuple[str, ...] = field(default=(), metadata=COMMON)
-    relation_columns: tuple[str, ...] = ()
     target_units: tuple[str, ...] = ()
     task: tuple[TaskChoice, ...] = ()
     target_transform: tuple[TransformChoice, ...] = ("auto",)
     task_weights: tuple[float, ...] = ()
-    weight_column: str | None = None
-    partner_column: str | None = None
-    feature_columns: tuple[str, ...] = ()
     standardize: bool = False
     descriptors: bool = field(default=False, metadata=COMMON | TUNABLE)
     morgan_counts: int = field(default=0, metadata=TUNABLE)
-    featurizer: str = "default"
-    split_column: str | None = field(default=None, metadata=COMMON)
     split: SplitMethod | None = field(default=None, metadata=COMMON)
-    order_column: str | None = None
     cluster_cutoff: float = 0.65
     split_duplicates: bool = False
     folds: int | None = field(default=None, metadata=COMMON_IN_TRAIN)
@@ -107,7 +153,6 @@ class DataConfig(MoleculeLimits):
             )
         size = f"a whole number from 0 to {MOST_MORGAN_COUNTS}"
         check(self, "morgan_counts", lambda n: 0 <= n <= MOST_MORGAN_COUNTS, size, int)
-        check(self, "featurizer", bool, "the name of a featurizer", str)
         check(self, "cluster_cutoff", lambda cut: 0.0 <= cut < 1.0, below_one)
         if self.split_column is not None:
             reason = "cannot be used with --split-column, which marks the test rows"
@@ -143,15 +188,10 @@ class DataConfig(MoleculeLimits):
             raise InputError("--folds cannot be used with --split order, which gives one split")
 
     def _check_lists(self) -> None:
-        names = ("target_units", "task", "target_transform", "task_weights")
-        for name in ("target_columns", "relation_columns", *names, "feature_columns"):
+        for name in ("target_units", "task", "target_transform", "task_weights"):
             if not isinstance(getattr(self, name), tuple):
                 got = quoted(getattr(self, name))
                 raise InputError(f"{option(name)}: got {got}, expected a tuple of values")
-        for name in ("target_columns", "feature_columns"):
-            if len(set(getattr(self, name))) != len(getattr(self, name)):
-                got = list(getattr(self, name))
-                raise InputError(f"{option(name)}: got {got}, expected each column only once")
         targets = len(self.target_columns)
         for name, fits in (
             ("relation_columns", (0, targets)),

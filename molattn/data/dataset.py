@@ -220,6 +220,7 @@ def read_training_table(
     """
     table = open_table(path)
     columns = find_columns(table, config)
+    table.check_featurizer(featurizer)
     rows, skipped = _complete_rows(table, columns)
     rows = _rows_with_numbers(table, rows, columns, config, skipped)
     if rows:  # labels first: an invalid one is then reported before the molecules are read

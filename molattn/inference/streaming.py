@@ -41,7 +41,7 @@ from molattn.model.prediction_columns import (
     standardized_columns,
 )
 from molattn.record import MoleculeRecord
-from molattn.utils.console import print_line
+from molattn.utils.console import print_errors, print_line
 from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads, without_onednn
 from molattn.utils.workers import parallel_map
@@ -55,13 +55,11 @@ __all__ = [
     "computed",
     "molecule_batches",
     "open_with_model",
-    "print_errors",
     "stream_table",
 ]
 
 _ROWS_AT_ONCE = 64
 _PARTNERS_KEPT = 256
-_MOST_REASONS = 3
 _ROWS_PER_ENTRY = 64  # an interrupted run loses no more than these and a batch
 _NOT_OF_THE_OUTPUT = ("num_workers", "resume")  # options
 
@@ -358,17 +356,6 @@ def open_with_model(
     return table, MolAttn.from_pretrained(find_local_model(model_folder))
 
 
-def print_errors(errors: Counter[str], console: Console) -> None:
-    """Print the most common reason codes, if any."""
-    if errors:
-        # The last one is named, rather than called the others.
-        common = errors.most_common(_MOST_REASONS + (len(errors) == _MOST_REASONS + 1))
-        some = [f"{count} {code}" for code, count in common]
-        if others := errors.total() - sum(count for _, count in common):
-            some.append(f"{others} for other reasons")
-        print_line(console, "errors: " + ", ".join(some))
-
-
 def molecule_batches(
     table: Table,
     model: MolAttn,
@@ -390,6 +377,7 @@ def molecule_batches(
         MolattnError: A worker process was killed.
     """
     places = _find_columns(table, config, model.config, reads_numbers)
+    table.check_featurizer(model.config.featurizer)
     options = {
         "featurizer": model.config.featurizer,
         "calculator": model.config.calculator if reads_numbers else None,

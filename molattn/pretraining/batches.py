@@ -115,7 +115,7 @@ class MaskedLoader(ResumableLoader):
         random = np.random.default_rng([self._mask_seed, _MASKS, *place])
         chosen = self._rows[rows]
         store, featurizer = self._data.store, self._model.config.featurizer
-        records = store.molecules.unpack(chosen)
+        records = store.unpack(chosen)
         # Rounded at random, so that the fraction also holds on average in a short last batch.
         count = int(self._masked * len(rows) + random.random())
         order = random.permutation(len(rows))
@@ -136,7 +136,7 @@ class MaskedLoader(ResumableLoader):
         return MaskedBatch(
             molecules,
             torch.from_numpy(unmasked),
-            torch.from_numpy(self._data.scaling.scaled(store.descriptors[chosen[unmasked]])),
+            torch.from_numpy(self._data.scaling.scaled(store.descriptors(chosen[unmasked]))),
             torch.from_numpy(store.log_counts(chosen[unmasked])),
             _joined(atoms, (0,)),
             _joined(codes, (0, len(featurizer.atom_names))),

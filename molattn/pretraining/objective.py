@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from molattn.chem.pretraining_reader import COUNT_GROUPS, NUM_COUNTS
+from molattn.chem.pretraining_targets import COUNT_GROUPS, NUM_COUNTS
 from molattn.config.pretraining import Target
 from molattn.graph import CodedEdges
 from molattn.model.model import MolAttn

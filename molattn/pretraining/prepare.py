@@ -1,36 +1,32 @@
-"""From tables of molecules to a store, in one pass and constant memory."""
+"""From tables of molecules to those that a model is pretrained on."""
 
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rdkit import rdBase
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
-from molattn.chem.featurizer import FEATURIZERS, Featurizer
+from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.inchi_keys import KeySet, connectivity_keys
 from molattn.chem.limits import read_molecule
-from molattn.chem.pretraining_reader import (
-    PRETRAINING_DESCRIPTORS,
-    PretrainingBlock,
-    PretrainingReader,
-)
-from molattn.config import MoleculeLimits, MoleculesConfig
+from molattn.config import MoleculeLimits, MoleculesConfig, PrepareConfig
+from molattn.data.store.prepare import prepare_store
+from molattn.data.store.shards import read_texts
+from molattn.data.store.store import READ, Shard
+from molattn.data.store.table import StoreTable
 from molattn.data.table import Table, open_table
 from molattn.errors import InputError, SmilesError, quoted
-from molattn.pretraining.store import MoleculeStore, open_store, writing_store
-from molattn.training.run_folder import locked_folder
-from molattn.utils.progress import row_progress
-from molattn.utils.workers import parallel_map
+from molattn.pretraining.store import MoleculeStore, open_targets
 
 __all__ = ["prepare_molecules", "refusals"]
 
-_BLOCK_ROWS = 256
 _INCHI_KEY = re.compile(r"([A-Z]{14})(-[A-Z]{10}-[A-Z])?")
 
 
@@ -42,11 +38,13 @@ def prepare_molecules(
     *,
     num_workers: int = 0,
 ) -> MoleculeStore:
-    """Read molecules and write them with their targets to a store, or open the existing store.
+    """Return the molecules of tables with their targets, from a store that is written if need be.
 
-    Each molecule is taken once: later ones of the same connectivity are left out, and so are those
-    of ``config.exclude``. Invalid SMILES are counted by reason. The folder is locked while it is
-    written; any number of processes may read it afterwards.
+    A single file that is a store with targets is used as it is. Otherwise a store is written to
+    ``folder``, or used again if it is there. Each molecule is taken once: later ones of the same
+    connectivity are left out, and so are those of ``config.exclude``. Invalid SMILES are counted by
+    reason. The folder is locked while it is written; any number of processes may read it
+    afterwards.
 
     Raises:
         InputError: A table that cannot be read with these options, no molecule left, a store of
@@ -54,52 +52,42 @@ def prepare_molecules(
     """
     tables = [open_table(file) for file in files]
     excluded = [open_table(file) for file in config.exclude]
-    columns = {
-        id(table): table.column(config.smiles_column, "--smiles-column")
-        for table in (*tables, *excluded)
-    }
-    asked = {
-        "files": [_described(table) for table in tables],
-        "excluded": [_described(table) for table in excluded],
-        "smiles_column": config.smiles_column,
-        "max_length": config.max_length,
-        "max_atoms": config.max_atoms,
-        "max_seconds": config.max_seconds,
-        "rdkit": rdBase.rdkitVersion,
-    }
-    featurizer = FEATURIZERS[config.featurizer]()
-    store = open_store(folder)
-    if store is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked_folder(folder):
-            store = open_store(folder)  # if another process has written it meanwhile
-            if store is None:
-                _write_store(
-                    tables,
-                    excluded,
-                    columns,
-                    asked,
-                    config,
-                    featurizer,
-                    folder,
-                    num_workers,
-                    console,
-                )
-                store = open_store(folder)
-    if store is None:
-        raise InputError(f"{folder}: the prepared molecules were removed during the run")
-    if store.molecules.featurizer != featurizer:
-        raise InputError(
-            f"{folder}: contains molecules prepared with a featurizer other than "
-            f"{quoted(config.featurizer)}; select that featurizer or another folder"
+    columns = [
+        table.column(config.smiles_column, "--smiles-column") for table in (*tables, *excluded)
+    ]
+    first = tables[0] if len(tables) == 1 and columns[0] == 0 else None
+    if isinstance(first, StoreTable) and first.index.options["pretraining_targets"]:
+        first.check_featurizer(FEATURIZERS[config.featurizer]())
+        folder, index = first.path, first.index
+    else:
+        shared = {field.name for field in fields(PrepareConfig)} & vars(config).keys()
+        options = {name: getattr(config, name) for name in shared}
+        prepared = PrepareConfig(
+            **options, pretraining_targets=True, num_workers=num_workers, resume=True
         )
-    for name, value in asked.items():
-        if store.about.get(name) != value:
-            raise InputError(
-                f"{folder}: contains molecules prepared with other {name}: "
-                f"{_short(store.about.get(name))}, not {_short(value)}; select another folder"
-            )
-    return store
+        index = prepare_store(tables, folder, prepared, console).index
+    chosen = _Chosen(Counter(index.rejected))
+    for table, column in zip(excluded, columns[len(tables) :], strict=True):
+        chosen.exclude(table, column, config)
+    shards = open_targets(folder, index)
+    rows = chosen.rows(shards, config)
+    if not len(rows):
+        names = ", ".join(str(table.path) for table in tables)
+        raise InputError(
+            f"{names}: no molecules to train on ({chosen.duplicates} duplicates, "
+            f"{chosen.left_out} excluded; invalid SMILES: {_commonest(chosen.refused)})"
+        )
+    about = {
+        "files": [{name: one[name] for name in ("name", "sha256")} for one in index.inputs],
+        "excluded": [
+            {"name": Path(table.path).name, "sha256": table.digest()} for table in excluded
+        ],
+        "smiles_column": config.smiles_column,
+        **{limit.name: getattr(config, limit.name) for limit in fields(MoleculeLimits)},
+        "rdkit": index.versions["rdkit"],
+        **chosen.about(),
+    }
+    return MoleculeStore(shards, rows, about, index.num_bytes)
 
 
 def refusals(refused: Mapping[str, int]) -> str:
@@ -107,54 +95,13 @@ def refusals(refused: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {code}" for code, count in refused.items()) or "none"
 
 
-def _write_store(
-    tables: Sequence[Table],
-    excluded: Sequence[Table],
-    columns: Mapping[int, int],
-    asked: Mapping[str, Any],
-    limits: MoleculeLimits,
-    featurizer: Featurizer,
-    folder: Path,
-    num_workers: int,
-    console: Console | None,
-) -> None:
-    about: dict[str, Any] = dict(asked)
-    with (
-        row_progress(console, "preparing molecules") as advance,
-        writing_store(folder, featurizer, PRETRAINING_DESCRIPTORS, about) as store,
-    ):
-        chosen = _Chosen()
-        for table in excluded:
-            chosen.exclude(table, columns[id(table)], limits)
-        texts = chain.from_iterable(
-            _texts(table, columns[id(table)], chosen.refused) for table in tables
-        )
-        reader = PretrainingReader(limits, chosen.excluded, featurizer)
-        for read in parallel_map(reader, texts, num_workers):
-            if new := chosen.new(read):
-                store.append(
-                    [read.records[place] for place in new],
-                    read.descriptors[new],
-                    [read.counts[place] for place in new],
-                )
-            advance(read.num_texts)
-        if store.count == 0:
-            files = ", ".join(str(table.path) for table in tables)
-            raise InputError(
-                f"{files}: no molecules to train on ({chosen.duplicates} duplicates, "
-                f"{chosen.left_out} excluded; invalid SMILES: {_commonest(chosen.refused)})"
-            )
-        about |= chosen.about()
-
-
 class _Chosen:
     """Selects the molecules of a store, and counts the others by reason."""
 
-    def __init__(self) -> None:
-        self.excluded = KeySet()
-        self._seen = KeySet()
+    def __init__(self, refused: Counter[str]) -> None:
+        self._excluded = KeySet()
         self._digest = hashlib.sha256()
-        self.refused: Counter[str] = Counter()
+        self.refused = refused
         self.excluded_refused: Counter[str] = Counter()
         self.kept = self.duplicates = self.left_out = 0
 
@@ -177,7 +124,7 @@ class _Chosen:
                 keys = [key[1]]
             has_molecule = True
             for key in keys:
-                self.excluded.add(key)
+                self._excluded.add(key)
         if not has_molecule:
             raise InputError(
                 f"--exclude: {table.path} has no valid SMILES or InChIKey in column "
@@ -186,16 +133,33 @@ class _Chosen:
             )
         self.excluded_refused += refused
 
-    def new(self, read: PretrainingBlock) -> list[int]:
-        """Return the indices of the molecules that occur in this block for the first time."""
-        new = [place for place, key in enumerate(read.keys) if self._seen.add(key)]
-        for place in new:
-            self._digest.update(read.keys[place].encode())
-        self.kept += len(new)
-        self.duplicates += read.duplicates + len(read.keys) - len(new)
-        self.left_out += read.left_out
-        self.refused.update(read.refused)
-        return new
+    def rows(self, shards: Sequence[Shard], limits: MoleculeLimits) -> NDArray[np.int64]:
+        """Return which molecules are used, by their numbers over all shards."""
+        chosen, seen, before = [np.zeros(0, np.int64)], KeySet(), 0
+        for shard in shards:
+            arrays, count = shard.arrays, len(shard.molecules)
+            own = []
+            atoms = np.diff(arrays["atom_starts"]).tolist()
+            cells = np.diff(arrays["cell_starts"])[:: shard.width]  # in bytes, as are most SMILES
+            lengths = cells[arrays["status"] == READ].tolist()
+            keys = read_texts(arrays, "key", 0, count)
+            for number, text in enumerate(keys):
+                names = text.split(" ")
+                if lengths[number] > limits.max_length:
+                    self.refused["too_long"] += 1
+                elif atoms[number] > limits.max_atoms:
+                    self.refused["too_large"] += 1
+                elif any(name in self._excluded for name in names):
+                    self.left_out += 1
+                elif not seen.add(names[0]):
+                    self.duplicates += 1
+                else:
+                    own.append(before + number)
+                    self._digest.update(names[0].encode())
+            self.kept += len(own)
+            chosen.append(np.array(own, dtype=np.int64))
+            before += count
+        return np.concatenate(chosen)
 
     def about(self) -> dict[str, Any]:
         """Return the counts, and a digest of the molecules that were kept."""
@@ -207,23 +171,6 @@ class _Chosen:
             "excluded_refused": _by_number(self.excluded_refused),
             "sha256": self._digest.hexdigest(),
         }
-
-
-def _texts(table: Table, column: int, refused: Counter[str]) -> Iterator[list[str]]:
-    rows = iter(table)
-    while block := list(islice(rows, _BLOCK_ROWS)):
-        refused.update(row.code for row in block if row.fault is not None)
-        yield [row.cells[column] for row in block if row.fault is None]
-
-
-def _described(table: Table) -> dict[str, str]:
-    return {"name": Path(table.path).name, "sha256": table.digest()}
-
-
-def _short(value: Any) -> str:
-    if not isinstance(value, list):
-        return str(value)
-    return ", ".join(f"{one['name']} ({one['sha256'][:12]})" for one in value) or "none"
 
 
 def _by_number(refused: Counter[str]) -> dict[str, int]:

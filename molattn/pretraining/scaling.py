@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.chem.pretraining_reader import COUNT_GROUPS, NUM_COUNTS
+from molattn.chem.pretraining_targets import COUNT_GROUPS, NUM_COUNTS
 from molattn.pretraining.store import MoleculeStore
 
 __all__ = ["DescriptorScaling", "count_scaling", "descriptor_scaling", "sample"]
@@ -54,7 +54,7 @@ def sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 def descriptor_scaling(store: MoleculeStore, rows: NDArray[np.int64]) -> DescriptorScaling:
     """Fit the scaling of the descriptors to some of the molecules."""
     fits, values = [], []
-    for column, found in enumerate(store.descriptors[rows].T.astype(np.float64)):
+    for column, found in enumerate(store.descriptors(rows).T.astype(np.float64)):
         known = found[~np.isnan(found)]
         if not len(known):
             continue

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from molattn.chem.pretraining_reader import COUNT_GROUPS
+from molattn.chem.pretraining_targets import COUNT_GROUPS
 from molattn.pretraining.batches import MaskedLoader
 from molattn.pretraining.objective import PretrainingObjective
 

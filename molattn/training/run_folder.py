@@ -38,7 +38,8 @@ CONFIG_FILE = "config.yaml"
 LOCK_FILE = ".lock"
 PAGE_FILE = "report.html"
 RESULT_FILE = "metrics.json"
-_PREPARED = "molecules/index.json"  # written when all molecules of a pretraining are prepared
+# Of a pretraining: the prepared molecules, all of them or those before an interruption.
+_PREPARED = ("molecules", "molecules.unfinished/shard_00000.safetensors")
 _FOLD = re.compile(r"(repeat_\d+_)?fold_\d+(\.unfinished)?")  # a round of a cross-validation
 _MEMBER = re.compile(r"member_\d+")  # of one member of an ensemble
 _LEFTOVER = re.compile(r"\..+\.partial|.+\.part")  # of a process that was killed while writing
@@ -54,6 +55,7 @@ _CONTENTS = {
     "learning_curve.png",
     "model",
     "molecules",
+    "molecules.unfinished",
     "out_of_fold.safetensors",
     "parity.png",
     "predictions.csv",
@@ -164,7 +166,9 @@ def has_checkpoint(path: str | Path) -> bool:
     """
     partial = _partial(final_folder(path))
     return (
-        latest_checkpoint(path) is not None or _has_round(partial) or (partial / _PREPARED).exists()
+        latest_checkpoint(path) is not None
+        or _has_round(partial)
+        or any((partial / name).exists() for name in _PREPARED)
     )
 
 

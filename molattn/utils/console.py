@@ -2,13 +2,16 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["aligned", "counted", "print_line"]
+__all__ = ["aligned", "counted", "print_errors", "print_line"]
+
+_MOST_REASONS = 3
 
 
 def print_line(console: "Console | None", line: str) -> None:
@@ -18,6 +21,17 @@ def print_line(console: "Console | None", line: str) -> None:
     """
     if console is not None:
         console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def print_errors(errors: Counter[str], console: "Console | None") -> None:
+    """Print the most common reason codes, if any."""
+    if errors:
+        # The last one is named, rather than called the others.
+        common = errors.most_common(_MOST_REASONS + (len(errors) == _MOST_REASONS + 1))
+        some = [f"{count} {code}" for code, count in common]
+        if others := errors.total() - sum(count for _, count in common):
+            some.append(f"{others} for other reasons")
+        print_line(console, "errors: " + ", ".join(some))
 
 
 def counted(count: int, noun: str) -> str:

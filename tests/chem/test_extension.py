@@ -219,7 +219,7 @@ def test_a_pretraining_has_the_option(tmp_path):
     assert run.model.config.featurizer == mine()
     assert run.scores["atoms"].keys() == set(mine().atom_names)
     default = MoleculesConfig(molecules_folder=str(tmp_path / "store"))
-    with pytest.raises(InputError, match="prepared with a featurizer other than"):
+    with pytest.raises(InputError, match="--featurizer: got 'default', but"):
         pretrain(PretrainConfig(config.files, default, *list(vars(config).values())[2:]), tmp_path)
 
 

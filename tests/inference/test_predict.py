@@ -16,8 +16,9 @@ import torch
 from rdkit import Chem
 from rich.console import Console
 
-from molattn.chem import parse_smiles
-from molattn.config import NetworkConfig, PredictConfig
+from molattn.chem import Featurizer, parse_smiles
+from molattn.config import NetworkConfig, PredictConfig, PrepareConfig
+from molattn.data.store.prepare import prepare_store
 from molattn.data.table import open_table
 from molattn.data.table.delimited import DelimitedTable
 from molattn.errors import InputError, MolattnError
@@ -481,6 +482,32 @@ def test_worker_processes_change_no_byte(tmp_path, rich_folder):
     assert predict_table(rich_folder, source, tmp_path / "one.csv") == (148, 2)
     assert predict_table(rich_folder, source, tmp_path / "two.csv", config=config) == (148, 2)
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+
+
+def test_predictions_of_a_store_are_those_of_the_table(tmp_path, rich_folder, model_folder):
+    lines = [f"{place},3{place % 10}.5,{'C' * place}O,{place % 7}" for place in range(60)]
+    lines += ["a,300,C1CC,7", "b,300,CC(=O)[O-].[Na+],7", "c,,CCO,7", "d,300,CCO,7,8", "e,300,C,x"]
+    source = saved(tmp_path, "id,T,smiles,pH\n" + "\n".join(lines) + "\n")
+    kept = {"feature_columns": ("pH",), "order_column": "T", "weight_column": "id"}
+    prepare_store([source], tmp_path / "store", PrepareConfig(**kept))
+    for folder in (rich_folder, model_folder):
+        outputs = []
+        for number, table in enumerate((source, tmp_path / "store")):
+            output = tmp_path / f"{number}.csv"
+            predict_table(folder, table, output)
+            outputs.append(rows_of(output))
+        assert outputs[0] == outputs[1]
+        assert sum(bool(row["error"]) for row in outputs[0]) >= 2
+
+
+def test_a_store_of_another_featurizer_is_refused(tmp_path):
+    prepare_store([saved(tmp_path, "smiles\nCCO\n")], tmp_path / "store")
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    featurizer = replace(Featurizer.default(), max_distance=3)
+    model = MolAttn(MolAttnConfig(("y",), small, featurizer))
+    with pytest.raises(InputError, match="store: contains molecules prepared with --featurizer"):
+        predict_table(model, tmp_path / "store", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
 
 
 class KilledReader(streaming._RowReader):

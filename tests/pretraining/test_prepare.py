@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 from rdkit import Chem
@@ -7,12 +5,14 @@ from rdkit.Chem import Descriptors, rdFingerprintGenerator
 from rdkit.Chem.rdMolDescriptors import CalcAUTOCORR2D, MQNs_
 
 from molattn.chem import Featurizer, parse_smiles
-from molattn.chem.pretraining_reader import PRETRAINING_DESCRIPTORS
-from molattn.config import MoleculesConfig
+from molattn.chem.pretraining_targets import PRETRAINING_DESCRIPTORS
+from molattn.config import MoleculesConfig, PrepareConfig
+from molattn.data.store import prepare
+from molattn.data.store.index import INDEX_FILE
+from molattn.data.store.prepare import prepare_store
 from molattn.errors import InputError
 from molattn.pretraining.prepare import prepare_molecules
-from molattn.pretraining.store import INDEX_FILE, open_store, writing_store
-from molattn.training.run_folder import locked_folder
+from molattn.utils.files import lock_file
 
 
 def prepared(tmp_path, text, name="m.smi", **options):
@@ -32,12 +32,12 @@ def test_what_is_stored_is_what_rdkit_gives(store, smiles_file):
         if key not in seen:
             seen.add(key)
             kept.append(text)
-    counts = store.log_counts(rows)
+    counts, descriptors = store.log_counts(rows), store.descriptors(rows)
     morgan = rdFingerprintGenerator.GetMorganGenerator(radius=3, fpSize=4096)
     pairs = rdFingerprintGenerator.GetAtomPairGenerator(fpSize=4096)
     torsions = rdFingerprintGenerator.GetTopologicalTorsionGenerator(fpSize=4096)
     parts = [slice(0, 4096), slice(4096, 8192), slice(8192, None)]
-    for place, (row, record) in enumerate(zip(rows, store.molecules.unpack(rows), strict=True)):
+    for place, (row, record) in enumerate(zip(rows, store.unpack(rows), strict=True)):
         mol = parse_smiles(kept[row])
         expected = featurizer(mol)
         np.testing.assert_array_equal(record.atoms, expected.atoms)
@@ -46,11 +46,11 @@ def test_what_is_stored_is_what_rdkit_gives(store, smiles_file):
             dense = np.log1p(generator.GetCountFingerprintAsNumPy(mol))
             np.testing.assert_allclose(counts[place, part], dense, rtol=1e-6)
         for name, function in (("MolLogP", Descriptors.MolLogP), ("TPSA", Descriptors.TPSA)):
-            value = store.descriptors[row, store.names.index(name)]
+            value = descriptors[place, store.names.index(name)]
             assert value == pytest.approx(function(mol), rel=1e-3, abs=1e-3)
         for name, values in (("AUTOCORR2D_", CalcAUTOCORR2D(mol)), ("MQN", MQNs_(mol))):
             places = [store.names.index(f"{name}{i + 1}") for i in range(len(values))]
-            np.testing.assert_allclose(store.descriptors[row, places], values, rtol=1e-3, atol=1e-6)
+            np.testing.assert_allclose(descriptors[place, places], values, rtol=1e-3, atol=1e-6)
     assert store.names == PRETRAINING_DESCRIPTORS
     assert 600 < store.num_bytes / len(store) < 2000
 
@@ -74,7 +74,7 @@ def test_each_molecule_is_taken_once_and_the_rest_is_counted(tmp_path):
     about = store.about
     assert (about["kept"], about["duplicates"], about["left_out"]) == (2, 1, 2)
     assert about["refused"] == {"ring_closure": 1, "ragged": 1, "too_large": 1}
-    assert [record.num_atoms for record in store.molecules.unpack(range(2))] == [3, 6]
+    assert [record.num_atoms for record in store.unpack(np.arange(2))] == [3, 6]
 
 
 def test_rows_of_an_excluded_table_that_keep_nothing_out_are_counted(tmp_path):
@@ -103,38 +103,78 @@ def test_a_salt_is_excluded_by_either_of_two_equal_parts(tmp_path, salt):
 
 def test_prepared_molecules_are_used_again_for_the_same_files_alone(tmp_path, monkeypatch):
     first = prepared(tmp_path, "CCO\nCCC\n")
-    monkeypatch.setattr("molattn.pretraining.prepare.writing_store", None)
+    monkeypatch.setattr(prepare, "_write_shards", None)
     assert prepared(tmp_path, "CCO\nCCC\n").about == first.about
-    for text, options in (
-        ("CCO\nCCN\n", {}),
-        ("CCO\nCCC\n", {"max_atoms": 9}),
-        ("CCO\nCCC\n", {"max_length": 99}),
-        ("CCO\nCCC\n", {"max_seconds": 5.0}),
+    for text, options, message in (
+        ("CCO\nCCN\n", {}, r"m\.smi: the file has changed since"),
+        ("CCO\nCCC\n", {"max_atoms": 9}, "--max-atoms: got 9, but"),
+        ("CCO\nCCC\n", {"max_length": 99}, "--max-length: got 99, but"),
+        ("CCO\nCCC\n", {"max_seconds": 5.0}, "--max-seconds: got 5.0, but"),
     ):
-        with pytest.raises(
-            InputError, match=r"prepared with other (files|max_(atoms|length|seconds))"
-        ):
+        with pytest.raises(InputError, match=message):
             prepared(tmp_path, text, **options)
+
+
+def test_other_molecules_are_excluded_from_the_same_store(tmp_path):
+    (tmp_path / "test.smi").write_text("CCC\n")
+    exclude = (str(tmp_path / "test.smi"),)
+    stores = [prepared(tmp_path, "CCO\nCCC\nCCN\n", exclude=own) for own in ((), exclude)]
+    assert [(len(one), one.about["left_out"]) for one in stores] == [(3, 0), (2, 1)]
+
+
+def test_a_store_with_targets_is_used_as_it_is(tmp_path, smiles_file, monkeypatch):
+    monkeypatch.setattr(prepare, "SHARD_ROWS", 16)
+    monkeypatch.setattr(prepare, "_BLOCK_ROWS", 8)
+    lines = [*smiles_file.read_text().split(), "C1CC", "C" * 31, "C" * 12, "C" * 12]
+    source = tmp_path / "m.smi"
+    source.write_text("\n".join(lines))
+    limits = {"max_atoms": 30, "max_length": 40}
+    config = MoleculesConfig(**limits)
+    expected = prepare_molecules([str(source)], config, tmp_path / "limited")
+    folders = [tmp_path / "targets", tmp_path / "plain"]
+    for folder, has_targets in zip(folders, (True, False), strict=True):
+        prepare_store([source], folder, PrepareConfig(pretraining_targets=has_targets))
+    for folder in folders:
+        found = prepare_molecules([str(folder)], config, tmp_path / f"of_{folder.name}")
+        counted = {**found.about, "files": expected.about["files"]}
+        assert counted == expected.about
+        assert found.about["refused"] == {"ring_closure": 1, "too_large": 1} | (
+            {"too_long": n} if (n := sum(len(line) > 40 for line in lines)) else {}
+        )
+        rows = np.random.default_rng(0).permutation(len(expected))
+        np.testing.assert_array_equal(found.descriptors(rows), expected.descriptors(rows))
+        np.testing.assert_array_equal(found.log_counts(rows), expected.log_counts(rows))
+        for one, other in zip(found.unpack(rows), expected.unpack(rows), strict=True):
+            np.testing.assert_array_equal(one.atoms, other.atoms)
+            np.testing.assert_array_equal(one.pairs, other.pairs)
+    assert not (tmp_path / "of_targets").exists()
+    monkeypatch.setattr("molattn.pretraining.store.PRETRAINING_DESCRIPTORS", ("MolWt",))
+    with pytest.raises(InputError, match="targets of pretraining, or those of another release"):
+        prepare_molecules([str(folders[0])], config, tmp_path / "other")
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
 def test_other_processes_prepare_the_same(tmp_path, smiles_file, monkeypatch):
-    monkeypatch.setattr("molattn.pretraining.prepare._BLOCK_ROWS", 16)  # several for each
+    monkeypatch.setattr(prepare, "_BLOCK_ROWS", 16)  # several for each
+    monkeypatch.setattr(prepare, "SHARD_ROWS", 64)
     rows = [f"{text},1" for text in smiles_file.read_text().split()] * 2
     rows[30:30] = ["C1CC,1", "ethanol,1"]
     rows[90:90] = ["CCO"]  # as many of each reason, but not read in this order
     (tmp_path / "m.csv").write_text("\n".join(["smiles,y", *rows, "CCCCCCCCCC,1"]) + "\n")
     (tmp_path / "test.csv").write_text(f"smiles,y\n{rows[0]}\n")
     options = MoleculesConfig(exclude=(str(tmp_path / "test.csv"),))
+    stores = []
     for num_workers in (0, 2):
         place = tmp_path / str(num_workers)
-        prepare_molecules([str(tmp_path / "m.csv")], options, place, num_workers=num_workers)
+        files = [str(tmp_path / "m.csv")]
+        stores.append(prepare_molecules(files, options, place, num_workers=num_workers))
     names = {path.name for path in (tmp_path / "0").iterdir()}
     assert names == {path.name for path in (tmp_path / "2").iterdir()}
-    assert {"atoms", "counts", "descriptors", INDEX_FILE} < names
+    assert {"shard_00000.safetensors", "shard_00001.safetensors", INDEX_FILE} < names
     for name in names:
         assert (tmp_path / "0" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
-    about = open_store(tmp_path / "2").about
+    about = stores[1].about
+    assert about == stores[0].about
     assert (about["left_out"], about["duplicates"]) == (2, 59)
     assert list(about["refused"].items()) == [("name", 1), ("ragged", 1), ("ring_closure", 1)]
 
@@ -142,59 +182,18 @@ def test_other_processes_prepare_the_same(tmp_path, smiles_file, monkeypatch):
 def test_another_column_of_the_same_file_is_other_molecules(tmp_path):
     text = "smiles,parent\nCCO.Cl,CCO\n"
     prepared(tmp_path, text, "m.csv")
-    with pytest.raises(InputError, match="prepared with other smiles_column: smiles, not parent"):
+    with pytest.raises(InputError, match=r"--smiles-column: got 'parent', but .* has 'smiles'"):
         prepared(tmp_path, text, "m.csv", smiles_column="parent")
 
 
 def test_one_process_prepares_and_any_number_read(tmp_path):
-    (tmp_path / "store").mkdir()
-    with (
-        locked_folder(tmp_path / "store"),
-        pytest.raises(InputError, match="store: another process is writing to this folder"),
-    ):
-        prepared(tmp_path, "CCO\n")
+    (tmp_path / "store.unfinished").mkdir()
+    with open(tmp_path / "store.unfinished" / ".lock", "w") as lock:
+        assert lock_file(lock.fileno())
+        with pytest.raises(InputError, match="store: another process is writing to this folder"):
+            prepared(tmp_path, "CCO\n")
     prepared(tmp_path, "CCO\n")
-    with locked_folder(tmp_path / "store"):
-        assert len(prepared(tmp_path, "CCO\n")) == 1
-
-
-def test_a_store_is_there_whole_or_not_at_all(tmp_path):
-    with (
-        pytest.raises(RuntimeError, match="killed"),
-        writing_store(tmp_path, Featurizer.default(), ("MolWt",), {}),
-    ):
-        raise RuntimeError("killed")
-    assert open_store(tmp_path) is None
-    store = prepared(tmp_path, "CCO\n")
-    assert len(store) == 1
-    for name in ("descriptors", "codes", "atom_starts"):
-        content = (tmp_path / "store" / name).read_bytes()
-        (tmp_path / "store" / name).write_bytes(bytes([content[0] ^ 1]) + content[1:])
-        with pytest.raises(InputError, match=f"cannot be read .{name} is damaged"):
-            open_store(tmp_path / "store")
-        (tmp_path / "store" / name).write_bytes(content)
-    (tmp_path / "store" / "counts").write_bytes(b"\1")
-    with pytest.raises(InputError, match="cannot be read"):
-        open_store(tmp_path / "store")
-
-
-def test_a_damaged_index_of_a_store_is_an_input_error(tmp_path):
-    prepared(tmp_path, "CCO\n")
-    path = tmp_path / "store" / INDEX_FILE
-    index = json.loads(path.read_text())
-    digests = [{**index, "sha256": digests} for digests in ([], {}, None)]
-    for content in ("{}", "[" * 100_000, *map(json.dumps, digests)):
-        path.write_text(content)
-        with pytest.raises(InputError, match="prepared molecules cannot be read"):
-            open_store(tmp_path / "store")
-
-
-def test_a_store_of_another_version_is_refused(tmp_path):
-    prepared(tmp_path, "CCO\n")
-    path = tmp_path / "store" / INDEX_FILE
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 3}))
-    with pytest.raises(InputError, match="version 3, expected 4"):
-        open_store(tmp_path / "store")
+    assert len(prepared(tmp_path, "CCO\n")) == 1
 
 
 def test_molecules_are_excluded_by_inchi_key(tmp_path):
@@ -208,7 +207,7 @@ def test_molecules_are_excluded_by_inchi_key(tmp_path):
 
 def test_molecules_without_a_bond_can_be_stored(tmp_path):
     store = prepared(tmp_path, "C\nN\n")
-    assert [record.num_atoms for record in store.molecules.unpack([1, 0])] == [1, 1]
+    assert [record.num_atoms for record in store.unpack(np.array([1, 0]))] == [1, 1]
 
 
 def test_nothing_left_is_refused(tmp_path):

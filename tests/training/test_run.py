@@ -8,14 +8,17 @@ import pytest
 import torch
 from rich.console import Console
 
+from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.config import (
     DataConfig,
     NetworkConfig,
     PredictConfig,
+    PrepareConfig,
     ReportConfig,
     SupervisedConfig,
     TrainConfig,
 )
+from molattn.data.store.prepare import prepare_store
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run
@@ -44,6 +47,27 @@ def config(tmp_path_factory):
     path = tmp_path_factory.mktemp("training") / "small.csv"
     path.write_text("\n".join([*lines[:31], *lines[-10:]]) + "\n")
     return TrainConfig(str(path), DATA, SMALL, QUICK)
+
+
+def test_a_store_trains_the_same_model_as_its_table(config, tmp_path, monkeypatch):
+    short = Featurizer(max_distance=3)
+    monkeypatch.setitem(FEATURIZERS._items, "short", lambda: short)
+    lines = Path(config.file).read_text(encoding="utf-8").splitlines()
+    lines[5:5] = [lines[5].replace(lines[5].split(",")[0], "C1CC"), "CCO,1", "ethanol,1,x,train"]
+    (tmp_path / "in.csv").write_text("\n".join(lines) + "\n")
+    keep = {"keep_training_molecules": True}
+    config = replace(config, file=str(tmp_path / "in.csv"), data=replace(DATA, **keep))
+    kept = PrepareConfig(target_columns=("logS",), split_column="split")
+    prepare_store([config.file], tmp_path / "store", kept)
+    runs = [train(config), train(replace(config, file=str(tmp_path / "store")))]
+    assert runs[0].table.skipped == runs[1].table.skipped
+    assert len(runs[0].table.skipped) == 3
+    contents = [run.model.to_files(tmp_path).content for run in runs]
+    assert contents[0] == contents[1]
+    assert len(contents[0]) > 3
+    other = replace(config, file=str(tmp_path / "store"), data=replace(DATA, featurizer="short"))
+    with pytest.raises(InputError, match="store: contains molecules prepared with --featurizer"):
+        train(other)
 
 
 class Killed(BaseException):

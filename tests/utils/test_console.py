@@ -1,8 +1,10 @@
 import io
+from collections import Counter
 
+import pytest
 from rich.console import Console
 
-from molattn.utils.console import aligned, print_line
+from molattn.utils.console import aligned, print_errors, print_line
 
 
 def test_a_line_is_printed_as_it_is():
@@ -29,3 +31,20 @@ def test_a_table_that_is_too_wide_has_a_line_for_each_column():
     assert aligned(table, 24) == (
         "smiles      CCO   CCCCN\nvalue       1.5   -2\nsimilarity  0.25  1\n"
     )
+
+
+@pytest.mark.parametrize(
+    "errors, told",
+    [
+        ({}, ""),
+        ({"name": 1, "empty": 3}, "errors: 3 empty, 1 name\n"),
+        (
+            {"name": 2, "empty": 3, "syntax": 1, "valence": 2, "ring_closure": 1},
+            "errors: 3 empty, 2 name, 2 valence, 2 for other reasons\n",
+        ),
+    ],
+)
+def test_the_commonest_reasons_are_told_and_the_others_counted(errors, told):
+    written = io.StringIO()
+    print_errors(Counter(errors), Console(file=written, width=80))
+    assert written.getvalue() == told

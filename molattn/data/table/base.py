@@ -99,6 +99,13 @@ class Table(ABC):
         with open(self.path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
+    def check_featurizer(self, featurizer: Any) -> None:  # noqa: B027 (a file has no molecules)
+        """Check that molecules that were prepared are those of a featurizer.
+
+        Raises:
+            InputError: They are not.
+        """
+
     def where(self, line: int) -> str:
         """Return a row's name for messages, such as ``line 7``."""
         return f"{self.unit} {line}"

@@ -71,14 +71,15 @@ FORMATS: Registry[FileFormat] = Registry("file format")
 
 
 def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
-    """Open a CSV, TSV, Parquet, Excel, SDF or SMILES file, another registered format, or a frame.
+    """Open a table: a CSV, TSV, Parquet, Excel, SDF or SMILES file, a store, or a frame.
 
     Parquet, Excel, gzip and Zstandard are recognized by content, other formats by the suffix
     (``.csv``, ``.tsv``, ``.sdf``, ``.smi`` and similar); a file with an unknown suffix is read as
     CSV. Text may be compressed, and UTF-8 or UTF-16.
 
     Args:
-        path: The file, or a pandas DataFrame; a table is returned as it is.
+        path: The file, of these or another registered format; the folder of a store of prepared
+            molecules; or a pandas DataFrame. A table is returned as it is.
 
     Raises:
         InputError: The file cannot be read, or is not such a table.
@@ -90,6 +91,8 @@ def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
 
         return FrameTable(path)
     path = Path(path) if isinstance(path, str) else path
+    if path.is_dir():
+        return _open_store(path)
     return _recognized(path).read(path)
 
 
@@ -117,6 +120,17 @@ def _recognized(path: Path) -> FileFormat:
             *names, last = (one.name for one in FORMATS.values())
             raise InputError(f"{path}: got {name}, expected a {', '.join(names)} or {last} file")
     return found
+
+
+def _open_store(path: Path) -> Table:
+    from molattn.data.store.index import is_store
+    from molattn.data.store.table import StoreTable
+
+    if not is_store(path):
+        raise InputError(
+            f"{path}: got a folder, expected a file, or a folder written by molattn prepare"
+        )
+    return StoreTable(path)
 
 
 def _read_parquet(path: Path) -> Table:

@@ -30,10 +30,9 @@ from molattn.inference.streaming import (
     RowCounts,
     molecule_batches,
     open_with_model,
-    print_errors,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.utils.console import print_line
+from molattn.utils.console import print_errors, print_line
 from molattn.utils.files import atomic_folder, check_output_folder
 from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads

@@ -1,0 +1,72 @@
+"""``molattn prepare``."""
+
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from molattn.cli.inputs import open_stream
+from molattn.cli.shared import (
+    STREAM,
+    group,
+    make_console,
+    resume_told,
+    section,
+    standard_input,
+)
+from molattn.config import PrepareConfig, TableConfig
+from molattn.data.table import open_table
+from molattn.utils.console import counted, print_errors, print_line
+
+__all__ = ["EXAMPLES", "prepare"]
+
+EXAMPLES = """Examples:
+  molattn prepare library.smi.gz more.csv --output stores/library --num-workers 8
+  molattn predict runs/solubility stores/library --output predictions.csv
+  molattn prepare assay.csv --target-columns pIC50 --output stores/assay
+  molattn train stores/assay --target-columns pIC50
+"""
+
+
+def prepare(
+    *inputs: Annotated[str, Parameter(name="INPUT")],
+    output: Annotated[Path, group("Output")],
+    config: Annotated[PrepareConfig, section("Data")] = PrepareConfig(),
+) -> None:
+    """Read molecules once, and store them for the other commands.
+
+    The store is a folder that they take in place of a table. See "Prepared molecules" in the
+    documentation.
+
+    Args:
+        inputs: One or more tables (CSV, TSV, Parquet, Excel, SDF or SMILES files); - for standard
+            input.
+        output: Folder of the store. Rows without a molecule are listed in its rejected.csv.
+    """
+    console = make_console()
+    with ExitStack() as stack:
+        tables = [
+            stack.enter_context(
+                open_stream(standard_input(), TableConfig(smiles_column=config.smiles_column))
+            )
+            if word == STREAM
+            else open_table(word)
+            for word in inputs
+        ]
+        from molattn.data.store.prepare import prepare_store, resume_hint
+
+        start = time.perf_counter()
+        with resume_told(output, resume_hint):
+            index, rows = prepare_store(tables, output, config, console)
+        seconds = time.perf_counter() - start
+    print_errors(Counter(index.rejected), console)
+    size = index.num_bytes / max(1, index.molecules)
+    print_line(
+        console,
+        f"{counted(index.molecules, 'molecule')} prepared, {sum(index.rejected.values()):,} rows "
+        f"rejected; written to {output} ({size:.0f} bytes a molecule), in {seconds:.1f} s "
+        f"({rows / seconds:.3g} rows a second)",
+    )

@@ -1,0 +1,454 @@
+"""From tables to a store of prepared molecules, shard by shard.
+
+While a store ``NAME`` is written, its shards are in ``NAME.unfinished``, beside ``run.json``, which
+says what they are made from. A shard is written whole or not at all, and holds a fixed number of
+rows of the input, so that the number of shards says where an interrupted command goes on.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, chain, count, islice, takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from molattn.chem.featurizer import FEATURIZERS, Featurizer
+from molattn.chem.fingerprints import FINGERPRINT_BYTES, compress_fingerprints
+from molattn.chem.packing import PackedMolecules
+from molattn.chem.pretraining_targets import (
+    PRETRAINING_DESCRIPTORS,
+    PretrainingTarget,
+    PretrainingTargets,
+)
+from molattn.chem.reader import MoleculeReader
+from molattn.config import MoleculeLimits, PrepareConfig
+from molattn.config.base import check_same_digest, check_same_values
+from molattn.data.store.index import (
+    INDEX_FILE,
+    REJECTED_FILE,
+    StoreIndex,
+    is_store,
+    read_index,
+    write_index,
+)
+from molattn.data.store.shards import (
+    Arrays,
+    join_arrays,
+    map_arrays,
+    read_texts,
+    text_arrays,
+    write_arrays,
+)
+from molattn.data.store.store import (
+    FAULTY,
+    INVALID,
+    READ,
+    Shard,
+    damage_named,
+    store_featurizer,
+)
+from molattn.data.table import Row, Table, escape_formula, open_table, write_table
+from molattn.errors import InputError, SmilesError, quoted
+from molattn.record import MoleculeRecord
+from molattn.utils.console import counted, print_line
+from molattn.utils.files import (
+    check_output_folder,
+    lock_file,
+    read_json,
+    replace_folder,
+    write_json,
+)
+from molattn.utils.progress import row_progress
+from molattn.utils.workers import parallel_map
+from molattn.version import package_versions
+
+__all__ = ["SHARD_ROWS", "Prepared", "prepare_store", "resume_hint"]
+
+SHARD_ROWS = 32_768
+"""Rows of each shard but the last: as many as fit into little memory and a minute of work."""
+
+_BLOCK_ROWS = 256
+_UNFINISHED = ".unfinished"
+_RUN_FILE = "run.json"
+_LOCK_FILE = ".lock"
+_SHARD = re.compile(r"shard_\d{5,}\.safetensors")
+_LEFTOVER = re.compile(r"\..+\.part")  # of a process that was killed while writing
+
+
+class Prepared(NamedTuple):
+    """A store, and the number of rows that were read for it now, not before an interruption."""
+
+    index: StoreIndex
+    rows: int
+
+
+def prepare_store(
+    sources: Sequence[str | Path | Table],
+    folder: str | Path,
+    config: PrepareConfig | None = None,
+    console: Console | None = None,
+) -> Prepared:
+    """Read the molecules of tables, and write them to a store.
+
+    The store has a row for each row of the tables, in order, with the columns that the options
+    name. Rows without a molecule are also listed in ``rejected.csv``. The files are the same for
+    any number of worker processes, and after an interruption.
+
+    Args:
+        sources: Tables of any kind that :func:`molattn.data.table.open_table` reads.
+        folder: The folder to write.
+        config: The options.
+        console: Where to show progress; None = nowhere.
+
+    Raises:
+        InputError: A table cannot be read with these options, the folder cannot be written, or what
+            is there cannot be resumed.
+        MolattnError: A worker process was killed.
+        OSError: A file cannot be written, such as to a full disk.
+    """
+    config, folder = config or PrepareConfig(), Path(os.path.abspath(folder))
+    tables = [open_table(source) for source in sources]
+    if not tables:
+        raise InputError("INPUT is missing: expected one or more tables of molecules")
+    places = [_kept_columns(table, config) for table in tables]
+    for table in tables:
+        for remark in table.remarks:
+            print_line(console, f"{table.path}: {remark}")
+    run = _run(tables, places, config)
+    unfinished = _unfinished(folder)
+    check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
+    check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE, _LOCK_FILE))
+    if is_store(folder) and not config.overwrite:
+        if not config.resume:
+            raise InputError(
+                f"{folder}: contains a store; use --overwrite to replace it, or another --output"
+            )
+        index = read_index(folder)
+        _check_same(index._asdict(), run, folder)
+        print_line(console, f"{folder} is finished; there is nothing to resume")
+        return Prepared(index, 0)
+    with _locked(unfinished, folder):
+        _begin(unfinished, run, config.resume)
+        with _kept_if_resumable(folder):
+            begun = SHARD_ROWS * len(_shards(unfinished))
+            index = _write_shards(tables, places, unfinished, run, config, console)
+            _write_rejected(unfinished, index)
+            write_index(unfinished, index)
+            replace_folder(unfinished, folder)
+    for name in (_RUN_FILE, _LOCK_FILE):
+        (folder / name).unlink(missing_ok=True)
+    return Prepared(index, max(0, index.rows - begun))
+
+
+def _kept_columns(table: Table, config: PrepareConfig) -> list[int]:
+    """Return the indices of the columns that the options name, that of the SMILES first."""
+    named = [
+        (config.smiles_column, "--smiles-column"),
+        *((name, "--target-columns") for name in config.target_columns),
+        *((name, "--relation-columns") for name in config.relation_columns),
+        (config.weight_column, "--weight-column"),
+        (config.partner_column, "--partner-column"),
+        *((name, "--feature-columns") for name in config.feature_columns),
+        (config.split_column, "--split-column"),
+        (config.order_column, "--order-column"),
+    ]
+    return [
+        *dict.fromkeys(table.column(name, option) for name, option in named if name is not None)
+    ]
+
+
+def _run(
+    tables: Sequence[Table], places: Sequence[Sequence[int]], config: PrepareConfig
+) -> dict[str, Any]:
+    """Return what decides the content of a store, as fields of its index."""
+    headers = [
+        [table.header[place] for place in own] for table, own in zip(tables, places, strict=True)
+    ]
+    for table, header in zip(tables, headers, strict=True):
+        if len(header) != len(headers[0]):
+            raise InputError(
+                f"{table.path}: the options name {len(header)} columns of this table, but "
+                f"{len(headers[0])} of {tables[0].path}; expected as many"
+            )
+    left_out = ("num_workers", "resume", "overwrite")
+    options = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in vars(config).items()
+        if name not in left_out
+    }
+    versions = package_versions()
+    return {
+        "columns": headers[0],
+        "unit": tables[0].unit if len(tables) == 1 else "row",
+        "inputs": [{"name": Path(table.path).name, "sha256": table.digest()} for table in tables],
+        "options": {**options, "shard_rows": SHARD_ROWS},
+        "featurizer": FEATURIZERS[config.featurizer]().to_dict(),
+        "versions": {name: versions[name] for name in ("molattn", "rdkit")},
+        "descriptors": list(PRETRAINING_DESCRIPTORS) if config.pretraining_targets else [],
+    }
+
+
+def _check_same(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
+    """Check that what is in a folder is made from the same tables with the same options.
+
+    Raises:
+        InputError: Names the first difference.
+    """
+    before, after = ([one["name"] for one in run["inputs"]] for run in (was, now))
+    if len(before) != len(after):
+        raise InputError(
+            f"INPUT: got {len(after)} tables, but the store in {folder} has molecules of "
+            f"{len(before)} ({', '.join(before)}); use the same, or another --output"
+        )
+    for old, new in zip(was["inputs"], now["inputs"], strict=True):
+        check_same_digest(f"{new['name']}: the file has", new["sha256"], old["sha256"], folder)
+    check_same_values(was["options"], now["options"], folder)
+    if was["featurizer"] != now["featurizer"]:
+        raise InputError(
+            f"{folder}: contains molecules prepared with a featurizer other than "
+            f"{quoted(now['options']['featurizer'])}, which has changed since; use another --output"
+        )
+    rdkit = was["versions"]["rdkit"], now["versions"]["rdkit"]
+    if rdkit[0] != rdkit[1]:
+        raise InputError(
+            f"{folder}: contains molecules prepared with RDKit {rdkit[0]}, got {rdkit[1]}; use "
+            "another --output"
+        )
+
+
+@contextmanager
+def _locked(unfinished: Path, folder: Path) -> Iterator[None]:
+    """Make a folder that no other process writes to within the block."""
+    try:
+        unfinished.mkdir(parents=True, exist_ok=True)
+        lock = open(unfinished / _LOCK_FILE, "w")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    with lock:
+        if lock_file(lock.fileno()) is False:
+            raise InputError(
+                f"{folder}: another process is writing to this folder; wait for it to end"
+            )
+        yield
+
+
+def resume_hint(folder: Path, error: BaseException | None = None) -> str:
+    """Return how much of an interrupted store is kept and how to resume it, "" if nothing is.
+
+    After an ``error`` in the input nothing can be resumed: it has another content once it is
+    corrected.
+    """
+    if isinstance(error, InputError) and not isinstance(error.__cause__, OSError):
+        return ""
+    unfinished = _unfinished(folder)
+    if not (kept := _shards(unfinished)):
+        return ""
+    what = counted(len(kept), "shard")
+    return f"{what} kept in {unfinished}; to resume: the same command with --resume"
+
+
+@contextmanager
+def _kept_if_resumable(folder: Path) -> Iterator[None]:
+    """Remove the unfinished store after an error that leaves nothing to resume."""
+    try:
+        yield
+    except BaseException as error:
+        if not resume_hint(folder, error):
+            shutil.rmtree(_unfinished(folder), ignore_errors=True)
+        raise
+
+
+def _unfinished(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}{_UNFINISHED}")
+
+
+def _begin(unfinished: Path, run: Mapping[str, Any], resume: bool) -> None:
+    """Check that the shards that are there can be resumed; without --resume, remove them."""
+    kept = _shards(unfinished)
+    if kept and resume:
+        _check_same(read_json(unfinished / _RUN_FILE), run, unfinished)
+        return
+    for path in kept:
+        path.unlink()
+    write_json(unfinished / _RUN_FILE, run)
+
+
+def _shards(folder: Path) -> list[Path]:
+    """Return the shards up to the first that is missing."""
+    paths = (folder / _shard_name(number) for number in count())
+    return list(takewhile(Path.exists, paths))
+
+
+def _shard_name(number: int) -> str:
+    return f"shard_{number:05}.safetensors"
+
+
+def _is_of_store(name: str) -> bool:
+    known = (INDEX_FILE, REJECTED_FILE, _RUN_FILE, _LOCK_FILE)
+    return name in known or bool(_SHARD.fullmatch(name) or _LEFTOVER.fullmatch(name))
+
+
+def _write_shards(
+    tables: Sequence[Table],
+    places: Sequence[Sequence[int]],
+    folder: Path,
+    run: dict[str, Any],
+    config: PrepareConfig,
+    console: Console | None,
+) -> StoreIndex:
+    """Write the shards that are not there yet, and return the index of all."""
+    featurizer = FEATURIZERS[config.featurizer]()
+    rejected: Counter[str] = Counter()
+    shards: list[dict[str, Any]] = []
+
+    def add(path: Path) -> None:
+        with damage_named(path):
+            shard = Shard(map_arrays(path), featurizer)
+        reasons = shard.reasons(0, len(shard) - len(shard.molecules))
+        rejected.update(code for code, _ in reasons)
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        sizes = {"rows": len(shard), "molecules": len(shard.molecules)}
+        size = path.stat().st_size
+        shards.append({"name": path.name, **sizes, "bytes": size, "sha256": digest})
+
+    for path in _shards(folder):
+        add(path)
+    start = sum(shard["rows"] for shard in shards)
+    if start:
+        print_line(console, f"resuming after {counted(start, 'row')}")
+    total = None if console is None or console.quiet else sum(table.count() for table in tables)
+    rows = [0] * len(tables)
+    reader = _BlockReader(featurizer, config, config.pretraining_targets)
+    with row_progress(console, "preparing", total, done=start) as advance:
+        read = parallel_map(reader, _blocks(tables, places, start, rows), config.num_workers)
+        while parts := list(_advancing(islice(read, SHARD_ROWS // _BLOCK_ROWS), advance)):
+            path = folder / _shard_name(len(shards))
+            write_arrays(path, join_arrays(parts))
+            add(path)
+    inputs = [{**one, "rows": n} for one, n in zip(run["inputs"], rows, strict=True)]
+    sums = {name: sum(shard[name] for shard in shards) for name in ("rows", "molecules")}
+    common = dict(sorted(rejected.items(), key=lambda reason: (-reason[1], reason[0])))
+    found: dict[str, Any] = {**run, **sums, "inputs": inputs, "rejected": common, "shards": shards}
+    return StoreIndex(**found)
+
+
+def _blocks(
+    tables: Sequence[Table], places: Sequence[Sequence[int]], start: int, counts: list[int]
+) -> Iterator[list[Row]]:
+    """Yield the rows after the first ``start``, with the kept cells; count those of each table."""
+
+    def rows(number: int) -> Iterator[Row]:
+        for row in tables[number]:
+            counts[number] += 1
+            yield row._replace(cells=[row.cells[place] for place in places[number]], values=None)
+
+    left = islice(chain.from_iterable(map(rows, range(len(tables)))), start, None)
+    while block := list(islice(left, _BLOCK_ROWS)):
+        yield block
+
+
+def _advancing(parts: Iterator[Arrays], advance: Callable[..., None]) -> Iterator[Arrays]:
+    for part in parts:
+        status = part["status"]
+        advance(len(status), int(np.count_nonzero(status != READ)))
+        yield part
+
+
+@dataclass
+class _BlockReader:
+    """Reads blocks of rows to arrays, in any process."""
+
+    featurizer: Featurizer
+    limits: MoleculeLimits
+    targets: bool
+
+    @cached_property
+    def _reader(self) -> MoleculeReader:  # which cannot be pickled
+        return MoleculeReader(
+            self.featurizer,
+            fingerprints=True,
+            canonical=True,
+            limits=self.limits,
+            targets=PretrainingTargets() if self.targets else None,
+        )
+
+    def __call__(self, rows: Sequence[Row]) -> Arrays:
+        """Return the arrays of :class:`molattn.data.store.store.Shard`, to be joined."""
+        found = iter(self._reader([row.cells[0] for row in rows if row.fault is None]))
+        status: list[int] = []
+        reasons: list[str] = []
+        records: list[MoleculeRecord] = []
+        canonical: list[str] = []
+        for row in rows:
+            record = None if row.fault is not None else next(found)
+            if record is None:
+                status.append(FAULTY)
+                reasons += [row.code, row.fault or ""]
+            elif isinstance(record, SmilesError):
+                status.append(INVALID)
+                reasons += [record.code, record.reason]
+            else:
+                status.append(READ)
+                own = record.smiles or ""
+                canonical.append("" if own == row.cells[0] else own)
+                records.append(record)
+        graphs = [MoleculeRecord(record.atoms, record.pairs) for record in records]
+        packed = PackedMolecules.pack(graphs, self.featurizer)
+        prints = [record.fingerprint for record in records if record.fingerprint is not None]
+        bits = np.array(prints, dtype=np.uint8).reshape(len(records), FINGERPRINT_BYTES)
+        content, lengths = compress_fingerprints(bits)
+        return {
+            "status": np.array(status, dtype=np.uint8),
+            "lines": np.array([row.line for row in rows], dtype=np.uint32),
+            **text_arrays("cell", [cell for row in rows for cell in row.cells]),
+            **text_arrays("reason", reasons),
+            **{name: getattr(packed, name) for name in ("atoms", "ends", "codes")},
+            "atom_lengths": np.diff(packed.atom_starts),
+            "bond_lengths": np.diff(packed.bond_starts),
+            "print": content,
+            "print_lengths": lengths,
+            **text_arrays("canonical", canonical),
+            **(_target_arrays([record.targets for record in records]) if self.targets else {}),
+        }
+
+
+def _target_arrays(targets: Sequence[PretrainingTarget]) -> Arrays:
+    most = np.finfo(np.float16).max  # larger values would become infinite
+    counts = [target.counts for target in targets]
+    numbers = np.array([target.descriptors for target in targets], dtype=np.float32)
+    numbers = numbers.reshape(-1, len(PRETRAINING_DESCRIPTORS))
+    return {
+        **text_arrays("key", [" ".join(target.keys) for target in targets]),
+        "descriptors": np.clip(numbers, -most, most).astype(np.float16),
+        "count": np.concatenate([np.zeros(0, np.uint8), *(one.counts for one in counts)]),
+        "count_lengths": np.array([len(one.counts) for one in counts], dtype=np.int64),
+        "place": np.concatenate([np.zeros(0, np.uint16), *(one.places for one in counts)]),
+    }
+
+
+def _write_rejected(folder: Path, index: StoreIndex) -> None:
+    """Write a table of the rows without a molecule."""
+    ends = list(accumulate(one["rows"] for one in index.inputs))
+    featurizer, width, before = store_featurizer(folder, index), len(index.columns), 0
+    with write_table(folder / REJECTED_FILE, ("file", "line", "smiles", "code", "reason")) as write:
+        for about in index.shards:
+            shard = Shard(map_arrays(folder / about["name"]), featurizer)
+            arrays = shard.arrays
+            places = np.flatnonzero(arrays["status"] != READ).tolist()
+            for place, (code, reason) in zip(places, shard.reasons(0, len(places)), strict=True):
+                (smiles,) = read_texts(arrays, "cell", width * place, width * place + 1)
+                name = index.inputs[bisect_right(ends, before + place)]["name"]
+                line = int(arrays["lines"][place])
+                write([name, line, *map(escape_formula, (smiles, code, reason))])
+            before += len(shard)

@@ -1,0 +1,357 @@
+"""Stores against the tables that they are made from."""
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import tracemalloc
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from molattn.chem import Featurizer, parse_smiles
+from molattn.chem.count_fingerprints import SubstructureCounter
+from molattn.chem.descriptors import DescriptorCalculator
+from molattn.chem.featurizer import FEATURIZERS
+from molattn.chem.reader import MoleculeReader
+from molattn.cli import main
+from molattn.config import MoleculeLimits, PrepareConfig
+from molattn.data.store import prepare
+from molattn.data.store.index import INDEX_FILE, REJECTED_FILE
+from molattn.data.store.prepare import prepare_store, resume_hint
+from molattn.data.table import bundled_dataset, open_table
+from molattn.errors import InputError, MolattnError, SmilesError
+
+from ...conftest import assert_one_line, rows_of, saved
+
+SHARD, BLOCK = 64, 16
+SALTS = ["CC(=O)[O-].[Na+]", "F/C=C/[C@H](F)Cl", "C(C)O", "OCC", "C" * 300, "N->[Cu+2]<-N"]
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch):
+    monkeypatch.setattr(prepare, "SHARD_ROWS", SHARD)
+    monkeypatch.setattr(prepare, "_BLOCK_ROWS", BLOCK)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """200 labeled molecules, and rows of each kind that has none."""
+    rows = [(row["smiles"], row["logS"], row["split"]) for row in rows_of(bundled_dataset())[:200]]
+    rows += [(text, str(place), "train") for place, text in enumerate(SALTS)]
+    lines = [",".join(row) for row in rows]
+    lines[10:10] = ["C1CC,1,train", "CCO,1,train,one more", ",2,val", "=1+1,3,test", "ethanol,,"]
+    lines[90:90] = ["C" * 60 + "*[Q],0,test"]
+    path = tmp_path_factory.mktemp("table") / "in.csv"
+    path.write_text("smiles,logS,split\n" + "\n".join(lines) + "\n")
+    return path
+
+
+LABELED = PrepareConfig(target_columns=("logS",), split_column="split")
+
+
+@pytest.fixture(scope="module")
+def store(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores") / "store"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepare, "SHARD_ROWS", SHARD)
+        patch.setattr(prepare, "_BLOCK_ROWS", BLOCK)
+        prepare_store([table], folder, LABELED)
+    return folder
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def assert_same(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, SmilesError):
+        assert (one.code, one.reason) == (other.code, other.reason)
+        return
+    for field in fields(one):
+        values = getattr(one, field.name), getattr(other, field.name)
+        assert type(values[0]) is type(values[1]), field.name
+        assert getattr(values[0], "dtype", None) == getattr(values[1], "dtype", None)
+        np.testing.assert_equal(*values)
+
+
+def test_a_store_has_the_rows_of_the_table(table, store):
+    rows, stored = list(open_table(table)), open_table(store)
+    assert stored.header == ["smiles", "logS", "split"]
+    assert list(stored) == rows
+    assert len(rows) == stored.count() == 212
+    assert stored.unit == "line"
+    assert stored.where(rows[100].line) == "line 102"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"fingerprints": True, "canonical": True, "distinct": True},
+        {"scaffolds": True, "symbols": True},
+        {"calculator": DescriptorCalculator(("MolWt", "TPSA"), 16), "canonical": True},
+        {"counter": SubstructureCounter()},
+        {"standardize": True},
+        {"limits": MoleculeLimits(max_atoms=9)},
+        {"limits": MoleculeLimits(max_length=9)},
+        {"featurizer": replace(Featurizer.default(), max_distance=3)},
+    ],
+    ids=lambda options: " ".join(options) or "graph",
+)
+def test_molecules_of_a_store_are_those_of_the_table_whatever_is_asked(table, store, options):
+    options = {"featurizer": Featurizer.default(), **options}
+    records = [
+        list(MoleculeReader(**options)([row.cells[0] for row in open_table(path)]))
+        for path in (table, store)
+    ]
+    for one, other in zip(*records, strict=True):
+        assert_same(one, other)
+    assert any(isinstance(record, SmilesError) for record in records[0])
+
+
+def test_a_molecule_of_a_store_is_not_read_again(store, monkeypatch):
+    texts = [row.cells[0] for row in open_table(store)][:10]
+    monkeypatch.setattr("molattn.chem.reader.read_molecule", None)
+    reader = MoleculeReader(Featurizer.default(), fingerprints=True, canonical=True)
+    assert len(reader.all(texts)) == 10
+
+
+def test_rejected_rows_are_listed_with_their_reasons(table, store):
+    rejected = rows_of(store / REJECTED_FILE)
+    assert list(rejected[0]) == ["file", "line", "smiles", "code", "reason"]
+    expected = []
+    for row in open_table(table):
+        (found,) = MoleculeReader(Featurizer.default())([row.cells[0]])
+        if row.fault is not None:
+            expected.append(("in.csv", str(row.line), row.cells[0], row.code, row.fault))
+        elif isinstance(found, SmilesError):
+            expected.append(("in.csv", str(row.line), row.cells[0], found.code, found.reason))
+    expected = [
+        tuple(cell.replace("=1+1", "'=1+1") for cell in row[:3]) + row[3:] for row in expected
+    ]
+    assert [tuple(row.values()) for row in rejected] == expected
+    assert len(expected) == 6
+    index = json.loads((store / INDEX_FILE).read_text())
+    assert sum(index["rejected"].values()) + index["molecules"] == index["rows"] == 212
+    assert [shard["rows"] for shard in index["shards"]] == [64, 64, 64, 20]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
+def test_worker_processes_write_the_same(table, store, tmp_path):
+    prepare_store([table], tmp_path / "two", replace(LABELED, num_workers=2))
+    assert contents(tmp_path / "two") == contents(store)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_interrupted_store_is_resumed_byte_for_byte(
+    table, store, tmp_path, shards, monkeypatch, capsys
+):
+    folder, written = tmp_path / "store", []
+
+    def interrupted(path, arrays):
+        if len(written) == shards:
+            raise KeyboardInterrupt
+        written.append(path.name)
+        return write(path, arrays)
+
+    write = prepare.write_arrays
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "write_arrays", interrupted)
+        words = "prepare --target-columns logS --split-column split".split()
+        assert main([*words, str(table), "--output", str(folder)]) == 130
+    error = capsys.readouterr().err
+    assert re.fullmatch(rf"error: interrupted; {shards} shards? kept in .*with --resume\n", error)
+    assert not folder.exists()
+    changed = replace(LABELED, max_atoms=5, resume=True)
+    with pytest.raises(InputError, match="--max-atoms: got 5, but the run in") as raised:
+        prepare_store([table], folder, changed)
+    assert_one_line(raised.value)
+    other = saved(tmp_path, "smiles,logS,split\nC,1,train\n")
+    with pytest.raises(InputError, match=r"in\.csv: the file has changed since"):
+        prepare_store([other], folder, replace(LABELED, resume=True))
+    shown = Console(file=io.StringIO(), width=200)
+    found = prepare_store([table], folder, replace(LABELED, resume=True, num_workers=0), shown)
+    assert f"resuming after {64 * shards} rows" in shown.file.getvalue()
+    assert found.rows == 212 - 64 * shards
+    assert contents(folder) == contents(store)
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_without_resume_an_interrupted_store_starts_again(table, store, tmp_path):
+    folder = tmp_path / "store"
+    shutil.copytree(store, tmp_path / "store.unfinished")
+    (tmp_path / "store.unfinished" / "run.json").write_text("{}")
+    (tmp_path / "store.unfinished" / "shard_00001.safetensors").write_bytes(b"damaged")
+    assert prepare_store([table], folder, LABELED).rows == 212
+    assert contents(folder) == contents(store)
+
+
+def test_a_finished_store_is_replaced_only_if_that_is_asked_for(table, store, tmp_path):
+    folder = shutil.copytree(store, tmp_path / "store")
+    with pytest.raises(InputError, match="contains a store; use --overwrite"):
+        prepare_store([table], folder, LABELED)
+    before = contents(folder)
+    assert prepare_store([table], folder, replace(LABELED, resume=True)).rows == 0
+    with pytest.raises(InputError, match="--split-column: got None, but"):
+        prepare_store([table], folder, replace(LABELED, resume=True, split_column=None))
+    assert contents(folder) == before
+    prepare_store([table], folder, PrepareConfig(overwrite=True))
+    assert open_table(folder).header == ["smiles"]
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("x")
+    with pytest.raises(InputError, match=r"contains 'mine.txt', which is not part of a store"):
+        prepare_store([table], tmp_path / "notes", LABELED)
+    with pytest.raises(InputError, match="--resume cannot be used with --overwrite"):
+        PrepareConfig(resume=True, overwrite=True)
+
+
+class KilledReader(prepare._BlockReader):
+    def __call__(self, rows):
+        if rows[0].line > 100:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(rows)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
+def test_a_killed_worker_is_one_error_after_which_the_store_is_resumed(
+    table, store, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "_BlockReader", KilledReader)
+        with pytest.raises(MolattnError, match="a worker process was killed") as raised:
+            prepare_store([table], tmp_path / "store", replace(LABELED, num_workers=1))
+    assert_one_line(raised.value)
+    hint = resume_hint(tmp_path / "store", raised.value)
+    assert hint.startswith(f"1 shard kept in {tmp_path / 'store.unfinished'}; to resume")
+    prepare_store([table], tmp_path / "store", replace(LABELED, resume=True))
+    assert contents(tmp_path / "store") == contents(store)
+
+
+def test_a_fault_of_the_input_leaves_nothing(tmp_path):
+    path = tmp_path / "in.smi"
+    path.write_text("CCO\n" * 200 + "\n" * 1_100_000 + "C\n")
+    with pytest.raises(InputError, match="blank lines"):
+        prepare_store([path], tmp_path / "store")
+    assert {path.name for path in tmp_path.iterdir()} == {"in.smi"}
+
+
+def test_tables_of_several_formats_become_one_store(table, tmp_path, capsys):
+    (tmp_path / "more.smi").write_text("CCO first\nC1CC second\n")
+    (tmp_path / "other.tsv").write_text("id\tSMILES\n1\tCCN\n2\tnonsense\n")
+    words = ["prepare", *(str(tmp_path / name) for name in ("more.smi", "other.tsv"))]
+    assert main([*words, "--output", str(tmp_path / "store")]) == 0
+    shown = capsys.readouterr().out
+    assert "2 molecules prepared, 2 rows rejected; written to" in shown
+    stored = open_table(tmp_path / "store")
+    assert [(row.line, row.cells) for row in stored] == [
+        (1, ["CCO"]),
+        (2, ["C1CC"]),
+        (3, ["CCN"]),
+        (4, ["nonsense"]),
+    ]
+    assert stored.where(3) == "row 3"
+    rejected = [(row["file"], row["line"]) for row in rows_of(tmp_path / "store" / REJECTED_FILE)]
+    assert rejected == [("more.smi", "2"), ("other.tsv", "3")]
+    assert main([*words, str(table), "--target-columns", "logS", "--output", "x"]) == 2
+    assert "more.smi: no column 'logS' (--target-columns)" in capsys.readouterr().err
+    assert main(["prepare", "--output", "x"]) == 2
+    assert "INPUT is missing" in capsys.readouterr().err
+
+
+def test_standard_input_becomes_a_store(table, store, tmp_path, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(table.read_bytes()))
+    monkeypatch.setattr("sys.stdin", stream)
+    words = "prepare - --target-columns logS --split-column split --output".split()
+    assert main([*words, str(tmp_path / "store")]) == 0
+    shards = {name: one for name, one in contents(store).items() if name.startswith("shard")}
+    assert shards.items() <= contents(tmp_path / "store").items()
+
+
+def test_a_store_is_prepared_from_a_store(store, tmp_path):
+    prepare_store([store], tmp_path / "again", LABELED)
+    shards = {name: one for name, one in contents(store).items() if name.startswith("shard")}
+    assert shards.items() <= contents(tmp_path / "again").items()
+
+
+def test_a_store_without_a_molecule_or_a_row(tmp_path):
+    for text, rows in (("smiles\n", 0), ("smiles\nnonsense\n", 1)):
+        source = saved(tmp_path, text)
+        found = prepare_store([source], tmp_path / "store", PrepareConfig(overwrite=True))
+        assert (found.index.rows, found.index.molecules) == (rows, 0)
+        assert [row.cells for row in open_table(tmp_path / "store")] == [["nonsense"]][:rows]
+
+
+def test_a_store_of_another_featurizer_or_release_is_one_error(store, tmp_path, monkeypatch):
+    other = replace(Featurizer.default(), max_distance=3)
+    with pytest.raises(InputError, match="prepared with --featurizer 'default', which is") as first:
+        open_table(store).check_featurizer(other)
+    open_table(store).check_featurizer(Featurizer.default())
+    folder = shutil.copytree(store, tmp_path / "store")
+    index = json.loads((folder / INDEX_FILE).read_text())
+    featurizer = {**index["featurizer"], "version": 99}
+    (folder / INDEX_FILE).write_text(json.dumps({**index, "featurizer": featurizer}))
+    with pytest.raises(InputError, match="cannot be used: featurizer version: expected") as second:
+        open_table(folder).check_featurizer(Featurizer.default())
+    (folder / INDEX_FILE).write_text(json.dumps({**index, "format": 99}))
+    with pytest.raises(InputError, match="a store of format 99, expected 1") as third:
+        open_table(folder)
+    for raised in (first, second, third):
+        assert_one_line(raised.value)
+    monkeypatch.setitem(index["versions"], "rdkit", "2000.1")
+    (folder / INDEX_FILE).write_text(json.dumps(index))
+    assert "prepared with RDKit 2000.1, read with" in open_table(folder).remarks[0]
+
+
+def test_a_damaged_store_is_one_error(store, tmp_path):
+    folder = shutil.copytree(store, tmp_path / "store")
+    path = folder / "shard_00001.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    for damaged in (bytes(content), b"", bytes(content[:100])):
+        path.write_bytes(damaged)
+        with pytest.raises(
+            InputError, match=r"shard_00001\.safetensors: .*cannot be read"
+        ) as raised:
+            list(open_table(folder))
+        assert_one_line(raised.value)
+    path.unlink()
+    with pytest.raises(InputError, match=r"shard_00001\.safetensors: .*cannot be read"):
+        list(open_table(folder))
+    index = json.loads((folder / INDEX_FILE).read_text())
+    for content in ("{}", "[1]", "[" * 10**5, json.dumps({**index, "shards": {}})):
+        (folder / INDEX_FILE).write_text(content)
+        with pytest.raises(InputError):
+            open_table(folder)
+    with pytest.raises(InputError, match="got a folder, expected a file, or a folder written by"):
+        open_table(tmp_path)
+
+
+def test_memory_does_not_grow_with_the_table(tmp_path):
+    peaks = []
+    for count in (400, 4000):
+        source = tmp_path / f"{count}.smi"
+        source.write_text("".join(f"{'C' * (n % 30 + 1)}O\n" for n in range(count)))
+        tracemalloc.start()
+        prepare_store([source], tmp_path / str(count))
+        for _ in open_table(tmp_path / str(count)):
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_a_featurizer_by_name_is_used(tmp_path, monkeypatch):
+    mine = replace(Featurizer.default(), max_distance=4)
+    monkeypatch.setitem(FEATURIZERS._items, "mine", lambda: mine)
+    prepare_store(
+        [saved(tmp_path, "smiles\nCCCCCCCCC\n")], tmp_path / "s", PrepareConfig(featurizer="mine")
+    )
+    open_table(tmp_path / "s").check_featurizer(mine)
+    (row,) = open_table(tmp_path / "s")
+    np.testing.assert_array_equal(row.cells[0].record.pairs, mine(parse_smiles("C" * 9)).pairs)
