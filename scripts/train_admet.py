@@ -3,10 +3,11 @@
     python scripts/train_admet.py FOLDER --output runs/admet
 
 FOLDER has a file ``TASK.csv`` or ``TASK.csv.gz`` for each task with the columns ``smiles`` and
-``target``, as the package pytdc downloads them (``Drug`` and ``Y`` there). They are joined to one
-table of molecules; repeated labels are averaged, classes by majority. The folds of a
-cross-validation by scaffold calibrate the model of all rows. An interrupted run goes on when the
-command is given again.
+``target``: the training part of the benchmark (``train_val.csv`` of the package pytdc, where they
+are named ``Drug`` and ``Y``). They are joined to one table of molecules. Repeated labels are
+averaged; of classes the majority counts, and a tie is no label. The folds of a cross-validation by
+scaffold calibrate the model of all rows. An interrupted run goes on when the command is given
+again.
 """
 
 import argparse

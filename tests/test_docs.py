@@ -9,6 +9,8 @@ import pytest
 from molattn import MolAttn, MolAttnConfig
 from molattn.config import NetworkConfig, PretrainConfig, TrainConfig
 from molattn.errors import REASONS, reason_table
+from molattn.model.artefact import PACKAGED
+from molattn.model.endpoints import endpoint_tables
 from molattn.nn import LAYERS, layer_table
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +32,8 @@ def test_code_of_the_pages_runs(page, tmp_path, monkeypatch):
 def test_tables_of_layers_and_reason_codes_are_current():
     assert layer_table() in (ROOT / "docs/layers/index.md").read_text()
     assert reason_table() in (ROOT / "docs/reasons.md").read_text()
+    endpoints = MolAttn.from_pretrained(PACKAGED / "admet").endpoints
+    assert endpoint_tables(endpoints) in (ROOT / "docs/admet.md").read_text()
 
 
 @pytest.fixture(scope="module")

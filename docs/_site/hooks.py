@@ -2,7 +2,6 @@
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from molattn.cli import app
-from molattn.model.artefact import PACKAGED
-from molattn.model.model import MolAttn
 from molattn.nn import LAYERS
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -47,9 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Insert the help of the commands, and what the properties of ``admet`` are."""
-    if "<!-- endpoints -->" in markdown:
-        markdown = markdown.replace("<!-- endpoints -->", "\n".join(_endpoints()))
+    """Insert the help of the commands."""
     if "<!-- commands -->" in markdown:
         commands = app.generate_docs(output_format="markdown", heading_level=2)
         # cyclopts shows how this process was started; the theme has a table of contents.
@@ -59,30 +54,6 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         )
         markdown = markdown.replace("<!-- commands -->", commands)
     return markdown
-
-
-def _endpoints() -> Iterator[str]:
-    """Yield lines of Markdown on each property of the packaged model."""
-    endpoints = MolAttn.from_pretrained(PACKAGED / "admet").endpoints
-    yield "| Property | Column | Labels | Scores | Coverage |"
-    yield "| --- | --- | --- | --- | --- |"
-    for name, one in endpoints.items():
-        coverage = "" if one.coverage is None else f"{one.coverage:.2f}"
-        yield f"| {one.title} | `{name}` | {one.rows:,} | {one.scores} | {coverage} |"
-    yield "\n## Properties"
-    for name, one in endpoints.items():
-        facts = {
-            "Column": f"`{name}`",
-            "Category": one.category,
-            "Measured by": one.assay,
-            "Unit": one.unit,
-            "Wanted": one.direction,
-            "Thresholds": "; ".join(map(str, one.thresholds)),
-            "Source": one.source,
-            "License": one.license,
-        }
-        yield f"\n### {one.title}\n\n{one.description}\n"
-        yield from (f"- {key}: {value}" for key, value in facts.items() if value)
 
 
 def on_page_content(html: str, **_: Any) -> str:

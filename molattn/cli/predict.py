@@ -1,5 +1,6 @@
 """``molattn predict``."""
 
+import shutil
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
@@ -63,7 +64,8 @@ def predict(
             documentation). A column that the input has already gets an underscore. An existing file
             is replaced. An interrupted CSV, TSV or SDF file is kept in FILE.unfinished: --resume
             goes on with it, without --resume it is replaced. By default, and as -, CSV on standard
-            output; predictions of SMILES are aligned if it is a terminal.
+            output; predictions of SMILES are aligned if it is a terminal, with a line for each
+            column if the lines would be too long.
     """
     console = make_console(stderr=True)
     report_same_name(console, model)
@@ -86,7 +88,8 @@ def predict(
             screening = screen_table(model, table, written, config, console)
             if isinstance(written, BytesIO):
                 text = written.getvalue().decode(errors="surrogateescape")
-                stream.write(aligned(text).encode(errors="replace"))
+                width = shutil.get_terminal_size().columns
+                stream.write(aligned(text, width).encode(errors="replace"))
             place = ""
     _print_summary(console, screening, place)
 

@@ -72,8 +72,9 @@ class ServeConfig(MoleculeLimits, _ServerOptions):
         check_choice(self, "device", get_args(Device))
         if self.token is None and os.environ.get(TOKEN_VARIABLE):
             object.__setattr__(self, "token", os.environ[TOKEN_VARIABLE])
-        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
-            raise InputError("--token: expected printable ASCII characters")
+        token = self.token or ""  # a header cannot carry others
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise InputError("--token: expected printable ASCII characters without spaces")
         if not self.token and not is_loopback(self.host):
             raise InputError(
                 f"--host {quoted(self.host)[1:-1]}: other machines can reach this address; "

@@ -1,7 +1,7 @@
 """What the predicted properties of a model mean."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -9,7 +9,13 @@ from molattn.errors import InputError, quoted
 from molattn.model.artefact import ENDPOINTS_FILE, ModelFiles
 from molattn.task import Task
 
-__all__ = ["Endpoint", "Threshold", "endpoints_from_files", "endpoints_to_bytes"]
+__all__ = [
+    "Endpoint",
+    "Threshold",
+    "endpoint_tables",
+    "endpoints_from_files",
+    "endpoints_to_bytes",
+]
 
 
 @dataclass(frozen=True)
@@ -131,3 +137,32 @@ def endpoints_from_files(files: ModelFiles, tasks: Sequence[Task]) -> dict[str, 
         except InputError as error:
             raise InputError(f"{path}: {quoted(name)}: {error}") from error
     return endpoints
+
+
+def endpoint_tables(endpoints: Mapping[str, Endpoint]) -> str:
+    """Return the endpoints of a model as Markdown: a table of scores, and the facts of each."""
+
+    def lines() -> Iterator[str]:
+        yield "| Property | Column | Unit | Labels | Scores | Coverage |"
+        yield "| --- | --- | --- | --- | --- | --- |"
+        for name, one in endpoints.items():
+            coverage = "" if one.coverage is None else f"{one.coverage:.2f}"
+            rows = "" if one.rows is None else f"{one.rows:,}"
+            cells = (one.title, f"`{name}`", one.unit, rows, one.scores, coverage)
+            yield f"| {' | '.join(cells)} |"
+        yield "\n## Properties"
+        for name, one in endpoints.items():
+            facts = {
+                "Column": f"`{name}`",
+                "Category": one.category,
+                "Measured by": one.assay,
+                "Unit": one.unit,
+                "Wanted": one.direction,
+                "Thresholds": "; ".join(map(str, one.thresholds)),
+                "Source": one.source,
+                "License": one.license,
+            }
+            yield f"\n### {one.title}\n\n{one.description}\n"
+            yield from (f"- {key}: {value}" for key, value in facts.items() if value)
+
+    return "\n".join(lines()) + "\n"

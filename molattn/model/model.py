@@ -788,7 +788,8 @@ class MolAttn(
 
         The interval is the prediction plus and minus a half-width that grows with the distance to
         the training molecules; see :mod:`molattn.model.uncertainty.calibration`. Of a transformed
-        target it is that on the transformed scale, with both ends converted to own units.
+        target it is that on the transformed scale, with both ends converted to own units. Of a
+        target in percent whose training labels are from 0 to 100 it ends there.
 
         Args:
             smiles: n molecules, as SMILES or RDKit molecules.
@@ -806,7 +807,9 @@ class MolAttn(
         """
         uncertainty = self._calibrated()
         outputs, prints = self._outputs_and_fingerprints(smiles, batch_size, **inputs)
-        found = assemble_prediction(self.config, uncertainty, outputs, prints, level)
+        found = assemble_prediction(
+            self.config, uncertainty, outputs, prints, level, self.training_set
+        )
         return found.low, found.high
 
     def training_similarity(self, smiles: Sequence[Molecule]) -> NDArray[np.float64]:

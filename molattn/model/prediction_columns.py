@@ -79,7 +79,9 @@ class PredictionColumns:
     ) -> Prediction:
         """Combine the outputs of each member; see :func:`assemble_prediction`."""
         model = self._model
-        return assemble_prediction(model.config, model.uncertainty, outputs, molecules, self._level)
+        return assemble_prediction(
+            model.config, model.uncertainty, outputs, molecules, self._level, model.training_set
+        )
 
     def cells(self, prediction: Prediction, row: int) -> list[float | str | None]:
         """Return the cells of one molecule; None for the ends of an infinite interval."""

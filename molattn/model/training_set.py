@@ -258,6 +258,11 @@ class TrainingSet:
         )
         return cls(tuple(labels), molecules)
 
+    def are_shares(self, task: Task, place: int) -> bool:
+        """Return whether the labels of a task are in percent, and all from 0 to 100."""
+        quantiles = self.labels[place].quantiles
+        return task.unit == "%" and bool(quantiles) and 0 <= quantiles[0] <= quantiles[-1] <= 100
+
     def to_files(self, tasks: Sequence[Task]) -> dict[str, bytes]:
         """Return the content of each file by name."""
         by_task = {

@@ -29,6 +29,7 @@ from molattn.serve.bodies import (
     SDF,
     ExplainRequest,
     PredictRequest,
+    check_parameters,
     content_type,
     line_queries,
     queries,
@@ -60,6 +61,10 @@ __all__ = ["make_app"]
 _PAGE = Path(__file__).parent / "page"
 _ENDPOINTS = frozenset("/ /models /predict /explain /depict /health /metrics".split())
 _CODES = {404: "not_found", 405: "method_not_allowed"}
+_OF_LINES = ("model", "level", "neighbors")
+_PARAMETERS = {JSON: (), NDJSON: _OF_LINES} | dict.fromkeys(
+    (CSV, SDF), (*_OF_LINES, "smiles_column")
+)
 _EXPLANATION = 64  # molecules of the queue that an explanation counts for
 _GONE = 499  # the status of a request whose client has disconnected, which nobody reads
 _DOCS = """<!doctype html>
@@ -86,7 +91,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     """
     metrics = Metrics(lambda: worker.reserved)
     worker = Worker(catalog, config, metrics.batch)
-    explanations = Explanations(config)
+    explanations = Explanations(catalog, config)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -154,6 +159,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         neighbors: Annotated[int, Query(ge=0, le=MOST_NEIGHBORS)] = 0,
     ) -> Response:
         kind = content_type(request, _BODIES)
+        check_parameters(request, _PARAMETERS[kind])
         wants_lines = NDJSON in request.headers.get("accept", "")
         if kind == JSON:
             return await predict_json(request, wants_lines)
@@ -201,13 +207,18 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
                 parts = predicted_lines(iter(found), served, asked.level, worker, count, extend)
                 headers = {ROWS_HEADER: str(len(found))}
                 return HeldResponse(parts, stack.pop_all(), NDJSON, headers)
-            answers = await unless_gone(request, worker.predict(served, asked.level, found))
             columns = [*served.spec(asked.level).columns]
-            molecules = []
-            for query, answer in zip(found, answers, strict=True):
-                count(answer.code)
-                molecules.append(molecule_json(served, columns, query.smiles, answer))
-            await extend(molecules)
+
+            async def predicted() -> list[dict[str, Any]]:
+                answers = await worker.predict(served, asked.level, found)
+                molecules = []
+                for query, answer in zip(found, answers, strict=True):
+                    count(answer.code)
+                    molecules.append(molecule_json(served, columns, query.smiles, answer))
+                await extend(molecules, answers)
+                return molecules
+
+            molecules = await unless_gone(request, predicted())
         whole = {"model": served.name, "level": asked.level, "molecules": molecules}
         return Response(dumps(whole), media_type=JSON)
 
@@ -223,6 +234,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     )
     async def explain(request: Request) -> Response:
         content_type(request, [JSON])
+        check_parameters(request, ())
         asked = await read_json(request, ExplainRequest)
         served, stop = catalog[asked.model], threading.Event()
         loop = asyncio.get_running_loop()
@@ -245,11 +257,13 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         description="With `other`, the atoms that differ from that molecule are marked.",
     )
     async def depiction(
+        request: Request,
         smiles: str,
         width: Annotated[int, Query(ge=50, le=2000)] = 250,
         height: Annotated[int, Query(ge=50, le=2000)] = 180,
         other: str | None = None,
     ) -> Response:
+        check_parameters(request, ("smiles", "width", "height", "other"))
         pool = worker.drawing if other is None and is_fast(smiles) else worker.slow
         loop = asyncio.get_running_loop()
         with worker.reserve(1):

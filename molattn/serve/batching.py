@@ -9,6 +9,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from molattn.chem.limits import is_fast
 from molattn.chem.reader import MoleculeReader
 from molattn.config import ServeConfig
@@ -54,12 +57,25 @@ class Answer(NamedTuple):
         code: The reason code of a molecule without a prediction; "" otherwise.
         message: The reason in words.
         standardized: The SMILES that is predicted in its place, if the model standardizes.
+        fingerprint: Its Morgan bits ``uint8 [256]``; None without a prediction, or if the model is
+            not calibrated.
     """
 
     cells: Cells | None
     code: ReasonCode
     message: str
     standardized: str | None
+    fingerprint: NDArray[np.uint8] | None
+
+    @classmethod
+    def of(cls, row: ReadRow, cells: Cells, code: ReasonCode, message: str) -> "Answer":
+        """Return the answer to a row, given what :func:`computed` yields."""
+        message = message or reason_meaning(code)
+        standardized = (row.record and row.record.standardized) or None
+        if code:
+            return cls(None, code, message, standardized, None)
+        fingerprint = row.record and row.record.fingerprint
+        return cls(cells, code, message, standardized, fingerprint)
 
 
 _Read = tuple[MoleculeRecord | SmilesError, ReasonCode]
@@ -255,14 +271,7 @@ class Worker:
                 for row, cells, code in computed(spec, batch):
                     record = records[len(answers)]
                     message = record.reason if isinstance(record, SmilesError) else ""
-                    answers.append(
-                        Answer(
-                            None if code else next(iter(cells)),
-                            code,
-                            message or reason_meaning(code),
-                            (row.record and row.record.standardized) or None,
-                        )
-                    )
+                    answers.append(Answer.of(row, next(iter(cells)), code, message))
         return answers
 
 

@@ -1,7 +1,7 @@
 """Bodies of requests: JSON, and tables that are kept in a temporary file."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -24,6 +24,7 @@ __all__ = [
     "SDF",
     "ExplainRequest",
     "PredictRequest",
+    "check_parameters",
     "content_type",
     "line_queries",
     "parse",
@@ -106,6 +107,20 @@ def content_type(request: Request, allowed: Iterable[str]) -> str:
             415, "content_type", f"Content-Type: got {quoted(given)}, expected {expected}"
         )
     return given
+
+
+def check_parameters(request: Request, names: Sequence[str]) -> None:
+    """Check that the address has no parameters but those named: others would do nothing.
+
+    Raises:
+        InputError: It has, or has one twice.
+    """
+    for name in request.query_params:
+        if len(values := request.query_params.getlist(name)) > 1:
+            raise InputError(f"{name}: got {len(values)} values in the address, expected one")
+        if name not in names:
+            expected = ", ".join(names) or "none, as the body has fields of these names"
+            raise InputError(f"parameter of the address: got {quoted(name)}, expected {expected}")
 
 
 async def read_json(request: Request, kind: type[Body]) -> Body:

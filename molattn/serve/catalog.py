@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from molattn.config import PredictConfig, ServeConfig
 from molattn.data.table import open_table
@@ -62,11 +63,12 @@ class ServedModel:
 
     def spec(self, level: float) -> OutputSpec:
         """Return the output columns of a prediction at a level."""
-        if level not in self._specs:
+        found = self._specs.get(level)
+        if found is None:
             if len(self._specs) >= 16:  # levels are chosen by requests
-                self._specs.clear()
-            self._specs[level] = prediction_spec(self.model, level)
-        return self._specs[level]
+                self._specs.clear()  # by any thread
+            self._specs[level] = found = prediction_spec(self.model, level)
+        return found
 
     @property
     def has_neighbors(self) -> bool:
@@ -88,14 +90,17 @@ class ServedModel:
         if count and not self.has_neighbors:
             raise InputError("neighbors: expected 0, as the model keeps no training molecules")
 
-    def nearest(self, smiles: Sequence[str], count: int) -> list[list[dict[str, Any]]]:
-        """Return the training molecules that are most similar to each molecule, as JSON types."""
+    def nearest(self, fingerprints: NDArray[np.uint8], count: int) -> list[list[dict[str, Any]]]:
+        """Return the training molecules that are most similar to each molecule, as JSON types.
+
+        The n molecules are given by their packed fingerprints, ``uint8 [n, 256]``.
+        """
         return [
             [
                 {"smiles": one.smiles, "similarity": one.similarity, "labels": dict(one.labels)}
                 for one in near
             ]
-            for near in self.model.nearest(smiles, count)
+            for near in self.model.nearest_to_fingerprints(fingerprints, count)
         ]
 
     def percentile(self, task: Task, value: float) -> float | None:
@@ -192,8 +197,11 @@ def load_models(paths: Sequence[str | Path], device: str = "cpu") -> Catalog:
     return Catalog(found)
 
 
-def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> None:
+def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> int:
     """Predict a table, and keep the quantiles of the predictions.
+
+    Returns:
+        The number of rows without a prediction, which are left out.
 
     Raises:
         InputError: The table cannot be read, lacks a column, or none of its rows has a prediction.
@@ -208,10 +216,13 @@ def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> None:
     names = [task.output_names[0] for task in served.tasks]
     places = [[*spec.columns].index(name) for name in names]
     values: list[list[Any]] = []
+    refused = 0
     with threads(config.threads):
         for batch in molecule_batches(table, served.model, options, **spec.reads):
             for _, rows, code in computed(spec, batch):
-                if not code:
+                if code:
+                    refused += 1
+                else:
                     cells = next(iter(rows))
                     values.append([cells[place] for place in places])
     if not values:
@@ -223,6 +234,7 @@ def add_reference(served: ServedModel, path: Path, config: ServeConfig) -> None:
         for task, column in zip(served.tasks, quantiles.T, strict=True)
         if task.kind != "multiclass"
     }
+    return refused
 
 
 def _name(folder: Path) -> str:

@@ -18,9 +18,8 @@ from molattn.explain.faithfulness.deletion_insertion import instances_faithfulne
 from molattn.explain.faithfulness.summary import summarize
 from molattn.explain.methods.base import NotFiniteError
 from molattn.explain.target import find_target
-from molattn.model.model import MolAttn
 from molattn.serve.bodies import ExplainRequest, check_inputs
-from molattn.serve.catalog import ServedModel
+from molattn.serve.catalog import Catalog, ServedModel
 from molattn.utils.time_limit import StoppedError
 
 __all__ = ["Explanations"]
@@ -35,13 +34,14 @@ class Explanations:
     The methods follow what happens within a network, which must then predict nothing else.
 
     Args:
+        catalog: The models, which must not be in use yet.
         config: The options.
     """
 
-    def __init__(self, config: ServeConfig) -> None:
+    def __init__(self, catalog: Catalog, config: ServeConfig) -> None:
         self._config = config
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="molattn-explain")
-        self._copies: dict[str, MolAttn] = {}
+        self._copies = {name: copy.deepcopy(one.model) for name, one in catalog.models.items()}
         self._checks: dict[tuple[str, str, str], str] = {}
 
     def explain(
@@ -68,7 +68,7 @@ class Explanations:
             )
         if stop.is_set():
             raise StoppedError("stopped")
-        model = self._copy(served)
+        model = self._copies[served.name]
         find_target(model, asked.task, [0.0] * len(model.config.output_names), option="task")
         atoms = read_molecule(asked.smiles, self._config, _count_atoms)[1]
         if atoms > _MOST_ATOMS:
@@ -97,16 +97,11 @@ class Explanations:
             "check": self._check(served, asked, stop) if asked.check else None,
         }
 
-    def _copy(self, served: ServedModel) -> MolAttn:
-        if served.name not in self._copies:
-            self._copies[served.name] = copy.deepcopy(served.model)
-        return self._copies[served.name]
-
     def _check(self, served: ServedModel, asked: ExplainRequest, stop: threading.Event) -> str:
         """Return in words what deletion and insertion tests found, once for each target."""
         key = served.name, asked.method, asked.task or ""
         if key not in self._checks:
-            model = self._copy(served)
+            model = self._copies[served.name]
             instances = [*read_instances(model, _some_molecules(), asked.task)]
 
             def progress() -> None:

@@ -6,7 +6,6 @@ import secrets
 import time
 import traceback
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,7 +39,7 @@ class Guard:
     - A server of this machine alone answers only to its own names, so that a foreign page cannot
       reach it through a name of its own that it points here (DNS rebinding). A page of another
       origin gets nothing in any case: there are no CORS headers.
-    - With a token, all but the page and the documentation need it.
+    - With a token, all but the page, the documentation and ``/health`` need it.
     - A body that is too large is refused, also without a length.
     - Once the server is ending, new requests get status 503.
 
@@ -131,7 +130,7 @@ class Guard:
                 "Host: got another name than that of this machine, expected localhost or 127.0.0.1",
             )
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and origin.partition("://")[2] != headers.get("host"):
             return APIError(403, "wrong_origin", "Origin: got another than this server's own page")
         if self.is_draining and path != "/metrics":
             return APIError(

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from molattn.data.table.text import ENCODING_ERRORS
 from molattn.inference.predict import DOMAIN_SIMILARITY
 from molattn.serve.batching import Answer
 from molattn.serve.catalog import ServedModel
@@ -69,7 +70,6 @@ def _prediction(served: ServedModel, task: Task, cells: Mapping[str, Any]) -> di
 
 
 def dumps(value: Any) -> bytes:
-    """Return JSON types as a line of JSON."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
-        errors="surrogatepass"
-    )
+    """Return JSON types as a line of JSON; bytes of a table that are not UTF-8 become U+FFFD."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode(errors=ENCODING_ERRORS).decode(errors="replace").encode()

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from molattn.errors import InputError
 from molattn.serve.app import make_app
 from molattn.serve.catalog import add_reference, load_models
 from molattn.serve.guard import Guard
-from molattn.utils.console import print_line
+from molattn.utils.console import counted, print_line
 from molattn.utils.devices import check_device, torch_device
 
 __all__ = ["run_server"]
@@ -44,16 +44,22 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
         catalog = load_models(models, torch_device(config.device))
         if config.reference is not None:
             for served in catalog.models.values():
-                add_reference(served, config.reference, config)
+                if refused := add_reference(served, config.reference, config):
+                    print_line(
+                        console,
+                        f"{config.reference}: left out {counted(refused, 'row')} without a "
+                        f"prediction of {served.name}",
+                    )
         app = make_app(catalog, config)
         host, port = listener.getsockname()[:2]
         name = f"[{host}]" if ":" in host else host
-        print_line(
-            console,
-            f"serving {', '.join(catalog.models)} at http://{name}:{port}/ (Ctrl+C to end)",
-        )
-        if not is_loopback(config.host):
-            print_line(console, "other machines need the token, and a proxy for TLS")
+
+        def announce() -> None:
+            names = ", ".join(catalog.models)
+            print_line(console, f"serving {names} at http://{name}:{port}/ (Ctrl+C to end)")
+            if not is_loopback(config.host):
+                print_line(console, "other machines need the token, and a proxy for TLS")
+
         # What it logs of an error may repeat a request; the guard logs all errors.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)
         server = _Server(
@@ -68,6 +74,7 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
                 proxy_headers=False,
             ),
             app.state.guard,
+            announce,
         )
         server.run(sockets=[listener])
     if server.signum is not None:  # rather than wait for the threads
@@ -75,11 +82,17 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
 
 
 class _Server(uvicorn.Server):
-    """A server that refuses new requests at the first signal, and ends when none is left."""
+    """A server that refuses new requests at the first signal, and ends when none is left.
 
-    def __init__(self, config: uvicorn.Config, guard: Guard) -> None:
+    Args:
+        config: Of uvicorn.
+        guard: The application.
+        announce: Called once the server handles requests and signals.
+    """
+
+    def __init__(self, config: uvicorn.Config, guard: Guard, announce: Callable[[], None]) -> None:
         super().__init__(config)
-        self._guard = guard
+        self._guard, self._announce = guard, announce
         self.signum: int | None = None
         """The signal that ended it before all was answered."""
 
@@ -97,6 +110,11 @@ class _Server(uvicorn.Server):
             for one, handler in former.items():
                 signal.signal(one, handler)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start."""
+        await super().startup(sockets)
+        self._announce()
+
     def _end(self, signum: int) -> None:
         if self._guard.is_draining:
             self.should_exit = self.force_exit = True
@@ -111,7 +129,7 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def _listening(config: ServeConfig) -> Iterator[socket.socket]:
-    """Open the address before anything is loaded."""
+    """Open the address before anything is loaded; who connects in the meantime waits."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -122,6 +140,7 @@ def _listening(config: ServeConfig) -> Iterator[socket.socket]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
+            listener.listen()  # from here on the address is taken
         except OSError as error:
             raise InputError(
                 f"--host {config.host} --port {config.port}: {error.strerror or error}; expected "

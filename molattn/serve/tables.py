@@ -10,13 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from molattn.config import PredictConfig, ServeConfig
 from molattn.data.table import FORMATS, Table
 from molattn.data.table.text import CopiedPath
-from molattn.errors import reason_meaning
 from molattn.inference.streaming import Cells, OutputRows, ReadRow, computed, molecule_batches
 from molattn.serve.batching import Answer, Query, Worker
 from molattn.serve.bodies import CSV, SDF
@@ -78,18 +78,21 @@ class Extend(NamedTuple):
     served: ServedModel
     neighbors: int
 
-    async def __call__(self, molecules: Sequence[dict[str, Any]]) -> None:
+    async def __call__(
+        self, molecules: Sequence[dict[str, Any]], answers: Sequence[Answer]
+    ) -> None:
         """Add them to the molecules that have a prediction."""
-        good = [one for one in molecules if one["error"] is None]
-        if not self.neighbors or not good:
-            return
-        smiles = [one["smiles"] for one in good]
+        pairs = zip(molecules, answers, strict=True)
+        good = [(one, answer) for one, answer in pairs if answer.fingerprint is not None]
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(
-            self.worker.tables, self.served.nearest, smiles, self.neighbors
-        )
-        for one, near in zip(good, found, strict=True):
-            one["neighbors"] = near
+        for start in range(0, len(good) if self.neighbors else 0, _AT_ONCE):
+            some = good[start : start + _AT_ONCE]
+            fingerprints = np.array([answer.fingerprint for _, answer in some])
+            found = await loop.run_in_executor(
+                self.worker.tables, self.served.nearest, fingerprints, self.neighbors
+            )
+            for (one, _), near in zip(some, found, strict=True):
+                one["neighbors"] = near
 
 
 class OpenTable:
@@ -160,21 +163,17 @@ class OpenTable:
     ) -> AsyncIterator[bytes]:
         """Yield the predictions as JSON lines; ``extend`` adds to those of a batch."""
         async for found in self._computed(worker):
-            molecules = []
+            molecules, answers = [], []
             for molecule, cells, code in found:
                 count(code)
-                standardized = molecule.record and molecule.record.standardized
-                answer = Answer(
-                    None if code else next(iter(cells)),
-                    code,
-                    molecule.row.fault or reason_meaning(code),
-                    standardized or None,
-                )
+                message = molecule.row.fault or ""
+                answer = Answer.of(molecule, next(iter(cells)), code, message)
                 one = molecule_json(self._served, self._columns, molecule.smiles, answer)
                 if self._is_named:
                     one["name"] = molecule.row.cells[1]
                 molecules.append(one)
-            await extend(molecules)
+                answers.append(answer)
+            await extend(molecules, answers)
             yield b"".join(dumps(one) + b"\n" for one in molecules)
 
     async def _computed(self, worker: Worker) -> AsyncIterator[_Computed]:
@@ -215,5 +214,5 @@ async def predicted_lines(
         for query, answer in zip(some, answers, strict=True):
             count(answer.code)
             molecules.append(molecule_json(served, columns, query.smiles, answer))
-        await extend(molecules)
+        await extend(molecules, answers)
         yield b"".join(dumps(one) + b"\n" for one in molecules)

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,18 +39,25 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def aligned(table: str) -> str:
+def aligned(table: str, width: int) -> str:
     """Return a CSV text as lines in which each column begins at the same place.
 
+    If a line would have more than ``width`` characters, the columns are lines and the rows columns.
     Characters that end a line or cannot be printed are escaped.
     """
     rows = [
         ["".join(c if c.isprintable() else ascii(c)[1:-1] for c in cell) for cell in row]
         for row in csv.reader(io.StringIO(table, newline=""))
     ]
+    lines = _in_columns(rows)
+    if max(map(len, lines)) > width:
+        lines = _in_columns([*zip(*rows, strict=True)])
+    return "\n".join([*lines, ""])
+
+
+def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
+    return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
-    )
-    return "\n".join([*lines, ""])
+    ]

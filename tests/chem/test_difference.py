@@ -18,6 +18,15 @@ from molattn.utils import time_limit
         ("CC[C@H](N)O", "CC[C@@H](N)O", [2]),
         ("CC=O", "CCO", [2]),
         ("C", "O", [0]),
+        ("C", "C", []),
+        ("CCO.Cl", "CCO.Cl", []),
+        ("Cl.CCO", "CCN.Cl", [3]),
+        ("[Na+].CC(=O)[O-]", "CC(=O)O", [0, 4]),
+        ("Cl.Cl.CCN", "CCN.Cl", [1]),
+        ("CCO", "CCO.Cl", []),
+        ("C/C=C/C", "C/C=C\\C", [1, 2]),
+        ("C/C=C/C", "CC=CC", [1, 2]),
+        ("C/C=C/C", "C\\C=C\\C", []),
     ],
 )
 def test_the_atoms_that_differ(smiles, other, expected):

@@ -30,10 +30,11 @@ def _no_token(monkeypatch):
         (["--host", "example.org"], "other machines"),
         (["--host", ""], "--host: got ''"),
         (["--token", "a\tb"], "--token: expected printable"),
+        (["--token", "secret "], "--token: expected printable ASCII characters without spaces"),
         (["--max-queue", "100"], "--max-queue: got 100, expected at least --max-molecules"),
         (["--batch-size", "0"], "--batch-size: got 0"),
         (["--device", "tpu"], "--device: got 'tpu'"),
-        (["--reference", "missing.csv"], "missing.csv: no such file"),
+        (["--port", "0", "--reference", "missing.csv"], "missing.csv: no such file"),
     ],
 )
 def test_wrong_options_are_told_in_a_line(model_folder, capsys, options, words):
@@ -41,9 +42,9 @@ def test_wrong_options_are_told_in_a_line(model_folder, capsys, options, words):
 
 
 def test_wrong_models_are_told_in_a_line(model_folder, tmp_path, capsys):
-    assert "nothing: no such folder" in refused(capsys, 2, ["serve", "nothing"])
-    assert "no such folder" in refused(capsys, 2, ["serve", tmp_path / "none"])
-    line = refused(capsys, 2, ["serve", model_folder, model_folder])
+    assert "nothing: no such folder" in refused(capsys, 2, ["serve", "nothing", "--port", "0"])
+    assert "no such folder" in refused(capsys, 2, ["serve", tmp_path / "none", "--port", "0"])
+    line = refused(capsys, 2, ["serve", model_folder, model_folder, "--port", "0"])
     assert "another model is named" in line
 
 

@@ -43,7 +43,7 @@ _NUMBERS = [
         "clearance_hepatocyte",
         "Excretion",
         "Clearance by hepatocytes",
-        "µL/min/10⁶ cells",
+        "uL/min/10^6 cells",
         35,
         9,
         -8,

@@ -1,3 +1,4 @@
+import copy
 import csv
 import io
 import json
@@ -8,14 +9,18 @@ import pytest
 from rdkit import Chem
 
 from molattn import MolAttn
-from molattn.config import PredictConfig
+from molattn.chem import fingerprint_index
+from molattn.chem.fingerprint_index import read_fingerprints
+from molattn.config import MoleculeLimits, PredictConfig
 from molattn.data.table import bundled_dataset
 from molattn.explain import explain
 from molattn.inference import predict_table
+from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.serve import batching
 from molattn.serve.catalog import Catalog, ServedModel, add_reference
 
 from ..conftest import rows_of
+from .conftest import KNOWN, TASKS
 
 SMILES = ["CCO", "c1ccccc1O", "C(C", "CC(=O)O", ""]
 CSV = {"Content-Type": "text/csv"}
@@ -134,6 +139,45 @@ def test_a_wrong_request_gets_a_line_that_says_why(client, body, words):
     assert words in response.json()["message"]
 
 
+@pytest.mark.parametrize(
+    "address, kind, text",
+    [
+        ("/predict?neighbours=3", "text/csv", "smiles\nC\n"),
+        ("/predict?smiles_column=s", "application/x-ndjson", '{"smiles": "C"}\n'),
+        ("/predict?level=0.5", "application/json", '{"smiles": ["C"]}'),
+        ("/explain?model=pair", "application/json", '{"smiles": "C"}'),
+        ("/depict?smiles=C&size=3", None, None),
+    ],
+)
+def test_a_parameter_without_effect_is_refused(client, address, kind, text):
+    headers = {} if kind is None else {"Content-Type": kind}
+    method = "GET" if text is None else "POST"
+    response = client.request(method, address, content=text, headers=headers)
+    assert error(response, 422) == "bad_request"
+    assert "parameter of the address: got '" in response.json()["message"]
+    twice = client.post("/predict?level=0.5&level=0.9", content="smiles\nC\n", headers=CSV)
+    assert error(twice, 422) == "bad_request"
+
+
+def test_bytes_that_are_no_text_do_not_spoil_the_lines(client):
+    headers = {**CSV, "Accept": "application/x-ndjson"}
+    response = client.post("/predict", content=b"smiles\nCC\xeb\nCO\n", headers=headers)
+    bad, good = (json.loads(line) for line in response.content.decode("utf-8").splitlines())
+    assert (bad["smiles"], bad["error"]) == ("CC\ufffd", "non_ascii")
+    assert (good["smiles"], good["error"]) == ("CO", None)
+
+
+def test_levels_of_other_threads_do_not_matter(mixed):
+    class Cleared(dict):
+        """What a thread sees while another clears it."""
+
+        def __setitem__(self, key, value):
+            pass
+
+    one = ServedModel("mixed", mixed, _specs=Cleared())
+    assert "logS_low" in one.spec(0.7).columns
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"smiles": NaN}', "\xff", "[" * 100_000])
 def test_json_that_cannot_be_read_is_refused(client, text):
     headers = {"Content-Type": "application/json"}
@@ -144,6 +188,48 @@ def test_numbers_that_are_no_numbers_are_refused(client):
     text = '{"model":"pair","smiles":["C"],"partner":["C"],"features":{"temperature":[NaN]}}'
     headers = {"Content-Type": "application/json"}
     assert error(client.post("/predict", content=text, headers=headers), 422) == "bad_request"
+
+
+@pytest.fixture
+def knowing(mixed):
+    """The model of three tasks with its training molecules."""
+    model, prints = copy.copy(mixed), read_fingerprints(KNOWN)
+    targets = np.array([[n / 5, n % 2, n % 3] for n in range(len(KNOWN))])
+    rows = np.arange(len(KNOWN))
+    kept = TrainingMolecules.of(rows, KNOWN, targets, prints, mixed.uncertainty.molecules)
+    model.training_set = TrainingSet.of(TASKS, targets, kept)
+    return model
+
+
+def test_the_nearest_training_molecules_in_all_kinds_of_answers(served, knowing, monkeypatch):
+    smiles = ["CCCCO", "C(", *("C" * n for n in range(1, 90)), "C" * 95]
+    expected = knowing.nearest([one for one in smiles if one != "C("], 2)
+    # The limits of the server count, not those of a library.
+    monkeypatch.setattr(fingerprint_index, "MoleculeLimits", lambda: MoleculeLimits(max_atoms=50))
+    with served(Catalog({"mixed": ServedModel("mixed", knowing)})) as client:
+        given = {"smiles": smiles, "neighbors": 2}
+        text = "".join(json.dumps({"smiles": one}) + "\n" for one in smiles)
+        table = "id,smiles\n" + "".join(f"{k},{one}\n" for k, one in enumerate(smiles))
+        accept = {"Accept": "application/x-ndjson"}
+        address = "/predict?neighbors=2"
+        for answers in (
+            client.post("/predict", json=given).json()["molecules"],
+            lines(client.post("/predict", json=given, headers=accept)),
+            lines(client.post(address, content=text, headers=LINES)),
+            lines(client.post(address, content=table, headers={**CSV, **accept})),
+        ):
+            assert [one["smiles"] for one in answers] == smiles
+            near = [one["neighbors"] for one in answers if one["error"] is None]
+            assert near == [
+                [
+                    {"smiles": one.smiles, "similarity": one.similarity, "labels": one.labels}
+                    for one in some
+                ]
+                for some in expected
+            ]
+            assert answers[1]["neighbors"] == []
+        refused = client.post(address, content=table, headers=CSV)
+        assert error(refused, 422) == "bad_request"
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "", "multipart/form-data"])

@@ -21,7 +21,7 @@ def test_other_names_are_refused(client, host):
 
 
 def test_pages_of_other_origins_are_refused(client):
-    for origin in ("http://example.org", "null", "http://localhost:81"):
+    for origin in ("http://example.org", "null", "http://localhost:81", "http://[", "localhost"):
         headers = {"Origin": origin}
         response = client.post("/predict", json={"smiles": ["C"]}, headers=headers)
         assert error(response, 403) == "wrong_origin"

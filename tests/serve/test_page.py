@@ -1,6 +1,7 @@
 """The page of ``molattn serve`` in a browser, against canned answers and against the server."""
 
 import csv
+import gzip
 import hashlib
 import io
 import os
@@ -9,15 +10,17 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rdkit import Chem
 
 import molattn
 from molattn.config import NetworkConfig, ServeConfig
+from molattn.inference import predict_table
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
 
-from ..conftest import assert_fits_and_can_be_read
+from ..conftest import assert_fits_and_can_be_read, rows_of
 from .stub import MODELS, TASKS, TRAINING, Stub, molecule
 
 PAGE = Path(molattn.__file__).parent / "serve" / "page"
@@ -178,9 +181,9 @@ def test_facts_of_a_property_are_a_click_away(opened):
         assert title.get_attribute("aria-expanded") == "false"
         title.click()
         text = page.inner_text(".about:not([hidden])")
-        for fact in ("caco2", "in vitro", "TDC, 910 rows, CC BY 4.0", "MAE 0.274", "90%"):
+        for fact in ("caco2", "in vitro", "TDC, 910 rows", "CC BY 4.0", "MAE 0.274", "90%"):
             assert fact in text
-        assert f"below {MINUS}5.15: permeates poorly" in text
+        assert f"below {MINUS}5.15 log cm/s: permeates poorly" in text
         title.click()
         assert page.locator(".about:not([hidden])").count() == 0
 
@@ -200,7 +203,7 @@ def test_property_that_was_measured_of_no_molecule_like_it_is_marked(opened):
     with opened() as page:
         predict(page, smiles)
         said = page.inner_text(".domain")
-        assert "Like the training molecules" in said
+        assert "Like some training molecules" in said
         assert f"{len(tasks)} of {len(TASKS)} properties" in said
         marked = page.locator(".property", has=page.locator(".tag"))
         assert marked.locator(".title").all_inner_texts() == [one["card"]["title"] for one in tasks]
@@ -331,13 +334,40 @@ def test_csv_keeps_its_columns_and_its_rows(opened, tmp_path):
     expected = molecule("CCN", MODELS[0])["predictions"]
     assert float(rows[2]["caco2_low"]) == expected["caco2"]["low"]
     assert float(rows[2]["ames_probability"]) == expected["ames"]["probabilities"]["1"]
-    assert rows[2]["ames"] == expected["ames"]["class"]
-    assert rows[1]["caco2"] == ""
+    assert rows[2]["ames_predicted"] == expected["ames"]["class"]
+    assert rows[1]["caco2_predicted"] == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_table_of_excel_in_utf_16_is_read(opened, tmp_path, encoding):
+    table = tmp_path / "in.csv"
+    table.write_bytes("\N{ZERO WIDTH NO-BREAK SPACE}smiles,note\nCCO,\xe9\n".encode(encoding))
+    with opened() as page:
+        page.set_input_files("#file", table)
+        page.locator("#downloads:visible").wait_for()
+        header, row = csv.reader(io.StringIO(saved(page, "#save-csv")))
+    assert (header[:2], row[:2]) == (["smiles", "note"], ["CCO", "\xe9"])
+
+
+def test_nothing_of_a_table_is_lost_or_becomes_a_formula(opened, tmp_path):
+    table = tmp_path / "in.csv"
+    text = "note,smiles,caco2_predicted\nCitro\xebn,CCO,-1.5\n=1+1,[NH4+],=cmd,more\n"
+    table.write_bytes(text.encode("cp1252"))
+    with opened() as page:
+        page.set_input_files("#file", table)
+        page.locator("#downloads:visible").wait_for()
+        assert page.inner_text("#chosen").endswith("not UTF-8, read as Windows-1252")
+        header, *rows = csv.reader(io.StringIO(saved(page, "#save-csv")))
+    assert header[:4] == ["note", "smiles", "caco2_predicted", ""]
+    assert "caco2_predicted_" in header
+    assert len({*header}) == len(header)
+    assert rows[0][:4] == ["Citro\xebn", "CCO", "-1.5", ""]
+    assert rows[1][:4] == ["'=1+1", "[NH4+]", "'=cmd", "more"]
 
 
 def test_table_of_other_names_asks_for_its_column(opened, tmp_path):
-    table = tmp_path / "in.csv"
-    table.write_text("code,what\na,CCO\nb,CCN\n")
+    table = tmp_path / "in.csv.gz"
+    table.write_bytes(gzip.compress(b"code,what\na,CCO\nb,CCN\n"))
     with opened() as page:
         page.set_input_files("#file", table)
         page.select_option("#column", label="what")
@@ -401,6 +431,36 @@ def test_atoms_are_colored_and_the_method_tested_on_request(opened):
         page.click("text=Plain structure")
         assert page.locator(".drawing.colored").count() == 0
         assert pressed.get_attribute("aria-pressed") == "false"
+        pressed.click()
+        page.locator(".drawing.colored svg").wait_for()
+        predict(page, "CCO")
+        assert page.locator(".color[aria-pressed=true], .drawing.colored").count() == 0
+
+
+def test_a_file_is_predicted_again_until_the_text_changes(opened, stub, tmp_path):
+    table = tmp_path / "in.csv"
+    table.write_text("smiles\nCCO\nCCN\n")
+    with opened() as page:
+        page.fill("#smiles", ASPIRIN)
+        page.set_input_files("#file", table)
+        page.locator("tbody tr").nth(1).wait_for()
+        page.locator("#progress:not(.running)").wait_for()
+        page.click("#predict")
+        page.locator("#progress:not(.running)").wait_for()
+        assert page.locator("tbody tr").count() == 2
+        assert page.inner_text("#chosen") == "in.csv"
+        predict(page, f"{ASPIRIN} aspirin")
+        assert page.inner_text("#chosen") == ""
+        assert page.inner_text("#molecule-name") == "aspirin"
+
+
+def test_units_are_printed_as_in_print(opened):
+    with opened() as page:
+        predict(page, ASPIRIN)
+        row = page.locator(".property", has_text="Clearance by hepatocytes")
+        assert (
+            row.locator(".unit").inner_text() == "\N{MICRO SIGN}L/min/10\N{SUPERSCRIPT SIX} cells"
+        )
 
 
 def test_what_if_shows_how_each_value_moves(opened):
@@ -426,8 +486,17 @@ def test_what_if_shows_how_each_value_moves(opened):
         marked.first.wait_for()
         page.fill("#changed-smiles", "C1CC")
         page.locator(".said:has-text('No prediction')").wait_for()
+        assert page.locator(".moved").count() == 0
+        assert page.inner_text(".domain").startswith("Like the training molecules.")
+        page.fill("#changed-smiles", FAR)
+        page.locator(".moved").first.wait_for()
+        beyond = "The changed molecule: Beyond what the model knows."
+        assert page.inner_text(".domain").startswith(beyond)
+        assert page.locator(".color:visible").count() == 0
         page.click("text=End what-if")
         assert page.locator(".moved").count() == 0
+        assert page.inner_text(".domain").startswith("Like the training molecules.")
+        assert page.locator(".color:visible").count() == len(TASKS)
 
 
 def test_drawing_writes_smiles_and_moves_values(opened):
@@ -602,6 +671,8 @@ def test_server_and_page_agree(open_address, tmp_path):
     labels = [[0.1 * place, float(place % 2)] for place in range(20)]
     smiles = ["C" * (place + 1) + "O" for place in range(20)]
     model.calibrate(smiles, labels, training_smiles=smiles)
+    known = model.uncertainty.molecules
+    known.labeled = np.arange(2 * len(known.fingerprints)).reshape(-1, 2) % 3 > 0
     model.save_pretrained(tmp_path / "small")
     value, share = model.predict([ASPIRIN])[0]
     with served(tmp_path / "small") as address, open_address(address) as page:
@@ -619,10 +690,17 @@ def test_server_and_page_agree(open_address, tmp_path):
         predict(page, f"CCO\n{ASPIRIN}\nC1CC\nCCN")
         assert page.inner_text("#said").startswith("4 molecules done, 1 without a prediction")
         rows = [*csv.DictReader(io.StringIO(saved(page, "#save-csv")))]
-        assert float(rows[1]["logS"]) == pytest.approx(value, rel=1e-5)
+        assert float(rows[1]["logS_predicted"]) == pytest.approx(value, rel=1e-5)
         assert rows[2]["error"] == "ring_closure"
+        source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+        source.write_text(f"logS,smiles\n1,CCO\n2,C1CC\n3,{ASPIRIN}\n")
+        predict_table(tmp_path / "small", source, output)
+        page.set_input_files("#file", source)
+        page.locator("#said:has-text('3 molecules done')").wait_for()
+        rows = [*csv.DictReader(io.StringIO(saved(page, "#save-csv")))]
+        assert [[*row] for row in rows] == [[*row] for row in rows_of(output)]
         (tmp_path / "in.sdf").write_text(sdf("CCO", ASPIRIN))
         page.set_input_files("#file", tmp_path / "in.sdf")
         page.locator("#said:has-text('2 molecules done')").wait_for()
         rows = [*csv.DictReader(io.StringIO(saved(page, "#save-csv")))]
-        assert float(rows[1]["logS"]) == pytest.approx(value, rel=1e-5)
+        assert float(rows[1]["logS_predicted"]) == pytest.approx(value, rel=1e-5)

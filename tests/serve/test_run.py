@@ -1,6 +1,7 @@
 """The server as a process, under signals and with clients that go away."""
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -13,6 +14,12 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from rich.console import Console
+
+from molattn.config import ServeConfig
+from molattn.errors import InputError
+from molattn.serve import run
+from molattn.serve.run import _listening
 
 from ..conftest import rows_of, saved
 from .conftest import run_apart
@@ -44,6 +51,48 @@ def ended(process):
     return process.returncode, rest
 
 
+def test_an_address_is_taken_before_anything_is_loaded():
+    with _listening(ServeConfig(port=0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(InputError, match="expected an address of this machine that is free"):
+            _listening(ServeConfig(port=port)).__enter__()
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+
+
+def test_reference_rows_without_a_prediction_are_told(model_folders, tmp_path, monkeypatch):
+    class Server:
+        signum = None
+
+        def __init__(self, *_):
+            pass
+
+        def run(self, sockets):
+            pass
+
+    monkeypatch.setattr(run, "_Server", Server)
+    table, shown = tmp_path / "drugs.csv", io.StringIO()
+    table.write_text("smiles\nCC\nC(\nnonsense\nCCC\n")
+    config = ServeConfig(port=0, reference=table)
+    run.run_server(model_folders[:1], config, Console(file=shown, width=1000))
+    assert shown.getvalue() == f"{table}: left out 2 rows without a prediction of mixed\n"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_at_the_moment_that_the_address_is_shown(model_folders, signum):
+    program = f"""
+import os
+from rich.console import Console
+from molattn.config import ServeConfig
+from molattn.serve import run
+run.print_line = lambda *_: os.kill(os.getpid(), {int(signum)})
+run.run_server([{str(model_folders[0])!r}], ServeConfig(port=0), Console(quiet=True))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT, timeout=60
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_accepted_work_is_finished_after_a_signal(model_folders, tmp_path, signum):
     count = 3000
@@ -66,9 +115,9 @@ def test_accepted_work_is_finished_after_a_signal(model_folders, tmp_path, signu
         assert ended(process) == (0, "")
 
 
-def test_a_second_signal_ends_it_at_once(model_folders):
+def test_a_second_signal_ends_it_at_once(model_folders, tmp_path):
     text = "smiles\n" + "CCCCCC\n" * 200_000
-    with running(model_folders[0]) as (process, client):
+    with running(model_folders[0], TMPDIR=str(tmp_path)) as (process, client):
         headers = {"Content-Type": "text/csv"}
         with client.stream("POST", "/predict", content=text, headers=headers) as response:
             parts = response.iter_bytes()
@@ -76,8 +125,10 @@ def test_a_second_signal_ends_it_at_once(model_folders):
             process.send_signal(signal.SIGTERM)
             time.sleep(0.5)
             assert process.poll() is None
+            assert [*tmp_path.glob("molattn-*")]
             process.send_signal(signal.SIGTERM)
             assert ended(process) == (128 + signal.SIGTERM, "")
+            assert not [*tmp_path.glob("molattn-*")]
 
 
 def test_a_client_that_goes_away_leaves_nothing_behind(model_folders):

@@ -21,7 +21,16 @@ def test_nothing_is_said_to_nobody(capsys):
 
 def test_cells_are_aligned_in_one_line_each():
     table = 'smiles,p\r\nC\u2028C,1\r\n"C\nC",2\r\nCCO,3\r\n'
-    assert aligned(table) == ("smiles    p\nC\\u2028C  1\nC\\nC      2\nCCO       3\n")
+    assert aligned(table, 80) == ("smiles    p\nC\\u2028C  1\nC\\nC      2\nCCO       3\n")
+
+
+def test_a_table_that_is_too_wide_has_a_line_for_each_column():
+    table = "smiles,value,similarity\nCCO,1.5,0.25\nCCCCN,-2,1\n"
+    wide = "smiles  value  similarity\nCCO     1.5    0.25\nCCCCN   -2     1\n"
+    assert aligned(table, 25) == wide
+    assert aligned(table, 24) == (
+        "smiles      CCO   CCCCN\nvalue       1.5   -2\nsimilarity  0.25  1\n"
+    )
 
 
 @pytest.mark.parametrize(

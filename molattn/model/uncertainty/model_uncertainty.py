@@ -16,6 +16,7 @@ from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFil
 from molattn.model.config import MolAttnConfig
 from molattn.model.outputs import class_probabilities, mean_of_members
 from molattn.model.target_transform import own_units, transformed_labels
+from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty.calibration import Calibration
 from molattn.task import Task, output_slices
 
@@ -148,8 +149,12 @@ def assemble_prediction(
     outputs: Array,
     molecules: Sequence[str] | NDArray[np.uint8],
     level: float,
+    training: Optional[TrainingSet] = None,
 ) -> Prediction:
     """Combine the predictions of n molecules with the model's uncertainty, if it is calibrated.
+
+    Intervals of targets in percent whose training labels are from 0 to 100 end there, or at the
+    predicted value if it is outside.
 
     Args:
         config: Of the model, with T tasks.
@@ -157,6 +162,7 @@ def assemble_prediction(
         outputs: From :meth:`molattn.MolAttn.predict_outputs`, ``[members, n, outputs]``.
         molecules: The n molecules: SMILES, or fingerprints ``uint8 [n, 256]``.
         level: Level of the intervals, between 0 and 1.
+        training: What is known of the training labels.
 
     Raises:
         InputError: A level outside the range.
@@ -173,6 +179,11 @@ def assemble_prediction(
         by_task = uncertainty.molecules.task_similarity(molecules, len(tasks))
         similarity = by_task.max(axis=1)  # each training molecule has a label
         low, high = uncertainty.intervals(config, mean.numpy(), by_task, level)
+        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
+            if training is not None and training.are_shares(task, place):
+                value, known = prediction[:, part.start], np.isfinite(low[:, place])
+                np.maximum(low[:, place], np.minimum(value, 0), out=low[:, place], where=known)
+                np.minimum(high[:, place], np.maximum(value, 100), out=high[:, place], where=known)
     members = own_units(class_probabilities(of_members, tasks), tasks, transforms).numpy()
     std = _spread(tasks, members, prediction)
     return Prediction(prediction, low, high, std, similarity, by_task)

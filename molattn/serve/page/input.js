@@ -27,8 +27,10 @@ export class Input {
     this.run = run;
     this.complain = complain;
     this.text = $("smiles");
+    this.chosen = null; // the file that was read last, until the text is changed
     $("examples").append(...EXAMPLES.map(([name, text]) => button(name, () => {
       this.text.value = text;
+      this.forget();
       this.toEditor();
       this.submit();
     }, { class: "quiet" })));
@@ -46,6 +48,7 @@ export class Input {
       event.preventDefault();
       this.text.setRangeText(text.replaceAll("\r\n", "\n"), this.text.selectionStart, this.text.selectionEnd, "end");
     });
+    this.text.addEventListener("input", () => this.forget());
     const drawn = debounced(() => this.toEditor(), 300);
     for (const event of ["input", "click", "keyup"]) this.text.addEventListener(event, drawn);
     $("choose").addEventListener("click", () => $("file").click());
@@ -94,6 +97,7 @@ export class Input {
     const { lines, at } = this.line;
     this.drawn = smilesOf(this.editor);
     lines[at] = this.drawn; // a name is of the molecule as it was
+    this.forget();
     this.text.value = lines.join("\n");
     const end = lines.slice(0, at + 1).join("\n").length;
     this.text.setSelectionRange(end, end);
@@ -127,8 +131,9 @@ export class Input {
     $("chosen").textContent = file.name;
     try {
       const found = await readFile(file, this.context.model);
-      if (!found.rows.length && found.header?.length) return this.askColumn(file, found);
-      this.start(found, file.name);
+      if (found.encoding) $("chosen").textContent = `${file.name}, which is not UTF-8, read as ${found.encoding}`;
+      if (!found.rows.length && found.header?.length) return this.askColumn(file.name, found);
+      this.startFile(found, file.name);
     } catch (error) {
       this.complain(error instanceof NoRows ? error.message : `${file.name} cannot be read: ${error.message}`);
     }
@@ -136,26 +141,40 @@ export class Input {
   }
 
   // A table without a column of a usual name: which one holds the SMILES?
-  askColumn(file, { header, mark }) {
+  askColumn(name, { header, mark, text }) {
     const select = element("select", { id: "column" }, ...header.map((name, at) => element("option", { value: at }, name || `column ${at + 1}`)));
     $("which").replaceChildren(element("label", { for: "column" }, "Which column holds the SMILES?"), select,
-      button("Use it", async () => {
+      button("Use it", () => {
         const column = Number(select.value);
         $("which").replaceChildren();
-        this.start(readTable(await file.text(), mark, this.context.model, column), file.name);
+        this.startFile(readTable(text, mark, this.context.model, column), name);
       }));
     select.focus();
     announce("Which column holds the SMILES?");
   }
 
+  // The text is what is predicted next, not a file.
+  forget() {
+    this.chosen = null;
+    $("chosen").textContent = "";
+  }
+
   submit() {
+    if (this.chosen) {
+      this.start(this.chosen.found, this.chosen.name);
+      return;
+    }
     if (!this.text.value.trim()) {
       this.complain("Draw a molecule, or write its SMILES, first.");
       this.text.focus();
       return;
     }
-    $("chosen").textContent = "";
     this.start(readText(this.text.value, this.context.model), "the text");
+  }
+
+  startFile(found, name) {
+    this.chosen = { found, name };
+    this.start(found, name);
   }
 
   start(found, name) {

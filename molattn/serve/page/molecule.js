@@ -2,7 +2,7 @@
 import { depict, explain, predict } from "./api.js";
 import { announce, button, debounced, element, picture } from "./dom.js";
 import { openEditor, smilesOf } from "./editor.js";
-import { number, percent, plural } from "./numbers.js";
+import { MINUS, number, percent, plural } from "./numbers.js";
 import { barOf, change, className, groups, intervalText, isBeyond, isNumber, standing, thresholdText, titleOf, unitOf,
   valueText } from "./properties.js";
 
@@ -26,6 +26,7 @@ export class MoleculeView {
 
   close() {
     this.stop();
+    this.host.classList.remove("comparing");
     this.row = null;
     this.host.replaceChildren();
   }
@@ -41,6 +42,7 @@ export class MoleculeView {
     this.stop();
     this.row = row;
     this.after = null;
+    this.colored = null;
     const { answer } = row;
     this.build();
     if (answer.error !== null || answer.neighbors?.length || !this.context.model.has_neighbors) return;
@@ -86,7 +88,7 @@ export class MoleculeView {
       ? element("p", { class: "note" }, "Predicted as ", element("code", {}, answer.standardized_smiles)) : null;
     this.host.replaceChildren(...[
       element("div", { class: "molecule-head" }, heading, element("code", { class: "smiles" }, this.smiles)),
-      this.domain(answer),
+      this.domain = element("p", { class: "domain", hidden: true }),
       this.pair,
       element("div", { class: "molecule-body" },
         element("div", { class: "side" },
@@ -96,6 +98,7 @@ export class MoleculeView {
           this.nearest),
         this.properties),
     ].filter(Boolean));
+    this.showDomain();
     this.showProperties();
     this.showNearest();
   }
@@ -107,18 +110,22 @@ export class MoleculeView {
     setTimeout(() => { pressed.textContent = "Copy SMILES"; }, 2000);
   }
 
-  domain({ in_domain, training_similarity }) {
-    if (in_domain === null || in_domain === undefined) return null;
-    const near = training_similarity === null ? "" : ` Its nearest training molecule has a similarity of ${number(training_similarity, 2)} (1 is the same).`;
-    if (in_domain) {
-      const { tasks } = this.context.model;
-      const beyond = tasks.filter((task) => isBeyond(task, this.answer)).length;
-      const but = beyond ? ` Marked \u201cbeyond\u201d: ${beyond} of ${tasks.length} properties, measured of no training molecule like it.` : "";
-      return element("p", { class: "domain inside" }, element("strong", {}, "Like the training molecules."), near, but);
+  showDomain() {
+    const answer = this.after?.answer ?? this.answer;
+    const { in_domain: inside, training_similarity: similarity } = answer;
+    const { tasks } = this.context.model;
+    const beyond = tasks.filter((task) => isBeyond(task, answer)).length;
+    const words = [inside ? `Like ${beyond ? "some" : "the"} training molecules.` : "Beyond what the model knows.",
+      similarity === null ? "" : ` Its nearest training molecule has a similarity of ${number(similarity, 2)} (1 is the same).`];
+    if (!inside) {
+      words.push(" The model has learned from nothing much like it: its values may be further off than their intervals say.");
+    } else if (beyond) {
+      words.push(` Marked \u201cbeyond\u201d: ${beyond} of ${tasks.length} properties, measured of no training molecule like it.`);
     }
-    return element("p", { class: "domain beyond" },
-      element("strong", {}, "Beyond what the model knows."),
-      `${near} The model has learned from nothing much like it: its values may be further off than their intervals say.`);
+    const [strong, ...others] = words;
+    this.domain.hidden = inside === null || inside === undefined;
+    this.domain.className = `domain ${inside ? "inside" : "beyond"}`;
+    this.domain.replaceChildren(this.after ? "The changed molecule: " : "", element("strong", {}, strong), ...others);
   }
 
   showNearest() {
@@ -135,7 +142,8 @@ export class MoleculeView {
     draw(figure, smiles, 200, 130);
     const measured = this.context.model.tasks.filter((task) => labels[task.name] !== null && labels[task.name] !== undefined);
     const line = (task) => element("div", {}, element("dt", {}, titleOf(task)), element("dd", {},
-      isNumber(task) ? `${number(Number(labels[task.name]))} ${unitOf(task)}` : className(task, String(labels[task.name]))));
+      ...(isNumber(task) ? [element("span", {}, number(Number(labels[task.name]))), " ", element("span", {}, unitOf(task))]
+        : [className(task, String(labels[task.name]))])));
     const facts = (tasks) => element("dl", {}, ...tasks.map(line));
     return element("li", { class: "neighbor" }, figure,
       element("p", { class: "similarity" }, similarity >= 0.9995 ? element("strong", {}, "the same, by fingerprint")
@@ -226,9 +234,10 @@ export class MoleculeView {
       task.kind === "multiclass" && given && ["Probabilities",
         Object.entries(given.probabilities).map(([name, share]) => `${name} ${percent(share)}`).join(", ")],
       card?.assay && ["Measured as", card.assay],
-      card?.direction && ["Which way", card.direction],
-      card?.thresholds?.length && ["Limits", card.thresholds.map(thresholdText).join("; ")],
-      card?.source && ["Data", [card.source, card.rows && plural(card.rows, "row"), card.license].filter(Boolean).join(", ")],
+      card?.direction && ["Wanted", card.direction],
+      card?.thresholds?.length && ["Limits", card.thresholds.map((one) => thresholdText(one, isNumber(task) ? unitOf(task) : "")).join("; ")],
+      card?.source && ["Data", [card.source, card.rows && plural(card.rows, "row")].filter(Boolean).join(", ")],
+      card?.license && ["License", card.license],
       !card && task.training?.count && ["Data", plural(task.training.count, "training molecule")],
       card?.scores && ["Scores in cross-validation", card.scores],
       card?.coverage !== null && card?.coverage !== undefined && ["Intervals hold",
@@ -277,7 +286,8 @@ export class MoleculeView {
         element("p", {}, element("strong", {}, titleOf(task)),
           found.signed ? ". Orange atoms raise the predicted value, blue atoms lower it."
             : ". The stronger the color, the more an atom matters."),
-        ...found.text.map((line) => element("p", { class: "note" }, line)),
+        // Without the value and the caption, which are beside it, and the numbers of atoms, which are not drawn.
+        ...found.text.filter((line) => !line.includes(found.target) && !line.startsWith("largest: ")).map((line) => element("p", { class: "note" }, line.replace(/(?<![\w)])-(?=\d)/g, MINUS))),
         found.check ? element("p", { class: "checked" }, element("strong", {}, "Test of the method: "), found.check) : null,
         element("div", { class: "actions" },
           found.check || model.partner !== null || model.features.length ? null : button("Test the method", () => this.explained(task, true), { class: "quiet" }),
@@ -294,6 +304,8 @@ export class MoleculeView {
     this.whatIf.setAttribute("aria-expanded", opens);
     this.whatIf.textContent = opens ? "End what-if" : "What if I change it?";
     this.pair.hidden = !opens;
+    this.host.classList.toggle("comparing", opens);
+    if (this.colored) this.plain();
     if (opens) this.openPair();
     else this.closePair();
   }
@@ -301,8 +313,14 @@ export class MoleculeView {
   closePair() {
     this.editor?.destroy();
     this.editor = null;
-    this.after = null;
     this.pair.replaceChildren();
+    this.showAfter(null);
+  }
+
+  // The values of the changed molecule, or again those of the molecule itself.
+  showAfter(row) {
+    this.after = row;
+    this.showDomain();
     this.showProperties();
   }
 
@@ -345,14 +363,14 @@ export class MoleculeView {
     if (this.pair.hidden) return;
     if (typed) this.editor?.show(smiles);
     if (row.answer.error !== null) {
+      this.showAfter(null);
+      draw(this.figures[1], null, 300, 220);
       this.said.textContent = `${WORDS_OF_ERROR}: ${row.answer.message || row.answer.error}`;
       return;
     }
-    this.after = row;
+    this.showAfter(row);
     this.drawPair(row);
-    this.showProperties();
-    this.said.textContent = row.answer.in_domain === false
-      ? "The changed molecule is beyond what the model knows: do not rely on its values." : this.largest();
+    this.said.textContent = this.largest();
   }
 
   // The structures at once, then with marks: to find the atoms that differ may take a second.

@@ -19,7 +19,12 @@ export function groups(tasks) {
 }
 
 export const isNumber = (task) => task.kind === "regression";
-export const unitOf = (task) => task.unit || task.card?.unit || "";
+
+// A unit as it is printed: uL/10^6 as µL/10⁶.
+const typeset = (unit) => unit.replace(/\bu(?=[LMgm])/g, "\u00b5")
+  .replace(/\^(-?\d+)/g, (_, power) => power.replace(/./g, (digit) => "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"["-0123456789".indexOf(digit)]));
+
+export const unitOf = (task) => typeset(task.unit || task.card?.unit || "");
 const lastClass = (task) => task.classes.at(-1);
 const isYesNo = (task) => task.classes.length === 2 && task.classes[0] === "0" && task.classes[1] === "1";
 
@@ -63,10 +68,11 @@ function wordOf(task, value) {
   return "";
 }
 
-export const thresholdText = ({ low, high, text, source }) => {
+export const thresholdText = ({ low, high, text, source }, unit) => {
+  const value = (end) => `${number(end)}${unit && ` ${unit}`}`;
   const words = source ? `${text} (${source})` : text;
-  if (low === null) return high === null ? words : `below ${number(high)}: ${words}`;
-  return `${high === null ? `${number(low)} and above` : `${number(low)} to ${number(high)}`}: ${words}`;
+  if (low === null) return high === null ? words : `below ${value(high)}: ${words}`;
+  return `${high === null ? `${value(low)} and above` : `${number(low)} to ${value(high)}`}: ${words}`;
 };
 
 // The molecules that values are compared with: those of training, or the reference set.

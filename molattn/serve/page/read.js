@@ -51,6 +51,7 @@ export function readSdf(text) {
   return { rows, header: null };
 }
 
+// The text of a file that is not UTF-8 is that of Windows, which `encoding` tells.
 export async function readFile(file, model) {
   let name = file.name.toLowerCase();
   let stream = file.stream();
@@ -58,7 +59,21 @@ export async function readFile(file, model) {
     name = name.slice(0, -3);
     stream = stream.pipeThrough(new DecompressionStream("gzip"));
   }
-  const text = await new Response(stream).text();
+  const [text, encoding] = decoded(await new Response(stream).arrayBuffer());
+  return { ...rowsOf(text, name, file.name, model), text, encoding };
+}
+
+function decoded(bytes) {
+  try {
+    return [new TextDecoder("utf-8", { fatal: true }).decode(bytes), null];
+  } catch {
+    const mark = String(new Uint8Array(bytes, 0, Math.min(2, bytes.byteLength)));
+    const name = { "255,254": "UTF-16LE", "254,255": "UTF-16BE" }[mark] ?? "Windows-1252";
+    return [new TextDecoder(name).decode(bytes), name];
+  }
+}
+
+function rowsOf(text, name, shown, model) {
   const ending = name.slice(name.lastIndexOf(".") + 1);
   if (["sdf", "sd", "mol"].includes(ending)) {
     if (model.partner !== null || model.features.length) {
@@ -72,7 +87,7 @@ export async function readFile(file, model) {
   }
   if (ending === "tsv") return readTable(text, "\t", model);
   if (["smi", "smiles", "txt"].includes(ending)) return readText(text, model);
-  throw new NoRows(`Got ${file.name}, expected a file ending in .csv, .tsv, .smi, .txt or .sdf (also .gz).`);
+  throw new NoRows(`Got ${shown}, expected a file ending in .csv, .tsv, .smi, .txt or .sdf (also .gz).`);
 }
 
 // Rows of cells; quoted cells may contain the mark, quotes ("") and line breaks.

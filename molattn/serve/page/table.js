@@ -2,7 +2,7 @@
 import { button, debounced, element } from "./dom.js";
 import { draw } from "./molecule.js";
 import { count, number, plural } from "./numbers.js";
-import { barOf, className, groups, isNumber, quantity, titleOf, unitOf, valueText } from "./properties.js";
+import { barOf, className, groups, isBeyond, isNumber, quantity, titleOf, unitOf, valueText } from "./properties.js";
 
 const ROWS = 50;
 
@@ -192,6 +192,7 @@ export class MoleculeTable {
   cell(task, answer) {
     const { main, unit } = valueText(task, answer);
     const text = isNumber(task) || !unit ? main : task.kind === "binary" ? main : `${className(task, main)} ${unit}`;
-    return element("td", { class: "num" }, text, barOf(task, answer, this.context.against()));
+    const beyond = answer.in_domain && isBeyond(task, answer) ? element("span", { class: "tag" }, "beyond") : null;
+    return element("td", { class: "num" }, text, barOf(task, answer, this.context.against()), beyond);
   }
 }

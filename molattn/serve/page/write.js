@@ -1,8 +1,12 @@
 // Results as CSV, with the columns of `molattn predict`, and as SDF.
 import { save } from "./dom.js";
 
-function columnsOf(task) {
-  const columns = [[task.name, (given) => (task.kind === "regression" ? given.value : given.class)]];
+const NUMBER = String.raw`[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?`;
+// What a spreadsheet takes for a formula; see escape_formula of molattn.data.table.
+const FORMULA = new RegExp(String.raw`^(?!${NUMBER}$)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].`, "s");
+
+function columnsOf(task, sample) {
+  const columns = [[`${task.name}_predicted`, (given) => (task.kind === "regression" ? given.value : given.class)]];
   if (task.kind === "regression") {
     if (task.has_interval) {
       columns.push([`${task.name}_low`, (given) => given.low], [`${task.name}_high`, (given) => given.high]);
@@ -13,29 +17,48 @@ function columnsOf(task) {
     columns.push(...task.classes.map((name) =>
       [`${task.name}_probability_${name}`, (given) => given.probabilities[name]]));
   }
+  for (const name of ["std", "training_similarity"]) {
+    if (name in (sample?.predictions[task.name] ?? {})) columns.push([`${task.name}_${name}`, (given) => given[name]]);
+  }
   return columns.map(([name, read]) => [name, (answer) => {
     const given = answer.predictions?.[task.name];
     return given ? read(given) ?? "" : "";
   }]);
 }
 
-const columnsOfAll = (model) => [
-  ...model.tasks.flatMap(columnsOf),
-  ["training_similarity", (answer) => answer.training_similarity ?? ""],
-  ["error", (answer) => answer.error ?? ""],
-];
+function columnsOfAll(model, rows) {
+  const sample = rows.find(({ answer }) => answer.error === null)?.answer;
+  return [
+    ...model.tasks.flatMap((task) => columnsOf(task, sample)),
+    ["training_similarity", (answer) => answer.training_similarity ?? ""],
+    ...(sample && "standardized_smiles" in sample
+      ? [["standardized_smiles", (answer) => answer.standardized_smiles ?? ""]] : []),
+    ["error", (answer) => answer.error ?? ""],
+  ];
+}
 
 const quoted = (cell) => {
   const text = String(cell);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 };
 
+const escaped = (cell) => (typeof cell === "string" && FORMULA.test(cell) ? `'${cell}` : cell);
+
 export function saveCsv(rows, header, model) {
-  const columns = columnsOfAll(model);
-  const own = header ?? ["name", "smiles"];
-  const lines = [[...own, ...columns.map(([name]) => name)], ...rows.map((row) => [
-    ...(header ? header.map((_, at) => row.cells[at] ?? "") : [row.name, row.answer.smiles ?? row.smiles]),
-    ...columns.map(([, read]) => read(row.answer)),
+  const columns = columnsOfAll(model, rows);
+  const width = rows.reduce((most, { cells }) => Math.max(most, cells?.length ?? 0), 0);
+  const names = header ? [...header, ...Array(Math.max(0, width - header.length)).fill("")] : ["name", "smiles"];
+  const own = names.length;
+  for (let [name] of columns) {
+    while (names.includes(name)) name += "_";
+    names.push(name);
+  }
+  const lines = [names.map(escaped), ...rows.map((row) => [
+    ...names.slice(0, own).map((_, at) => {
+      const cell = header ? row.cells[at] ?? "" : at ? row.answer.smiles ?? row.smiles : row.name;
+      return row.answer.error === null && cell === row.smiles ? cell : escaped(cell);
+    }),
+    ...columns.map(([, read]) => escaped(read(row.answer))),
   ])];
   save("predictions.csv", lines.map((line) => `${line.map(quoted).join(",")}\n`).join(""), "text/csv");
 }
@@ -44,7 +67,7 @@ export function saveCsv(rows, header, model) {
 // that cannot be read has an empty record, so that no row is missing.
 export async function saveSdf(rows, model) {
   const { Molecule } = await import("./vendor/openchemlib/openchemlib.js");
-  const columns = columnsOfAll(model);
+  const columns = columnsOfAll(model, rows);
   const records = rows.map((row) => {
     const smiles = row.answer.smiles ?? row.smiles;
     const block = row.block === null ? molBlock(Molecule, smiles, row.name)

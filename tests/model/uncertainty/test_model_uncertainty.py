@@ -13,6 +13,7 @@ from molattn.inference.predict import predict_table
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.target_transform import LogTransform, TargetTransform
+from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.task import Task
 
@@ -197,6 +198,31 @@ def test_missing_labels_count_in_the_similarity_of_a_task(tmp_path):
     assert [float(row["training_similarity"]) for row in rows] == pytest.approx(
         FingerprintIndex.from_smiles(KNOWN).similarity(NEW)
     )
+
+
+@pytest.mark.parametrize(
+    "unit, largest, ends", [("%", 100.0, True), ("%", 101.0, False), ("mg", 100.0, False)]
+)
+def test_intervals_of_percent_end_where_percent_do(unit, largest, ends):
+    torch.manual_seed(0)
+    config = MolAttnConfig((Task("bound", unit=unit),), SMALL)
+    model = MolAttn(config).eval()
+    targets = np.random.default_rng(0).uniform(0, 100, (len(HELD_OUT), 1))
+    targets[0], targets[1] = 0.0, largest
+    model.calibrate(HELD_OUT, targets, KNOWN)
+    free = model.predict_interval(NEW, 0.95)
+    assert (free[0] < 0).all()
+    assert (free[1] > 100).any()
+    model.training_set = TrainingSet.of(config.tasks, targets)
+    low, high = model.predict_interval(NEW, 0.95)
+    value = model.predict(NEW)
+    assert ((low <= value) & (value <= high)).all()
+    if ends:
+        np.testing.assert_array_equal(low, np.maximum(free[0], np.minimum(value, 0)))
+        np.testing.assert_array_equal(high, np.minimum(free[1], np.maximum(value, 100)))
+        assert (model.predict_interval(NEW, level=0.99)[1] == np.inf).all()
+    else:
+        np.testing.assert_array_equal([low, high], free)
 
 
 def test_labels_of_other_tasks_are_refused(tmp_path, ensemble):
