@@ -34,10 +34,10 @@ _PLUGINS = "molattn.plugins"
 _UNUSED = ("torch._dynamo", "torch_geometric.datasets")
 _COMMANDS: dict[Callable[..., Any], str] = {
     train.train: train.EXAMPLES,
-    prepare.prepare: prepare.EXAMPLES,
     pretrain.pretrain: pretrain.EXAMPLES,
     predict.predict: predict.EXAMPLE,
     tune.tune: tune.EXAMPLES,
+    prepare.prepare: prepare.EXAMPLES,
     explain.explain: explain.EXAMPLE,
     fingerprint.fingerprint: fingerprint.EXAMPLE,
     serve.serve: serve.EXAMPLES,

@@ -33,8 +33,7 @@ def train(
     """Train a model on a table of molecules and their properties.
 
     Args:
-        table: CSV, TSV, Parquet, SDF or SMILES file, or a store of molattn prepare; by default the
-            bundled data.
+        table: CSV, TSV, Parquet, SDF, SMILES or store; by default bundled data.
     """
     console = make_console()
     if run.is_finished(console):
