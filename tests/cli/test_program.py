@@ -507,8 +507,13 @@ def test_a_killed_run_is_found_and_resumed_by_its_name_bit_for_bit(small_table, 
     unfinished = ["train", "--resume", "runs/small"]
     line = refused(capsys, 2, ["train", *words, "--output", "runs/small"])
     assert "--resume runs/small continues it" in line
-    for option, value, was in (("--epochs", 31, 30), ("--width", 16, 8), ("--split", "order", "")):
-        more = ["--order-column", "logS"] if value == "order" else []
+    order = ["--split", "order"]
+    for option, value, was, *more in (
+        ("--epochs", 31, 30),
+        ("--width", 16, 8),
+        ("--split", "scaffold", "None"),
+        ("--order-column", "logS", "None", *order),
+    ):
         line = refused(capsys, 2, [*unfinished, option, value, *more])
         assert f"{option}: got" in line
         assert f"has {was}" in line

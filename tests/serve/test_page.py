@@ -7,6 +7,7 @@ import io
 import os
 import re
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -74,6 +75,14 @@ def opened(open_address, stub):
             yield page
 
     return ready
+
+
+def wait_until(is_so, seconds=20):
+    """Wait for a condition; playwright's own wait needs eval, which the page forbids."""
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def predict(page, text):
@@ -505,7 +514,7 @@ def test_drawing_writes_smiles_and_moves_values(opened):
         canvas.wait_for()
         box = canvas.bounding_box()
         page.mouse.click(box["x"] + 150, box["y"] + 150)
-        page.wait_for_function("document.getElementById('smiles').value === 'CC'")
+        wait_until(lambda: page.input_value("#smiles") == "CC")
         page.click("#predict")
         page.locator(".property").first.wait_for()
         page.click("text=What if I change it?")
@@ -524,7 +533,7 @@ def test_editor_follows_the_line_of_the_cursor(opened):
         box = page.locator("#editor canvas").last.bounding_box()
         page.wait_for_timeout(500)
         page.mouse.click(box["x"] + 20, box["y"] + 20)
-        page.wait_for_function("!document.getElementById('smiles').value.endsWith('two')")
+        wait_until(lambda: not page.input_value("#smiles").endswith("two"))
         first, second = page.input_value("#smiles").split("\n")
         assert first == "CCO one"
         assert Chem.MolFromSmiles(second).GetNumAtoms() > 3

@@ -1,5 +1,6 @@
 """The file formats of tables, and how a file's format is recognized."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -91,7 +92,7 @@ def open_table(path: "str | Path | pd.DataFrame | Table") -> Table:
 
         return FrameTable(path)
     path = Path(path) if isinstance(path, str) else path
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, no error if the name is too long
         return _open_store(path)
     return _recognized(path).read(path)
 
