@@ -18,12 +18,13 @@ import numpy as np
 from rdkit import Chem, rdBase
 from rdkit.Chem import Crippen, Descriptors
 
+import molattn
 from molattn.chem.difference import differing_atoms
 from molattn.chem.draw import draw_molecule
 from molattn.explain.drawing import Drawing
 from molattn.utils.html import SHARED_TEMPLATES
 
-PAGE = Path(__file__).resolve().parents[2] / "molattn" / "serve" / "page"
+PAGE = Path(molattn.__file__).parent / "serve" / "page"
 SHARED = {"colors.css": SHARED_TEMPLATES}
 CSP = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
