@@ -11,6 +11,7 @@ __all__ = [
     "ReasonCode",
     "SmilesError",
     "check_one_of",
+    "is_of_input",
     "is_out_of_memory",
     "os_error_line",
     "quoted",
@@ -136,6 +137,14 @@ def check_one_of(name: str, value: object, choices: Iterable[str]) -> None:
         listed = ", ".join(choices[:_MOST_CHOICES])
         more = f" and {len(choices) - _MOST_CHOICES:,} more" * (len(choices) > _MOST_CHOICES)
         raise InputError(f"{name}: got {quoted(value)}, expected one of {listed}{more}{hint}")
+
+
+def is_of_input(error: BaseException | None) -> bool:
+    """Return whether the input is wrong, so that it is another one once it is corrected.
+
+    An error of the operating system in reading it is no such error.
+    """
+    return isinstance(error, InputError) and not isinstance(error.__cause__, OSError)
 
 
 def quoted(text: object) -> str:

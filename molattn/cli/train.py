@@ -33,7 +33,7 @@ def train(
     """Train a model on a table of molecules and their properties.
 
     Args:
-        table: CSV, TSV, Parquet, SDF, SMILES or store; by default bundled data.
+        table: A table or a prepared store; by default the bundled data.
     """
     console = make_console()
     if run.is_finished(console):

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from molattn.config.base import check_same_digest, check_same_values
 from molattn.data.table import move_rows
-from molattn.errors import InputError
+from molattn.errors import InputError, is_of_input
 from molattn.utils.console import counted, print_line
 from molattn.utils.files import check_output_folder, lock_file
 from molattn.version import version_changes
@@ -194,9 +194,9 @@ def unfinished_table(
 def resume_hint(path: Path, error: BaseException | None = None) -> str:
     """Return how many rows of an interrupted table are kept and how to resume it, "" if none.
 
-    After an ``error`` in the input it cannot be resumed; an error in reading it is no such error.
+    After an ``error`` in the input it cannot be resumed.
     """
-    if isinstance(error, InputError) and not isinstance(error.__cause__, OSError):
+    if is_of_input(error):
         return ""
     folder = _folder(path)
     lines = _whole_lines(folder / _JOURNAL)[1:]

@@ -58,7 +58,7 @@ from molattn.data.store.store import (
     store_featurizer,
 )
 from molattn.data.table import Row, Table, escape_formula, open_table, write_table
-from molattn.errors import InputError, SmilesError, quoted
+from molattn.errors import InputError, SmilesError, is_of_input, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.console import counted, print_line
 from molattn.utils.files import (
@@ -138,7 +138,7 @@ def prepare_store(
         print_line(console, f"{folder} is finished; there is nothing to resume")
         return Prepared(index, 0)
     with _locked(unfinished, folder):
-        _begin(unfinished, run, config.resume)
+        _begin(unfinished, run, config.resume, console)
         with _kept_if_resumable(folder):
             begun = SHARD_ROWS * len(_shards(unfinished))
             index = _write_shards(tables, places, unfinished, run, config, console)
@@ -245,10 +245,9 @@ def _locked(unfinished: Path, folder: Path) -> Iterator[None]:
 def resume_hint(folder: Path, error: BaseException | None = None) -> str:
     """Return how much of an interrupted store is kept and how to resume it, "" if nothing is.
 
-    After an ``error`` in the input nothing can be resumed: it has another content once it is
-    corrected.
+    After an ``error`` in the input nothing can be resumed.
     """
-    if isinstance(error, InputError) and not isinstance(error.__cause__, OSError):
+    if is_of_input(error):
         return ""
     unfinished = _unfinished(folder)
     if not (kept := _shards(unfinished)):
@@ -272,12 +271,15 @@ def _unfinished(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}{_UNFINISHED}")
 
 
-def _begin(unfinished: Path, run: Mapping[str, Any], resume: bool) -> None:
+def _begin(unfinished: Path, run: Mapping[str, Any], resume: bool, console: Console | None) -> None:
     """Check that the shards that are there can be resumed; without --resume, remove them."""
     kept = _shards(unfinished)
     if kept and resume:
         _check_same(read_json(unfinished / _RUN_FILE), run, unfinished)
         return
+    if kept:
+        what = f"{counted(len(kept), 'shard')} kept in {unfinished}"
+        print_line(console, f"{what}: replaced, as --resume is not given")
     for path in kept:
         path.unlink()
     write_json(unfinished / _RUN_FILE, run)
