@@ -36,7 +36,7 @@ OPTIONS = {
     "split": "scaffold",
     "final": True,
     "validation_size": 0.0,
-    "epochs": 7,
+    "epochs": 14,
     "batch_size": 64,
     "learning_rate": 0.0014,
     "precision": "bf16",
