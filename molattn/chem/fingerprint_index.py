@@ -197,7 +197,9 @@ class FingerprintIndex:
 
         ``[2048]``, ``[bits, m]``, ``[2048 - bits, m]``.
         """
-        parts = (self.fingerprints[i : i + _UNPACKED] for i in range(0, len(self._sizes), _UNPACKED))
+        parts = (
+            self.fingerprints[i : i + _UNPACKED] for i in range(0, len(self._sizes), _UNPACKED)
+        )
         whole = sparse.vstack([sparse.csr_matrix(_bits(part), dtype=np.float32) for part in parts])
         whole = whole.T.tocsr()
         is_often = np.diff(whole.indptr) > _OFTEN * len(self._sizes)
