@@ -28,4 +28,4 @@ def reuse_memory() -> bool:
         _TRIM_THRESHOLD: _MOST_KEPT,
         _TOP_PAD: _STEP,
     }
-    return all([mallopt(name, value) for name, value in options.items()])
+    return all(mallopt(name, value) == 1 for name, value in options.items())
