@@ -14,7 +14,7 @@ from rdkit import Chem
 
 from molattn.chem.atom_features import ATOM_FEATURES, BOND_COLUMNS, BOND_FEATURES, Column, Value
 from molattn.chem.distance import blocks, pair_codes, row_starts, split_rows
-from molattn.chem.mol_binary import Pieces, cut
+from molattn.chem.mol_binary import PROBES, Pieces, bond_rows, cut, indices
 from molattn.record import MoleculeRecord
 
 __all__ = ["CodeEncoder"]
@@ -22,22 +22,10 @@ __all__ = ["CodeEncoder"]
 # Far more kinds of atom than occur; bounds the memory for an endless stream of odd isotopes.
 _MAX_CACHED = 50_000
 _NO_RING = 255  # larger than any ring, as atom indices take one byte
-_PROBES = (
-    "C[C@H](O)c1ccc2[nH]ccc2c1.[Na+]",
-    "F/C=C/C(=O)[O-]",
-    "[13CH3][CH]C#N",
-    "N->[Cu+2]<-N",
-    "C1CC12CC2.[2H]O",
-    "C",
-)
 
 
 def _bond_values(bond: Chem.Bond) -> dict[str, Value]:
     return {column.name: BOND_FEATURES[column.name](bond) for column in BOND_COLUMNS}
-
-
-def _indices(texts: Sequence[bytes]) -> NDArray[np.intp]:
-    return np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.intp)
 
 
 class CodeEncoder:
@@ -76,11 +64,18 @@ class CodeEncoder:
         self._bonds: dict[bytes, int] = {}
         self._is_fast = self._reads_as_plain()
 
-    def __call__(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
-        """Return the codes of sanitized molecules, computed in blocks that share NumPy calls."""
+    def __call__(
+        self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]
+    ) -> list[MoleculeRecord]:
+        """Return the codes of sanitized molecules, computed in blocks that share NumPy calls.
+
+        Args:
+            mols: The molecules.
+            pieces: What :func:`molattn.chem.mol_binary.cut` returns of each.
+        """
         records: list[MoleculeRecord] = []
         for block in blocks([mol.GetNumAtoms() for mol in mols]):
-            records += self._block(mols[block])
+            records += self._block(mols[block], pieces[block])
         return records
 
     def plain(self, mol: Chem.Mol) -> MoleculeRecord:
@@ -100,8 +95,11 @@ class CodeEncoder:
         )
         return MoleculeRecord(atoms.reshape(-1, len(self._atom_columns)), pairs)
 
-    def _block(self, mols: Sequence[Chem.Mol]) -> list[MoleculeRecord]:
-        pieces = [cut(mol) if self._is_fast else None for mol in mols]
+    def _block(
+        self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]
+    ) -> list[MoleculeRecord]:
+        if not self._is_fast:
+            pieces = [None] * len(mols)
         known = [(mol, piece) for mol, piece in zip(mols, pieces, strict=True) if piece is not None]
         read = iter(self._assemble(*zip(*known, strict=True)) if known else ())
         return [
@@ -112,19 +110,17 @@ class CodeEncoder:
     def _assemble(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]) -> list[MoleculeRecord]:
         """Return the codes of molecules from their pieces; a row is an atom of any of them."""
         num_atoms = np.array([len(piece.atoms) for piece in pieces])
-        num_bonds = np.array([len(piece.bonds) for piece in pieces])
         starts = row_starts(num_atoms)
-        ends = _indices([piece.ends for piece in pieces]) + np.repeat(starts, 2 * num_bonds)
-        bonds = ends.reshape(-1, 2).T
+        bonds = bond_rows(pieces)
         rings = [ring for piece in pieces for ring in piece.rings]
         ring_sizes = np.array([len(ring) for ring in rings], dtype=np.intp)
         ring_starts = np.repeat(starts, [len(piece.rings) for piece in pieces])
-        ring_atoms = _indices(rings) + np.repeat(ring_starts, ring_sizes)
+        ring_atoms = indices(rings) + np.repeat(ring_starts, ring_sizes)
 
         atoms = self._atom_codes(mols, pieces)
         place = self._place
         if "degree" in self._tables:
-            degree = np.bincount(ends, minlength=len(atoms))
+            degree = np.bincount(bonds.ravel(), minlength=len(atoms))
             atoms[:, place["degree"]] = self._tables["degree"][degree]
         if "ring_size" in place:
             smallest = np.full(len(atoms), _NO_RING)
@@ -194,7 +190,7 @@ class CodeEncoder:
 
     def _reads_as_plain(self) -> bool:
         """Whether the fast way agrees with the plain one under the installed RDKit."""
-        mols = [Chem.MolFromSmiles(smiles) for smiles in _PROBES]
+        mols = [Chem.MolFromSmiles(smiles) for smiles in PROBES]
         pieces = [piece for mol in mols if (piece := cut(mol)) is not None]
         return len(pieces) == len(mols) and all(
             np.array_equal(fast.atoms, plain.atoms) and np.array_equal(fast.pairs, plain.pairs)

@@ -1,6 +1,6 @@
 """Hashed counts of substructures, stored sparsely."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
+
+from molattn.chem.atom_pairs import AtomPairs
+from molattn.chem.mol_binary import PROBES, Pieces, cut
 
 __all__ = [
     "KINDS",
@@ -34,6 +37,9 @@ _GENERATORS: Mapping[str, Any] = {
 }
 KINDS = tuple(_GENERATORS)
 """Kinds of substructures that can be counted."""
+
+
+_Counted = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]  # positions, counts
 
 
 class HashedCounts(NamedTuple):
@@ -100,14 +106,66 @@ class SubstructureCounter:
 
     def __call__(self, mol: Chem.Mol) -> HashedCounts:
         """Return the counts of a sanitized molecule."""
-        # Pairs of position and count after four numbers: much faster than RDKit's dictionary.
-        found = [
-            np.frombuffer(generator.GetCountFingerprint(mol).ToBinary(), dtype=np.uint32)[4:]
-            for generator in self.generators
-        ]
-        places = [one[::2] + start for one, start in zip(found, self._starts, strict=True)]
-        counts = np.minimum(np.concatenate([one[1::2] for one in found]), MOST_COUNTED)
+        return self._joined([_counted(generator, mol) for generator in self.generators])
+
+    def many(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]) -> list[HashedCounts]:
+        """Return the counts of sanitized molecules, faster than one at a time.
+
+        Args:
+            mols: The molecules.
+            pieces: What :func:`molattn.chem.mol_binary.cut` returns of each.
+        """
+        of_kinds: list[list[_Counted]] = []
+        for kind, generator in zip(self.kinds, self.generators, strict=True):
+            known = [(mol, piece) for mol, piece in zip(mols, pieces, strict=True) if piece]
+            if kind != "atom_pairs" or not known or self._fast_pairs is None:
+                of_kinds.append([_counted(generator, mol) for mol in mols])
+                continue
+            fast = iter(self._fast_pairs(*zip(*known, strict=True)))
+            of_kinds.append(
+                [
+                    next(fast) if piece else _counted(generator, mol)
+                    for mol, piece in zip(mols, pieces, strict=True)
+                ]
+            )
+        return [self._joined(found) for found in zip(*of_kinds, strict=True)]
+
+    @cached_property
+    def _fast_pairs(self) -> AtomPairs | None:
+        """Counts atom pairs of many molecules; None if not as the installed RDKit counts them."""
+        fast, mols = AtomPairs(self.size), [Chem.MolFromSmiles(smiles) for smiles in PROBES]
+        pieces = [piece for mol in mols if (piece := cut(mol)) is not None]
+        if len(pieces) < len(mols):
+            return None
+        expected = [_counted(_GENERATORS["atom_pairs"](self.size, 0), mol) for mol in mols]
+        same = all(
+            np.array_equal(one, other)
+            for found, right in zip(fast(mols, pieces), expected, strict=True)
+            for one, other in zip(found, right, strict=True)
+        )
+        return fast if same else None
+
+    def _joined(self, found: Sequence[_Counted]) -> HashedCounts:
+        """Join the counts of each kind."""
+        places = [one + start for (one, _), start in zip(found, self._starts, strict=True)]
+        counts = np.minimum(np.concatenate([counts for _, counts in found]), MOST_COUNTED)
         return HashedCounts(np.concatenate(places).astype(np.uint16), counts.astype(np.uint8))
+
+    def morgan_bits(self, counts: Sequence[HashedCounts], bits: int) -> NDArray[np.uint8]:
+        """Return which Morgan environments are counted, hashed to fewer positions ``[n, bits]``.
+
+        Raises:
+            ValueError: They are not counted, or to a number of positions that is no multiple.
+        """
+        if "morgan" not in self.kinds or self.size % bits:
+            raise ValueError(f"bits: got {bits}, expected a divisor of {self.size}")
+        group = self.groups["morgan"]
+        rows = np.repeat(np.arange(len(counts)), [len(one.places) for one in counts])
+        places = np.concatenate([np.zeros(0, np.uint16), *(one.places for one in counts)])
+        kept = (places >= group.start) & (places < group.stop)
+        found = np.zeros((len(counts), bits), dtype=np.uint8)
+        found[rows[kept], (places[kept] - group.start) % bits] = 1
+        return found
 
     def environments(self, mol: Chem.Mol) -> Environments:
         """Return each substructure that is counted in a sanitized molecule.
@@ -152,3 +210,9 @@ class SubstructureCounter:
     def generators(self) -> tuple[Any, ...]:
         """RDKit's fingerprint generator of each kind."""
         return tuple(_GENERATORS[kind](self.size, self.radius) for kind in self.kinds)
+
+
+def _counted(generator: Any, mol: Chem.Mol) -> _Counted:
+    # Pairs of position and count after four numbers: much faster than RDKit's dictionary.
+    found = np.frombuffer(generator.GetCountFingerprint(mol).ToBinary(), dtype=np.uint32)[4:]
+    return found[::2], found[1::2]

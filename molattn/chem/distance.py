@@ -1,6 +1,7 @@
 """Codes of all atom pairs of many molecules at once: bonds, and topological distances."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,6 @@ __all__ = ["blocks", "pair_codes", "pair_distances", "row_starts", "split_rows"]
 _WORD = np.dtype("<u8")
 _BLOCK_MOLECULES = 64
 _BLOCK_CELLS = 1 << 18
-_STEPS_AT_ONCE = 16
 
 
 def blocks(num_atoms: Sequence[int]) -> Iterator[slice]:
@@ -72,15 +72,10 @@ def pair_distances(
     rows, width = int(num_atoms.sum()), int(num_atoms.max())
     if not rows:
         return np.zeros((0, 0), dtype=np.uint8)
-    own = np.arange(rows)
-    # Each atom is also its own neighbor, so that no neighbor list is empty.
-    receivers = np.concatenate((own, bonds[0], bonds[1]))
-    neighbors = np.concatenate((own, bonds[1], bonds[0]))[np.argsort(receivers, kind="stable")]
-    degrees = np.bincount(receivers)
-    firsts = np.cumsum(degrees) - degrees
+    neighbors = _neighbors(rows, bonds)
     starts = np.repeat(row_starts(num_atoms), num_atoms)
-    distances = _clipped(own - starts, neighbors, firsts, width, limit)
-    fragments = _fragments(neighbors, firsts)
+    distances = _clipped(np.arange(rows) - starts, neighbors, width, limit)
+    fragments = _fragments(neighbors, rows)
     for start in np.unique(starts[fragments != starts]):
         here = fragments[starts == start]
         block = distances[start : start + len(here), : len(here)]
@@ -88,38 +83,63 @@ def pair_distances(
     return distances
 
 
+def _neighbors(rows: int, bonds: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Return the first neighbor of each atom, the second, and so on; itself where there is none."""
+    receivers, senders = bonds.ravel(), bonds[::-1].ravel()
+    order = np.argsort(receivers, kind="stable")
+    receivers, senders = receivers[order], senders[order]
+    degrees = np.bincount(receivers, minlength=rows)
+    rank = np.arange(len(receivers)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
+    table = np.tile(np.arange(rows), (int(degrees.max()), 1))
+    table[rank, receivers] = senders
+    return [*table]
+
+
 def _clipped(
-    columns: NDArray[np.intp],
-    neighbors: NDArray[np.intp],
-    firsts: NDArray[np.intp],
-    width: int,
-    limit: int,
+    columns: NDArray[np.intp], neighbors: list[NDArray[np.intp]], width: int, limit: int
 ) -> NDArray[np.uint8]:
-    """Return the distance of each pair: the number of steps, up to ``limit``, until it is reached.
+    """Return the distance of each pair: the step, up to ``limit``, at which it is reached.
 
     A set of atoms is a row of bits. The atoms within ``k + 1`` bonds are the union of those within
-    ``k`` bonds of the neighbors.
+    ``k`` bonds of the neighbors. So is a digit of the distances, which are written as binary
+    numbers.
     """
     rows = len(columns)
     reached = np.zeros((-(-width // 64), rows), dtype=_WORD)
     reached[columns // 64, np.arange(rows)] = _WORD.type(1) << (columns % 64).astype(_WORD)
-    distances = np.zeros((rows, width), dtype=np.uint8)
-    for first in range(0, limit, _STEPS_AT_ONCE):
-        missed = np.empty((min(_STEPS_AT_ONCE, limit - first), *reached.shape), dtype=_WORD)
-        for step in missed:
-            np.invert(reached, out=step)
-            reached = np.bitwise_or.reduceat(reached[:, neighbors], firsts, axis=1)
-        sets = np.ascontiguousarray(missed.transpose(0, 2, 1)).view(np.uint8)
-        bits = np.unpackbits(sets[:, :, : -(-width // 8)], axis=2, count=width, bitorder="little")
-        distances += np.add.reduce(bits, axis=0, dtype=np.uint8)
+    digits = np.zeros((limit.bit_length(), *reached.shape), dtype=_WORD)
+    for step in range(1, limit):
+        further = reached.copy()
+        for neighbor in neighbors:
+            further |= reached.take(neighbor, axis=1)
+        new = further ^ reached
+        if not new.any():
+            break
+        for digit in _ones(digits, step):
+            digit |= new
+        reached = further
+    for digit in _ones(digits, limit):
+        digit |= ~reached
+    sets = np.ascontiguousarray(digits.transpose(0, 2, 1)).view(np.uint8)
+    bits = np.unpackbits(sets[:, :, : -(-width // 8)], axis=2, count=width, bitorder="little")
+    distances = bits[0]
+    for digit in range(1, len(bits)):
+        distances += bits[digit] << np.uint8(digit)
     return distances
 
 
-def _fragments(neighbors: NDArray[np.intp], firsts: NDArray[np.intp]) -> NDArray[np.intp]:
+def _ones(digits: NDArray[Any], number: int) -> list[NDArray[Any]]:
+    """Return those of the digits that are 1 in a number, the lowest first."""
+    return [digit for place, digit in enumerate(digits) if number >> place & 1]
+
+
+def _fragments(neighbors: list[NDArray[np.intp]], rows: int) -> NDArray[np.intp]:
     """Return, for each row, the first row of its fragment."""
-    fragments = np.arange(len(firsts))
+    fragments = np.arange(rows)
     while True:
-        lower = np.minimum.reduceat(fragments[neighbors], firsts)
+        lower = fragments.copy()
+        for neighbor in neighbors:
+            np.minimum(lower, fragments[neighbor], out=lower)
         lower = lower[lower]  # pointer jumping: few iterations even for a long chain
         if np.array_equal(lower, fragments):
             return fragments

@@ -19,6 +19,7 @@ from molattn.chem.atom_features import (
     Value,
 )
 from molattn.chem.codes import CodeEncoder
+from molattn.chem.mol_binary import Pieces, cut
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.registry import Registry
@@ -195,7 +196,13 @@ class Featurizer:
         Args:
             mols: Molecules as for a call. More than 64 at a time are no faster.
         """
-        records = self._encoder(mols)
+        return self.of_pieces(mols, [cut(mol) for mol in mols])
+
+    def of_pieces(
+        self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]
+    ) -> list[MoleculeRecord]:
+        """Do the same, given what :func:`molattn.chem.mol_binary.cut` returns of each molecule."""
+        records = self._encoder(mols, pieces)
         if _DEFAULT_ATOMS.issuperset(self.atom_names) and self.pair_names[:-1] == _DEFAULT_BONDS:
             return records
         return list(map(self._with_own_features, mols, records))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from rdkit import Chem
 from safetensors import SafetensorError
+from scipy import sparse
 
 from molattn.chem.fingerprints import FINGERPRINT_BYTES, packed_fingerprints
 from molattn.chem.limits import read_molecule
@@ -23,6 +25,9 @@ MOST_KEPT = 100_000
 _TENSOR = "fingerprints"
 _LABELED = "labeled"
 _SET_BITS = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
+_OFTEN = 0.05  # of the molecules: faster as a dense matrix
+_SIMILARITIES = 2**22  # at once: 32 MB
+_UNPACKED = 4096  # fingerprints at once: 8 MB
 
 
 class FingerprintIndex:
@@ -126,7 +131,8 @@ class FingerprintIndex:
             SmilesError: One that is not a molecule; names its position.
             TypeError: A single molecule where a list is expected.
         """
-        return np.array([found.max() for found in self._to_all(molecules)])
+        found = [similarity.max(axis=1) for similarity in self._to_all(molecules)]
+        return np.concatenate([np.zeros(0), *found])
 
     def task_similarity(
         self, molecules: Sequence[Molecule] | NDArray[np.uint8], tasks: int
@@ -142,11 +148,12 @@ class FingerprintIndex:
         """
         if self.labeled is None:
             return np.repeat(self.similarity(molecules)[:, None], tasks, axis=1)
-        found = np.zeros((len(molecules), tasks))
+        found = [np.zeros((0, tasks))]
         places = [np.flatnonzero(column) for column in self.labeled.T]
-        for row, similarity in enumerate(self._to_all(molecules)):
-            found[row] = [similarity[own].max(initial=0.0) for own in places]
-        return found
+        for similarity in self._to_all(molecules):
+            nearest = [similarity[:, own].max(axis=1, initial=0.0) for own in places]
+            found.append(np.stack(nearest, axis=1))
+        return np.concatenate(found)
 
     def nearest(
         self, molecules: Sequence[Molecule] | NDArray[np.uint8], count: int
@@ -157,25 +164,24 @@ class FingerprintIndex:
             molecules: As of :meth:`similarity`.
             count: Most places of each; fewer if there are no more.
         """
-        for similarity in self._to_all(molecules):
+        for similarity in chain.from_iterable(self._to_all(molecules)):
             order = np.argsort(-similarity, kind="stable")[:count]
             yield order, similarity[order]
 
     def _to_all(
         self, molecules: Sequence[Molecule] | NDArray[np.uint8]
     ) -> Iterator[NDArray[np.float64]]:
-        """Yield the similarity of each molecule to these, ``[m]``."""
-        masked = np.empty(len(self.fingerprints), dtype=np.uint8)
-        has_bit = np.empty(len(masked), dtype=bool)
-        for fingerprint in _fingerprints(molecules):
-            bits = np.flatnonzero(np.unpackbits(fingerprint, bitorder="little"))
-            # A byte for each count where it suffices, so that the counts stay in the cache.
-            common = np.zeros(len(masked), dtype=np.uint8 if len(bits) < 256 else np.uint16)
-            for bit in bits.tolist():
-                np.bitwise_and(self._by_byte[bit // 8], np.uint8(1 << bit % 8), out=masked)
-                np.not_equal(masked, 0, out=has_bit)
-                np.add(common, has_bit, out=common)
-            yield common / np.maximum(self._sizes + len(bits) - common, 1)
+        """Yield the similarity of some molecules at a time to these, ``[k, m]``."""
+        fingerprints, at_once = _fingerprints(molecules), max(1, _SIMILARITIES // len(self._sizes))
+        is_often, often, rare = self._by_bit
+        for start in range(0, len(fingerprints), at_once):
+            some = _bits(fingerprints[start : start + at_once])
+            # Whole numbers, which single precision has exactly.
+            common = some[:, is_often].astype(np.float32) @ often
+            common += (sparse.csr_matrix(some[:, ~is_often], dtype=np.float32) @ rare).toarray()
+            either = some.sum(axis=1, dtype=np.float64)[:, None] + self._sizes
+            either -= common
+            yield np.divide(common, np.maximum(either, 1.0, out=either), out=either)
 
     def contains(self, molecules: Sequence[Molecule] | NDArray[np.uint8]) -> list[bool]:
         """Return for each molecule whether its fingerprint is among these.
@@ -186,13 +192,26 @@ class FingerprintIndex:
         return [row.tobytes() in known for row in _fingerprints(molecules)]
 
     @cached_property
-    def _by_byte(self) -> NDArray[np.uint8]:
-        """A row for each byte of a fingerprint, as a query reads only those of its set bits."""
-        return np.ascontiguousarray(self.fingerprints.T)
+    def _by_bit(self) -> tuple[NDArray[np.bool_], NDArray[np.float32], sparse.csr_matrix]:
+        """Which bits many molecules have, and who has each: of those bits dense, of others sparse.
+
+        ``[2048]``, ``[bits, m]``, ``[2048 - bits, m]``.
+        """
+        parts = (
+            self.fingerprints[i : i + _UNPACKED] for i in range(0, len(self._sizes), _UNPACKED)
+        )
+        whole = sparse.vstack([sparse.csr_matrix(_bits(part), dtype=np.float32) for part in parts])
+        whole = whole.T.tocsr()
+        is_often = np.diff(whole.indptr) > _OFTEN * len(self._sizes)
+        return is_often, whole[is_often].toarray(), whole[~is_often]
 
     @cached_property
-    def _sizes(self) -> NDArray[np.int32]:
-        return _SET_BITS[self.fingerprints].sum(axis=1, dtype=np.int32)
+    def _sizes(self) -> NDArray[np.float64]:
+        return _SET_BITS[self.fingerprints].sum(axis=1, dtype=np.float64)
+
+
+def _bits(fingerprints: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.unpackbits(fingerprints, axis=1, bitorder="little")
 
 
 def read_fingerprints(

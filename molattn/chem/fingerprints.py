@@ -9,20 +9,25 @@ from rdkit import Chem, DataStructs
 from rdkit.Chem import rdFingerprintGenerator
 
 __all__ = [
+    "FINGERPRINT_BITS",
     "FINGERPRINT_BYTES",
+    "FINGERPRINT_RADIUS",
     "compress_fingerprints",
     "expand_fingerprints",
     "packed_fingerprints",
 ]
 
-_BITS = 2048
-FINGERPRINT_BYTES = _BITS // 8
+FINGERPRINT_BITS = 2048
+FINGERPRINT_BYTES = FINGERPRINT_BITS // 8
+FINGERPRINT_RADIUS = 2
 _LONG = 255
 
 
 def packed_fingerprints(mols: Iterable[Chem.Mol]) -> NDArray[np.uint8]:
     """Return Morgan fingerprints of radius 2, ``uint8 [n, 256]``, the lowest bit of each first."""
-    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=_BITS)
+    generator = rdFingerprintGenerator.GetMorganGenerator(
+        radius=FINGERPRINT_RADIUS, fpSize=FINGERPRINT_BITS
+    )
     texts = [DataStructs.BitVectToBinaryText(generator.GetFingerprint(mol)) for mol in mols]
     return np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(-1, FINGERPRINT_BYTES)
 
@@ -60,6 +65,6 @@ def expand_fingerprints(
     is_rest = content != _LONG
     steps = np.cumsum(content.astype(np.int64) + is_rest)
     before = np.concatenate([[0], steps])[np.cumsum(lengths) - lengths]
-    bits = np.zeros((len(lengths), _BITS), dtype=np.uint8)
+    bits = np.zeros((len(lengths), FINGERPRINT_BITS), dtype=np.uint8)
     bits[rows[is_rest], (steps - before[rows])[is_rest] - 1] = 1
     return np.packbits(bits, axis=1, bitorder="little")

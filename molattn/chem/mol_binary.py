@@ -8,11 +8,26 @@ For a molecule or a version with anything else, :func:`cut` returns None, and th
 atom by atom.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from rdkit import Chem
 
-__all__ = ["Pieces", "cut"]
+from molattn.chem.distance import row_starts
+
+__all__ = ["PROBES", "Pieces", "bond_rows", "cut", "indices"]
+
+PROBES = (
+    "C[C@H](O)c1ccc2[nH]ccc2c1.[Na+]",
+    "F/C=C/C(=O)[O-]",
+    "[13CH3][CH]C#N",
+    "N->[Cu+2]<-N",
+    "C1CC12CC2.[2H]O",
+    "C",
+)
+"""Molecules with everything that is read here, to compare with the installed RDKit."""
 
 # Version 16.3 (RDKit 2026.3) has the same layout for the molecules that are read here.
 _HEADS = tuple(
@@ -56,6 +71,18 @@ class Pieces(NamedTuple):
     bonds: list[bytes]
     ends: bytes
     rings: list[bytes]
+
+
+def indices(texts: Sequence[bytes]) -> NDArray[np.intp]:
+    """Return the bytes of some texts as numbers, one text after another."""
+    return np.frombuffer(b"".join(texts), dtype=np.uint8).astype(np.intp)
+
+
+def bond_rows(pieces: Sequence[Pieces]) -> NDArray[np.intp]:
+    """Return the rows of the two atoms of each bond ``[2, B]``; rows are the atoms of all."""
+    starts = row_starts(np.array([len(piece.atoms) for piece in pieces]))
+    shift = np.repeat(starts, [len(piece.ends) for piece in pieces])
+    return (indices([piece.ends for piece in pieces]) + shift).reshape(-1, 2).T
 
 
 def cut(mol: Chem.Mol) -> Pieces | None:

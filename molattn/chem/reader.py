@@ -6,14 +6,21 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rdkit import Chem
 
 from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.chem.descriptors import DescriptorCalculator, calculate
 from molattn.chem.featurizer import Featurizer
-from molattn.chem.fingerprints import packed_fingerprints
+from molattn.chem.fingerprints import (
+    FINGERPRINT_BITS,
+    FINGERPRINT_RADIUS,
+    packed_fingerprints,
+)
 from molattn.chem.groups import scaffold_smiles
-from molattn.chem.limits import read_molecule
+from molattn.chem.limits import is_fast, read_molecule
+from molattn.chem.mol_binary import Pieces, cut
 from molattn.chem.parse import Molecule, check_list
 from molattn.chem.prepared import PreparedSmiles
 from molattn.chem.standardize import standardized_smiles
@@ -103,6 +110,14 @@ class MoleculeReader:
             calculators, counter, canonical, scaffolds, symbols, standardize, targets
         )
         self._lacking = replace(self._fields, canonical=False)
+        self._of_fast = replace(self._fields, counter=None)  # counted in blocks
+        # One enumeration of environments serves both.
+        self._counts_tell_fingerprints = (
+            counter is not None
+            and "morgan" in counter.kinds
+            and counter.radius == FINGERPRINT_RADIUS
+            and counter.size % FINGERPRINT_BITS == 0
+        )
         self._name = partner
         self._fingerprints = fingerprints
         self._limits = limits or MoleculeLimits()
@@ -165,18 +180,40 @@ class MoleculeReader:
 
     def _block(self, texts: Sequence[Molecule]) -> Iterator[MoleculeRecord | SmilesError]:
         read = [self._read(text) for text in texts]
-        mols = [found[0] for found in read if isinstance(found, tuple)]
-        records = iter(self._featurizer.many(mols))
-        packed = iter(packed_fingerprints(mols) if self._fingerprints else ())
+        known = [found for found in read if isinstance(found, tuple)]
+        mols = [mol for mol, _ in known]
+        pieces = [cut(mol) for mol in mols]
+        records = iter(self._featurizer.of_pieces(mols, pieces))
+        self._add_counts(known, pieces)
+        if self._fingerprints:
+            for (_, fields), packed in zip(known, self._packed(known), strict=True):
+                fields["fingerprint"] = packed
         for found in read:
             if not isinstance(found, tuple):
                 yield found
                 continue
-            fields = found[1]
-            if self._fingerprints:
-                fields["fingerprint"] = next(packed)
-            record = next(records)
+            record, fields = next(records), found[1]
             yield replace(record, **fields) if fields else record
+
+    def _add_counts(
+        self, known: Sequence[tuple[Chem.Mol, dict[str, Any]]], pieces: Sequence[Pieces | None]
+    ) -> None:
+        """Count the substructures of the molecules that were not counted with a limit of time."""
+        counter = self._fields.counter
+        if counter is None:
+            return
+        new = [place for place, (_, fields) in enumerate(known) if "counts" not in fields]
+        counts = counter.many([known[place][0] for place in new], [pieces[place] for place in new])
+        for place, found in zip(new, counts, strict=True):
+            known[place][1]["counts"] = found
+
+    def _packed(self, known: Sequence[tuple[Chem.Mol, dict[str, Any]]]) -> NDArray[np.uint8]:
+        """Return the fingerprints of the molecules."""
+        counter = self._fields.counter
+        if counter is None or not self._counts_tell_fingerprints:
+            return packed_fingerprints([mol for mol, _ in known])
+        bits = counter.morgan_bits([fields["counts"] for _, fields in known], FINGERPRINT_BITS)
+        return np.packbits(bits, axis=1, bitorder="little")
 
     def _read(
         self, text: Molecule
@@ -184,7 +221,8 @@ class MoleculeReader:
         try:
             if isinstance(text, PreparedSmiles) and self._is_known(text):
                 return self._completed(text)
-            return read_molecule(text, self._limits, self._fields, standardize=self._standardize)
+            fields = self._of_fast if is_fast(text) else self._fields
+            return read_molecule(text, self._limits, fields, standardize=self._standardize)
         except SmilesError as error:
             return error
 

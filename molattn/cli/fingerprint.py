@@ -9,6 +9,7 @@ from molattn.cli.shared import group, make_console, report_same_name, resume_tol
 from molattn.config import EmbedConfig
 from molattn.data.table import open_table
 from molattn.utils.console import counted, print_line
+from molattn.utils.memory import reuse_memory
 
 __all__ = ["EXAMPLE", "fingerprint"]
 
@@ -39,6 +40,7 @@ def fingerprint(
     console = make_console()
     report_same_name(console, model)
     open_table(table).column(config.smiles_column, "--smiles-column")
+    reuse_memory()
     from molattn.inference.embed import fingerprint_table
 
     with resume_told(output):

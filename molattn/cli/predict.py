@@ -23,6 +23,7 @@ from molattn.config import PredictConfig
 from molattn.data.table import SMILESList
 from molattn.errors import quoted
 from molattn.utils.console import aligned, counted, print_line
+from molattn.utils.memory import reuse_memory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,6 +76,7 @@ def predict(
         else:
             table = open_inputs(["-" if word == STREAM else word for word in inputs], config)
         table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
+        reuse_memory()
         from molattn.inference.predict import screen_table
 
         if output is not None and str(output) != STREAM:

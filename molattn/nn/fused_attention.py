@@ -74,6 +74,8 @@ def fused_attention(
     attend = _FusedAttention.apply
     if torch.compiler.is_compiling() or is_transformed(query):
         attend = _attention
+    elif not torch.is_grad_enabled():
+        attend = _fused
     with _without_autocast(query):
         return attend(graph, *inputs, scale, dropout)  # pyright: ignore[reportReturnType]
 
@@ -118,6 +120,66 @@ def _attention(
     return graph.join_rows(parts, value).to(dtype)
 
 
+def _fused(
+    graph: CompleteGraphs,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    edges: Optional[Tensor],
+    edge_key: Optional[Tensor],
+    edge_value: Optional[Tensor],
+    scale: float,
+    dropout: float,
+    kept: Optional[list[Tensor]] = None,
+) -> Tensor:
+    """Compute :func:`fused_attention` in place where possible.
+
+    ``kept`` is a list to which the tensors that the gradient needs are added; None = no gradient.
+    """
+    nodes, out = _Nodes(query, key, value), _Nodes.like(value)
+    into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
+    kept = _Nothing() if kept is None else kept
+    for block, mask, isolated in zip(
+        graph.blocks, graph.pair_masks, graph.isolated_rows, strict=True
+    ):
+        pairs = _Pairs(block, query.size(1), edges)
+        q, k, v = nodes.heads(block)
+        if into_key is None:
+            logits = torch.bmm(q, k.mT).mul_(scale)
+        else:
+            scores = pairs.by_node(q) @ into_key.mT
+            if pairs.coded:
+                scores[..., -1] = _NO_EDGE
+            logits = pairs.contract(scores).baddbmm_(q, k.mT, alpha=scale)
+        if not pairs.coded:
+            bias = logits.new_zeros(mask.shape).masked_fill_(~mask, _NO_EDGE)
+            pairs.by_graph(logits).add_(bias)
+        weights = _softmax(logits)
+        del logits
+        if isolated is not None:
+            pairs.by_graph(weights).masked_fill_(isolated.unsqueeze(-1), 0.0)
+        kept.append(weights)
+        if dropout > 0:
+            drop = torch.rand_like(weights) < dropout
+            kept.append(drop)
+            weights = _drop(weights, drop, dropout)
+        room = out.room(block)
+        torch.bmm(weights, v, out=room[0])
+        if into_value is not None:
+            pooled = pairs.pool(weights, into_value.size(1))
+            kept.append(pooled)
+            pairs.by_node(room[0]).baddbmm_(pooled, into_value)
+        out.put(block, room)
+    return out.parts[0]
+
+
+class _Nothing(list[Tensor]):
+    """A list that keeps nothing, so that memory in the cache of the processor is used again."""
+
+    def append(self, _: Tensor) -> None:
+        pass
+
+
 class _FusedAttention(torch.autograd.Function):
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -132,43 +194,11 @@ class _FusedAttention(torch.autograd.Function):
         scale: float,
         dropout: float,
     ) -> Tensor:
-        nodes, out = _Nodes(query, key, value), _Nodes.like(value)
-        into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
         kept: list[Tensor] = []
-        for block, mask, isolated in zip(
-            graph.blocks, graph.pair_masks, graph.isolated_rows, strict=True
-        ):
-            pairs = _Pairs(block, query.size(1), edges)
-            q, k, v = nodes.heads(block)
-            if into_key is None:
-                logits = torch.bmm(q, k.mT).mul_(scale)
-            else:
-                scores = pairs.by_node(q) @ into_key.mT
-                if pairs.coded:
-                    scores[..., -1] = _NO_EDGE
-                logits = pairs.contract(scores).baddbmm_(q, k.mT, alpha=scale)
-            if not pairs.coded:
-                bias = logits.new_zeros(mask.shape).masked_fill_(~mask, _NO_EDGE)
-                pairs.by_graph(logits).add_(bias)
-            weights = _softmax(logits)
-            del logits
-            if isolated is not None:
-                pairs.by_graph(weights).masked_fill_(isolated.unsqueeze(-1), 0.0)
-            kept.append(weights)
-            if dropout > 0:
-                drop = torch.rand_like(weights) < dropout
-                kept.append(drop)
-                weights = _drop(weights, drop, dropout)
-            room = out.room(block)
-            torch.bmm(weights, v, out=room[0])
-            if into_value is not None:
-                pooled = pairs.pool(weights, into_value.size(1))
-                kept.append(pooled)
-                pairs.by_node(room[0]).baddbmm_(pooled, into_value)
-            out.put(block, room)
+        out = _fused(graph, query, key, value, edges, edge_key, edge_value, scale, dropout, kept)
         ctx.graph, ctx.scale, ctx.dropout = graph, scale, dropout
-        ctx.save_for_backward(query, key, value, edges, edge_key, edge_value, *out.parts, *kept)
-        return out.parts[0]
+        ctx.save_for_backward(query, key, value, edges, edge_key, edge_value, out, *kept)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]

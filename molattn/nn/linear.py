@@ -28,6 +28,9 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     """
     if _suits_onednn(x, weight, bias):
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+        if not torch.is_grad_enabled():
+            converted = None if bias is None else bias.to(dtype)
+            return _product(_padded(x, dtype), weight.to(dtype), converted, len(x))
         return _OneDNNLinear.apply(x, weight, bias, dtype)  # pyright: ignore[reportReturnType]
     return F.linear(x, weight, bias)
 

@@ -1,12 +1,17 @@
+import csv
 from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from rdkit import Chem
 
-from molattn.chem import parse_smiles
+from molattn.chem import atom_pairs, parse_smiles
 from molattn.chem.count_fingerprints import KINDS, SubstructureCounter
+from molattn.chem.fingerprints import packed_fingerprints
+from molattn.chem.mol_binary import cut
+from molattn.data.table import bundled_dataset
 
 from ..strategies import smiles
 
@@ -56,3 +61,48 @@ def test_a_morgan_environment_is_the_atoms_that_its_bonds_join(kind):
 def test_pairs_and_chains_are_their_atoms(kind, expected):
     atoms = SubstructureCounter((kind,)).environments(parse_smiles("CCCO.O")).atoms
     assert sorted(tuple(np.flatnonzero(one).tolist()) for one in atoms) == expected
+
+
+def counted_alike(counter, texts):
+    mols = [parse_smiles(text) for text in texts]
+    found = counter.many(mols, [cut(mol) for mol in mols])
+    assert len(found) == len(mols)
+    for text, mol, one in zip(texts, mols, found, strict=True):
+        for got, expected in zip(one, counter(mol), strict=True):
+            assert got.dtype == expected.dtype
+            np.testing.assert_array_equal(got, expected, err_msg=text)
+
+
+@settings(max_examples=25)
+@given(st.lists(smiles(), max_size=5))
+@example([])
+@example(["C", "[Na+].[Cl-]", "N->[Cu+2]<-N", "C" * 300, "[13CH3]C#N", "C1CC1.C1CC1"])
+@example(["O" + "C" * n + "N" for n in (28, 29, 30, 31, 40)])  # pairs up to 30 bonds are counted
+def test_many_molecules_are_counted_as_one_at_a_time(texts):
+    counted_alike(COUNTER, texts)
+
+
+def test_bundled_molecules_are_counted_as_by_rdkit():
+    with bundled_dataset().open(newline="", encoding="utf-8") as file:
+        counted_alike(SubstructureCounter(), [row["smiles"] for row in csv.DictReader(file)])
+
+
+def test_atom_pairs_are_counted_fast():
+    assert SubstructureCounter()._fast_pairs is not None, "RDKit's atom pairs have changed"
+
+
+def test_an_rdkit_with_other_atom_pairs_counts_them_itself(monkeypatch):
+    monkeypatch.setattr(atom_pairs, "_TYPES", 7)
+    counter = SubstructureCounter(("atom_pairs",))
+    assert counter._fast_pairs is None
+    counted_alike(counter, ["CCO", "c1ccccc1"])
+
+
+def test_counts_tell_which_bits_a_fingerprint_has():
+    mols = [parse_smiles(text) for text in ("CCO", "C", "c1ccccc1C(=O)NC")]
+    counter = SubstructureCounter(("atom_pairs", "morgan"), 4096)
+    bits = counter.morgan_bits([counter(mol) for mol in mols], 2048)
+    expected = packed_fingerprints(mols)
+    np.testing.assert_array_equal(np.packbits(bits, axis=1, bitorder="little"), expected)
+    with pytest.raises(ValueError, match="expected a divisor of 4096"):
+        counter.morgan_bits([], 3000)

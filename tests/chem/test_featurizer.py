@@ -182,7 +182,7 @@ def test_fast_reading_is_in_use_and_equals_the_slow_one() -> None:
     for text in bundled()[:200] + ODD:
         mol = parse_smiles(text)
         taken += binary.cut(mol) is not None
-        (fast,), slow = encoder([mol]), encoder.plain(mol)
+        (fast,), slow = encoder([mol], [binary.cut(mol)]), encoder.plain(mol)
         np.testing.assert_array_equal(fast.atoms, slow.atoms)
         np.testing.assert_array_equal(fast.pairs, slow.pairs)
     assert taken > 200
