@@ -214,7 +214,8 @@ def _check_same(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) ->
         )
     for old, new in zip(was["inputs"], now["inputs"], strict=True):
         check_same_digest(f"{new['name']}: the file has", new["sha256"], old["sha256"], folder)
-    check_same_values(was["options"], now["options"], folder)
+    former = {**dict.fromkeys(now["options"]), **was["options"]}  # None: of an earlier version
+    check_same_values(former, now["options"], folder)
     if was["featurizer"] != now["featurizer"]:
         raise InputError(
             f"{folder}: contains molecules prepared with a featurizer other than "
