@@ -154,17 +154,17 @@ def unfinished_table(
     folder = _folder(path)
     check_output_folder(folder, "an interrupted run", {_ROWS, _JOURNAL}.__contains__)
     try:
-        kept = _kept(folder)
-        if resume and kept is not None:
-            _check_same(kept, run, folder, console)
-        if resume and path.exists() and not resume_hint(path):
-            raise InputError(
-                f"--resume: {path} exists, and there is no interrupted run ({folder}) to go on "
-                "with; leave out --resume to replace it"
-            )
         journal = _locked_journal(folder, path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    if resume:
+        try:
+            _check_resumable(folder, path, run, console)
+        except BaseException:
+            if _kept(folder) is None:
+                _remove(folder)
+            journal.close()
+            raise
     table = None
     try:
         if not resume:
@@ -287,8 +287,19 @@ def _borne_out(rows: Path, lines: Sequence[tuple[dict[str, Any], int]]) -> tuple
     return found, crc
 
 
+def _check_resumable(folder: Path, path: Path, run: UnfinishedRun, console: Console) -> None:
+    if (kept := _kept(folder)) is not None:
+        _check_same(kept, run, folder, console)
+    if path.exists() and not resume_hint(path):
+        raise InputError(
+            f"--resume: {path} exists, and there is no interrupted run ({folder}) to go on "
+            "with; leave out --resume to replace it"
+        )
+
+
 def _check_same(was: UnfinishedRun, now: UnfinishedRun, folder: Path, console: Console) -> None:
-    check_same_values(was.options, now.options, folder)
+    # An option that an earlier version did not have is another one: its effect then is not known.
+    check_same_values({**dict.fromkeys(now.options), **was.options}, now.options, folder)
     check_same_digest("MODEL: the model has", now.model, was.model, folder)
     check_same_digest("INPUT: the table has", now.input, was.input, folder)
     if list(was.header) != list(now.header):

@@ -59,6 +59,7 @@ _FILES = (
     ENDPOINTS_FILE,
 )
 _OPTIONAL_FILES = _FILES[2:]
+_MOST_BYTES = 10_000_000  # of a configuration; that of `base`, with 145 targets, has 19 kB
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 MODEL_CARD = """---
@@ -310,6 +311,9 @@ class ModelFiles:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The configuration."""
+        if (size := len(self.content[CONFIG_FILE])) > _MOST_BYTES:
+            path = self.folder / CONFIG_FILE
+            raise InputError(f"{path}: got {size:,} bytes, expected at most {_MOST_BYTES:,}")
         return self.json(CONFIG_FILE)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import resource
 import shutil
 import signal
@@ -382,6 +383,32 @@ def process(words, **options):
         timeout=300,
         **{"env": {**os.environ, "OMP_NUM_THREADS": "1"}, **options},
     )
+
+
+@pytest.mark.faults  # each process takes seconds to begin
+def test_a_training_that_is_killed_again_and_again_gives_the_same_bytes(table, tmp_path):
+    assert main(train("whole", epochs=200, table=table)) == 0
+    words, rng, written, kills = train(epochs=200), random.Random(0), 0, 0
+    while kills < 6 and not Path("run").exists():
+        with subprocess.Popen(
+            [sys.executable, "-m", "molattn", *words],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        ) as other:
+            while other.poll() is None:  # until it has gone on
+                time.sleep(0.01)
+                if CHECKPOINT.exists() and CHECKPOINT.stat().st_mtime_ns != written:
+                    break
+            time.sleep(rng.uniform(0.0, 1.0))
+            other.kill()
+        if CHECKPOINT.exists():
+            written = CHECKPOINT.stat().st_mtime_ns
+            words, kills = ["train", "--resume", "run"], kills + 1
+    assert main(words) == 0
+    assert kills > 1
+    assert weights("run") == weights("whole")
+    predictions = [Path(name, "predictions.csv").read_bytes() for name in ("run", "whole")]
+    assert predictions[0] == predictions[1]
 
 
 @pytest.mark.faults

@@ -194,6 +194,30 @@ def test_other_options_are_refused(left, capsys):
     )
 
 
+def change_run(change):
+    """Change what the journal says of the run that was interrupted."""
+    journal = Path("o.csv.unfinished/journal.jsonl")
+    first, rest = journal.read_text().split("\n", 1)
+    run = json.loads(first)
+    change(run["run"])
+    journal.write_text(json.dumps(run) + "\n" + rest)
+
+
+def test_an_option_that_the_interrupted_run_did_not_know_is_refused(left, capsys):
+    change_run(lambda run: run["options"].pop("interval"))
+    assert "--interval: got 0.9, but the run in o.csv.unfinished has None" in refused(left, capsys)
+
+
+def test_rows_that_another_process_has_just_left_are_checked(left, capsys, monkeypatch):
+    def locked(folder, path):
+        change_run(lambda run: run["options"].update(interval=0.5))
+        return lock(folder, path)
+
+    lock = unfinished._locked_journal
+    monkeypatch.setattr(unfinished, "_locked_journal", locked)
+    assert "--interval: got 0.9, but the run in o.csv.unfinished has 0.5" in refused(left, capsys)
+
+
 def test_another_input_is_refused(left, capsys):
     with open("in.csv", "a") as file:
         file.write("40,CCO,1,no\n")
@@ -213,11 +237,7 @@ def test_another_model_is_refused(left, capsys, model):
 
 
 def test_another_version_is_told(left, capsys):
-    journal = Path("o.csv.unfinished/journal.jsonl")
-    first, rest = journal.read_text().split("\n", 1)
-    run = json.loads(first)
-    run["run"]["versions"]["torch"] = "1.0"
-    journal.write_text(json.dumps(run) + "\n" + rest)
+    change_run(lambda run: run["versions"].update(torch="1.0"))
     assert main([*left, "--resume"]) == 0
     assert "Run started with torch 1.0, resuming with " in capsys.readouterr().err
 

@@ -164,6 +164,14 @@ def test_a_folder_that_is_missing_is_named(tmp_path):
         MolAttn.from_pretrained(tmp_path / "nowhere")
 
 
+def test_the_folder_of_a_cross_validation_is_refused_with_that_of_one_of_its_models(tmp_path):
+    for number in (2, 1):
+        (tmp_path / f"fold_{number}" / "model").mkdir(parents=True)
+    (tmp_path / "fold_0").mkdir()
+    with pytest.raises(InputError, match=f"of 2 models; .* such as {tmp_path / 'fold_1'}$"):
+        MolAttn.from_pretrained(tmp_path)
+
+
 def test_a_model_that_was_saved_before_an_option_has_its_default(folder):
     expected = MolAttn.from_pretrained(folder)
 
@@ -461,6 +469,15 @@ def test_lists_that_the_weights_do_not_have_are_refused_before_they_are_made(
     change_config(folder, change)
     monkeypatch.setattr("molattn.model.model.Network", None)  # not reached
     with pytest.raises(InputError, match=rf"config\.json: .*{message}"):
+        MolAttn.from_pretrained(folder)
+
+
+def test_a_config_of_too_many_bytes_is_refused_unread(folder, monkeypatch):
+    change_config(folder, lambda config: config["tasks"][0].update(unit="x" * 10_000_000))
+    monkeypatch.setattr("molattn.model.artefact.ModelFiles.json", None)  # not reached
+    with pytest.raises(
+        InputError, match=r"config\.json: got 10,.* bytes, expected at most 10,000,0"
+    ):
         MolAttn.from_pretrained(folder)
 
 

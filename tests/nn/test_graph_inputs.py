@@ -16,6 +16,7 @@ from molattn.nn.graph_inputs import (
     read_complete,
     read_edges,
     read_globals,
+    results_in_rows,
 )
 
 INDEX = torch.tensor([[2, 0, 2, 1], [0, 0, 1, 1]])  # three senders, two receivers
@@ -177,3 +178,16 @@ def test_graph_features_of_senders_and_receivers():
 def test_what_does_not_fit_names_got_and_expected(call, error, message):
     with pytest.raises(error, match=re.escape(message)):
         call(torch.ones(3, 4))
+
+
+def test_each_result_of_a_layer_gets_the_rows_of_its_kind():
+    graph = CompleteGraphs([2, 3])
+    x, edges, alpha = (torch.rand(n, 4) for n in (5, 13, 13))
+    found = results_in_rows((x, edges, (graph.edge_index, alpha)), graph, edges=True, weights=True)
+    assert torch.equal(found[0], graph.nodes_to_rows(x))
+    assert torch.equal(found[1], graph.edges_to_pairs(edges))
+    assert found[2][0] is graph
+    assert torch.equal(found[2][1], graph.edges_to_pairs(alpha))
+    found = results_in_rows((x, (graph.edge_index, alpha)), graph, edges=False, weights=True)
+    assert torch.equal(found[0], graph.nodes_to_rows(x))
+    assert found[1][0] is graph

@@ -155,6 +155,22 @@ def test_edges_come_first_then_nodes_then_the_graph():
     assert_near(graphs, torch.cat([*pooled, u], dim=-1))
 
 
+def test_an_own_edge_function_sees_senders_and_receivers_of_two_sets():
+    class Kept(nn.Module):
+        def forward(self, seen):
+            self.seen = seen
+            return seen
+
+    senders, receivers = torch.randn(5, NODE), torch.randn(3, NODE)
+    edge_index = torch.stack([torch.randint(0, 5, (9,)), torch.arange(9) % 3])
+    function = Kept()
+    block = GraphNetwork((NODE, NODE), 6, edge_function=function)
+    out = block((senders, receivers), edge_index)
+    assert out.shape[0] == 3
+    sender, receiver = edge_index
+    assert_near(function.seen, torch.cat([receivers[receiver], senders[sender]], dim=-1))
+
+
 def influence(out, tensors):
     """Which of the tensors the output depends on, by its gradient."""
     grads = torch.autograd.grad(out.square().sum(), tensors, materialize_grads=True)

@@ -1,17 +1,29 @@
 """The index of a store: what is in it, and what it was made from."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from molattn.errors import InputError
 from molattn.utils.files import read_json, write_json
 
-__all__ = ["INDEX_FILE", "REJECTED_FILE", "StoreIndex", "is_store", "read_index", "write_index"]
+__all__ = [
+    "INDEX_FILE",
+    "REJECTED_FILE",
+    "StoreIndex",
+    "check_content",
+    "is_store",
+    "read_index",
+    "write_content",
+    "write_index",
+]
 
 INDEX_FILE = "index.json"
 REJECTED_FILE = "rejected.csv"
 _FORMAT = 1
+_DIGEST = "sha256"
 
 
 class StoreIndex(NamedTuple):
@@ -67,6 +79,7 @@ def read_index(folder: Path) -> StoreIndex:
             "release of molattn wrote it, prepare the molecules again"
         )
     hints = StoreIndex.__annotations__
+    check_content(folder / INDEX_FILE, content, {"format", *hints})
     for name, kind in hints.items():
         kind = getattr(kind, "__origin__", kind)
         if not isinstance(content.get(name), kind):
@@ -77,4 +90,29 @@ def read_index(folder: Path) -> StoreIndex:
 def write_index(folder: Path, index: StoreIndex) -> None:
     """Write the index of a store, which is finished then."""
     content: Mapping[str, Any] = {"format": _FORMAT, **index._asdict()}
-    write_json(folder / INDEX_FILE, content)
+    write_content(folder / INDEX_FILE, content)
+
+
+def write_content(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON types with their SHA-256."""
+    write_json(path, {**content, _DIGEST: _digest(content)})
+
+
+def check_content(path: Path, content: dict[str, Any], keys: Collection[str]) -> None:
+    """Check that the content of a file is as :func:`write_content` wrote it.
+
+    Args:
+        path: The file.
+        content: Its content.
+        keys: The keys that it has. With these and no digest it is of an earlier version.
+
+    Raises:
+        InputError: It is not.
+    """
+    rest = {key: value for key, value in content.items() if key != _DIGEST}
+    if rest.keys() != {*keys} or content.get(_DIGEST) not in (None, _digest(rest)):
+        raise InputError(f"{path}: damaged, or of another release of molattn")
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

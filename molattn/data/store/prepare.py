@@ -1,8 +1,9 @@
 """From tables to a store of prepared molecules, shard by shard.
 
 While a store ``NAME`` is written, its shards are in ``NAME.unfinished``, beside ``run.json``, which
-says what they are made from. A shard is written whole or not at all, and holds a fixed number of
-rows of the input, so that the number of shards says where an interrupted command goes on.
+says what they are made from, and lists each shard with its digest once it is written. A shard holds
+a fixed number of rows of the input, so that an interrupted command goes on after the last shard in
+the list that is as it was written.
 """
 
 import hashlib
@@ -12,10 +13,10 @@ import shutil
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain, count, islice, takewhile
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,8 +38,10 @@ from molattn.data.store.index import (
     INDEX_FILE,
     REJECTED_FILE,
     StoreIndex,
+    check_content,
     is_store,
     read_index,
+    write_content,
     write_index,
 )
 from molattn.data.store.shards import (
@@ -66,7 +69,6 @@ from molattn.utils.files import (
     lock_file,
     read_json,
     replace_folder,
-    write_json,
 )
 from molattn.utils.progress import row_progress
 from molattn.utils.workers import parallel_map
@@ -138,16 +140,16 @@ def prepare_store(
         print_line(console, f"{folder} is finished; there is nothing to resume")
         return Prepared(index, 0)
     with _locked(unfinished, folder):
-        _begin(unfinished, run, config.resume, console)
+        kept = _begin(unfinished, run, config.resume, console)
         with _kept_if_resumable(folder):
-            begun = SHARD_ROWS * len(_shards(unfinished))
-            index = _write_shards(tables, places, unfinished, run, config, console)
+            index = _write_shards(tables, places, unfinished, kept, run, config, console)
             _write_rejected(unfinished, index)
             write_index(unfinished, index)
             replace_folder(unfinished, folder)
     for name in (_RUN_FILE, _LOCK_FILE):
-        (folder / name).unlink(missing_ok=True)
-    return Prepared(index, max(0, index.rows - begun))
+        with suppress(OSError):  # the store is whole
+            (folder / name).unlink()
+    return Prepared(index, max(0, index.rows - SHARD_ROWS * len(kept)))
 
 
 def _kept_columns(table: Table, config: PrepareConfig) -> list[int]:
@@ -212,7 +214,8 @@ def _check_same(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) ->
         )
     for old, new in zip(was["inputs"], now["inputs"], strict=True):
         check_same_digest(f"{new['name']}: the file has", new["sha256"], old["sha256"], folder)
-    check_same_values(was["options"], now["options"], folder)
+    former = {**dict.fromkeys(now["options"]), **was["options"]}  # None: of an earlier version
+    check_same_values(former, now["options"], folder)
     if was["featurizer"] != now["featurizer"]:
         raise InputError(
             f"{folder}: contains molecules prepared with a featurizer other than "
@@ -250,7 +253,7 @@ def resume_hint(folder: Path, error: BaseException | None = None) -> str:
     if is_of_input(error):
         return ""
     unfinished = _unfinished(folder)
-    if not (kept := _shards(unfinished)):
+    if not (kept := _listed(unfinished)):
         return ""
     what = counted(len(kept), "shard")
     return f"{what} kept in {unfinished}; to resume: the same command with --resume"
@@ -271,24 +274,50 @@ def _unfinished(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}{_UNFINISHED}")
 
 
-def _begin(unfinished: Path, run: Mapping[str, Any], resume: bool, console: Console | None) -> None:
-    """Check that the shards that are there can be resumed; without --resume, remove them."""
-    kept = _shards(unfinished)
-    if kept and resume:
-        _check_same(read_json(unfinished / _RUN_FILE), run, unfinished)
-        return
-    if kept:
-        what = f"{counted(len(kept), 'shard')} kept in {unfinished}"
+def _begin(
+    unfinished: Path, run: Mapping[str, Any], resume: bool, console: Console | None
+) -> list[Path]:
+    """Return the shards that are there and can be resumed; remove all others.
+
+    Raises:
+        InputError: They are of another run, or it is not known of which.
+    """
+    there = [path for path in unfinished.iterdir() if _SHARD.fullmatch(path.name)]
+    kept: list[Path] = []
+    if there and resume:
+        was = read_json(unfinished / _RUN_FILE)
+        check_content(unfinished / _RUN_FILE, was, {*run, "shards"})
+        _check_same(was, run, unfinished)
+        for shard in _listed(unfinished):
+            path = unfinished / shard["name"]
+            if _digest(path) != shard["sha256"]:
+                print_line(console, f"{path}: changed since it was written; prepared again")
+                break
+            kept.append(path)
+    elif there:
+        what = f"{counted(len(there), 'shard')} kept in {unfinished}"
         print_line(console, f"{what}: replaced, as --resume is not given")
-    for path in kept:
+    for path in {*there} - {*kept}:
         path.unlink()
-    write_json(unfinished / _RUN_FILE, run)
+    if not kept:
+        write_content(unfinished / _RUN_FILE, {**run, "shards": []})
+    return kept
 
 
-def _shards(folder: Path) -> list[Path]:
-    """Return the shards up to the first that is missing."""
-    paths = (folder / _shard_name(number) for number in count())
-    return list(takewhile(Path.exists, paths))
+def _listed(unfinished: Path) -> list[dict[str, Any]]:
+    """Return the shards that a run has written, up to the first that is missing."""
+    found = []
+    with suppress(InputError, LookupError, TypeError):  # no list, or a damaged one
+        for number, shard in enumerate(read_json(unfinished / _RUN_FILE)["shards"]):
+            if shard["name"] != _shard_name(number) or not (unfinished / shard["name"]).exists():
+                break
+            found.append(shard)
+    return found
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _shard_name(number: int) -> str:
@@ -304,11 +333,12 @@ def _write_shards(
     tables: Sequence[Table],
     places: Sequence[Sequence[int]],
     folder: Path,
+    kept: Sequence[Path],
     run: dict[str, Any],
     config: PrepareConfig,
     console: Console | None,
 ) -> StoreIndex:
-    """Write the shards that are not there yet, and return the index of all."""
+    """Write the shards after those that are kept, and return the index of all."""
     featurizer = FEATURIZERS[config.featurizer]()
     rejected: Counter[str] = Counter()
     shards: list[dict[str, Any]] = []
@@ -318,13 +348,11 @@ def _write_shards(
             shard = Shard(map_arrays(path), featurizer)
         reasons = shard.reasons(0, len(shard) - len(shard.molecules))
         rejected.update(code for code, _ in reasons)
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
         sizes = {"rows": len(shard), "molecules": len(shard.molecules)}
         size = path.stat().st_size
-        shards.append({"name": path.name, **sizes, "bytes": size, "sha256": digest})
+        shards.append({"name": path.name, **sizes, "bytes": size, "sha256": _digest(path)})
 
-    for path in _shards(folder):
+    for path in kept:
         add(path)
     start = sum(shard["rows"] for shard in shards)
     if start:
@@ -338,6 +366,7 @@ def _write_shards(
             path = folder / _shard_name(len(shards))
             write_arrays(path, join_arrays(parts))
             add(path)
+            write_content(folder / _RUN_FILE, {**run, "shards": shards})
     inputs = [{**one, "rows": n} for one, n in zip(run["inputs"], rows, strict=True)]
     sums = {name: sum(shard[name] for shard in shards) for name in ("rows", "molecules")}
     common = dict(sorted(rejected.items(), key=lambda reason: (-reason[1], reason[0])))

@@ -1,11 +1,17 @@
 """Stores against the tables that they are made from."""
 
+import errno
 import io
+import itertools
 import json
 import os
+import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
+import time
 import tracemalloc
 from dataclasses import fields, replace
 
@@ -27,6 +33,7 @@ from molattn.data.table import bundled_dataset, open_table
 from molattn.errors import InputError, MolattnError, SmilesError
 
 from ...conftest import assert_one_line, rows_of, saved
+from ...faulty_files import FaultyFiles
 
 SHARD, BLOCK = 64, 16
 SALTS = ["CC(=O)[O-].[Na+]", "F/C=C/[C@H](F)Cl", "C(C)O", "OCC", "C" * 300, "N->[Cu+2]<-N"]
@@ -294,6 +301,7 @@ def test_a_store_of_another_featurizer_or_release_is_one_error(store, tmp_path, 
     open_table(store).check_featurizer(Featurizer.default())
     folder = shutil.copytree(store, tmp_path / "store")
     index = json.loads((folder / INDEX_FILE).read_text())
+    del index["sha256"]  # as by the version before
     featurizer = {**index["featurizer"], "version": 99}
     (folder / INDEX_FILE).write_text(json.dumps({**index, "featurizer": featurizer}))
     with pytest.raises(InputError, match="cannot be used: featurizer version: expected") as second:
@@ -330,6 +338,153 @@ def test_a_damaged_store_is_one_error(store, tmp_path):
             open_table(folder)
     with pytest.raises(InputError, match="got a folder, expected a file, or a folder written by"):
         open_table(tmp_path)
+
+
+def unfinished(table, folder, shards, config=LABELED):
+    """Interrupt the writing of a store after some shards."""
+    with pytest.MonkeyPatch.context() as patch:
+        written, write = itertools.count(), prepare.write_arrays
+
+        def interrupted(path, arrays):
+            if next(written) == shards:
+                raise KeyboardInterrupt
+            return write(path, arrays)
+
+        patch.setattr(prepare, "write_arrays", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_store([table], folder, config)
+    return folder.with_name(f"{folder.name}.unfinished")
+
+
+def flip(path, rng):
+    content = bytearray(path.read_bytes())
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+
+
+def test_every_flipped_bit_of_a_store_is_noticed(store, tmp_path):
+    rng = random.Random(0)
+    # rejected.csv is for people: no command reads it.
+    for name in [path.name for path in store.iterdir() if path.name != REJECTED_FILE]:
+        for _ in range(40):
+            folder = shutil.copytree(store, tmp_path / "store", dirs_exist_ok=True)
+            flip(folder / name, rng)
+            with pytest.raises(InputError, match=re.escape(name)) as raised:
+                list(open_table(folder))
+            assert_one_line(raised.value)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "deleted", "foreign", "first deleted"])
+def test_shards_are_prepared_again_from_one_that_changed(table, store, tmp_path, capsys, damage):
+    folder = tmp_path / "store"
+    kept = unfinished(table, folder, 3)
+    path = kept / f"shard_0000{0 if damage == 'first deleted' else 1}.safetensors"
+    if damage == "flipped":
+        flip(path, random.Random(0))
+    elif damage == "foreign":
+        shutil.copy(kept / "shard_00000.safetensors", path)
+    else:
+        path.unlink()
+    words = "prepare --target-columns logS --split-column split --resume".split()
+    assert main([*words, str(table), "--output", str(folder)]) == 0
+    printed = "".join(capsys.readouterr())
+    assert ("shard_00001.safetensors: changed since it was written" in printed) == (
+        damage in ("flipped", "foreign")
+    )
+    assert ("resuming after 64 rows" in printed) == (damage != "first deleted")
+    assert contents(folder) == contents(store)
+
+
+def test_a_shard_of_other_options_is_never_kept(table, store, tmp_path):
+    folder = tmp_path / "store"
+    kept = unfinished(table, folder, 3, replace(LABELED, max_atoms=9))
+    (kept / "shard_00000.safetensors").unlink()
+    unfinished(table, folder, 1)
+    prepare_store([table], folder, replace(LABELED, resume=True))
+    assert contents(folder) == contents(store)
+
+
+def test_a_damaged_list_of_shards_is_one_error(table, tmp_path):
+    kept, rng = unfinished(table, tmp_path / "store", 1), random.Random(0)
+    run = (kept / "run.json").read_bytes()
+    for _ in range(40):
+        (kept / "run.json").write_bytes(run)
+        flip(kept / "run.json", rng)
+        with pytest.raises(InputError, match=r"run\.json: ") as raised:
+            prepare_store([table], tmp_path / "store", replace(LABELED, resume=True))
+        assert_one_line(raised.value)
+
+
+def test_two_commands_do_not_write_one_store(table, tmp_path):
+    folder = tmp_path / "store"
+    with (
+        prepare._locked(tmp_path / "store.unfinished", folder),
+        pytest.raises(InputError, match="store: another process is writing to this folder"),
+    ):
+        prepare_store([table], folder, LABELED)
+
+
+@pytest.mark.faults
+def test_a_full_disk_leaves_what_can_be_resumed(table, store, tmp_path, capsys):
+    words = "prepare --target-columns logS --split-column split".split()
+    words += [str(table), "--output", str(tmp_path / "place" / "store")]
+    for number in itertools.count():
+        place = tmp_path / "place"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        faulty = FaultyFiles(place, number, errno.ENOSPC, lasting=True)
+        with faulty.active():
+            code = main(words)
+        line = capsys.readouterr().err
+        if faulty.failed is None:
+            break
+        if code:
+            assert re.fullmatch(r"error: .*place/store.*: No space left on device.*\n", line), line
+            assert "MOLATTN_TRACEBACK" not in line
+            assert not (place / "store").exists()
+        assert main([*words, "--resume"]) == 0
+        # What cannot be removed at last does no harm.
+        assert contents(store).items() <= contents(place / "store").items()
+        capsys.readouterr()
+    assert number > 20
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_killed_command_is_resumed_byte_for_byte(table, store, tmp_path, workers):
+    program = (
+        "import sys, time\n"
+        "from molattn.cli import main\n"
+        "from molattn.data.store import prepare\n"
+        f"prepare.SHARD_ROWS, prepare._BLOCK_ROWS = {SHARD}, {BLOCK}\n"
+        "write = prepare.write_arrays\n"
+        "def slow(*args): time.sleep(.2); write(*args)\n"
+        "prepare.write_arrays = slow\n"
+        "if __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    words = "prepare --target-columns logS --split-column split --resume --num-workers".split()
+    words += [str(workers), str(table), "--output", "store"]
+    command, begun = [sys.executable, "program.py", *words], False
+    for moment in (0.0, 0.1, 0.25, 0.3, 0.5):
+        with subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as other:
+            while not (tmp_path / "store.unfinished" / "run.json").exists():
+                assert other.poll() is None
+                time.sleep(0.01)
+            if begun:  # the list of an earlier process is there from the beginning
+                time.sleep(2)
+            begun = True
+            time.sleep(moment)
+            other.kill()
+            assert other.wait() in (0, -signal.SIGKILL)
+        if (tmp_path / "store").exists():
+            break
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert contents(tmp_path / "store") == contents(store)
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "program.py"}
 
 
 def test_memory_does_not_grow_with_the_table(tmp_path):

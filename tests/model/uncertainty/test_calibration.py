@@ -252,3 +252,9 @@ def test_a_damaged_calibration_is_refused(mixed, change):
 def test_a_level_is_between_0_and_1(mixed, level):
     with pytest.raises(InputError, match="between 0 and 1"):
         mixed[0].half_widths(np.zeros((1, 3)), level)
+
+
+@pytest.mark.parametrize("scale, bias", [(0.0, 0.0), (-0.5, 0.0), (np.nan, 0.0), (1.0, np.inf)])
+def test_a_scaling_that_is_not_finite_or_not_positive_is_refused(scale, bias):
+    with pytest.raises(InputError, match="expected finite numbers and a positive scale"):
+        ProbabilityScaling(scale, (bias, 0.0))
