@@ -418,7 +418,7 @@ def open_with_model(
     config: TableConfig,
     console: Console,
 ) -> tuple[Table, MolAttn]:
-    """Open a table and load a model; print remarks on the table, such as the detected separator.
+    """Open a table and load a model; print remarks on both, such as the detected separator.
 
     Raises:
         InputError: The table has no such SMILES column, or there is no such model.
@@ -427,9 +427,12 @@ def open_with_model(
     table.column(config.smiles_column, "--smiles-column")  # before a model is loaded
     for remark in table.remarks:
         print_line(console, f"{table.path}: {remark}")
-    if isinstance(model_folder, MolAttn):
-        return table, model_folder
-    return table, MolAttn.from_pretrained(find_local_model(model_folder))
+    model = model_folder
+    if not isinstance(model, MolAttn):
+        model = MolAttn.from_pretrained(find_local_model(model))
+    if remark := model.inputs_remark():
+        print_line(console, remark)
+    return table, model
 
 
 def molecule_batches(

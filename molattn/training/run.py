@@ -28,6 +28,7 @@ from molattn.errors import InputError, is_out_of_memory, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.reference_inputs import ReferenceInputs
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
@@ -277,6 +278,7 @@ def train_model(
         outputs = add_gaussian_process(model, config, table, parts, console)
     prints, molecules = table.fingerprints, training_molecules(config, table, parts)
     model.training_set = _training_set(config, table, parts, molecules)
+    model.reference_inputs = ReferenceInputs.of(model.config)
     if not len(parts.val):
         return model, histories, outputs
     targets = validation.targets
