@@ -68,10 +68,13 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     from molattn.evaluation.scoring import score_run
     from molattn.evaluation.terminal_tables import score_table
     from molattn.training.run import train
+    from molattn.utils.progress import step_progress
 
     run = train(config, console, folder)
-    scores = score_run(run, console)
-    write_run(run, scores, folder)
+    with step_progress(console, "scoring"):
+        scores = score_run(run, console)
+    with step_progress(console, "writing the results"):
+        write_run(run, scores, folder)
     console.print(score_table(scores, run), markup=False)
     forest = scores.seconds.get("random_forest")
     epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)
