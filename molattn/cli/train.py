@@ -54,7 +54,8 @@ def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> No
     from molattn.evaluation.terminal_tables import summary_table
 
     summary = cross_validate(config, folder, console)
-    console.print(summary_table(summary), markup=False)
+    units = dict(zip(config.data.target_columns, config.data.target_units, strict=False))
+    console.print(summary_table(summary, config.report.interval, units), markup=False)
     if "final" in summary:
         print_line(
             console,

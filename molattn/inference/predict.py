@@ -371,5 +371,5 @@ def prediction_spec(
         compute=compute,
         reads_similarity=model.uncertainty is not None,
         remarks=remarks,
-        **({"take_found": labels.take} if labels else {}),
+        take_found=labels.take if labels else lambda: None,
     )
