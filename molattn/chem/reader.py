@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from molattn.chem.standardize import standardized_smiles
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
 from molattn.record import MoleculeRecord
+from molattn.utils.workers import parallel_map
 
 __all__ = ["MoleculeReader", "featurize_smiles"]
 
@@ -82,6 +83,8 @@ class MoleculeReader:
         standardize: Whether to standardize each molecule first, see
             :func:`molattn.chem.limits.read_molecule`, and to add ``standardized``.
         targets: Calculates ``targets`` of the record, a function that can be pickled; None = none.
+        num_workers: Processes that read the molecules, with the same result; 0 reads them in this
+            one. Needs ``distinct``; a call then lists its molecules before it reads the first.
     """
 
     def __init__(
@@ -101,28 +104,18 @@ class MoleculeReader:
         limits: MoleculeLimits | None = None,
         standardize: bool = False,
         targets: Callable[[Chem.Mol], Any] | None = None,
+        num_workers: int = 0,
     ) -> None:
-        self._featurizer = self._same_featurizer = featurizer
-        fields = {"numbers": calculator, "baseline_numbers": baseline}
-        calculators = {name: one for name, one in fields.items() if one}
-        self._standardize = standardize
-        self._fields = _Fields(
-            calculators, counter, canonical, scaffolds, symbols, standardize, targets
-        )
-        self._lacking = replace(self._fields, canonical=False)
-        self._of_fast = replace(self._fields, counter=None)  # counted in blocks
-        # One enumeration of environments serves both.
-        self._counts_tell_fingerprints = (
-            counter is not None
-            and "morgan" in counter.kinds
-            and counter.radius == FINGERPRINT_RADIUS
-            and counter.size % FINGERPRINT_BITS == 0
-        )
+        given = {"numbers": calculator, "baseline_numbers": baseline}
+        calculators = {name: one for name, one in given.items() if one}
+        fields = _Fields(calculators, counter, canonical, scaffolds, symbols, standardize, targets)
+        limits = limits or MoleculeLimits()
+        self._block = _BlockReader(featurizer, fields, fingerprints, limits, standardize)
         self._name = partner
-        self._fingerprints = fingerprints
-        self._limits = limits or MoleculeLimits()
         self._known: dict[Molecule, MoleculeRecord | SmilesError] | None = {} if distinct else None
         self._partner = lru_cache(maxsize=remember)(lambda text: next(self._records([text])))
+        self._num_workers = num_workers
+        self._ahead: Iterator[Mapping[Molecule, MoleculeRecord | SmilesError]] = iter(())
 
     def __call__(
         self, smiles: Iterable[Molecule], partners: Iterable[Molecule] | None = None
@@ -133,6 +126,10 @@ class MoleculeReader:
             smiles: The molecules.
             partners: Their second molecules; None = there are none.
         """
+        if self._num_workers:
+            smiles, partners = list(smiles), None if partners is None else list(partners)
+            given = (smiles,) if partners is None else (smiles, partners)
+            self._ahead = self._read_ahead(chain.from_iterable(zip(*given, strict=True)))
         records = self._records(smiles)
         if partners is None:
             yield from records
@@ -174,32 +171,71 @@ class MoleculeReader:
             if self._known is None:
                 yield from self._block(block)
                 continue
+            for text in block:
+                while text not in self._known and (read := next(self._ahead, None)):
+                    self._known.update(read)
             new = [text for text in dict.fromkeys(block) if text not in self._known]
             self._known.update(zip(new, self._block(new), strict=True))
             yield from (self._known[text] for text in block)
 
-    def _block(self, texts: Sequence[Molecule]) -> Iterator[MoleculeRecord | SmilesError]:
+    def _read_ahead(
+        self, molecules: Iterable[Molecule]
+    ) -> Iterator[dict[Molecule, MoleculeRecord | SmilesError]]:
+        """Read molecules in other processes, in blocks; each molecule once."""
+        new = [one for one in dict.fromkeys(molecules) if one not in (self._known or ())]
+        blocks = [new[place : place + _BLOCK] for place in range(0, len(new), _BLOCK)]
+        records = parallel_map(self._block, blocks, min(self._num_workers, len(blocks)))
+        for block, read in zip(blocks, records, strict=True):
+            yield dict(zip(block, read, strict=True))
+
+
+@dataclass
+class _BlockReader:
+    """Reads a block of molecules, in any process."""
+
+    featurizer: Featurizer
+    fields: "_Fields"
+    fingerprints: bool
+    limits: MoleculeLimits
+    standardize: bool
+
+    def __post_init__(self) -> None:
+        self._same_featurizer = self.featurizer
+        self._lacking = replace(self.fields, canonical=False)
+        self._of_fast = replace(self.fields, counter=None)  # counted in blocks
+        counter = self.fields.counter
+        # One enumeration of environments serves both.
+        self._counts_tell_fingerprints = (
+            counter is not None
+            and "morgan" in counter.kinds
+            and counter.radius == FINGERPRINT_RADIUS
+            and counter.size % FINGERPRINT_BITS == 0
+        )
+
+    def __call__(self, texts: Sequence[Molecule]) -> list[MoleculeRecord | SmilesError]:
         read = [self._read(text) for text in texts]
         known = [found for found in read if isinstance(found, tuple)]
         mols = [mol for mol, _ in known]
         pieces = [cut(mol) for mol in mols]
-        records = iter(self._featurizer.of_pieces(mols, pieces))
+        records = iter(self.featurizer.of_pieces(mols, pieces))
         self._add_counts(known, pieces)
-        if self._fingerprints:
+        if self.fingerprints:
             for (_, fields), packed in zip(known, self._packed(known), strict=True):
                 fields["fingerprint"] = packed
+        done: list[MoleculeRecord | SmilesError] = []
         for found in read:
             if not isinstance(found, tuple):
-                yield found
+                done.append(found)
                 continue
             record, fields = next(records), found[1]
-            yield replace(record, **fields) if fields else record
+            done.append(replace(record, **fields) if fields else record)
+        return done
 
     def _add_counts(
         self, known: Sequence[tuple[Chem.Mol, dict[str, Any]]], pieces: Sequence[Pieces | None]
     ) -> None:
         """Count the substructures of the molecules that were not counted with a limit of time."""
-        counter = self._fields.counter
+        counter = self.fields.counter
         if counter is None:
             return
         new = [place for place, (_, fields) in enumerate(known) if "counts" not in fields]
@@ -209,7 +245,7 @@ class MoleculeReader:
 
     def _packed(self, known: Sequence[tuple[Chem.Mol, dict[str, Any]]]) -> NDArray[np.uint8]:
         """Return the fingerprints of the molecules."""
-        counter = self._fields.counter
+        counter = self.fields.counter
         if counter is None or not self._counts_tell_fingerprints:
             return packed_fingerprints([mol for mol, _ in known])
         bits = counter.morgan_bits([fields["counts"] for _, fields in known], FINGERPRINT_BITS)
@@ -221,27 +257,27 @@ class MoleculeReader:
         try:
             if isinstance(text, PreparedSmiles) and self._is_known(text):
                 return self._completed(text)
-            fields = self._of_fast if is_fast(text) else self._fields
-            return read_molecule(text, self._limits, fields, standardize=self._standardize)
+            fields = self._of_fast if is_fast(text) else self.fields
+            return read_molecule(text, self.limits, fields, standardize=self.standardize)
         except SmilesError as error:
             return error
 
     def _is_known(self, text: PreparedSmiles) -> bool:
         """Return whether reading the text would give its record."""
-        limits = self._limits
-        if self._standardize or text.record.num_atoms > limits.max_atoms:
+        limits = self.limits
+        if self.standardize or text.record.num_atoms > limits.max_atoms:
             return False
         if text.featurizer is not self._same_featurizer:  # which is quicker than to compare
-            if text.featurizer != self._featurizer:
+            if text.featurizer != self.featurizer:
                 return False
             self._same_featurizer = text.featurizer
         return len(text) <= limits.max_length
 
     def _completed(self, text: PreparedSmiles) -> MoleculeRecord:
-        fields = read_molecule(text, self._limits, self._lacking)[1] if self._lacking else {}
-        if not self._fingerprints:
+        fields = read_molecule(text, self.limits, self._lacking)[1] if self._lacking else {}
+        if not self.fingerprints:
             fields["fingerprint"] = None
-        if not self._fields.canonical:
+        if not self.fields.canonical:
             fields["smiles"] = None
         return replace(text.record, **fields) if fields else text.record
 

@@ -54,7 +54,8 @@ def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> No
     from molattn.evaluation.terminal_tables import summary_table
 
     summary = cross_validate(config, folder, console)
-    console.print(summary_table(summary), markup=False)
+    units = dict(zip(config.data.target_columns, config.data.target_units, strict=False))
+    console.print(summary_table(summary, config.report.interval, units), markup=False)
     if "final" in summary:
         print_line(
             console,
@@ -68,10 +69,13 @@ def _train_once(config: TrainConfig, folder: Path, console: "Console") -> None:
     from molattn.evaluation.scoring import score_run
     from molattn.evaluation.terminal_tables import score_table
     from molattn.training.run import train
+    from molattn.utils.progress import step_progress
 
     run = train(config, console, folder)
-    scores = score_run(run, console)
-    write_run(run, scores, folder)
+    with step_progress(console, "scoring"):
+        scores = score_run(run, console)
+    with step_progress(console, "writing the results"):
+        write_run(run, scores, folder)
     console.print(score_table(scores, run), markup=False)
     forest = scores.seconds.get("random_forest")
     epochs = ", ".join(f"{history.best} of {len(history.epochs)}" for history in run.histories)

@@ -15,7 +15,8 @@ EXAMPLE = """Example:
 def verify(model: Path, /) -> None:
     """Check that the files of a saved model are complete and unchanged.
 
-    Compares the files with the manifest (sizes, SHA-256), and loads the model.
+    Compares the files with the manifest (sizes, SHA-256), loads the model, and compares its inputs
+    if RDKit or molattn have other versions than in the training.
 
     Args:
         model: Folder of a run or of a saved model, or base, the pretrained model that comes with
@@ -38,8 +39,8 @@ def verify(model: Path, /) -> None:
     files.check()
     config = files.config
     has_parts = bool(config.get("custom_parts"))
-    if not has_parts:
-        MolAttn.from_files(files)
+    if not has_parts and (remark := MolAttn.from_files(files).inputs_remark()):
+        print_line(console, remark)
     facts = [
         f"format {config.get('format')}, saved by molattn {config.get('molattn_version')}",
         "without a manifest, so changes cannot be detected"

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal, get_args
 
-from molattn.config.base import COMMON, COMMON_IN_TRAIN, TUNABLE
+from molattn.config.base import COMMON, COMMON_IN_TRAIN, RESUMABLE, TUNABLE
 from molattn.config.limits import MoleculeLimits
 from molattn.config.validation import check, check_choice, check_unused, option
 from molattn.errors import InputError, check_one_of, quoted
@@ -32,6 +32,7 @@ class TableColumns(MoleculeLimits):
         featurizer: Name of the featurizer for atoms and bonds.
         split_column: Column with the split: train, val or test.
         order_column: Column of numbers or ISO dates by which --split order sorts the rows.
+        num_workers: Worker processes that read the molecules; 0 reads them in the main process.
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)
@@ -43,9 +44,11 @@ class TableColumns(MoleculeLimits):
     featurizer: str = "default"
     split_column: str | None = field(default=None, metadata=COMMON)
     order_column: str | None = None
+    num_workers: int = field(default=0, metadata=RESUMABLE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check(self, "num_workers", lambda count: count >= 0, "a whole number of at least 0", int)
         check(self, "featurizer", bool, "the name of a featurizer", str)
         for name in ("target_columns", "relation_columns", "feature_columns"):
             if not isinstance(getattr(self, name), tuple):
@@ -64,20 +67,17 @@ class PrepareConfig(TableColumns):
     Args:
         pretraining_targets: Also calculate what molattn pretrain learns to predict, about 1.5 kB
             for each molecule.
-        num_workers: Worker processes that read the molecules; 0 reads them in the main process.
         resume: Go on with an interrupted command that wrote to the same --output; begin if there is
             none. Inputs and options must be the same, except for the number of workers.
         overwrite: Replace a store in --output.
     """
 
     pretraining_targets: bool = False
-    num_workers: int = 0
     resume: bool = False
     overwrite: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self, "num_workers", lambda count: count >= 0, "a whole number of at least 0", int)
         if self.resume and self.overwrite:
             raise InputError("--resume cannot be used with --overwrite")
 

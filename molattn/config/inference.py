@@ -45,8 +45,8 @@ class StreamConfig(TableConfig):
         escape_formulas: In CSV and TSV files, write an apostrophe before text that a spreadsheet
             would take for a formula: text other than a number that begins with =, +, - or @. Column
             names are included.
-        num_workers: Worker processes that read the molecules and calculate their features; 0 reads
-            them in the main process.
+        num_workers: Worker processes among which the rows are divided, each with a copy of the
+            model; 0 uses the main process alone.
         resume: Go on with an interrupted run that wrote to the same --output, a CSV, TSV or SDF
             file, compressed or not; start with the first row if there is no such file at all.
             Model, input and options must be the same, except for the number of workers.

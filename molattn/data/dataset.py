@@ -237,6 +237,7 @@ def read_training_table(
         distinct=True,
         limits=config,
         standardize=config.standardize,
+        num_workers=config.num_workers,
     )
     complete, rows = rows, []
     records: list[MoleculeRecord] = []

@@ -34,6 +34,7 @@ from molattn.training.run_folder import (
 from molattn.utils.console import print_line
 from molattn.utils.devices import check_device
 from molattn.utils.files import read_json, write_json
+from molattn.utils.progress import step_progress
 
 __all__ = ["Round", "cross_validate", "rounds"]
 
@@ -202,7 +203,8 @@ def _finish(
         with run_folder(path, resume=True) as unfinished:
             if trained.predicted is not None:
                 trained.predicted.write(unfinished / OUT_OF_FOLD_FILE)
-            write_run(run, score_run(run, console), unfinished)
+            with step_progress(console, "scoring, writing the results"):
+                write_run(run, score_run(run, console), unfinished)
     return _scores(path, config, rows, pretrained)
 
 

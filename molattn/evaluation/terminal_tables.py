@@ -47,7 +47,7 @@ def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) ->
     intervals = _table(
         "prediction intervals",
         "labels",
-        f"{level:.0%} PI coverage",
+        _coverage_label(level),
         "expected ± 2 SD",
         "mean width",
     )
@@ -67,14 +67,26 @@ def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) ->
     return [table for table in (intervals, probabilities) if table.row_count]
 
 
-def summary_table(summary: dict[str, Any]) -> Table:
-    """Return the mean and standard deviation of the test scores over the rounds."""
+def summary_table(
+    summary: Mapping[str, Any], level: float, units: Mapping[str, str] | None = None
+) -> Table:
+    """Return the mean and standard deviation of the test scores over the rounds.
+
+    Args:
+        summary: Of :func:`molattn.evaluation.cross_validation.cross_validate`.
+        level: Level of the prediction intervals.
+        units: Unit of each task that has one.
+    """
     table = _table("test scores", "model", "metric", "mean", "SD", texts=3)
     for task in summary["test"]:
+        unit = (units or {}).get(task)
+        label = f"{task} ({unit})" if unit else task
         for key in (*MODELS, "uncertainty"):
             for name, values in summary.get(key, {}).get(task, {}).items():
+                if name == "coverage_sd":  # of a single round
+                    continue
                 mean, sd = format_score(values["mean"]), format_score(values["sd"])
-                table.add_row(task, _model_label(key, name), _metric_label(name), mean, sd)
+                table.add_row(label, _model_label(key, name), _metric_label(name, level), mean, sd)
     return table
 
 
@@ -108,7 +120,13 @@ def _model_label(key: str, name: str) -> str:
     return model_label(key, METRICS[name].kinds[0])
 
 
-def _metric_label(name: str) -> str:
+def _coverage_label(level: float) -> str:
+    return f"{100 * level:g}% PI coverage"
+
+
+def _metric_label(name: str, level: float) -> str:
+    if name == "coverage":
+        return _coverage_label(level)
     key, _, when = name.rpartition("_")
     if when in ("before", "after"):
         return f"{METRICS[key].heading} {when} calibration"

@@ -43,7 +43,7 @@ def fingerprint_table(
     """
     config = config or EmbedConfig()
     spec = partial(_embedding_spec, atoms=config.atoms)
-    return stream_table(model_folder, source, output, spec, config, console)
+    return stream_table(model_folder, source, output, spec, config, console).counts
 
 
 def _embedding_spec(model: MolAttn, atoms: bool) -> OutputSpec:

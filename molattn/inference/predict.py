@@ -1,10 +1,10 @@
 """Predictions for the molecules in a table."""
 
 import math
-import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -14,9 +14,16 @@ from rich.console import Console
 
 from molattn.config import PredictConfig
 from molattn.data.labels import LabelError, label_values
-from molattn.data.table import Table, listed, open_table
+from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, quoted
-from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
+from molattn.inference.streaming import (
+    Cells,
+    OutputSpec,
+    ReadRow,
+    RowCounts,
+    Streamed,
+    stream_table,
+)
 from molattn.model.model import MolAttn
 from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.uncertainty.model_uncertainty import Prediction
@@ -116,28 +123,38 @@ def screen_table(
     :func:`predict_table`; an error is also a relation column that is missing, or the wrong number
     of them.
     """
-    start = time.perf_counter()
     config, table = config or PredictConfig(), open_table(source)
-    found: list[_Found] = []
-
-    def make_spec(model: MolAttn) -> OutputSpec:
-        found.append(_Found(model, table, config.relation_columns, start))
-        return prediction_spec(model, config.interval, config.neighbors, found[0])
-
-    counts = stream_table(model_folder, table, output, make_spec, config, console)
-    return found[0].screening(counts)
+    found = _Found()
+    columns = _Columns(table.path, table.header)
+    spec = partial(_screening_spec, columns=columns, config=config)
+    return found.screening(
+        stream_table(model_folder, table, output, spec, config, console, found.add)
+    )
 
 
-class _Found:
+class _Columns(Table):
+    """The columns of a table without its rows, for other processes."""
+
+    def __init__(self, path: Path, header: list[str]) -> None:
+        self.path, self.header = path, header
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(())
+
+
+def _screening_spec(model: MolAttn, columns: Table, config: PredictConfig) -> OutputSpec:
+    labels = _Labels(model, columns, config.relation_columns)
+    return prediction_spec(model, config.interval, config.neighbors, labels)
+
+
+class _Labels:
     """The labels of a table beside their predictions, and the molecules beyond the domain.
 
     Attributes:
         remarks: Lines on columns of labels or of relations that are not read.
     """
 
-    def __init__(
-        self, model: MolAttn, table: Table, relations: Sequence[str], start: float
-    ) -> None:
+    def __init__(self, model: MolAttn, table: Table, relations: Sequence[str]) -> None:
         self._tasks = model.config.tasks
         if len(relations) not in (0, len(self._tasks)):
             raise InputError(
@@ -148,13 +165,6 @@ class _Found:
         self._places = [self._place(table, task) for task in self._tasks]
         self._relations = self._relation_places(table, relations, model.config.relation_columns)
         self._knows_molecules = model.uncertainty is not None
-        self._start = start
-        self._counts: Counter[str] = Counter()
-        self._unusable: Counter[str] = Counter()
-        self._censored: Counter[str] = Counter()
-        self._seconds = 0.0
-        self._width = sum(len(task.output_names) for task in self._tasks)
-        self._rows = _LabeledRows(self._width + len(self._tasks))
         self._new: dict[str, Any] = _nothing_new()
 
     def add(self, rows: Sequence[ReadRow], prediction: Prediction) -> None:
@@ -173,35 +183,7 @@ class _Found:
     def take(self) -> dict[str, Any]:
         """Return what was found since the last call, as JSON types."""
         new, self._new = self._new, _nothing_new()
-        new["seconds"] = time.perf_counter() - self._start
-        self._start += new["seconds"]
-        self.restore(new)
         return new
-
-    def restore(self, found: Mapping[str, Any]) -> None:
-        """Count what was found."""
-        self._counts.update(found["counts"])
-        self._unusable.update(found["unusable"])
-        self._censored.update(found["censored"])
-        self._seconds += found["seconds"]
-        for row in found["labeled"]:
-            self._rows.add([math.nan if number is None else number for number in row])
-
-    def screening(self, counts: RowCounts) -> Screening:
-        self.take()
-        numbers = self._rows.table()
-        return Screening(
-            counts,
-            self._seconds,
-            self._counts["outside"] if self._knows_molecules else None,
-            self._counts["trained"],
-            self._rows.count,
-            self._tasks,
-            numbers[:, : self._width],
-            numbers[:, self._width :],
-            self._unusable,
-            self._censored,
-        )
 
     def _label(self, cells: Sequence[str], number: int) -> float | None:
         place, task = self._places[number], self._tasks[number]
@@ -262,6 +244,40 @@ def _nothing_new() -> dict[str, Any]:
     return {"counts": Counter(), "unusable": Counter(), "censored": Counter(), "labeled": []}
 
 
+class _Found:
+    """What :class:`_Labels` found in all blocks of a table."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._unusable: Counter[str] = Counter()
+        self._censored: Counter[str] = Counter()
+        self._rows = _LabeledRows()
+
+    def add(self, found: Mapping[str, Any]) -> None:
+        self._counts.update(found["counts"])
+        self._unusable.update(found["unusable"])
+        self._censored.update(found["censored"])
+        for row in found["labeled"]:
+            self._rows.add([math.nan if number is None else number for number in row])
+
+    def screening(self, streamed: Streamed) -> Screening:
+        model, tasks = streamed.model, streamed.model.config.tasks
+        width = sum(len(task.output_names) for task in tasks)
+        numbers = self._rows.table(width + len(tasks))
+        return Screening(
+            streamed.counts,
+            streamed.seconds,
+            None if model.uncertainty is None else self._counts["outside"],
+            self._counts["trained"],
+            self._rows.count,
+            tasks,
+            numbers[:, :width],
+            numbers[:, width:],
+            self._unusable,
+            self._censored,
+        )
+
+
 class _LabeledRows:
     """Rows of numbers; if there are too many, a random sample in which each is as likely.
 
@@ -269,10 +285,8 @@ class _LabeledRows:
         count: Number of rows, those left out included.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self) -> None:
         self.count = 0
-        self._width = width
-        self._most = max(1, _MOST_NUMBERS // width)
         self._numbers = array("d")
         self._chance = 1.0
         self._rng = np.random.default_rng(0)
@@ -282,17 +296,17 @@ class _LabeledRows:
         if self._rng.random() >= self._chance:
             return
         self._numbers.extend(row)
-        while len(self._numbers) > self._most * self._width:
+        while len(self._numbers) > max(_MOST_NUMBERS, len(row)):
             self._chance /= 2.0
-            kept = self._rng.random(len(self._numbers) // self._width) < 0.5
-            self._numbers = array("d", self.table()[kept].tobytes())
+            kept = self._rng.random(len(self._numbers) // len(row)) < 0.5
+            self._numbers = array("d", self.table(len(row))[kept].tobytes())
 
-    def table(self) -> NDArray[np.float64]:
-        return np.array(self._numbers).reshape(-1, self._width)
+    def table(self, width: int) -> NDArray[np.float64]:
+        return np.array(self._numbers).reshape(-1, width)
 
 
 def prediction_spec(
-    model: MolAttn, level: float, neighbors: int | None = None, found: _Found | None = None
+    model: MolAttn, level: float, neighbors: int | None = None, labels: _Labels | None = None
 ) -> OutputSpec:
     """Return the predictions of a model as an output; see :func:`predict_table`.
 
@@ -300,7 +314,7 @@ def prediction_spec(
         model: The model.
         level: Level of the intervals, between 0 and 1.
         neighbors: Number of training rows for each target; None = no columns of them.
-        found: Takes the labels of the rows; None = they are not read.
+        labels: Takes the labels of the rows; None = they are not read.
 
     Raises:
         InputError: A number of neighbors that the model does not have.
@@ -308,7 +322,7 @@ def prediction_spec(
     columns = PredictionColumns(model, level)
     of_neighbors: dict[str, str] = {}
     fields = {"row": "int64", "similarity": "float64", "contribution": "float64"}
-    remarks = [*columns.lines(), *(found.remarks if found else ())]
+    remarks = [*columns.lines(), *(labels.remarks if labels else ())]
     if neighbors is not None:
         process = model.check_neighbors(neighbors, "--neighbors")
         kept = model.training_set and model.training_set.molecules
@@ -340,9 +354,9 @@ def prediction_spec(
         )
         rows = iter(range(len(prediction.prediction)))
         near = {} if neighbors is None else model.neighbors_of_inputs(inputs, neighbors)
-        if found:
+        if labels:
             finite = [row for row, good in zip(molecules, is_finite, strict=True) if good]
-            found.add(finite, prediction)
+            labels.add(finite, prediction)
         for number, good in enumerate(is_finite):
             if not good:
                 yield "not_finite"
@@ -357,5 +371,5 @@ def prediction_spec(
         compute=compute,
         reads_similarity=model.uncertainty is not None,
         remarks=remarks,
-        **({"take_found": found.take, "restore_found": found.restore} if found else {}),
+        take_found=labels.take if labels else lambda: None,
     )

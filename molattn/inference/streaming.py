@@ -1,6 +1,7 @@
 """Application of a model to a table, row by row, in constant memory."""
 
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -52,6 +53,7 @@ __all__ = [
     "OutputSpec",
     "ReadRow",
     "RowCounts",
+    "Streamed",
     "computed",
     "molecule_batches",
     "open_with_model",
@@ -60,7 +62,7 @@ __all__ = [
 
 _ROWS_AT_ONCE = 64
 _PARTNERS_KEPT = 256
-_ROWS_PER_ENTRY = 64  # an interrupted run loses no more than these and a batch
+_ROWS_PER_ENTRY = 64  # or as many batches as have more
 _NOT_OF_THE_OUTPUT = ("num_workers", "resume")  # options
 
 Cells = Sequence[Union[float, int, str, None]]
@@ -108,9 +110,7 @@ class OutputSpec:
         keeps_columns: Whether the output begins with the columns of the input; otherwise with the
             row number, as when molecules have several output rows.
         remarks: Lines to print before the first row.
-        take_found: Returns what was found since the last call, as JSON types that are kept with the
-            rows.
-        restore_found: Takes what such a call returned before an interruption.
+        take_found: Returns what was found since the last call, as JSON types.
     """
 
     verb: str
@@ -122,7 +122,6 @@ class OutputSpec:
     keeps_columns: bool = True
     remarks: Sequence[str] = ()
     take_found: Callable[[], Any] = lambda: None
-    restore_found: Callable[[Any], None] = lambda found: None
 
     @property
     def reads(self) -> dict[str, bool]:
@@ -175,24 +174,30 @@ class OutputRows:
         self, molecule: ReadRow, rows: Sequence[Cells], code: str
     ) -> Iterator[list[object]]:
         """Yield the rows of a molecule, given what :func:`computed` yields."""
-        own = self._own(molecule, code)
         forms = standardized_cells(molecule.record, self._model)
+        return self.joined(molecule.number, molecule.row, rows, forms, code)
+
+    def joined(
+        self, number: int, row: Row, rows: Sequence[Cells], forms: Sequence[str | None], code: str
+    ) -> Iterator[list[object]]:
+        """Yield the rows of a row of the table, given its number and the standardized SMILES."""
+        own = self._own(number, row, code)
         for cells in rows:
             new: Iterable[object] = [*cells, *forms]
             if self.schema is None:
                 new = [self._escape(_text(cell)) for cell in (*cells, *forms)]
             yield [*own, *new, code]
 
-    def _own(self, molecule: ReadRow, code: str) -> Sequence[object]:
+    def _own(self, number: int, row: Row, code: str) -> Sequence[object]:
         if not self._keeps_columns:
-            return [molecule.number]
+            return [number]
         if self.schema is not None:
-            return molecule.row.values or molecule.row.cells
+            return row.values or row.cells
         own = [
             cell
             if isinstance(cell, Structure) or (place in self._molecules and not code)
             else self._escape(cell)
-            for place, cell in enumerate(molecule.row.cells)
+            for place, cell in enumerate(row.cells)
         ]
         if not code and not isinstance(own[self._smiles], Structure):
             own[self._smiles] = Structure(own[self._smiles])
@@ -206,21 +211,38 @@ def stream_table(
     make_spec: Callable[[MolAttn], OutputSpec],
     config: StreamConfig,
     console: Console | None = None,
-) -> RowCounts:
+    take_found: Callable[[Any], None] = lambda found: None,
+) -> "Streamed":
     """Apply a model to every row of a table.
 
     Each row gives one or more output rows, in order. The last column, ``error``, is the reason code
     of a row without output; a column with the name of one of the table gets an underscore. The file
     is written completely or not at all. If that is interrupted, ``config.resume`` goes on with it,
-    see :mod:`molattn.inference.unfinished`. The arguments other than ``make_spec`` are those of
-    :func:`molattn.inference.predict_table`.
+    see :mod:`molattn.inference.unfinished`.
+
+    The table is divided into blocks of rows, each of whole batches, which are read and computed in
+    ``config.num_workers`` processes that have a copy of the model each, with the same result. The
+    arguments that are not listed are those of :func:`molattn.inference.predict_table`.
+
+    Args:
+        model_folder: See there.
+        source: See there.
+        output: See there.
+        make_spec: Makes the output of a model, also in the other processes: with these it must be
+            possible to pickle it.
+        config: See there.
+        console: See there.
+        take_found: Takes what ``take_found`` of the output returned for each block, those before an
+            interruption included.
 
     Returns:
-        The counts of all rows, those before an interruption included.
+        The counts of all rows and the time, those before an interruption included.
 
     Raises:
         InputError: The model, the table or the output cannot be used.
+        MolattnError: A worker process was killed.
     """
+    start = time.perf_counter()
     output = Path(output) if isinstance(output, str) else output
     path = source.path if isinstance(source, Table) else Path(source)
     if config.resume:
@@ -233,6 +255,8 @@ def stream_table(
     table, model = open_with_model(source, model_folder, config, console)
     spec = make_spec(model)
     rows_of = OutputRows(table, model, spec, config, output)
+    places = _find_columns(table, config, model.config, spec.reads_numbers)
+    table.check_featurizer(model.config.featurizer)
 
     def run() -> UnfinishedRun:
         options = {
@@ -246,44 +270,96 @@ def stream_table(
 
     for remark in spec.remarks:
         print_line(console, remark)
-    # oneDNN saves 14% of the time of the default model, and costs 20 MB (12,000 molecules). Where
-    # all pairs are updated too it saves no time, and costs 270 MB (8,000 molecules, a small model).
+    done, errors, seconds = 0, Counter[str](), 0.0
+    open_blocks: deque[list[tuple[int, Row]]] = deque()
     with (
-        threads(config.threads),
-        without_onednn() if model.config.network.update_edges else nullcontext(),
         _open_output(output, rows_of, run, config.resume, console) as sink,
         row_progress(
             console, spec.verb, None if console.quiet else table.count(), done=sink.rows
         ) as advance,
     ):
         for entry in sink.entries:
-            spec.restore_found(entry["found"])
-        done, errors = 0, Counter[str]()
-        if sink.entries:
-            done, errors = sink.entries[-1]["done"], Counter(sink.entries[-1]["errors"])
+            take_found(entry["found"])
+            done, errors, seconds = entry["done"], Counter(entry["errors"]), entry["seconds"]
+        start -= seconds
 
-        def commit() -> None:
-            found = {"done": done, "errors": errors, "found": spec.take_found()}
-            sink.commit(done + errors.total(), found)
+        def blocks() -> Iterator[list[tuple[int, Row]]]:
+            size = config.batch_size * -(-_ROWS_PER_ENTRY // config.batch_size)
+            for block in _blocks(table, sink.rows, size):
+                open_blocks.append(block)
+                yield [(number, row._replace(values=None)) for number, row in block]
 
-        open_rows = 0
-        for batch in molecule_batches(
-            table, model, config, start=sink.rows, num_workers=config.num_workers, **spec.reads
-        ):
-            refused = errors.total()
-            for molecule, rows, code in computed(spec, batch):
-                for cells in rows_of(molecule, rows, code):
+        apply = _Application(model, make_spec, config, places)
+        for computed_block in parallel_map(apply, blocks(), config.num_workers):
+            block, refused = open_blocks.popleft(), errors.total()
+            for (number, row), molecule in zip(block, computed_block.rows, strict=True):
+                for cells in rows_of.joined(number, row, *molecule):
                     sink.write(cells)
-                done += not code
-                errors.update([code] if code else [])
-            open_rows += len(batch)
-            if open_rows >= _ROWS_PER_ENTRY:
-                commit()
-                open_rows = 0
-            advance(len(batch), errors.total() - refused)
-        commit()
+                done += not molecule.code
+                errors.update([molecule.code] if molecule.code else [])
+            take_found(computed_block.found)
+            seconds = time.perf_counter() - start
+            found = {"errors": errors, "found": computed_block.found, "seconds": seconds}
+            sink.commit(done + errors.total(), {"done": done, **found})
+            advance(len(block), errors.total() - refused)
     print_errors(errors, console)
-    return RowCounts(done, errors.total())
+    return Streamed(RowCounts(done, errors.total()), time.perf_counter() - start, model)
+
+
+class Streamed(NamedTuple):
+    """What :func:`stream_table` has done, the seconds that it took, and the model."""
+
+    counts: RowCounts
+    seconds: float
+    model: MolAttn
+
+
+class _ComputedRow(NamedTuple):
+    """The output rows of a row of a table, its standardized SMILES and its reason code."""
+
+    rows: Sequence[Cells]
+    forms: Sequence[str | None]
+    code: str
+
+
+class _ComputedBlock(NamedTuple):
+    """The rows of a block, and what was found in them."""
+
+    rows: list[_ComputedRow]
+    found: Any
+
+
+@dataclass
+class _Application:
+    """Applies a model to blocks of rows, in any process."""
+
+    model: MolAttn
+    make_spec: Callable[[MolAttn], OutputSpec]
+    config: StreamConfig
+    places: "_Places"
+
+    def __call__(self, block: Sequence[tuple[int, Row]]) -> _ComputedBlock:
+        # oneDNN saves 14% of the time of the default model, and costs 20 MB (12,000 molecules).
+        # Where all pairs are updated too it saves no time, and costs 270 MB (8,000 molecules, a
+        # small model).
+        updates_pairs = self.model.config.network.update_edges
+        with threads(self.config.threads), without_onednn() if updates_pairs else nullcontext():
+            rows = [
+                _ComputedRow([*rows], standardized_cells(molecule.record, self.model.config), code)
+                for batch in batches(
+                    self._read(block), self.config.batch_size, lambda row: row.record
+                )
+                for molecule, rows, code in computed(self._spec, batch)
+            ]
+        return _ComputedBlock(rows, self._spec.take_found())
+
+    @cached_property
+    def _spec(self) -> OutputSpec:
+        return self.make_spec(self.model)
+
+    @cached_property
+    def _read(self) -> "_RowReader":
+        return _row_reader(self.model, self.config, self.places, **self._spec.reads)
 
 
 class _Sink(NamedTuple):
@@ -342,7 +418,7 @@ def open_with_model(
     config: TableConfig,
     console: Console,
 ) -> tuple[Table, MolAttn]:
-    """Open a table and load a model; print remarks on the table, such as the detected separator.
+    """Open a table and load a model; print remarks on both, such as the detected separator.
 
     Raises:
         InputError: The table has no such SMILES column, or there is no such model.
@@ -351,9 +427,12 @@ def open_with_model(
     table.column(config.smiles_column, "--smiles-column")  # before a model is loaded
     for remark in table.remarks:
         print_line(console, f"{table.path}: {remark}")
-    if isinstance(model_folder, MolAttn):
-        return table, model_folder
-    return table, MolAttn.from_pretrained(find_local_model(model_folder))
+    model = model_folder
+    if not isinstance(model, MolAttn):
+        model = MolAttn.from_pretrained(find_local_model(model))
+    if remark := model.inputs_remark():
+        print_line(console, remark)
+    return table, model
 
 
 def molecule_batches(
@@ -361,35 +440,45 @@ def molecule_batches(
     model: MolAttn,
     config: TableConfig,
     *,
-    start: int = 0,
     reads_numbers: bool = True,
     reads_similarity: bool = False,
     reads_symbols: bool = False,
-    num_workers: int = 0,
 ) -> Iterator[list[ReadRow]]:
     """Read the rows of a table for a model, in batches that fit into memory.
 
-    The first ``start`` rows are left out. The rows are read in ``num_workers`` processes, or for 0
-    in this one. The other arguments are those of :class:`OutputSpec`.
+    The other arguments are those of :class:`OutputSpec`.
 
     Raises:
         InputError: A column that the model needs is missing.
-        MolattnError: A worker process was killed.
     """
     places = _find_columns(table, config, model.config, reads_numbers)
     table.check_featurizer(model.config.featurizer)
-    options = {
-        "featurizer": model.config.featurizer,
-        "calculator": model.config.calculator if reads_numbers else None,
-        "fingerprints": reads_similarity,
-        "counter": model.config.counter if reads_numbers else None,
-        "symbols": reads_symbols,
-        "remember": _PARTNERS_KEPT,
-        "limits": config,
-        "standardize": model.config.standardize,
-    }
-    blocks = parallel_map(_RowReader(places, options), _blocks(table, start), num_workers)
-    return batches(chain.from_iterable(blocks), config.batch_size, lambda row: row.record)
+    reads = {"reads_similarity": reads_similarity, "reads_symbols": reads_symbols}
+    read = _row_reader(model, config, places, reads_numbers=reads_numbers, **reads)
+    rows = chain.from_iterable(map(read, _blocks(table, 0, _ROWS_AT_ONCE)))
+    return batches(rows, config.batch_size, lambda row: row.record)
+
+
+def _row_reader(
+    model: MolAttn,
+    config: TableConfig,
+    places: "_Places",
+    *,
+    reads_numbers: bool,
+    reads_similarity: bool,
+    reads_symbols: bool,
+) -> "_RowReader":
+    reader = MoleculeReader(
+        model.config.featurizer,
+        model.config.calculator if reads_numbers else None,
+        fingerprints=reads_similarity,
+        counter=model.config.counter if reads_numbers else None,
+        symbols=reads_symbols,
+        remember=_PARTNERS_KEPT,
+        limits=config,
+        standardize=model.config.standardize,
+    )
+    return _RowReader(places, reader)
 
 
 class _Places(NamedTuple):
@@ -416,33 +505,26 @@ def _find_columns(
     )
 
 
-def _blocks(table: Table, start: int) -> Iterator[list[tuple[int, Row]]]:
+def _blocks(table: Table, start: int, size: int) -> Iterator[list[tuple[int, Row]]]:
     rows = islice(enumerate(table, start=1), start, None)
-    while block := list(islice(rows, _ROWS_AT_ONCE)):
+    while block := list(islice(rows, size)):
         yield block
 
 
 @dataclass
 class _RowReader:
-    """Reads the molecules of blocks of rows, in any process."""
+    """Reads the molecules of blocks of rows."""
 
     places: _Places
-    options: dict[str, Any]
+    read: MoleculeReader
 
-    def __call__(self, block: Sequence[tuple[int, Row]]) -> list[ReadRow]:
-        return [*self._rows(block)]
-
-    @cached_property
-    def _reader(self) -> MoleculeReader:  # which cannot be pickled
-        return MoleculeReader(**self.options)
-
-    def _rows(self, block: Sequence[tuple[int, Row]]) -> Iterator[ReadRow]:
+    def __call__(self, block: Sequence[tuple[int, Row]]) -> Iterator[ReadRow]:
         whole = [row for _, row in block if row.fault is None]
         texts, partners = (
             None if place is None else [row.cells[place] for row in whole]
             for place in (self.places.smiles, self.places.partner)
         )
-        records = self._reader(texts or (), partners)
+        records = self.read(texts or (), partners)
         for place, row in block:
             if row.fault is not None:
                 yield ReadRow(place, row, "", None, [], row.code)

@@ -27,6 +27,7 @@ __all__ = [
     "ENDPOINTS_FILE",
     "FINGERPRINTS_FILE",
     "GAUSSIAN_PROCESS_FILE",
+    "INPUTS_FILE",
     "LABELS_FILE",
     "MANIFEST_FILE",
     "MODEL_CARD",
@@ -47,6 +48,7 @@ GAUSSIAN_PROCESS_FILE = "gaussian_process.safetensors"
 LABELS_FILE = "training_labels.json"
 MOLECULES_FILE = "training_molecules.safetensors"
 ENDPOINTS_FILE = "endpoints.json"
+INPUTS_FILE = "reference_inputs.json"
 MANIFEST_FILE = "manifest.json"
 _FILES = (
     CONFIG_FILE,
@@ -57,6 +59,7 @@ _FILES = (
     LABELS_FILE,
     MOLECULES_FILE,
     ENDPOINTS_FILE,
+    INPUTS_FILE,
 )
 _OPTIONAL_FILES = _FILES[2:]
 _MOST_BYTES = 10_000_000  # of a configuration; that of `base`, with 145 targets, has 19 kB
@@ -85,6 +88,7 @@ Predicted properties:
 | `training_labels.json` | percentiles of the training labels, or labels of each class |
 | `training_molecules.safetensors` | SMILES and labels of the training molecules, if they are kept |
 | `endpoints.json` | what the predicted properties mean, if it was given |
+| `reference_inputs.json` | versions of RDKit and molattn, and inputs of some known molecules |
 | `manifest.json` | size and SHA-256 of each of these files, checked when the model is loaded |
 """
 """Template of the README of a saved model."""

@@ -32,6 +32,7 @@ from molattn.model.gaussian_process.head import GaussianProcessHead, Neighbor, k
 from molattn.model.gaussian_process.kernel import KernelInputs
 from molattn.model.network import Network
 from molattn.model.outputs import class_probabilities, mean_of_members
+from molattn.model.reference_inputs import ReferenceInputs
 from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
 from molattn.model.training_set import TrainingMolecule, TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
@@ -96,6 +97,9 @@ class MolAttn(
         training_set: Distribution of the training labels, and the training molecules if they are
             kept; None if the model was not trained by :func:`molattn.train`.
         endpoints: What predicted properties mean, by task.
+        reference_inputs: Versions that calculated the inputs of the training, with the inputs of a
+            few molecules; see :meth:`inputs_remark`. None if the model was not trained by
+            :func:`molattn.train`.
 
     Raises:
         InputError: A part that is not a module, or not of the class named in the config.
@@ -155,6 +159,7 @@ class MolAttn(
         self.gaussian_process: Optional[GaussianProcessHead] = None
         self.training_set: Optional[TrainingSet] = None
         self.endpoints: dict[str, Endpoint] = {}
+        self.reference_inputs: Optional[ReferenceInputs] = None
         for name, size in (("target", len(config.tasks)), ("feature", config.num_numbers)):
             self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=number_type()))
             self.register_buffer(f"{name}_scale", torch.ones(size, dtype=number_type()))
@@ -860,6 +865,15 @@ class MolAttn(
             raise InputError("the model is not calibrated; call MolAttn.calibrate first")
         return self.uncertainty
 
+    def inputs_remark(self) -> str:
+        """Return whether the installed versions calculate the inputs of the training, as a line.
+
+        It is empty if the model was trained with the installed versions of RDKit and molattn, or
+        does not know. Otherwise the inputs of a few molecules are compared with those of the
+        training.
+        """
+        return "" if self.reference_inputs is None else self.reference_inputs.remark(self.config)
+
     # Saving and loading: huggingface_hub's save_pretrained, from_pretrained, push_to_hub.
 
     def generate_model_card(
@@ -888,6 +902,8 @@ class MolAttn(
             others |= self.training_set.to_files(self.config.tasks)
         if self.endpoints:
             others[artefact.ENDPOINTS_FILE] = endpoints_to_bytes(self.endpoints)
+        if self.reference_inputs is not None:
+            others[artefact.INPUTS_FILE] = self.reference_inputs.to_bytes()
         config, weights = self.config.to_dict(), self.state_dict()
         return artefact.ModelFiles.pack(folder, config, weights, others)
 
@@ -954,6 +970,7 @@ class MolAttn(
         known = None if model.uncertainty is None else model.uncertainty.molecules
         model.training_set = TrainingSet.from_files(files, config.tasks, known)
         model.endpoints = endpoints_from_files(files, config.tasks)
+        model.reference_inputs = ReferenceInputs.from_files(files)
         if (content := files.content.get(artefact.GAUSSIAN_PROCESS_FILE)) is not None:
             path = files.folder / artefact.GAUSSIAN_PROCESS_FILE
             model.gaussian_process = GaussianProcessHead.from_bytes(

@@ -42,6 +42,9 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
     check_device(config.device)
     with _listening(config) as listener:
         catalog = load_models(models, torch_device(config.device))
+        for served in catalog.models.values():
+            if remark := served.model.inputs_remark():
+                print_line(console, f"{served.name}: {remark}")
         if config.reference is not None:
             for served in catalog.models.values():
                 if refused := add_reference(served, config.reference, config):

@@ -28,6 +28,7 @@ from molattn.errors import InputError, is_out_of_memory, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.reference_inputs import ReferenceInputs
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
@@ -47,6 +48,7 @@ from molattn.training.supervised import fit_model
 from molattn.training.target_transform import check_logarithms, target_transforms
 from molattn.utils.console import print_line
 from molattn.utils.devices import check_device
+from molattn.utils.progress import step_progress
 from molattn.utils.reproducibility import seeded, threads
 
 if TYPE_CHECKING:
@@ -142,7 +144,8 @@ def train_split(
 ) -> TrainingRun:
     """Train a model on a table that has been read and split; see :func:`train`."""
     molecules = None if pretrained is None else pretrained.molecules
-    leakage = find_leakage(table, parts, config.training.seed, molecules)
+    with step_progress(console, "comparing training and test molecules"):
+        leakage = find_leakage(table, parts, config.training.seed, molecules)
     for line in (*_part_lines(parts, table, config.data), *leakage.lines()):
         print_line(console, line)
     if pretrained is not None and molecules is None and not is_packaged(pretrained.name):
@@ -273,10 +276,12 @@ def train_model(
         model.freeze("none")
         histories.append(history)
     model = (models[0] if len(models) == 1 else MolAttn.ensemble(models)).eval()
-    with threads(config.training.threads):
+    step = "fitting the Gaussian process" if config.kernels else "predicting the validation rows"
+    with threads(config.training.threads), step_progress(console, step):
         outputs = add_gaussian_process(model, config, table, parts, console)
     prints, molecules = table.fingerprints, training_molecules(config, table, parts)
     model.training_set = _training_set(config, table, parts, molecules)
+    model.reference_inputs = ReferenceInputs.of(model.config)
     if not len(parts.val):
         return model, histories, outputs
     targets = validation.targets

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from molattn.utils.console import print_line
 
-__all__ = ["row_progress"]
+__all__ = ["row_progress", "step_progress"]
 
 _SECONDS_PER_LINE = 10.0
 
@@ -47,19 +47,41 @@ def row_progress(
 
             yield advance
     else:
-        is_done = Event()
-
-        def tell() -> None:
-            while not is_done.wait(_SECONDS_PER_LINE):
-                print_line(console, f"{verb}: {count}")
-
-        thread = Thread(target=tell, daemon=True)
-        thread.start()
-        try:
+        with _lines(console, lambda: f"{verb}: {count}"):
             yield count.add
-        finally:
-            is_done.set()
-            thread.join()
+
+
+@contextmanager
+def step_progress(console: Console | None, verb: str) -> Iterator[None]:
+    """Print every ten seconds that a step which has no parts to count is still under way.
+
+    Args:
+        console: The terminal or log; None = silent.
+        verb: The step, such as ``writing the report``.
+    """
+    if console is None or console.quiet:
+        yield
+        return
+    start = time.monotonic()
+    with _lines(console, lambda: f"{verb}: {time.monotonic() - start:.0f} s so far"):
+        yield
+
+
+@contextmanager
+def _lines(console: Console, line: Callable[[], str]) -> Iterator[None]:
+    is_done = Event()
+
+    def tell() -> None:
+        while not is_done.wait(_SECONDS_PER_LINE):
+            print_line(console, line())
+
+    thread = Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        thread.join()
 
 
 class _Count:

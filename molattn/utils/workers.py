@@ -1,15 +1,16 @@
 """A map over several processes, with the results in order."""
 
 import os
+import pickle
 import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from multiprocessing import connection, parent_process, resource_tracker
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, get_context, resource_tracker
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
-
-import torch
-from torch.utils.data import DataLoader, Dataset
 
 from molattn.errors import MolattnError
 
@@ -17,6 +18,10 @@ __all__ = ["parallel_map"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_AHEAD = 2  # items that each worker has, so that it does not wait for the next one
+_MOST_AHEAD = 4  # for each worker, behind an item that takes long
+_SECONDS_TO_END = 5.0
 
 
 def parallel_map(
@@ -26,51 +31,154 @@ def parallel_map(
 
     Args:
         function: The function. Each process has a copy of it, for which it is pickled, as are its
-            results.
+            results. A process imports no more than is needed to unpickle it.
         items: The items, consumed lazily; with worker processes a few ahead.
         num_workers: Number of worker processes; 0 computes in this process.
 
     Raises:
-        MolattnError: A worker process was killed.
+        MolattnError: A worker process was killed, or could not be started.
     """
-    loader: DataLoader[Any] = DataLoader(
-        _Indexed(function),
-        batch_size=None,
-        sampler=items,  # the indices of a dataset may be of any type
-        collate_fn=_identity,
-        num_workers=num_workers,
-        # Not forked from this process, which may show progress and hold locks.
-        multiprocessing_context="spawn" if num_workers else None,
-        worker_init_fn=_end_with_parent,
-        generator=torch.Generator(),  # leaves the global random state unchanged
-    )
+    if not num_workers:
+        for item in items:
+            yield _called(function, item)
+        return
+    workers: list[_Worker] = []
     try:
         with _interrupts_blocked():
-            results = iter(loader)
-        yield from results
-    except RuntimeError as error:
-        if not str(error).startswith("DataLoader worker"):
-            raise
-        raise MolattnError(
-            f"a worker process was killed: {error}; is there enough memory?"
-        ) from None
+            workers.extend(_Worker(function) for _ in range(num_workers))
+        yield from _results(workers, items)
+    finally:
+        for worker in workers:
+            worker.end()
 
 
-class _Indexed(Dataset[Any]):
-    """A function as a dataset, for PyTorch's loader."""
+def _results(workers: "list[_Worker]", items: Iterable[Any]) -> Iterator[Any]:
+    left, is_left = iter(items), True
+    done: dict[int, tuple[bool, Any]] = {}
+    taken = given = 0  # numbers of items
+    while True:
+        while is_left and taken - given < _MOST_AHEAD * len(workers):
+            worker = min(workers, key=lambda one: len(one.numbers))
+            if len(worker.numbers) >= _AHEAD:
+                break
+            try:
+                item = next(left)
+            except StopIteration:
+                is_left = False
+            else:
+                worker.send(taken, item)
+                taken += 1
+        if given == taken:
+            return
+        if given not in done:
+            ready = connection.wait([one.connection for one in workers if one.numbers])
+            for worker in workers:
+                if worker.connection in ready:
+                    number, outcome = worker.receive()
+                    done[number] = outcome
+            continue
+        is_result, value = done.pop(given)
+        given += 1
+        if not is_result:
+            raise value
+        yield value
+
+
+class _Worker:
+    """A process that applies a function to items.
+
+    Attributes:
+        connection: The end of its pipe in this process.
+        numbers: Numbers of the items that it has, in order.
+    """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
+        context = get_context("spawn")  # not a fork of a process that may hold locks
+        self.connection, other = context.Pipe()
+        # Pickled here: multiprocessing would share the memory of tensors.
+        target = pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
+        self._process = context.Process(target=_work, args=(other, target), daemon=True)
+        self._process.start()
+        other.close()
+        self.numbers: deque[int] = deque()
 
-    def __getitem__(self, index: Any) -> Any:
+    def send(self, number: int, item: Any) -> None:
+        """Give it an item."""
+        data = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
         try:
-            return self._function(index)
-        except StopIteration as error:  # the loader would take it for the end of the items
-            raise RuntimeError(f"{self._function!r} raised StopIteration") from error
+            self.connection.send_bytes(data)
+        except OSError:
+            raise self._death() from None
+        self.numbers.append(number)
+
+    def receive(self) -> tuple[int, tuple[bool, Any]]:
+        """Return the number of its first item, and the result or the error."""
+        try:
+            data = self.connection.recv_bytes()
+        except (EOFError, OSError):
+            raise self._death() from None
+        return self.numbers.popleft(), pickle.loads(data)
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self.connection.close()
+        self._process.join(_SECONDS_TO_END)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _death(self) -> MolattnError:
+        self._process.join(_SECONDS_TO_END)
+        code, name = self._process.exitcode, f"a worker process (pid {self._process.pid})"
+        if code is None or code >= 0:
+            return MolattnError(f"{name} ended (exit code {code})")
+        with suppress(ValueError):
+            code = signal.Signals(-code).name
+        return MolattnError(f"{name} was killed ({code}); is there enough memory?")
 
 
-def _identity(result: Result) -> Result:
-    return result
+def _work(pipe: Connection, function: bytes) -> None:
+    """Apply a function to the items that come through a pipe, until it is closed."""
+    items: SimpleQueue[bytes] = SimpleQueue()
+
+    def receive() -> None:  # at once, so that the other process never waits to send
+        while True:
+            try:
+                items.put(pipe.recv_bytes())
+            except (EOFError, OSError):  # the other process has ended
+                os._exit(1)
+
+    Thread(target=receive, daemon=True).start()
+    apply = None
+    while True:
+        try:
+            apply = apply or pickle.loads(function)
+            outcome = True, _called(apply, pickle.loads(items.get()))
+            data = pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            data = _pickled(error)
+        try:
+            pipe.send_bytes(data)
+        except OSError:
+            os._exit(1)
+
+
+def _called(function: Callable[[Any], Any], item: Any) -> Any:
+    try:
+        return function(item)
+    except StopIteration as error:  # it would end the generator
+        raise RuntimeError(f"{function!r} raised StopIteration") from error
+
+
+def _pickled(error: Exception) -> bytes:
+    try:
+        data = pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)
+        pickle.loads(data)
+    except Exception:  # it refers to something that cannot be pickled
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+        data = pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)
+    return data
 
 
 @contextmanager
@@ -85,14 +193,3 @@ def _interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
-
-
-def _end_with_parent(_: int) -> None:
-    """End a worker when its parent is killed, whatever the worker waits for."""
-    if (parent := parent_process()) is not None:
-
-        def wait() -> None:
-            connection.wait([parent.sentinel])
-            os._exit(1)
-
-        Thread(target=wait, daemon=True).start()

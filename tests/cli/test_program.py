@@ -54,6 +54,7 @@ FILES = (
     CALIBRATION_FILE,
     GAUSSIAN_PROCESS_FILE,
     "training_labels.json",
+    "reference_inputs.json",
 )
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 

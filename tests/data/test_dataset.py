@@ -1,12 +1,17 @@
+import os
+import signal
+from dataclasses import fields, replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from molattn.chem import Featurizer
+from molattn.chem import Featurizer, reader
+from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.config import DataConfig
 from molattn.data.dataset import describe_tasks, read_training_table
-from molattn.errors import InputError
+from molattn.errors import InputError, MolattnError
 from molattn.task import Task
 
 CONFIG = DataConfig(target_columns=("y", "z"))
@@ -285,3 +290,46 @@ def test_standardized_rows_are_counted_and_baselines_calculated_from_their_forms
     ).baseline_numbers
     np.testing.assert_array_equal(table.baseline_numbers, at_once)
     np.testing.assert_array_equal(at_once[0], at_once[3])
+
+
+def test_worker_processes_change_nothing(tmp_path):
+    solvents = ["O", "CCO", "nonsense"]
+    lines = [
+        f"{'C' * (n % 90 + 1)}{'[O-].[Na+]' if n % 7 == 0 else '[NH3+]'},{n},{solvents[n % 3]}"
+        for n in range(200)
+    ]
+    lines[70:72] = ["C1CC,1,O", "c1ccccc1O,2,O"]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["smiles,y,solvent", *lines, lines[0]]) + "\n")
+    config = DataConfig(
+        target_columns=("y",), partner_column="solvent", split="scaffold", standardize=True
+    )
+    options = {"baseline": True, "counter": SubstructureCounter(("morgan",))}
+    one, other = (
+        read_training_table(
+            path, replace(config, num_workers=workers), Featurizer.default(), **options
+        )
+        for workers in (0, 2)
+    )
+    assert one.skipped == other.skipped
+    assert len(one.skipped) > 60
+    assert one.records[-1].atoms is one.records[0].atoms  # read once
+    assert other.records[-1].atoms is other.records[0].atoms
+    pairs = [*zip(one.records, other.records, strict=True)]
+    pairs += [(record.partner, twin.partner) for record, twin in pairs]
+    for record, twin in pairs:
+        for field in fields(record):
+            if field.name != "partner":
+                values = getattr(record, field.name), getattr(twin, field.name)
+                np.testing.assert_equal(*values)
+
+
+def test_a_worker_that_is_killed_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(reader, "_BlockReader", KilledReader)
+    with pytest.raises(MolattnError, match=r"a worker process \(pid \d+\) was killed \(SIGKILL\)"):
+        read(tmp_path, "smiles,y,z\nC,1,2\n", replace(CONFIG, num_workers=1))
+
+
+class KilledReader(reader._BlockReader):
+    def __call__(self, texts):
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -94,8 +94,11 @@ def test_scores_are_means_and_standard_deviations_of_the_rounds(folder):
         assert found["rounds"] == 3
     covered = [one["uncertainty"]["y"]["coverage"] for one in own]
     assert metrics["uncertainty"]["y"]["coverage"]["mean"] == pytest.approx(np.mean(covered))
-    shown = summary_table(metrics)
+    shown = summary_table(metrics, 0.95, {"y": "mM"})
     assert next(iter(shown.columns[3].cells)) == f"{metrics['test']['y']['rmse']['mean']:.3f}"
+    assert {*shown.columns[0].cells} == {"y (mM)"}
+    assert {"RMSE", "95% PI coverage", "mean width"} <= {*shown.columns[2].cells}
+    assert not [name for name in shown.columns[2].cells if name.endswith(" sd")]
 
 
 def test_a_round_alone_is_the_same_run(folder):

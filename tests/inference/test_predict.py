@@ -25,6 +25,7 @@ from molattn.errors import InputError, MolattnError
 from molattn.inference import predict, streaming
 from molattn.inference.predict import predict_table, screen_table
 from molattn.inference.streaming import RowCounts
+from molattn.inference.unfinished import resume_hint
 from molattn.model import batching
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
@@ -116,12 +117,12 @@ def test_a_table_is_read_as_it_is_predicted(tmp_path, model_folder, monkeypatch)
 
     monkeypatch.setattr(DelimitedTable, "__iter__", read)
     monkeypatch.setattr(streaming, "computed", predicted)
-    monkeypatch.setattr(streaming, "_ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(streaming, "_ROWS_PER_ENTRY", 4)
     source = saved(tmp_path, "smiles\n" + "CC\n" * 40)
     predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(batch_size=4))
     runs = [len(list(same)) for event, same in itertools.groupby(events) if event == "read"]
     assert sum(runs) == 40
-    assert max(runs) <= 5
+    assert max(runs) <= 4
 
 
 @pytest.mark.parametrize("updates", [False, True])
@@ -475,13 +476,20 @@ def test_molecules_beyond_the_domain_are_counted(tmp_path, model):
 
 
 def test_worker_processes_change_no_byte(tmp_path, rich_folder):
-    lines = [f"{n},{300 + n},{'C' * (n % 20)}O,7" for n in range(150)]
-    lines[70], lines[71] = "70,,CC,7", "71,300,nonsense,7"
-    source = saved(tmp_path, "id,T,smiles,pH\n" + "\n".join(lines) + "\n")
-    config = PredictConfig(num_workers=2)
-    assert predict_table(rich_folder, source, tmp_path / "one.csv") == (148, 2)
-    assert predict_table(rich_folder, source, tmp_path / "two.csv", config=config) == (148, 2)
-    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+    lines = [f"{n},{300 + n},{'C' * (n % 20)}O,7,{n if n % 3 else ''}" for n in range(150)]
+    lines[70], lines[71] = "70,,CC,7,1", "71,300,nonsense,7,1"
+    source = saved(tmp_path, "id,T,smiles,pH,y\n" + "\n".join(lines) + "\n")
+    found = [
+        screen_table(
+            rich_folder, source, tmp_path / f"{n}.csv", PredictConfig(num_workers=n, batch_size=30)
+        )
+        for n in (0, 2)
+    ]
+    assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
+    assert found[0].counts == found[1].counts == (148, 2)
+    assert found[0].labeled == found[1].labeled == 98
+    np.testing.assert_array_equal(found[0].prediction, found[1].prediction)
+    np.testing.assert_array_equal(found[0].target, found[1].target)
 
 
 def test_predictions_of_a_store_are_those_of_the_table(tmp_path, rich_folder, model_folder):
@@ -510,17 +518,27 @@ def test_a_store_of_another_featurizer_is_refused(tmp_path):
     assert not (tmp_path / "out.csv").exists()
 
 
-class KilledReader(streaming._RowReader):
+class KilledApplication(streaming._Application):
     def __call__(self, block):
-        os.kill(os.getpid(), signal.SIGKILL)
+        if block[0][0] > 64:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(block)
 
 
-def test_a_worker_that_is_killed_is_named_and_leaves_nothing(tmp_path, model_folder, monkeypatch):
-    monkeypatch.setattr(streaming, "_RowReader", KilledReader)
-    source = saved(tmp_path, "smiles\nC\n")
-    with pytest.raises(MolattnError, match=r"a worker process was killed: .*pid"):
-        predict_table(model_folder, source, tmp_path / "out.csv", PredictConfig(num_workers=1))
-    assert os.listdir(tmp_path) == ["in.csv"]
+@pytest.mark.parametrize("output, kept", [("out.csv", 64), ("out.parquet", 0)])
+def test_a_worker_that_is_killed_is_named_and_leaves_only_what_can_be_resumed(
+    tmp_path, model_folder, monkeypatch, output, kept
+):
+    source = saved(tmp_path, "smiles\n" + "C\n" * 100)
+    config = PredictConfig(num_workers=1, batch_size=64)
+    with monkeypatch.context() as patch:
+        patch.setattr(streaming, "_Application", KilledApplication)
+        said = r"a worker process \(pid \d+\) was killed \(SIGKILL\)"
+        with pytest.raises(MolattnError, match=said):
+            predict_table(model_folder, source, tmp_path / output, config)
+    assert {*os.listdir(tmp_path)} - {"out.csv.unfinished"} == {"in.csv"}
+    hint = resume_hint(tmp_path / output)
+    assert hint.startswith("64 rows kept in ") if kept else hint == ""
 
 
 def test_predictions_of_predictions_get_underscores(tmp_path, model_folder):

@@ -333,7 +333,7 @@ def test_a_wrong_row_leaves_nothing_and_a_failing_disk_leaves_rows(model, monkey
         predict_table(model, "in.csv", "o.csv", options())
     assert os.listdir() == ["in.csv"]
     Path("in.csv").write_text("\n".join([HEADER, *ROWS]) + "\n")
-    original = streaming.molecule_batches
+    original = streaming._blocks
 
     def failing(*args, **kwargs):
         for number, batch in enumerate(original(*args, **kwargs)):
@@ -341,7 +341,7 @@ def test_a_wrong_row_leaves_nothing_and_a_failing_disk_leaves_rows(model, monkey
                 raise InputError("in.csv: Input/output error") from OSError(5, "Input/output error")
             yield batch
 
-    monkeypatch.setattr(streaming, "molecule_batches", failing)
+    monkeypatch.setattr(streaming, "_blocks", failing)
     with pytest.raises(InputError, match="Input/output error"):
         predict_table(model, "in.csv", "o.csv", options())
     assert unfinished.resume_hint(Path("o.csv")).startswith("12 rows kept")

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from molattn.utils import progress
-from molattn.utils.progress import row_progress
+from molattn.utils.progress import row_progress, step_progress
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,16 @@ def test_a_log_has_a_line_at_regular_times_and_none_after_the_end(monkeypatch):
     assert ", 1 refused, " in lines[-1]
     time.sleep(0.1)
     assert stream.getvalue().splitlines() == lines
+
+
+def test_a_step_without_parts_is_told_at_regular_times(monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS_PER_LINE", 0.05)
+    stream = io.StringIO()
+    with step_progress(Console(file=stream), "scoring"):
+        time.sleep(0.18)
+    assert {*stream.getvalue().splitlines()} == {"scoring: 0 s so far"}
+    with step_progress(None, "scoring"), step_progress(Console(file=stream, quiet=True), "scoring"):
+        time.sleep(0.08)
 
 
 def test_a_slow_rate_keeps_two_digits(monkeypatch):

@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -7,12 +8,37 @@ from operator import neg
 from pathlib import Path
 
 import pytest
-import torch
 
-from molattn.errors import MolattnError
+from molattn.errors import InputError, MolattnError
 from molattn.utils.workers import parallel_map
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # of one core
+
+class _OddError(Exception):
+    def __init__(self, one, other):
+        super().__init__(f"{one}, {other}")
+
+
+def failing(text):
+    raise InputError(text)
+
+
+def failing_oddly(_):
+    raise _OddError("a", "b")
+
+
+def pid_of(_):
+    return os.getpid()
+
+
+def slow(item):
+    number, delay = item
+    time.sleep(delay)
+    return number
+
+
+def loaded(_):
+    return {*sys.modules}
+
 
 BUSY = """
 from itertools import repeat
@@ -29,9 +55,12 @@ sleep(60)
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_what_is_done_comes_in_the_order_of_what_is_asked(num_workers):
-    state = torch.get_rng_state()
-    assert list(parallel_map(neg, range(9), num_workers)) == [-n for n in range(9)]
-    assert torch.equal(torch.get_rng_state(), state)
+    assert list(parallel_map(neg, range(29), num_workers)) == [-n for n in range(29)]
+
+
+def test_a_slow_item_keeps_neither_the_order_nor_the_other_worker():
+    delays = [0.5, *[0.0] * 9]
+    assert list(parallel_map(slow, enumerate(delays), 2)) == [*range(10)]
 
 
 def test_what_is_asked_is_taken_a_few_ahead_alone():
@@ -71,10 +100,29 @@ def test_workers_are_no_copies_and_leave_interrupts_to_this_process():
     assert blocked_now(()) == set()
 
 
-@pytest.mark.faults
-def test_a_worker_that_is_killed_is_one_error():
-    with pytest.raises(MolattnError, match="a worker process was killed"):
+def test_a_worker_that_is_killed_is_one_error_that_names_it():
+    said = r"^a worker process \(pid \d+\) was killed \(SIGKILL\); is there enough memory\?$"
+    with pytest.raises(MolattnError, match=said):
         list(parallel_map(signal.raise_signal, [signal.SIGKILL], 1))
+
+
+def test_a_worker_that_is_killed_between_two_items_is_named_too():
+    some = parallel_map(pid_of, range(50), 1)
+    os.kill(next(some), signal.SIGKILL)
+    with pytest.raises(MolattnError, match="was killed \\(SIGKILL\\)"):
+        list(some)
+
+
+def test_an_error_of_a_worker_comes_out_as_it_is():
+    with pytest.raises(InputError, match=r"^line 7$"):
+        list(parallel_map(failing, ["line 7"], 1))
+    with pytest.raises(RuntimeError, match=r"^_OddError: a, b$"):  # which cannot be pickled
+        list(parallel_map(failing_oddly, [""], 1))
+
+
+def test_a_worker_imports_no_more_than_it_needs():
+    (names,) = parallel_map(loaded, [0], 1)
+    assert not {"torch", "numpy", "rdkit"} & names
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc")
