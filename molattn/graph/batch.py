@@ -30,6 +30,7 @@ class MoleculeBatch:
         numbers: Extra features of each molecule, ``[num_graphs, F]``; None = no extra features.
         partners: The distinct second molecules; None = no second molecules.
         partner_index: For each molecule the index of its second molecule, ``int64 [num_graphs]``.
+        partner_atoms: Number of atoms of the second molecules, each as often as it occurs.
     """
 
     x: Tensor
@@ -39,6 +40,7 @@ class MoleculeBatch:
     numbers: Optional[Tensor] = None
     partners: Optional["MoleculeBatch"] = None
     partner_index: Optional[Tensor] = None
+    partner_atoms: int = 0
 
     @property
     def num_graphs(self) -> int:
@@ -54,7 +56,11 @@ class MoleculeBatch:
         return self._map(lambda part: part.pin_memory())
 
     def _map(self, move: Callable[[Any], Any]) -> "MoleculeBatch":
-        parts = {name: move(part) for name, part in vars(self).items() if part is not None}
+        parts = {
+            name: move(part)
+            for name, part in vars(self).items()
+            if part is not None and not isinstance(part, int)
+        }
         return replace(self, **parts)
 
 
@@ -63,6 +69,7 @@ def collate(
     *,
     self_loops: bool = True,
     edge_codes: Optional[NDArray[np.bool_]] = None,
+    device: "torch.device | str" = "cpu",
 ) -> MoleculeBatch:
     """Collate molecules into a batch.
 
@@ -71,6 +78,7 @@ def collate(
             same object in several records is stored once.
         self_loops: Whether an atom is a neighbor of itself.
         edge_codes: Which joint codes make a pair an edge, ``bool [K]``; None = all of them.
+        device: Where the batch will be used, see :class:`CompleteGraphs`; it is made on the CPU.
 
     Raises:
         ValueError: No molecule, records with different numbers of atom columns, or numbers or a
@@ -82,7 +90,8 @@ def collate(
             f"records: got {len(records)} molecules with {widths} columns of atom codes, "
             "expected at least one molecule and one number of columns"
         )
-    graphs = CompleteGraphs([r.num_atoms for r in records], self_loops=self_loops)
+    sizes = [record.num_atoms for record in records]
+    graphs = CompleteGraphs(sizes, self_loops=self_loops, device=device)
     x = np.zeros((graphs.num_rows, widths[0]), dtype=np.uint8)
     pairs = np.full(graphs.num_pairs, _NO_EDGE, dtype=np.uint8)
     for record, start in zip(records, graphs.graph_starts(), strict=True):
@@ -106,7 +115,8 @@ def collate(
     if seconds:
         distinct = {id(second): second for second in seconds}
         order = {key: place for place, key in enumerate(distinct)}
-        partners = collate(list(distinct.values()), self_loops=self_loops, edge_codes=edge_codes)
+        options = {"self_loops": self_loops, "edge_codes": edge_codes, "device": device}
+        partners = collate(list(distinct.values()), **options)
         partner_index = torch.tensor([order[id(second)] for second in seconds])
     return MoleculeBatch(
         torch.from_numpy(x),
@@ -116,6 +126,7 @@ def collate(
         torch.from_numpy(np.stack(numbers)) if numbers else None,
         partners,
         partner_index,
+        sum(second.num_atoms for second in seconds),
     )
 
 
