@@ -74,6 +74,7 @@ class MoleculeReader:
         limits: Limits of each molecule; by default those of :class:`MoleculeLimits`.
         standardize: Whether to standardize each molecule first, see
             :func:`molattn.chem.limits.read_molecule`, and to add ``standardized``.
+        radius: Record only the pairs of atoms at most this many bonds apart; None = all pairs.
         targets: Calculates ``targets`` of the record, a function that can be pickled; None = none.
     """
 
@@ -93,12 +94,14 @@ class MoleculeReader:
         distinct: bool = False,
         limits: MoleculeLimits | None = None,
         standardize: bool = False,
+        radius: int | None = None,
         targets: Callable[[Chem.Mol], Any] | None = None,
     ) -> None:
         self._featurizer = self._same_featurizer = featurizer
         fields = {"numbers": calculator, "baseline_numbers": baseline}
         calculators = {name: one for name, one in fields.items() if one}
         self._standardize = standardize
+        self._radius = radius
         self._fields = _Fields(
             calculators, counter, canonical, scaffolds, symbols, standardize, targets
         )
@@ -166,7 +169,7 @@ class MoleculeReader:
     def _block(self, texts: Sequence[Molecule]) -> Iterator[MoleculeRecord | SmilesError]:
         read = [self._read(text) for text in texts]
         mols = [found[0] for found in read if isinstance(found, tuple)]
-        records = iter(self._featurizer.many(mols))
+        records = iter(self._featurizer.many(mols, self._radius))
         packed = iter(packed_fingerprints(mols) if self._fingerprints else ())
         for found in read:
             if not isinstance(found, tuple):
@@ -191,7 +194,11 @@ class MoleculeReader:
     def _is_known(self, text: PreparedSmiles) -> bool:
         """Return whether reading the text would give its record."""
         limits = self._limits
-        if self._standardize or text.record.num_atoms > limits.max_atoms:
+        if (
+            self._standardize
+            or self._radius is not None
+            or text.record.num_atoms > limits.max_atoms
+        ):
             return False
         if text.featurizer is not self._same_featurizer:  # which is quicker than to compare
             if text.featurizer != self._featurizer:

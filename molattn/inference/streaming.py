@@ -387,6 +387,7 @@ def molecule_batches(
         "remember": _PARTNERS_KEPT,
         "limits": config,
         "standardize": model.config.standardize,
+        "radius": model.config.network.radius,
     }
     blocks = parallel_map(_RowReader(places, options), _blocks(table, start), num_workers)
     return batches(chain.from_iterable(blocks), config.batch_size, lambda row: row.record)

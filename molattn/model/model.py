@@ -417,6 +417,7 @@ class MolAttn(
             counter=counter,
             fingerprints=fingerprints,
             standardize=self.config.standardize,
+            radius=self.config.network.radius,
         )
 
     def _records(

@@ -10,7 +10,7 @@ from torch_geometric.nn.aggr import Aggregation
 from molattn.chem import Featurizer
 from molattn.config import Freeze
 from molattn.errors import InputError
-from molattn.graph import CodedEdges, CompleteGraphs, MoleculeBatch
+from molattn.graph import CodedEdges, CompleteGraphs, EdgeLists, MoleculeBatch
 from molattn.graph.complete import true_places
 from molattn.model.config import MolAttnConfig
 from molattn.nn.cross_attention import CrossAttention
@@ -57,6 +57,7 @@ class Network(nn.Module):
         layer = LAYERS[net.layer]
         self.self_loops = net.self_loops
         self.bonds_only = net.pairs == "bonds"
+        self.radius = net.radius
         self.num_outputs = len(config.output_names)
         self._frozen: list[nn.Module] = []
         # Only an encoder of complete graphs reads them as padded blocks; others get PyG's edges.
@@ -164,7 +165,8 @@ class Network(nn.Module):
         Args:
             batch: From :meth:`molattn.MolAttn.collate`, or a PyG ``Data`` or ``Batch`` of
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config). With
-                ``pairs="bonds"`` pairs without a bond are ignored, and may be missing.
+                ``pairs="bonds"`` pairs without a bond are ignored, and may be missing; with a
+                ``radius`` the edges of PyG graphs are taken as they are.
 
         Raises:
             ValueError: A graph without atoms or that lacks atom pairs, or a batch of all pairs for
@@ -203,6 +205,11 @@ class Network(nn.Module):
         x = self.atom_embedding(batch.x)
         if isinstance(batch, MoleculeBatch):
             graph = batch.edge_index
+            if isinstance(graph, EdgeLists):
+                codes = batch.edge_attr
+                if not codes.is_floating_point():
+                    codes = batch.pair_codes[codes.long()]
+                return self._encode_edges(x, graph.edge_index, codes), graph.batch
             if self.bonds_only and graph.kept is None:
                 raise ValueError(
                     "batch: got edges between all atoms, expected bonds only; use the model's "
@@ -298,7 +305,7 @@ class Network(nn.Module):
         if not sizes.all():
             raise ValueError(f"batch: graph {int(sizes.argmin())} of {count} has no atoms")
         what, meaning, loops = "edges", ": all ordered pairs of each molecule", self.self_loops
-        if self.bonds_only:
+        if self.bonds_only or self.radius is not None:
             what, meaning = "self loops", ""
             got, expected = int((edge_index[0] == edge_index[1]).sum()), len(index) * loops
         else:
@@ -314,7 +321,9 @@ def _num_graphs(batch: Union[MoleculeBatch, Data]) -> int:
     return batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
 
 
-def _padded(x: Tensor, index: Tensor, graphs: CompleteGraphs) -> tuple[Tensor, Tensor]:
+def _padded(
+    x: Tensor, index: Tensor, graphs: Union[CompleteGraphs, EdgeLists]
+) -> tuple[Tensor, Tensor]:
     """Atoms ``[N, C]`` as ``[B, most atoms, C]``, and which of these exist.
 
     Unlike PyG's ``to_dense_batch``, without waiting for a GPU.
