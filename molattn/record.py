@@ -1,12 +1,15 @@
 """The compact form of a molecule: written by ``chem``, read by ``graph`` and ``model``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MoleculeRecord"]
+__all__ = ["NO_EDGE", "MoleculeRecord"]
+
+NO_EDGE = 255
+"""In place of the code of a pair that is no edge; featurizers have at most 255 codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,8 @@ class MoleculeRecord:
         atoms: Component codes of each atom, ``uint8 [n, A]``; the columns are the featurizer's
             ``atom_names``.
         pairs: Joint code of each ordered pair (sender, receiver), ``uint8 [n, n]``; rows of the
-            featurizer's ``pair_table``. The diagonal holds the code of an atom with itself.
+            featurizer's ``pair_table``. The diagonal holds the code of an atom with itself. With
+            ``edge_index``, the codes of its pairs ``[E]``.
         numbers: Descriptors and counts that the model uses, ``float32 [F]``, NaN where one is
             undefined.
         partner: The second molecule of a pair, such as the solvent; None = there is none.
@@ -34,6 +38,8 @@ class MoleculeRecord:
             :class:`molattn.chem.count_fingerprints.HashedCounts`.
         baseline_numbers: Descriptors and counts that the random forest uses, ``float32 [G]``, NaN
             where one is undefined.
+        edge_index: The ordered pairs (sender, receiver) that a model with ``radius`` reads, sorted
+            by receiver, then sender, ``int32 [2, E]``; None = all pairs.
         targets: Targets of pretraining, see
             :class:`molattn.chem.pretraining_targets.PretrainingTargets`.
     """
@@ -50,8 +56,17 @@ class MoleculeRecord:
     baseline_numbers: NDArray[np.float32] | None = None
     standardized: str | None = None
     targets: Any = None
+    edge_index: NDArray[np.int32] | None = None
 
     @property
     def num_atoms(self) -> int:
         """Number of atoms ``n``."""
         return self.atoms.shape[0]
+
+    def with_all_pairs(self) -> "MoleculeRecord":
+        """Return a record of all pairs; those that ``edge_index`` lacks have the code NO_EDGE."""
+        if self.edge_index is None:
+            return self
+        pairs = np.full((self.num_atoms, self.num_atoms), NO_EDGE, dtype=np.uint8)
+        pairs[self.edge_index[0], self.edge_index[1]] = self.pairs
+        return replace(self, pairs=pairs, edge_index=None)

@@ -135,7 +135,8 @@ class _MolAttnEstimator(BaseEstimator):
         source = FrameTable(frame.iloc[kept], (kept + 1).tolist())
         featurizer = FEATURIZERS[config.data.featurizer]()
         counter = substructure_counter(config.kernels)
-        table = read_training_table(source, config.data, featurizer, counter=counter)
+        radius = config.network.radius
+        table = read_training_table(source, config.data, featurizer, counter=counter, radius=radius)
         if table.skipped:
             first = table.skipped[0]
             raise InputError(

@@ -80,6 +80,14 @@ class CodeEncoder:
 
     def plain(self, mol: Chem.Mol) -> MoleculeRecord:
         """Return the codes by calling the feature functions on each atom and bond."""
+        atoms, bonds, codes = self.bond_graph(mol)
+        pairs = pair_codes(np.array([len(atoms)]), bonds, codes, self._max_distance)
+        return MoleculeRecord(atoms, pairs)
+
+    def bond_graph(
+        self, mol: Chem.Mol
+    ) -> tuple[NDArray[np.uint8], NDArray[np.intp], NDArray[np.uint8]]:
+        """Return the codes of atoms ``[n, A]``, the bonds ``[2, B]`` and their joint codes."""
         rows = [self._atom_row(atom) for atom in mol.GetAtoms()]
         atoms = np.frombuffer(bytearray().join(rows), dtype=np.uint8)
         ends: list[int] = []
@@ -87,13 +95,11 @@ class CodeEncoder:
         for bond in mol.GetBonds():
             ends += (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx())
             codes.append(self._bond_code(_bond_values(bond)))
-        pairs = pair_codes(
-            np.array([len(rows)]),
+        return (
+            atoms.reshape(-1, len(self._atom_columns)),
             np.array(ends, dtype=np.intp).reshape(-1, 2).T,
             np.array(codes, dtype=np.uint8),
-            self._max_distance,
         )
-        return MoleculeRecord(atoms.reshape(-1, len(self._atom_columns)), pairs)
 
     def _block(
         self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]

@@ -82,6 +82,7 @@ class MoleculeReader:
         limits: Limits of each molecule; by default those of :class:`MoleculeLimits`.
         standardize: Whether to standardize each molecule first, see
             :func:`molattn.chem.limits.read_molecule`, and to add ``standardized``.
+        radius: Record only the pairs of atoms at most this many bonds apart; None = all pairs.
         targets: Calculates ``targets`` of the record, a function that can be pickled; None = none.
         num_workers: Processes that read the molecules, with the same result; 0 reads them in this
             one. Needs ``distinct``; a call then lists its molecules before it reads the first.
@@ -103,6 +104,7 @@ class MoleculeReader:
         distinct: bool = False,
         limits: MoleculeLimits | None = None,
         standardize: bool = False,
+        radius: int | None = None,
         targets: Callable[[Chem.Mol], Any] | None = None,
         num_workers: int = 0,
     ) -> None:
@@ -110,7 +112,7 @@ class MoleculeReader:
         calculators = {name: one for name, one in given.items() if one}
         fields = _Fields(calculators, counter, canonical, scaffolds, symbols, standardize, targets)
         limits = limits or MoleculeLimits()
-        self._block = _BlockReader(featurizer, fields, fingerprints, limits, standardize)
+        self._block = _BlockReader(featurizer, fields, fingerprints, limits, standardize, radius)
         self._name = partner
         self._known: dict[Molecule, MoleculeRecord | SmilesError] | None = {} if distinct else None
         self._partner = lru_cache(maxsize=remember)(lambda text: next(self._records([text])))
@@ -198,6 +200,7 @@ class _BlockReader:
     fingerprints: bool
     limits: MoleculeLimits
     standardize: bool
+    radius: int | None
 
     def __post_init__(self) -> None:
         self._same_featurizer = self.featurizer
@@ -217,7 +220,7 @@ class _BlockReader:
         known = [found for found in read if isinstance(found, tuple)]
         mols = [mol for mol, _ in known]
         pieces = [cut(mol) for mol in mols]
-        records = iter(self.featurizer.of_pieces(mols, pieces))
+        records = iter(self.featurizer.of_pieces(mols, pieces, self.radius))
         self._add_counts(known, pieces)
         if self.fingerprints:
             for (_, fields), packed in zip(known, self._packed(known), strict=True):
@@ -265,7 +268,7 @@ class _BlockReader:
     def _is_known(self, text: PreparedSmiles) -> bool:
         """Return whether reading the text would give its record."""
         limits = self.limits
-        if self.standardize or text.record.num_atoms > limits.max_atoms:
+        if self.standardize or self.radius is not None or text.record.num_atoms > limits.max_atoms:
             return False
         if text.featurizer is not self._same_featurizer:  # which is quicker than to compare
             if text.featurizer != self.featurizer:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from molattn.config.validation import check, check_choice
+from molattn.config.base import FIXED
+from molattn.config.validation import check, check_choice, check_unused
 
 __all__ = ["NetworkConfig", "layer_arguments"]
 
@@ -37,6 +38,8 @@ class NetworkConfig:
         edge_width: Hidden size of atom pairs.
         layer: Attention layer: edge_attention, gaan, mat, graph_network.
         pairs: Which atom pairs attend to each other.
+        radius: Let an atom attend only to atoms at most this many bonds away, in memory linear in
+            the number of atoms; for molecules of thousands of atoms.
         distances: Use the topological distance between atoms that are not bonded.
         score: Attention score: dot, scaled_dot, general, additive, gatv2.
         combine: How to combine the outputs of the heads: linear, concat, mean, max, weighted.
@@ -60,6 +63,7 @@ class NetworkConfig:
     edge_width: int = _of_layer(16, "edge_dim")
     layer: str = "edge_attention"
     pairs: Pairs = "all"
+    radius: int | None = field(default=None, metadata=_OWN | FIXED)
     distances: bool = True
     score: str = _of_layer("scaled_dot", "score")
     combine: str = _of_layer("linear", "combine")
@@ -79,6 +83,9 @@ class NetworkConfig:
             check_choice(self, name, get_args(choices))
         for name in ("width", "edge_width", "heads"):
             check(self, name, lambda n: 1 <= n <= 2**16, "a whole number from 1 to 65536", int)
+        check(self, "radius", lambda n: 1 <= n <= 2**16, "a whole number from 1 to 65536", int)
+        if self.pairs == "bonds":
+            check_unused(self, "radius", "cannot be used with --pairs bonds, a radius of 1")
         check(self, "layers", lambda n: 0 <= n <= 1000, "a whole number from 0 to 1000", int)
         for name in ("dropout", "head_dropout", "attention_dropout"):
             check(self, name, lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")

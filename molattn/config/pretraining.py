@@ -118,6 +118,7 @@ class PretrainConfig(RunConfig):
         super().__post_init__()
         reason = "cannot be used in pretraining, which has no second molecule"
         check_unused(self.network, "partner", reason)
+        check_unused(self.network, "radius", "cannot be used in pretraining")
 
     def changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, by name."""

@@ -199,6 +199,7 @@ def read_training_table(
     *,
     baseline: bool = False,
     counter: SubstructureCounter | None = None,
+    radius: int | None = None,
 ) -> TrainingTable:
     """Read a table of molecules with labels; each distinct SMILES is parsed once.
 
@@ -209,6 +210,7 @@ def read_training_table(
         console: Where to show progress; silent without one.
         baseline: Whether to calculate the inputs of the random forest in the same pass.
         counter: Counts substructures in the same pass; None = none.
+        radius: Record only the pairs of atoms at most this many bonds apart; None = all pairs.
 
     Returns:
         The usable rows. Rows without a readable molecule (or second molecule, with a partner
@@ -237,6 +239,7 @@ def read_training_table(
         distinct=True,
         limits=config,
         standardize=config.standardize,
+        radius=radius,
         num_workers=config.num_workers,
     )
     complete, rows = rows, []

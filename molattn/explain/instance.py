@@ -28,7 +28,7 @@ from molattn.model.extra_features import number_type
 from molattn.model.gaussian_process.head import kernel_inputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
-from molattn.record import MoleculeRecord
+from molattn.record import NO_EDGE, MoleculeRecord
 
 __all__ = ["LEVEL", "Instance", "Masking"]
 
@@ -69,6 +69,9 @@ class Instance:
     baseline_atom: NDArray[np.float64]
     predicted: NDArray[np.float64]
     features: Optional[NDArray[np.float64]] = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "record", self.record.with_all_pairs())
 
     @property
     def num_atoms(self) -> int:
@@ -157,8 +160,8 @@ class Instance:
     @cached_property
     def pairs(self) -> Tensor:
         """One-hot pair features ``[n receivers, n senders, T]``."""
-        featurizer = self.model.config.featurizer
-        codes = featurizer.pair_table[self.record.pairs.T]
+        featurizer, pairs = self.model.config.featurizer, self.record.pairs.T
+        codes = featurizer.pair_table[np.where(pairs == NO_EDGE, 0, pairs)]  # which is not read
         return self._tensor(one_hot(codes, featurizer.pair_sizes))
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import numpy as np
 import torch
@@ -10,19 +10,55 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from molattn.graph.complete import CompleteGraphs
-from molattn.record import MoleculeRecord
+from molattn.record import NO_EDGE, MoleculeRecord
 
-_NO_EDGE = 255  # not a joint code: featurizers have at most 255
+
+@dataclass(frozen=True)
+class EdgeLists:
+    """Graphs whose edges are listed, as everywhere in PyG, in memory linear in their number.
+
+    Args:
+        edge_index: Edges, ``int64 [2, E]``.
+        batch: Graph of each node, ascending, ``int64 [N]``.
+        sizes: Number of nodes of each graph.
+    """
+
+    edge_index: Tensor
+    batch: Tensor
+    sizes: tuple[int, ...]
+
+    @property
+    def num_graphs(self) -> int:
+        """Number of graphs."""
+        return len(self.sizes)
+
+    @property
+    def most_nodes(self) -> int:
+        """Number of nodes of the largest graph."""
+        return max(self.sizes, default=0)
+
+    def to(self, device: "torch.device | str", *, non_blocking: bool = False) -> "EdgeLists":
+        """The same graphs on another device."""
+        return self._map(lambda part: part.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "EdgeLists":
+        """The same graphs in page-locked memory."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, move: Callable[[Tensor], Tensor]) -> "EdgeLists":
+        return replace(self, edge_index=move(self.edge_index), batch=move(self.batch))
 
 
 @dataclass(frozen=True)
 class MoleculeBatch:
-    """Molecules as complete graphs, in rows (see :class:`CompleteGraphs`).
+    """Molecules as complete graphs, in rows (see :class:`CompleteGraphs`), or as lists of edges.
+
+    With :class:`EdgeLists` rows are atoms, and pairs are edges.
 
     Args:
         x: Codes of each atom, ``uint8 [num_rows, A]``, or floating-point coefficients of all codes
             ``[num_rows, S]`` (see :class:`molattn.nn.CodeEmbedding`); padding is zero.
-        edge_index: The layout.
+        edge_index: The layout, or the edges.
         edge_attr: For each pair its row of ``pair_codes``, ``uint8 [num_pairs]``; ``K`` where the
             pair is no edge. Or floating-point coefficients of all component codes
             ``[num_pairs, T]``.
@@ -30,15 +66,17 @@ class MoleculeBatch:
         numbers: Extra features of each molecule, ``[num_graphs, F]``; None = no extra features.
         partners: The distinct second molecules; None = no second molecules.
         partner_index: For each molecule the index of its second molecule, ``int64 [num_graphs]``.
+        partner_atoms: Number of atoms of the second molecules, each as often as it occurs.
     """
 
     x: Tensor
-    edge_index: CompleteGraphs
+    edge_index: Union[CompleteGraphs, EdgeLists]
     edge_attr: Tensor
     pair_codes: Tensor
     numbers: Optional[Tensor] = None
     partners: Optional["MoleculeBatch"] = None
     partner_index: Optional[Tensor] = None
+    partner_atoms: int = 0
 
     @property
     def num_graphs(self) -> int:
@@ -54,7 +92,11 @@ class MoleculeBatch:
         return self._map(lambda part: part.pin_memory())
 
     def _map(self, move: Callable[[Any], Any]) -> "MoleculeBatch":
-        parts = {name: move(part) for name, part in vars(self).items() if part is not None}
+        parts = {
+            name: move(part)
+            for name, part in vars(self).items()
+            if part is not None and not isinstance(part, int)
+        }
         return replace(self, **parts)
 
 
@@ -63,14 +105,17 @@ def collate(
     *,
     self_loops: bool = True,
     edge_codes: Optional[NDArray[np.bool_]] = None,
+    device: "torch.device | str" = "cpu",
 ) -> MoleculeBatch:
     """Collate molecules into a batch.
 
     Args:
         records: At least one molecule, all of the same featurizer. A second molecule that is the
-            same object in several records is stored once.
+            same object in several records is stored once. With ``edge_index`` in one of them, the
+            batch has :class:`EdgeLists`.
         self_loops: Whether an atom is a neighbor of itself.
         edge_codes: Which joint codes make a pair an edge, ``bool [K]``; None = all of them.
+        device: Where the batch will be used, see :class:`CompleteGraphs`; it is made on the CPU.
 
     Raises:
         ValueError: No molecule, records with different numbers of atom columns, or numbers or a
@@ -82,23 +127,19 @@ def collate(
             f"records: got {len(records)} molecules with {widths} columns of atom codes, "
             "expected at least one molecule and one number of columns"
         )
-    graphs = CompleteGraphs([r.num_atoms for r in records], self_loops=self_loops)
-    x = np.zeros((graphs.num_rows, widths[0]), dtype=np.uint8)
-    pairs = np.full(graphs.num_pairs, _NO_EDGE, dtype=np.uint8)
-    for record, start in zip(records, graphs.graph_starts(), strict=True):
-        n = record.num_atoms
-        x[start.row : start.row + n] = record.atoms
-        block = pairs[start.pair : start.pair + start.width**2].reshape(start.width, start.width)
-        block[:n, :n] = record.pairs.T  # senders along the last axis
-        if not self_loops:
-            np.fill_diagonal(block, _NO_EDGE)
-    counts = np.bincount(pairs, minlength=_NO_EDGE + 1)
-    counts = counts[:_NO_EDGE] if edge_codes is None else counts[: len(edge_codes)] * edge_codes
+    if any(record.edge_index is not None for record in records):
+        x, graphs, pairs = _listed(records, self_loops)
+    else:
+        x, graphs, pairs = _padded(records, self_loops, device)
+    counts = np.bincount(pairs, minlength=NO_EDGE + 1)
+    counts = counts[:NO_EDGE] if edge_codes is None else counts[: len(edge_codes)] * edge_codes
     present = np.flatnonzero(counts).astype(np.uint8)
-    place = np.full(_NO_EDGE + 1, len(present), dtype=np.uint8)
+    place = np.full(NO_EDGE + 1, len(present), dtype=np.uint8)
     place[present] = np.arange(len(present))
     places = torch.from_numpy(place[pairs])
-    if edge_codes is not None:
+    if isinstance(graphs, CompleteGraphs) and (
+        edge_codes is not None or int(counts.sum()) < graphs.num_edges
+    ):
         graphs = graphs.with_edges(places < len(present))
     numbers = _of_all(records, "numbers")
     seconds = _of_all(records, "partner")
@@ -106,7 +147,8 @@ def collate(
     if seconds:
         distinct = {id(second): second for second in seconds}
         order = {key: place for place, key in enumerate(distinct)}
-        partners = collate(list(distinct.values()), self_loops=self_loops, edge_codes=edge_codes)
+        options = {"self_loops": self_loops, "edge_codes": edge_codes, "device": device}
+        partners = collate(list(distinct.values()), **options)
         partner_index = torch.tensor([order[id(second)] for second in seconds])
     return MoleculeBatch(
         torch.from_numpy(x),
@@ -116,7 +158,47 @@ def collate(
         torch.from_numpy(np.stack(numbers)) if numbers else None,
         partners,
         partner_index,
+        sum(second.num_atoms for second in seconds),
     )
+
+
+def _padded(
+    records: Sequence[MoleculeRecord], self_loops: bool, device: "torch.device | str"
+) -> tuple[NDArray[np.uint8], CompleteGraphs, NDArray[np.uint8]]:
+    """Atoms and pairs in the rows of complete graphs."""
+    sizes = [record.num_atoms for record in records]
+    graphs = CompleteGraphs(sizes, self_loops=self_loops, device=device)
+    x = np.zeros((graphs.num_rows, records[0].atoms.shape[1]), dtype=np.uint8)
+    pairs = np.full(graphs.num_pairs, NO_EDGE, dtype=np.uint8)
+    for record, start in zip(records, graphs.graph_starts(), strict=True):
+        n = record.num_atoms
+        x[start.row : start.row + n] = record.atoms
+        block = pairs[start.pair : start.pair + start.width**2].reshape(start.width, start.width)
+        block[:n, :n] = record.pairs.T  # senders along the last axis
+        if not self_loops:
+            np.fill_diagonal(block, NO_EDGE)
+    return x, graphs, pairs
+
+
+def _listed(
+    records: Sequence[MoleculeRecord], self_loops: bool
+) -> tuple[NDArray[np.uint8], EdgeLists, NDArray[np.uint8]]:
+    """Atoms and listed pairs."""
+    sizes = [record.num_atoms for record in records]
+    starts = np.cumsum([0, *sizes[:-1]])
+    edges, codes = [], []
+    for record, start in zip(records, starts, strict=True):
+        if record.edge_index is None:
+            raise ValueError("records: got edge_index in some molecules, expected in all or none")
+        edges.append(record.edge_index + start)
+        codes.append(record.pairs)
+    edge_index, pairs = np.concatenate(edges, axis=1), np.concatenate(codes)
+    if not self_loops:
+        kept = edge_index[0] != edge_index[1]
+        edge_index, pairs = edge_index[:, kept], pairs[kept]
+    batch = np.repeat(np.arange(len(sizes)), sizes)
+    graphs = EdgeLists(torch.from_numpy(edge_index), torch.from_numpy(batch), tuple(sizes))
+    return np.concatenate([record.atoms for record in records]), graphs, pairs
 
 
 def _of_all(records: Sequence[MoleculeRecord], name: str) -> list[Any]:

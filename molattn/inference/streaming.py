@@ -477,6 +477,7 @@ def _row_reader(
         remember=_PARTNERS_KEPT,
         limits=config,
         standardize=model.config.standardize,
+        radius=model.config.network.radius,
     )
     return _RowReader(places, reader)
 

@@ -11,7 +11,7 @@ from molattn.errors import InputError
 
 __all__ = ["FIRST_WITH_MANIFEST", "FORMAT", "OLDEST_FORMAT", "update_config"]
 
-FORMAT = 7
+FORMAT = 8
 """Format of the configurations that this version writes."""
 
 FIRST_WITH_MANIFEST = 5
@@ -64,7 +64,20 @@ def _from_6(config: Config) -> Config:
     return {**config, "format": 7, "relation_columns": [], "standardize": False}
 
 
-_UPDATES: dict[int, Callable[[Config], Config]] = {3: _from_3, 4: _from_4, 5: _from_5, 6: _from_6}
+def _from_7(config: Config) -> Config:
+    """Add the radius of attention: there was none."""
+    network = config.get("network")
+    added = {"radius": None, **network} if isinstance(network, dict) else network
+    return {**config, "format": 8, "network": added}
+
+
+_UPDATES: dict[int, Callable[[Config], Config]] = {
+    3: _from_3,
+    4: _from_4,
+    5: _from_5,
+    6: _from_6,
+    7: _from_7,
+}
 
 OLDEST_FORMAT = min(_UPDATES)
 """The oldest format that can be read."""

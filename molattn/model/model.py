@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional, TypeVar, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 import torch
@@ -38,10 +38,9 @@ from molattn.model.training_set import TrainingMolecule, TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
 from molattn.nn.attention_heads import COMBINES
 from molattn.record import MoleculeRecord
+from molattn.utils.devices import finish, to_device, to_host
 
 __all__ = ["MolAttn", "MolAttnConfig"]
-
-Result = TypeVar("Result")
 
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
 
@@ -372,9 +371,13 @@ class MolAttn(
 
     def _transformed(self, outputs: Tensor) -> Tensor:
         """Convert scaled regressions to the transformed scale; a logit has mean 0 and scale 1."""
-        counts = torch.tensor([task.num_outputs for task in self.config.tasks])
         mean, scale = (
-            values.to(outputs).repeat_interleave(counts.to(outputs.device))
+            torch.cat(
+                [
+                    value.expand(task.num_outputs)
+                    for value, task in zip(values.to(outputs), self.config.tasks, strict=True)
+                ]
+            )
             for values in (self.target_mean, self.target_scale)
         )
         return outputs * scale + mean
@@ -419,6 +422,7 @@ class MolAttn(
             counter=counter,
             fingerprints=fingerprints,
             standardize=self.config.standardize,
+            radius=self.config.network.radius,
         )
 
     def _records(
@@ -433,9 +437,13 @@ class MolAttn(
         return reader.all(smiles, partners)
 
     def collate(self, records: Sequence[MoleculeRecord]) -> MoleculeBatch:
-        """Collate molecules into a batch."""
-        loops, edge_codes = self.config.network.self_loops, self.config.edge_codes
-        return collate(records, self_loops=loops, edge_codes=edge_codes)
+        """Collate molecules into a batch, on the CPU, laid out for the model's device."""
+        return collate(
+            records,
+            self_loops=self.config.network.self_loops,
+            edge_codes=self.config.edge_codes,
+            device=self._weight.device,
+        )
 
     def predict_records(
         self,
@@ -613,14 +621,14 @@ class MolAttn(
         given = given_numbers(features, len(records), self.config)
 
         def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor, Tensor]:
-            extra = None if given is None else given[rows].to(self._weight.device)
+            extra = None if given is None else to_device(given[rows], self._weight.device)
             numbers = self.scaled_features(batch, extra)
             outputs, embedding = self.outputs_and_embedding(batch, numbers)
-            return outputs.cpu().double(), embedding.float().cpu()
+            return outputs, embedding.float()
 
         nothing = torch.zeros(len(self.nets), 0, len(self.config.output_names)).double()
         parts = self._in_batches(records, batch_size, compute)
-        outputs = torch.cat([nothing, *(part[0] for part in parts)], dim=1)
+        outputs = torch.cat([nothing, *(part[0].double() for part in parts)], dim=1)
         embedding = torch.cat([torch.zeros(0, self.embedding_width()), *(e for _, e in parts)])
         table = None if given is None else given.numpy()
         return outputs.numpy(), kernel_inputs(self.config, records, embedding.numpy(), table)
@@ -673,14 +681,15 @@ class MolAttn(
     ) -> NDArray[np.float32]:
         """Embed featurized molecules; see :meth:`embed`."""
 
-        def compute(batch: MoleculeBatch, rows: slice) -> Tensor:
+        def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor]:
             of_nets = [
                 net.encode_atoms(batch)[0] if atoms else net.encode(batch) for net in self._networks
             ]
-            return torch.cat(of_nets, dim=-1).float().cpu()
+            return (torch.cat(of_nets, dim=-1).float(),)
 
+        parts = self._in_batches(records, batch_size, compute)
         nothing = torch.zeros(0, self.embedding_width(atoms=atoms))
-        return torch.cat([nothing, *self._in_batches(records, batch_size, compute)]).numpy()
+        return torch.cat([nothing, *(part for (part,) in parts)]).numpy()
 
     def embed(
         self,
@@ -719,9 +728,12 @@ class MolAttn(
         self,
         records: Sequence[MoleculeRecord],
         size: int,
-        compute: Callable[[MoleculeBatch, slice], Result],
-    ) -> list[Result]:
-        """Compute something for each batch, and the slice of its records, in evaluation mode."""
+        compute: Callable[[MoleculeBatch, slice], tuple[Tensor, ...]],
+    ) -> list[tuple[Tensor, ...]]:
+        """Compute tensors of each batch, and the slice of its records, in evaluation mode.
+
+        They are copied to the CPU. It does not wait for a GPU before the last batch.
+        """
         for place, record in enumerate(records):
             if not record.num_atoms or (record.partner and not record.partner.num_atoms):
                 raise ValueError(f"records: molecule {place} has no atoms")
@@ -730,8 +742,10 @@ class MolAttn(
         try:
             for group in batches(records, size, lambda record: record):
                 rows = slice(start, start + len(group))
-                parts.append(compute(self.collate(group).to(self._weight.device), rows))
+                batch = to_device(self.collate(group), self._weight.device)
+                parts.append(tuple(to_host(part) for part in compute(batch, rows)))
                 start = rows.stop
+            finish(self._weight.device)
         finally:
             self.train(training)
         return parts

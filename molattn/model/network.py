@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.aggr import Aggregation
-from torch_geometric.utils import to_dense_batch
 
 from molattn.chem import Featurizer
 from molattn.config import Freeze
 from molattn.errors import InputError
-from molattn.graph import CodedEdges, MoleculeBatch
+from molattn.graph import CodedEdges, CompleteGraphs, EdgeLists, MoleculeBatch
+from molattn.graph.complete import true_places
 from molattn.model.config import MolAttnConfig
 from molattn.nn.cross_attention import CrossAttention
 from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
@@ -57,6 +57,7 @@ class Network(nn.Module):
         layer = LAYERS[net.layer]
         self.self_loops = net.self_loops
         self.bonds_only = net.pairs == "bonds"
+        self.radius = net.radius
         self.num_outputs = len(config.output_names)
         self._frozen: list[nn.Module] = []
         # Only an encoder of complete graphs reads them as padded blocks; others get PyG's edges.
@@ -164,7 +165,8 @@ class Network(nn.Module):
         Args:
             batch: From :meth:`molattn.MolAttn.collate`, or a PyG ``Data`` or ``Batch`` of
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config). With
-                ``pairs="bonds"`` pairs without a bond are ignored, and may be missing.
+                ``pairs="bonds"`` pairs without a bond are ignored, and may be missing; with a
+                ``radius`` the edges of PyG graphs are taken as they are.
 
         Raises:
             ValueError: A graph without atoms or that lacks atom pairs, or a batch of all pairs for
@@ -179,12 +181,17 @@ class Network(nn.Module):
         if self.cross is None:
             second = self.readout(y, of_partner, partners.num_graphs)[places]
             return torch.cat([self.readout(x, index, count), second], dim=-1)
-        x, x_mask = to_dense_batch(x, index, batch_size=count)
-        y, y_mask = to_dense_batch(y, of_partner, batch_size=partners.num_graphs)
+        atoms = len(x), batch.partner_atoms
+        x, x_mask = _padded(x, index, batch.edge_index)
+        y, y_mask = _padded(y, of_partner, partners.edge_index)
         y, y_mask = y[places], y_mask[places]
         to_first, to_second = self.cross
         both = ((to_first(x, y, y_mask), x_mask), (to_second(y, x, x_mask), y_mask))
-        return torch.cat([self.readout(z[m], m.nonzero()[:, 0], count) for z, m in both], dim=-1)
+        read = []
+        for (z, mask), number in zip(both, atoms, strict=True):
+            place = true_places(mask.flatten(), number)
+            read.append(self.readout(z.flatten(0, 1)[place], place // mask.size(1), count))
+        return torch.cat(read, dim=-1)
 
     def encode_atoms(self, batch: Union[MoleculeBatch, Data]) -> tuple[Tensor, Tensor]:
         """Represent each atom of the first molecule of each pair, as for :meth:`encode`.
@@ -198,6 +205,11 @@ class Network(nn.Module):
         x = self.atom_embedding(batch.x)
         if isinstance(batch, MoleculeBatch):
             graph = batch.edge_index
+            if isinstance(graph, EdgeLists):
+                codes = batch.edge_attr
+                if not codes.is_floating_point():
+                    codes = batch.pair_codes[codes.long()]
+                return self._encode_edges(x, graph.edge_index, codes), graph.batch
             if self.bonds_only and graph.kept is None:
                 raise ValueError(
                     "batch: got edges between all atoms, expected bonds only; use the model's "
@@ -287,13 +299,13 @@ class Network(nn.Module):
         """Raise if a graph has no atoms, or its pairs or self loops are not those of the config."""
         if edge_index is None:
             raise ValueError("edge_index: got None, expected all ordered pairs of each molecule")
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or index.device.type != "cpu":  # which would wait for it
             return
         sizes = torch.bincount(index, minlength=count)
         if not sizes.all():
             raise ValueError(f"batch: graph {int(sizes.argmin())} of {count} has no atoms")
         what, meaning, loops = "edges", ": all ordered pairs of each molecule", self.self_loops
-        if self.bonds_only:
+        if self.bonds_only or self.radius is not None:
             what, meaning = "self loops", ""
             got, expected = int((edge_index[0] == edge_index[1]).sum()), len(index) * loops
         else:
@@ -307,6 +319,22 @@ class Network(nn.Module):
 
 def _num_graphs(batch: Union[MoleculeBatch, Data]) -> int:
     return batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
+
+
+def _padded(
+    x: Tensor, index: Tensor, graphs: Union[CompleteGraphs, EdgeLists]
+) -> tuple[Tensor, Tensor]:
+    """Atoms ``[N, C]`` as ``[B, most atoms, C]``, and which of these exist.
+
+    Unlike PyG's ``to_dense_batch``, without waiting for a GPU.
+    """
+    count, most = graphs.num_graphs, graphs.most_nodes
+    sizes = index.new_zeros(count).index_add(0, index, torch.ones_like(index))
+    starts = sizes.cumsum(0) - sizes
+    place = index * most + torch.arange(len(index), device=index.device) - starts[index]
+    padded = x.new_zeros(count * most, x.size(1)).index_copy(0, place, x)
+    exists = torch.zeros(count * most, dtype=torch.bool, device=x.device)
+    return padded.unflatten(0, (count, most)), exists.index_fill(0, place, True).view(count, most)
 
 
 def _distance_and_bond(featurizer: Featurizer) -> tuple[Tensor, Tensor]:

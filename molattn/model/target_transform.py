@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -273,9 +274,16 @@ def _root(z: Tensor, power: float) -> Tensor:
 
 
 def _interpolate(x: Tensor, places: Sequence[float], values: Sequence[float]) -> Tensor:
-    known, found = x.new_tensor(places), x.new_tensor(values)
+    known, found = (_table(tuple(table), x.dtype, x.device) for table in (places, values))
     above = torch.searchsorted(known, x.detach().contiguous(), right=True)
     above = above.clamp(1, len(known) - 1)
     below = above - 1
     part = (x - known[below]) / (known[above] - known[below])
     return torch.lerp(found[below], found[above], part.clamp(0.0, 1.0))
+
+
+@lru_cache(maxsize=32)
+def _table(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return them as a tensor: copied to a GPU once, not in each step."""
+    with torch.inference_mode(False):  # kept for what needs gradients
+        return torch.tensor(values, dtype=dtype, device=device)

@@ -13,7 +13,7 @@ The step has a gradient. All other derivatives, and compilers, use ordinary oper
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Optional, Union, overload
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
@@ -41,7 +41,8 @@ def fused_attention(
 ) -> Tensor:
     r"""Attend over all pairs of each graph: softmax of inner products.
 
-    Half precision is calculated in single precision, and returned in half precision.
+    Half precision is calculated in single precision, and returned in half precision; bfloat16 on a
+    GPU in bfloat16, whose kernels add up products and the softmax in single precision.
 
     .. math::
         y_r = \sum_s b_{rs} \big(v_s + \sum_m f_{rsm} V_m\big), \qquad
@@ -70,7 +71,11 @@ def fused_attention(
             "edges, edge_key: got one without the other, expected both (with or without "
             "edge_value) or none of the three"
         )
-    inputs = (query, key, value, _single(edges), _single(edge_key), _single(edge_value))
+    dtype = _working_dtype(value)
+    basis = (None if x is None else x.to(dtype) for x in (edge_key, edge_value))
+    if edges is not None and edges.is_floating_point():
+        edges = edges.to(dtype)
+    inputs = (query, key, value, edges, *basis)
     attend = _FusedAttention.apply
     if torch.compiler.is_compiling() or is_transformed(query):
         attend = _attention
@@ -97,7 +102,7 @@ def _attention(
     ``drops`` are the weights to drop in each block, ``bool [H B, N, N]``; None = drawn here.
     """
     dtype = value.dtype
-    query, key, value = _single(query), _single(key), _single(value)
+    query, key, value = (x.to(_working_dtype(value)) for x in (query, key, value))
     into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
     dropped = None if drops is None else iter(drops)
     parts: list[Tensor] = []
@@ -110,7 +115,11 @@ def _attention(
         logits = pairs.by_graph(logits).masked_fill(~mask, _NO_EDGE)
         weights = (torch.softmax(logits, dim=-1) * mask).flatten(0, 1)
         if dropout > 0:
-            drop = torch.rand_like(weights) < dropout if dropped is None else next(dropped)
+            drop = (
+                torch.rand_like(weights, dtype=_sum_dtype(weights)) < dropout
+                if dropped is None
+                else next(dropped)
+            )
             weights = weights.masked_fill(drop, 0.0) / (1 - dropout)
         out = pairs.by_graph(weights @ v)
         if into_value is not None:
@@ -160,7 +169,7 @@ def _fused(
             pairs.by_graph(weights).masked_fill_(isolated.unsqueeze(-1), 0.0)
         kept.append(weights)
         if dropout > 0:
-            drop = torch.rand_like(weights) < dropout
+            drop = torch.rand_like(weights, dtype=_sum_dtype(weights)) < dropout
             kept.append(drop)
             weights = _drop(weights, drop, dropout)
         room = out.room(block)
@@ -215,13 +224,14 @@ def _gradients(ctx: Any, grad_out: Tensor) -> Any:
     scale: float = ctx.scale
     grad_out = grad_out.contiguous()
     nodes, upstream = _Nodes(query, key, value), _Nodes(grad_out)
-    shift = (_single(grad_out) * out).sum(dim=-1, keepdim=True)  # sum_s b_rs dL/db_rs
+    wide = _sum_dtype(grad_out)
+    shift = (grad_out.to(wide) * out).sum(dim=-1, keepdim=True)  # sum_s b_rs dL/db_rs
     shift = _Nodes(shift)
     grad_nodes = _Nodes.like(query, key, value)
     into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
     # Contiguous, or each head would be a product of its own.
     grad_key, grad_value = (
-        None if t is None else t.new_zeros(t.shape) for t in (into_key, into_value)
+        None if t is None else t.new_zeros(t.shape, dtype=wide) for t in (into_key, into_value)
     )
     grad_edges = torch.empty_like(edges) if ctx.needs_input_grad[4] else None
     nothing = grad_out.new_zeros((), dtype=nodes.dtype)
@@ -253,11 +263,11 @@ def _gradients(ctx: Any, grad_out: Tensor) -> Any:
         torch.baddbmm(nothing, grad.mT, q, beta=0, alpha=scale, out=room[1])
         torch.bmm(applied.mT, u, out=room[2])
         if grad_value is not None:
-            grad_value.baddbmm_(next(saved).mT, pairs.by_node(u))
+            _add_products(grad_value, next(saved).mT, pairs.by_node(u))
         if into_key is not None and grad_key is not None:
             of_scores = pairs.pool(grad, into_key.size(1))
             pairs.by_node(room[0]).baddbmm_(of_scores, into_key)
-            grad_key.baddbmm_(of_scores.mT, pairs.by_node(q), alpha=scale)
+            _add_products(grad_key, of_scores.mT, pairs.by_node(q), scale)
             if grad_edges is not None:
                 scores = pairs.by_node(q) @ into_key.mT
                 part = pairs.by_pair(grad) @ pairs.by_row(scores)
@@ -295,7 +305,7 @@ class _Nodes:
     """Tensors of nodes ``[R, H, C]``, read and written as ``[H B, N, C]`` of a block.
 
     If they are the columns of one tensor, they are copied together. The blocks of tensors in half
-    precision are in single precision.
+    precision are in the type that attention is calculated in.
     """
 
     def __init__(self, *parts: Tensor) -> None:
@@ -381,9 +391,10 @@ class _Pairs:
         assert self._edges is not None
         weights = self.by_graph(weights)
         if self.coded:
-            sums = weights.new_zeros(*weights.shape[:-1], size)
+            wide = weights.to(_sum_dtype(weights))
+            sums = wide.new_zeros(*weights.shape[:-1], size)
             index = self._edges.expand(weights.size(0), *self._edges.shape)
-            return sums.scatter_add_(3, index, weights).flatten(1, 2)
+            return sums.scatter_add_(3, index, wide).flatten(1, 2).to(weights.dtype)
         by_row = weights.permute(1, 2, 0, 3) @ self._edges  # [B, N, H, M]
         return by_row.permute(2, 0, 1, 3).flatten(1, 2)
 
@@ -395,16 +406,20 @@ def _without_autocast(x: Tensor) -> AbstractContextManager[object]:
 
 
 def _working_dtype(x: Tensor) -> torch.dtype:
+    return x.dtype if x.dtype is torch.bfloat16 and x.is_cuda else _sum_dtype(x)
+
+
+def _sum_dtype(x: Tensor) -> torch.dtype:
+    """Sums of half precision that no kernel widens by itself are in single precision."""
     return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
 
-@overload
-def _single(x: Tensor) -> Tensor: ...
-@overload
-def _single(x: None) -> None: ...
-def _single(x: Optional[Tensor]) -> Optional[Tensor]:
-    """Half precision as single precision."""
-    return None if x is None else x.to(_working_dtype(x))
+def _add_products(total: Tensor, x: Tensor, y: Tensor, alpha: float = 1.0) -> None:
+    """Add ``alpha x y`` to a total, which may be of a wider type."""
+    if total.dtype == x.dtype:
+        total.baddbmm_(x, y, alpha=alpha)
+    else:
+        total.add_(torch.bmm(x, y), alpha=alpha)
 
 
 def _by_head(basis: Optional[Tensor], scale: float = 1.0) -> Optional[Tensor]:

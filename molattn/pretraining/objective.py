@@ -107,8 +107,9 @@ class PretrainingObjective(Objective):
     def forward(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """Return the loss times the number of molecules, and the number of molecules."""
         losses = self.losses(self.outputs(batch), batch)
-        count = losses.new_tensor(batch.molecules.num_graphs)
-        return losses[self._chosen].mean() * count, count
+        count = losses.new_full((), batch.molecules.num_graphs)
+        chosen = [loss for loss, is_chosen in zip(losses, self._chosen, strict=True) if is_chosen]
+        return torch.stack(chosen).mean() * count, count
 
     def outputs(self, batch: MaskedBatch) -> Outputs:
         """Return the predictions for a batch."""

@@ -299,6 +299,7 @@ def _reader(served: ServedModel, config: ServeConfig) -> MoleculeReader:
         remember=_PARTNERS_KEPT,
         limits=config,
         standardize=model.standardize,
+        radius=model.network.radius,
     )
 
 

@@ -67,6 +67,7 @@ class TaskLoss(nn.Module):
         super().__init__()
         self.config = config
         outputs = output_slices(tasks)
+        self._binary_places = [place for place, task in enumerate(tasks) if task.kind == "binary"]
         kinds = {"regression": "number", "binary": "pair"}
         for kind, name in kinds.items():
             places = [place for place, task in enumerate(tasks) if task.kind == kind]
@@ -144,7 +145,7 @@ class TaskLoss(nn.Module):
         smoothing = self.config.label_smoothing
         smoothed = target * (1.0 - smoothing) + 0.5 * smoothing
         losses = functional.binary_cross_entropy_with_logits(logits, smoothed, reduction="none")
-        weights = torch.stack([self._class_weights(int(place)) for place in self.pairs])
+        weights = torch.stack([self._class_weights(place) for place in self._binary_places])
         return losses * weights.T.gather(0, target.long())
 
     def _multiclass(self, logits: Tensor, target: Tensor, place: int) -> Tensor:

@@ -177,6 +177,7 @@ def read_rows(
         console,
         baseline=config.report.baselines and config.data.test_size > 0.0,
         counter=substructure_counter(config.kernels),
+        radius=config.network.radius,
     )
     remarks = f" ({', '.join(table.remarks)})" if table.remarks else ""
     lines = [f"{table.path}{remarks}: {_row_counts(table)}"]

@@ -1,10 +1,28 @@
-"""The devices that torch computes on."""
+"""The devices that torch computes on, and copies between them."""
+
+from typing import Protocol, Self, TypeVar
 
 import torch
+from torch import Tensor
 
 from molattn.errors import InputError
 
-__all__ = ["check_device", "torch_device"]
+__all__ = ["Movable", "check_device", "finish", "to_device", "to_host", "torch_device"]
+
+
+class Movable(Protocol):
+    """What can be copied to a device, such as a tensor or a batch of molecules."""
+
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> Self:
+        """Return a copy on a device."""
+        ...
+
+    def pin_memory(self) -> Self:
+        """Return a copy in page-locked memory."""
+        ...
+
+
+T = TypeVar("T", bound=Movable)
 
 
 def check_device(device: str) -> None:
@@ -25,3 +43,22 @@ def torch_device(device: str) -> str:
     if device != "cpu" and torch.cuda.is_available():
         return "cuda"
     return "mps" if device != "cpu" and torch.backends.mps.is_available() else "cpu"
+
+
+def to_device(thing: T, device: torch.device) -> T:
+    """Return a copy on a device; that to a GPU is not waited for."""
+    if device.type == "cuda":
+        thing = thing.pin_memory()  # from other memory the copy would be waited for
+    return thing.to(device, non_blocking=True)
+
+
+def to_host(tensor: Tensor) -> Tensor:
+    """Return a copy on the CPU; its values from a GPU are valid after :func:`finish`."""
+    # torch waits for other devices than a GPU by itself only in a blocking copy.
+    return tensor.to("cpu", non_blocking=tensor.is_cuda)
+
+
+def finish(device: torch.device) -> None:
+    """Wait for all computations and copies on a GPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

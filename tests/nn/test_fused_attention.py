@@ -1,5 +1,6 @@
 """The packed form against edge lists and numerical gradients."""
 
+import importlib
 import math
 
 import pytest
@@ -373,3 +374,36 @@ def test_gradients_can_be_taken_inside_autocast(second):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = gradient()
     assert float((got - expected).norm() / expected.norm()) < 0.05
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("edges", ["none", "features", "codes"])
+def test_bfloat16_of_a_gpu_is_not_converted(monkeypatch, edges, dropout):
+    """As on a GPU, whose products in bfloat16 are those of the CPU up to rounding."""
+    module = importlib.import_module("molattn.nn.fused_attention")
+    monkeypatch.setattr(module, "_working_dtype", lambda x: x.dtype)
+    graphs = CompleteGraphs([20, 7, 1, 21], self_loops=False)
+    shape = graphs.num_rows, 4, 8
+    leaves = [torch.randn(shape, requires_grad=True) for _ in range(3)]
+    basis = [torch.randn(6, 4, 8) for _ in range(2)]
+    codes, attr = torch.randint(0, 5, (graphs.num_edges,)), None
+    if edges == "codes":
+        basis = [torch.cat([table[:5], torch.zeros(1, 4, 8)]) for table in basis]
+        attr = CodedEdges.from_edges(graphs, codes, torch.ones(5, 1)).codes
+    elif edges == "features":
+        attr = graphs.edges_to_pairs(torch.randn(graphs.num_edges, 6))
+    if attr is not None:
+        leaves += [table.requires_grad_() for table in basis]
+
+    def run(dtype):
+        torch.manual_seed(0)
+        given = [leaf.to(dtype) for leaf in leaves]
+        nodes, tables = given[:3], given[3:] or [None, None]
+        floating = attr if attr is None or edges == "codes" else attr.to(dtype)
+        out = fused_attention(graphs, *nodes, floating, *tables, scale=0.3, dropout=dropout)
+        assert out.dtype == dtype
+        grads = torch.autograd.grad((graphs.rows_to_nodes(out).float() ** 2).sum(), leaves)
+        return graphs.rows_to_nodes(out).detach().float(), *grads
+
+    for got, expected in zip(run(torch.bfloat16), run(torch.float32), strict=True):
+        assert float((got - expected).norm() / expected.norm()) < 0.04

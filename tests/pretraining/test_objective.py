@@ -1,3 +1,4 @@
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -188,3 +189,12 @@ def test_descriptors_are_clipped_scaled_and_left_out_where_they_do_not_vary(stor
     for name in constant:
         values = np.nan_to_num(descriptors[:, store.names.index(name)].astype(float))
         assert len(np.unique(values)) <= 1
+
+
+def test_a_step_reads_no_value_of_a_tensor(objective, store):
+    """For which the CPU would wait: ``meta`` has none."""
+    there = copy.deepcopy(objective).to("meta")
+    batch = batches(objective.model, store, size=8).batch(np.arange(8), (0, 0))
+    total, weight = there(type(batch)(*(part.to("meta") for part in batch)))
+    (total / weight).backward()
+    assert there.hidden_atom.grad.is_meta

@@ -55,6 +55,8 @@ def test_a_running_mean_weighs_its_parts():
     assert mean.pop() == 0.0
     mean.add(torch.tensor(6.0), torch.tensor(2))
     mean.add(torch.tensor(3.0), torch.tensor(1))
+    assert mean.read() == [3.0, 3.0]
+    assert mean.read() == []
     again = RunningMean(mean.total, mean.weight)
     assert mean.pop() == again.pop() == 3.0
     assert mean.weight == 0.0

@@ -15,6 +15,7 @@ from molattn.training.batches import ResumableLoader
 from molattn.training.history import Epoch, RunningMean
 from molattn.training.losses import Objective
 from molattn.training.optimizer import FineTuningPlan, learning_rate_factor, new_optimizer
+from molattn.utils.devices import to_device
 from molattn.utils.reproducibility import random_state, set_random_state
 
 __all__ = ["RUN_KEY", "STATE_KEY", "TrainingModule", "epochs_done", "is_time_over"]
@@ -23,6 +24,7 @@ RUN_KEY = "molattn_about"
 """Key of a checkpoint for the fingerprint of its run."""
 STATE_KEY = "molattn_state"
 """Key of a checkpoint for the state that Lightning does not save."""
+_STEPS_READ_AT_ONCE = 50  # losses on a GPU, as reading one waits for all steps before it
 
 
 def epochs_done(checkpoint: Mapping[str, Any]) -> int:
@@ -49,6 +51,7 @@ class TrainingModule(pl.LightningModule):
         self.head_steps = min(plan.head_steps, self.steps // 2)
         self.epochs: list[Epoch] = []
         self._train, self._validation = RunningMean(), RunningMean()
+        self._latest_step = 0  # of the epoch
         self._clock = time.perf_counter()
         self._seconds = 0.0  # before this process, if resumed
         self._epoch_start = 0.0
@@ -102,22 +105,36 @@ class TrainingModule(pl.LightningModule):
         for weight in self._pretrained:
             weight.requires_grad_(not frozen)
 
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        return type(batch)(*(None if part is None else to_device(part, device) for part in batch))
+
     def training_step(self, batch: Any, index: int) -> Tensor:
         total, weight = self.objective(batch)
         loss = total / torch.where(weight > 0, weight, 1.0)
-        if not math.isfinite(value := loss.item()):
-            raise MolattnError(
-                f"training diverged: the loss became {value} in epoch {self.current_epoch + 1}, "
-                f"step {index + 1}; a lower --learning-rate may help"
-            )
-        self._train.add(total.detach(), weight)
+        self._train.add(total, weight)
+        self._latest_step = index + 1
+        if loss.device.type == "cpu" or self._latest_step % _STEPS_READ_AT_ONCE == 0:
+            self._read_losses()
         return loss
+
+    def _read_losses(self) -> None:
+        """Read the losses of the latest steps, for which the CPU waits, and check them."""
+        losses = self._train.read()
+        for step, loss in enumerate(losses, start=self._latest_step - len(losses) + 1):
+            if not math.isfinite(loss):
+                raise MolattnError(
+                    f"training diverged: the loss became {loss} in epoch {self.current_epoch + 1}, "
+                    f"step {step}; a lower --learning-rate may help"
+                )
 
     def validation_step(self, batch: Any, index: int) -> None:
         self._validation.add(*self.objective(batch))
 
     def record_epoch(self) -> None:
         """Record the losses of an epoch at its end, after validation."""
+        self._read_losses()
         validated = self.trainer.val_dataloaders is not None
         epoch = Epoch(
             epoch=self.current_epoch + 1,
@@ -137,6 +154,7 @@ class TrainingModule(pl.LightningModule):
             self.logger.log_metrics(metrics, step=epoch.epoch)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._read_losses()
         checkpoint[RUN_KEY] = self.fingerprint
         checkpoint[STATE_KEY] = {
             "epochs": [tuple(epoch) for epoch in self.epochs],
