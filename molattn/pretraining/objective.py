@@ -15,6 +15,7 @@ from molattn.model.network import Network
 from molattn.nn.linear import Linear
 from molattn.pretraining.batches import MaskedBatch
 from molattn.training.losses import Objective
+from molattn.utils.process_group import summed
 
 __all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
 
@@ -107,7 +108,7 @@ class PretrainingObjective(Objective):
     def forward(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """Return the loss times the number of molecules, and the number of molecules."""
         losses = self.losses(self.outputs(batch), batch)
-        count = losses.new_tensor(batch.molecules.num_graphs)
+        count = summed(batch.numbers)[-1].to(losses.dtype)
         return losses[self._chosen].mean() * count, count
 
     def outputs(self, batch: MaskedBatch) -> Outputs:
@@ -139,23 +140,26 @@ class PretrainingObjective(Objective):
         )
 
     def losses(self, outputs: Outputs, batch: MaskedBatch) -> Tensor:
-        """Return the loss of each target, ``[6]``; 0 where the batch has no such target."""
+        """Return the loss of each target, ``[6]``; 0 where the batch has no such target.
+
+        Of several processes that train together, each has the errors of its part, divided by the
+        number of targets of the whole batch.
+        """
         known = ~batch.descriptors.isnan()
         filled = torch.where(known, batch.descriptors, 0.0)
         errors = (outputs.descriptors.float() - filled) ** 2 * known
-        losses = [errors.sum() / known.sum().clamp(min=1)]
         squares = (outputs.counts.float() - batch.counts) ** 2
-        losses += [
-            squares[:, part].sum() / max(1, squares[:, part].numel())
-            for part in COUNT_GROUPS.values()
-        ]
+        sums = [errors.sum(), *(squares[:, part].sum() for part in COUNT_GROUPS.values())]
         codes = [*outputs.atoms, outputs.bonds]
         targets = [*batch.atom_codes.unbind(1), batch.bonds]
         *atoms, bonds = (
-            F.cross_entropy(logits.float(), target, reduction="sum") / max(1, len(target))
+            F.cross_entropy(logits.float(), target, reduction="sum")
             for logits, target in zip(codes, targets, strict=True)
         )
-        return torch.stack([*losses, torch.stack(atoms).sum(), bonds]) / self.scales
+        numbers = summed(batch.numbers)[: len(GROUPS)].clamp(min=1)
+        per_atom = (torch.stack(atoms) / numbers[-2]).sum()
+        losses = [*(total / number for total, number in zip(sums, numbers, strict=False))]
+        return torch.stack([*losses, per_atom, bonds / numbers[-1]]) / self.scales
 
 
 def code_entropies(batch: MaskedBatch, atom_sizes: tuple[int, ...]) -> dict[str, float]:

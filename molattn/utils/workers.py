@@ -1,10 +1,8 @@
 """A map over several processes, with the results in order."""
 
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from multiprocessing import connection, parent_process, resource_tracker
+from multiprocessing import connection, parent_process
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -12,8 +10,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from molattn.errors import MolattnError
+from molattn.utils.signals import interrupts_blocked
 
-__all__ = ["parallel_map"]
+__all__ = ["end_with_parent", "parallel_map"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -41,11 +40,11 @@ def parallel_map(
         num_workers=num_workers,
         # Not forked from this process, which may show progress and hold locks.
         multiprocessing_context="spawn" if num_workers else None,
-        worker_init_fn=_end_with_parent,
+        worker_init_fn=end_with_parent,
         generator=torch.Generator(),  # leaves the global random state unchanged
     )
     try:
-        with _interrupts_blocked():
+        with interrupts_blocked():
             results = iter(loader)
         yield from results
     except RuntimeError as error:
@@ -73,22 +72,8 @@ def _identity(result: Result) -> Result:
     return result
 
 
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT; processes started meanwhile inherit this and leave interrupts to this one."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    resource_tracker.ensure_running()  # it would unblock SIGINT when it starts
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
-
-
-def _end_with_parent(_: int) -> None:
-    """End a worker when its parent is killed, whatever the worker waits for."""
+def end_with_parent(_: int = 0) -> None:
+    """End this process when its parent is killed, whatever this one waits for."""
     if (parent := parent_process()) is not None:
 
         def wait() -> None:
