@@ -14,7 +14,12 @@ from multiprocessing import connection, get_context
 from typing import TYPE_CHECKING, Any
 
 from molattn.errors import InputError, MolattnError
-from molattn.utils.signals import interrupts_blocked, interrupts_deferred, pending_interrupt, signals_handled
+from molattn.utils.signals import (
+    interrupts_blocked,
+    interrupts_deferred,
+    pending_interrupt,
+    signals_handled,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -28,6 +33,7 @@ _GRACE = 10.0
 """Seconds in which processes end by themselves once one of them has failed."""
 _POLLING = 0.5
 _LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_QUIET = ("TORCH_CPP_LOG_LEVEL", "ERROR")  # no warnings of connections, nor of unused weights
 _NODE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -39,11 +45,17 @@ def process_group(words: Sequence[str]) -> Iterator[bool]:
         Whether this process is to run the command. All but the first process have joined its
         computations instead.
     """
-    if words[:1] in ([name] for name in _COMMANDS) and _is_launched():
-        from molattn.utils.process_group import joined_group
+    if words and words[0] in _COMMANDS and _is_launched():
+        os.environ.setdefault(*_QUIET)
+        from molattn.utils.process_group import ProcessLostError, joined_group
 
-        with joined_group() as is_first:
-            yield is_first
+        try:
+            with joined_group() as is_first:
+                yield is_first
+        except ProcessLostError:
+            if os.environ["RANK"] == "0":
+                raise
+            sys.exit(1)  # the first process reports it, or whatever started them
     else:
         yield True
 
@@ -69,7 +81,7 @@ def run_on_devices(
     if not _starts_processes(training):
         command(*args)
         return
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
     count, node = training.devices, _node_rank(training)
     address, port = "127.0.0.1", 0
@@ -89,10 +101,10 @@ def run_on_devices(
             "MASTER_ADDR": address,
             "MASTER_PORT": str(port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
-            "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL"),
         }
         for local in range(count)
     ]
+    os.environ.setdefault(*_QUIET)
     _Processes(places, command, args).run()
 
 

@@ -36,10 +36,9 @@ class TrainingLoopConfig:
             for a network at least 256 wide on a CPU that multiplies matrices in bf16 (AMX).
         seed: Random seed of split, weights and row order.
         device: Device to train on.
-        devices: Number of GPUs, or processes on CPUs, of each machine to train on; --resume may change
-            it.
-        num_nodes: Number of machines to train on; --resume may change it.
-        threads: Number of CPU threads of each process; more than one is faster only for wide networks.
+        devices: Number of GPUs, or of processes on CPUs, to train on; --resume may change it.
+        num_nodes: Number of machines with as many devices each; --resume may change it.
+        threads: Number of CPU threads per process; more than one is faster only for wide networks.
         checkpoint_steps: Steps between the checkpoints that --resume uses; 0 for one per epoch.
         tensorboard: Also write TensorBoard logs to the run folder.
     """

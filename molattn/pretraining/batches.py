@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from molattn.chem.pretraining_targets import COUNT_GROUPS
 from molattn.config import MoleculesConfig
 from molattn.graph import MoleculeBatch, graph_costs
 from molattn.model.model import MolAttn
@@ -70,8 +69,7 @@ class MaskedBatch(NamedTuple):
         pairs: Pair rows of the masked pairs in both directions, ``int64 [2, p]``.
         pair_atoms: Layout rows of their two atoms, ``int64 [2, p]``.
         bonds: Their bond codes, 0 for a pair without a bond, ``int64 [p]``.
-        numbers: How many targets of each loss there are, and how many molecules that have targets,
-            ``int64 [7]``.
+        count: Number of molecules that have targets.
     """
 
     molecules: MoleculeBatch
@@ -83,7 +81,7 @@ class MaskedBatch(NamedTuple):
     pairs: Tensor
     pair_atoms: Tensor
     bonds: Tensor
-    numbers: Tensor
+    count: int
 
 
 @dataclass(frozen=True)
@@ -163,26 +161,17 @@ class MaskedLoader(ResumableLoader):
             pairs.append(start.pair + both * start.width + both[::-1])
             ends.append(start.row + both)
             bonds.append(featurizer.pair_table[record.pairs[mask.first, mask.second], 0])
-        descriptors = self._data.scaling.scaled(store.descriptors(chosen[unmasked]))
-        counts = store.log_counts(chosen[unmasked])
-        numbers = [
-            np.count_nonzero(~np.isnan(descriptors)),
-            *(counts[:, group].size for group in COUNT_GROUPS.values()),
-            sum(map(len, atoms)),
-            sum(map(len, bonds)),
-            len(places),
-        ]
         return MaskedBatch(
             molecules,
             torch.from_numpy(unmasked),
-            torch.from_numpy(descriptors),
-            torch.from_numpy(counts),
+            torch.from_numpy(self._data.scaling.scaled(store.descriptors(chosen[unmasked]))),
+            torch.from_numpy(store.log_counts(chosen[unmasked])),
             _joined(atoms, (0,)),
             _joined(codes, (0, len(featurizer.atom_names))),
             _joined(pairs, (2, 0), axis=1),
             _joined(ends, (2, 0), axis=1),
             _joined(bonds, (0,)),
-            torch.tensor(numbers),
+            len(places),
         )
 
 

@@ -15,7 +15,7 @@ from molattn.model.network import Network
 from molattn.nn.linear import Linear
 from molattn.pretraining.batches import MaskedBatch
 from molattn.training.losses import Objective
-from molattn.utils.process_group import summed
+from molattn.utils.process_group import num_processes, summed
 
 __all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
 
@@ -108,7 +108,7 @@ class PretrainingObjective(Objective):
     def forward(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """Return the loss times the number of molecules, and the number of molecules."""
         losses = self.losses(self.outputs(batch), batch)
-        count = summed(batch.numbers)[-1].to(losses.dtype)
+        count = summed(losses.new_tensor(batch.count))
         return losses[self._chosen].mean() * count, count
 
     def outputs(self, batch: MaskedBatch) -> Outputs:
@@ -149,17 +149,31 @@ class PretrainingObjective(Objective):
         filled = torch.where(known, batch.descriptors, 0.0)
         errors = (outputs.descriptors.float() - filled) ** 2 * known
         squares = (outputs.counts.float() - batch.counts) ** 2
-        sums = [errors.sum(), *(squares[:, part].sum() for part in COUNT_GROUPS.values())]
+        groups = [squares[:, part] for part in COUNT_GROUPS.values()]
         codes = [*outputs.atoms, outputs.bonds]
         targets = [*batch.atom_codes.unbind(1), batch.bonds]
-        *atoms, bonds = (
-            F.cross_entropy(logits.float(), target, reduction="sum")
-            for logits, target in zip(codes, targets, strict=True)
+        numbers = (
+            known.sum(),
+            *(part.numel() for part in groups),
+            len(batch.atoms),
+            len(batch.bonds),
         )
-        numbers = summed(batch.numbers)[: len(GROUPS)].clamp(min=1)
-        per_atom = (torch.stack(atoms) / numbers[-2]).sum()
-        losses = [*(total / number for total, number in zip(sums, numbers, strict=False))]
-        return torch.stack([*losses, per_atom, bonds / numbers[-1]]) / self.scales
+        of_known, *of_groups, of_atoms, of_bonds = _of_whole_batch(*numbers)
+        losses = [errors.sum() / of_known]
+        losses += [part.sum() / number for part, number in zip(groups, of_groups, strict=True)]
+        divisors = [*(of_atoms for _ in outputs.atoms), of_bonds]
+        *atoms, bonds = (
+            F.cross_entropy(logits.float(), target, reduction="sum") / number
+            for logits, target, number in zip(codes, targets, divisors, strict=True)
+        )
+        return torch.stack([*losses, torch.stack(atoms).sum(), bonds]) / self.scales
+
+
+def _of_whole_batch(known: Tensor, *numbers: int) -> list[Tensor | int]:
+    """Add numbers of targets up over the processes that train together; each is at least 1."""
+    if num_processes() == 1:
+        return [known.clamp(min=1), *(max(1, number) for number in numbers)]
+    return [*summed(torch.stack([known, *map(known.new_tensor, numbers)])).clamp(min=1)]
 
 
 def code_entropies(batch: MaskedBatch, atom_sizes: tuple[int, ...]) -> dict[str, float]:

@@ -154,7 +154,7 @@ def _join_calls() -> None:
             signal.signal(one, signal.SIG_IGN)
     while (call := _broadcast(None)) is not None:
         try:
-            _call(*call, {})
+            _call(call[0], call[1], {})
         except BaseException:
             if _Group.is_shared:
                 raise

@@ -9,7 +9,13 @@ from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Self
 
-__all__ = ["Interrupted", "interrupts_blocked", "interrupts_deferred", "pending_interrupt", "signals_handled"]
+__all__ = [
+    "Interrupted",
+    "interrupts_blocked",
+    "interrupts_deferred",
+    "pending_interrupt",
+    "signals_handled",
+]
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated (SIGTERM)"}
 

@@ -24,7 +24,10 @@ __all__ = [
     "RUN_KEY",
     "STATE_KEY",
     "VALIDATION_SECONDS",
-    "TrainingModule", "epochs_done", "is_time_over"]
+    "TrainingModule",
+    "epochs_done",
+    "is_time_over",
+]
 
 RUN_KEY = "molattn_about"
 """Key of a checkpoint for the fingerprint of its run."""
