@@ -46,7 +46,6 @@ def process_group(words: Sequence[str]) -> Iterator[bool]:
         computations instead.
     """
     if words and words[0] in _COMMANDS and _is_launched():
-        os.environ.setdefault(*_QUIET)
         from molattn.utils.process_group import ProcessLostError, joined_group
 
         try:
@@ -109,15 +108,18 @@ def run_on_devices(
 
 
 def _is_launched() -> bool:
-    if all(name in os.environ for name in _LAUNCHED):
+    """Return whether this is one of several processes, whose variables are set then."""
+    by_name = all(name in os.environ for name in _LAUNCHED)
+    if int(os.environ.get("WORLD_SIZE" if by_name else "SLURM_STEP_NUM_TASKS", 1)) == 1:
+        return False
+    os.environ.setdefault(*_QUIET)
+    if by_name:
         os.environ.setdefault("LOCAL_WORLD_SIZE", "1")
-        return int(os.environ["WORLD_SIZE"]) > 1
-    if int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+    else:
         from molattn.training.lightning.cluster import set_slurm_variables
 
         set_slurm_variables()
-        return True
-    return False
+    return True
 
 
 def _starts_processes(training: "TrainingLoopConfig") -> bool:
@@ -170,7 +172,7 @@ class _Processes:
             finally:
                 self._kill()
             if (error := self._failure()) is not None:
-                raise error
+                raise pending_interrupt() or error
 
     def _wait(self) -> None:
         """Wait until all have ended, but not for long once one of them has failed."""
