@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from molattn.cli.processes import is_other_node, run_on_devices
 from molattn.cli.shared import RunOptions, group, make_console, report_same_name, section
 from molattn.config import (
     MoleculesConfig,
@@ -62,15 +63,23 @@ def pretrain(
     if not config.files:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
 
+    if is_other_node(training):  # which takes part in the run of the first one
+        run_on_devices(training, _pretrain, config, Path(), num_workers)
+        return
+    with run.open_folder("pretrain", "pretrained") as (output, folder):
+        run_on_devices(training, _pretrain, config, folder, num_workers)
+    print_line(console, f"Results written to {output}")
+
+
+def _pretrain(config: PretrainConfig, folder: Path, num_workers: int) -> None:
     from molattn.pretraining import pretrain as run_pretraining
     from molattn.pretraining import write_pretraining
 
-    with run.open_folder("pretrain", "pretrained") as (output, folder):
-        done = run_pretraining(config, folder, console, num_workers=num_workers)
-        write_pretraining(done, folder)
+    console = make_console()
+    done = run_pretraining(config, folder, console, num_workers=num_workers)
+    write_pretraining(done, folder)
     print_line(console, _score_line(done.scores, config.training.targets))
     print_line(console, f"Trained in {done.seconds:.0f} s ({done.history.steps} steps)")
-    print_line(console, f"Results written to {output}")
 
 
 def _score_line(scores: Mapping[str, Any], targets: Collection[str]) -> str:

@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError
 from molattn.cli import explain, fingerprint, predict, prepare, pretrain, serve, train, tune, verify
 from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import OptionsFile
+from molattn.cli.processes import process_group
 from molattn.cli.shared import STREAM
 from molattn.cli.usage_errors import refuse_fractions, usage_message
 from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line, quoted
@@ -19,7 +20,7 @@ from molattn.utils.lazy_imports import import_lazily
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
 
-__all__ = ["app", "main", "make_app", "run"]
+__all__ = ["app", "load_plugins", "main", "make_app", "run"]
 
 _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
@@ -91,13 +92,15 @@ def _run(words: list[str]) -> int:
         if any("\0" in word for word in words):
             raise InputError("an argument contains the character NUL")
         if words and not {*_HELP, "--version"} & {*words}:
-            _load_plugins()
-        make_app(options_file, all_options=_HELP_ALL in words)(
-            [STREAM if word == "-" else word for word in words],
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
+            load_plugins()
+        with process_group(words) as is_first:
+            if is_first:
+                make_app(options_file, all_options=_HELP_ALL in words)(
+                    [STREAM if word == "-" else word for word in words],
+                    exit_on_error=False,
+                    print_error=False,
+                    result_action="return_value",
+                )
     except InputError as error:
         return _fail(options_file.located(str(error)), 2)
     except CycloptsError as error:
@@ -121,7 +124,7 @@ def _run(words: list[str]) -> int:
     return 0
 
 
-def _load_plugins() -> None:
+def load_plugins() -> None:
     """Load the entry points of other packages, which register their extensions."""
     for plugin in entry_points(group=_PLUGINS):
         try:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from molattn.cli.processes import is_other_node, run_on_devices
 from molattn.cli.shared import RunOptions, make_console, report_same_name, section
 from molattn.cli.train_options import TrainOptions
 from molattn.config import TrainConfig
@@ -41,12 +42,19 @@ def train(
     config = options.train_config(table)
     report_same_name(console, config.fine_tuning.init_from, option="--init-from")
 
+    if is_other_node(config.training):  # which takes part in the run of the first one
+        run_on_devices(config.training, _train, config, Path())
+        return
     with run.open_folder("train", options.run_name(config.file)) as (output, folder):
-        if config.data.folds is not None and config.data.only_fold is None:
-            _cross_validate(config, folder, console)
-        else:
-            _train_once(config, folder, console)
+        run_on_devices(config.training, _train, config, folder)
     print_line(console, f"Results written to {output}")
+
+
+def _train(config: TrainConfig, folder: Path) -> None:
+    if config.data.folds is not None and config.data.only_fold is None:
+        _cross_validate(config, folder, make_console())
+    else:
+        _train_once(config, folder, make_console())
 
 
 def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:

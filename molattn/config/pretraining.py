@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from molattn.config.base import COMMON, RESUMABLE, RunConfig
+from molattn.config.base import COMMON, FIXED, RESUMABLE, RunConfig
 from molattn.config.limits import MoleculeLimits
 from molattn.config.network import NetworkConfig
 from molattn.config.training import Checkpoint, TrainingLoopConfig
@@ -88,6 +88,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
     batch_size: int = field(default=64, metadata=COMMON)
     learning_rate: float = field(default=2e-3, metadata=COMMON)
     warmup: float = 0.02
+    devices: int = field(default=1, metadata=COMMON | FIXED | RESUMABLE)
     checkpoint_steps: int = 1000
     init_from: str = field(default="none", metadata=COMMON)
     targets: tuple[Target, ...] = get_args(Target)

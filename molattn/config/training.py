@@ -26,7 +26,7 @@ class TrainingLoopConfig:
         checkpoint: Epoch whose weights are saved: best (lowest validation loss) or last.
         patience: Stop after this many epochs without a better validation loss.
         max_hours: Time limit in hours for each network; --resume may change it.
-        batch_size: Number of molecules per batch.
+        batch_size: Number of molecules per batch, over all devices together.
         learning_rate: Peak learning rate, reached after the warm-up.
         warmup: Fraction of steps used for learning-rate warm-up.
         schedule: Learning-rate schedule after the warm-up.
@@ -36,7 +36,9 @@ class TrainingLoopConfig:
             for a network at least 256 wide on a CPU that multiplies matrices in bf16 (AMX).
         seed: Random seed of split, weights and row order.
         device: Device to train on.
-        threads: Number of CPU threads; more than one is faster only for wide networks.
+        devices: Number of GPUs, or of processes on CPUs, to train on; --resume may change it.
+        num_nodes: Number of machines with as many devices each; --resume may change it.
+        threads: Number of CPU threads per process; more than one is faster only for wide networks.
         checkpoint_steps: Steps between the checkpoints that --resume uses; 0 for one per epoch.
         tensorboard: Also write TensorBoard logs to the run folder.
     """
@@ -54,12 +56,14 @@ class TrainingLoopConfig:
     precision: Precision = "auto"
     seed: int = field(default=0, metadata=COMMON | FIXED)
     device: Device = field(default="auto", metadata=COMMON | FIXED)
+    devices: int = field(default=1, metadata=COMMON_IN_TRAIN | FIXED | RESUMABLE)
+    num_nodes: int = field(default=1, metadata=FIXED | RESUMABLE)
     threads: int = field(default=1, metadata=FIXED)
     checkpoint_steps: int = field(default=0, metadata=FIXED)
     tensorboard: bool = field(default=False, metadata=FIXED)
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
+        for name in ("epochs", "batch_size", "devices", "num_nodes"):
             check(self, name, lambda count: count >= 1, "a whole number of at least 1", int)
         check_threads(self)
         check(self, "learning_rate", lambda value: 0.0 < value < inf, "a positive number")

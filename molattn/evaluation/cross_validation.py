@@ -21,6 +21,7 @@ from molattn.evaluation.score_tables import MODELS
 from molattn.evaluation.scoring import score_run
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
+from molattn.training.lightning.loop import check_processes
 from molattn.training.out_of_fold import OUT_OF_FOLD_FILE, OutOfFold, calibrate_out_of_fold
 from molattn.training.run import TrainingRun, read_rows, train_split, training_molecules
 from molattn.training.run_folder import (
@@ -32,7 +33,6 @@ from molattn.training.run_folder import (
     run_folder,
 )
 from molattn.utils.console import print_line
-from molattn.utils.devices import check_device
 from molattn.utils.files import read_json, write_json
 from molattn.utils.progress import step_progress
 
@@ -97,7 +97,7 @@ def cross_validate(
             finished.
         MolattnError: If training diverges.
     """
-    check_device(config.training.device)
+    check_processes(config.training)
     config, pretrained = load_pretrained(config)
     with writing_config(folder / CONFIG_FILE, config):
         rows = read_rows(config, console)

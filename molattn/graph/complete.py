@@ -547,6 +547,11 @@ def true_places(mask: Tensor, count: Optional[int]) -> Tensor:
     return torch.nonzero_static(mask, size=count)[:, 0]
 
 
+def graph_costs(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Estimate the cost of computing each graph, as a number of pairs; without its padding."""
+    return sizes * (sizes + _ROW_COST)
+
+
 def plan_blocks(
     sizes: NDArray[np.int64], block_cost: int = _BLOCK_COST, row_cost: int = _ROW_COST
 ) -> list[tuple[int, int]]:

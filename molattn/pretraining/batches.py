@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from molattn.config import MoleculesConfig
-from molattn.graph import MoleculeBatch
+from molattn.graph import MoleculeBatch, graph_costs
 from molattn.model.model import MolAttn
 from molattn.pretraining.scaling import DescriptorScaling
 from molattn.pretraining.store import MoleculeStore
-from molattn.training.batches import ResumableLoader
+from molattn.training.batches import Part, ResumableLoader
 
 __all__ = ["Mask", "MaskedBatch", "MaskedLoader", "PretrainingData", "draw_mask"]
 
@@ -40,12 +40,20 @@ class Mask(NamedTuple):
 def draw_mask(is_bonded: NDArray[np.bool_], fraction: float, random: np.random.Generator) -> Mask:
     """Draw the masked atoms of a molecule, at least one, and the masked pairs among theirs."""
     count = len(is_bonded)
-    atoms = np.sort(random.choice(count, size=max(1, round(fraction * count)), replace=False))
+    atoms, numbers = _draw(count, fraction, random)
     chance = np.where(is_bonded[atoms], _BONDED_FRACTION, _UNBONDED_FRACTION)
     chosen = np.zeros((count, count), dtype=bool)
-    chosen[atoms] = random.random((len(atoms), count)) < chance
+    chosen[atoms] = numbers < chance
     first, second = np.nonzero(np.triu(chosen | chosen.T, k=1))
     return Mask(atoms, first, second)
+
+
+def _draw(
+    count: int, fraction: float, random: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Draw the masked ones of ``count`` atoms, and a number for each of their pairs."""
+    atoms = np.sort(random.choice(count, size=max(1, round(fraction * count)), replace=False))
+    return atoms, random.random((len(atoms), count))
 
 
 class MaskedBatch(NamedTuple):
@@ -61,6 +69,7 @@ class MaskedBatch(NamedTuple):
         pairs: Pair rows of the masked pairs in both directions, ``int64 [2, p]``.
         pair_atoms: Layout rows of their two atoms, ``int64 [2, p]``.
         bonds: Their bond codes, 0 for a pair without a bond, ``int64 [p]``.
+        count: Number of molecules that have targets.
     """
 
     molecules: MoleculeBatch
@@ -72,6 +81,7 @@ class MaskedBatch(NamedTuple):
     pairs: Tensor
     pair_atoms: Tensor
     bonds: Tensor
+    count: int
 
 
 @dataclass(frozen=True)
@@ -110,20 +120,38 @@ class MaskedLoader(ResumableLoader):
         self._mask_seed = mask_seed
         self._masked = data.config.masked_molecules if masked is None else masked
 
-    def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> MaskedBatch:
-        """Return a batch; see :meth:`molattn.training.batches.ResumableLoader.batch`."""
+    def costs(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the estimated cost of each molecule."""
+        return graph_costs(self._data.store.sizes(self._rows[rows]))
+
+    def batch(
+        self, rows: NDArray[np.int64], place: tuple[int, int], part: Part | None = None
+    ) -> MaskedBatch:
+        """Return a batch; see :meth:`molattn.training.batches.ResumableLoader.batch`.
+
+        All masks of a batch are drawn whatever the part, so that they do not depend on it.
+        """
         random = np.random.default_rng([self._mask_seed, _MASKS, *place])
-        chosen = self._rows[rows]
         store, featurizer = self._data.store, self._model.config.featurizer
-        records = store.unpack(chosen)
         # Rounded at random, so that the fraction also holds on average in a short last batch.
         count = int(self._masked * len(rows) + random.random())
         order = random.permutation(len(rows))
         masked, unmasked = np.sort(order[:count]), np.sort(order[count:])
+        own = np.arange(len(rows)) if part is None else part.places
+        chosen = self._rows[rows[own]]
+        records = store.unpack(chosen)
         molecules = self._model.collate(records)
         starts = list(molecules.edge_index.graph_starts())
         atoms, codes, pairs, ends, bonds = [], [], [], [], []
-        for molecule in masked:
+        sizes = [] if part is None else store.sizes(self._rows[rows]).tolist()
+        places = {place: molecule for molecule, place in enumerate(own.tolist())}
+        if part is not None and not part.counts:
+            places = {}
+        unmasked = np.array([places[one] for one in unmasked.tolist() if one in places], np.int64)
+        for one in masked.tolist():
+            if (molecule := places.get(one)) is None:
+                _draw(sizes[one], self._data.config.masked_atoms, random)
+                continue
             record, start = records[molecule], starts[molecule]
             is_bonded = record.pairs >= featurizer.first_bond_code
             mask = draw_mask(is_bonded, self._data.config.masked_atoms, random)
@@ -143,6 +171,7 @@ class MaskedLoader(ResumableLoader):
             _joined(pairs, (2, 0), axis=1),
             _joined(ends, (2, 0), axis=1),
             _joined(bonds, (0,)),
+            len(places),
         )
 
 

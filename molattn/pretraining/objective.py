@@ -15,6 +15,7 @@ from molattn.model.network import Network
 from molattn.nn.linear import Linear
 from molattn.pretraining.batches import MaskedBatch
 from molattn.training.losses import Objective
+from molattn.utils.process_group import num_processes, summed
 
 __all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
 
@@ -107,7 +108,7 @@ class PretrainingObjective(Objective):
     def forward(self, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """Return the loss times the number of molecules, and the number of molecules."""
         losses = self.losses(self.outputs(batch), batch)
-        count = losses.new_full((), batch.molecules.num_graphs)
+        count = summed(losses.new_full((), batch.count))
         chosen = [loss for loss, is_chosen in zip(losses, self._chosen, strict=True) if is_chosen]
         return torch.stack(chosen).mean() * count, count
 
@@ -140,23 +141,40 @@ class PretrainingObjective(Objective):
         )
 
     def losses(self, outputs: Outputs, batch: MaskedBatch) -> Tensor:
-        """Return the loss of each target, ``[6]``; 0 where the batch has no such target."""
+        """Return the loss of each target, ``[6]``; 0 where the batch has no such target.
+
+        Of several processes that train together, each has the errors of its part, divided by the
+        number of targets of the whole batch.
+        """
         known = ~batch.descriptors.isnan()
         filled = torch.where(known, batch.descriptors, 0.0)
         errors = (outputs.descriptors.float() - filled) ** 2 * known
-        losses = [errors.sum() / known.sum().clamp(min=1)]
         squares = (outputs.counts.float() - batch.counts) ** 2
-        losses += [
-            squares[:, part].sum() / max(1, squares[:, part].numel())
-            for part in COUNT_GROUPS.values()
-        ]
+        groups = [squares[:, part] for part in COUNT_GROUPS.values()]
         codes = [*outputs.atoms, outputs.bonds]
         targets = [*batch.atom_codes.unbind(1), batch.bonds]
+        numbers = (
+            known.sum(),
+            *(part.numel() for part in groups),
+            len(batch.atoms),
+            len(batch.bonds),
+        )
+        of_known, *of_groups, of_atoms, of_bonds = _of_whole_batch(*numbers)
+        losses = [errors.sum() / of_known]
+        losses += [part.sum() / number for part, number in zip(groups, of_groups, strict=True)]
+        divisors = [*(of_atoms for _ in outputs.atoms), of_bonds]
         *atoms, bonds = (
-            F.cross_entropy(logits.float(), target, reduction="sum") / max(1, len(target))
-            for logits, target in zip(codes, targets, strict=True)
+            F.cross_entropy(logits.float(), target, reduction="sum") / number
+            for logits, target, number in zip(codes, targets, divisors, strict=True)
         )
         return torch.stack([*losses, torch.stack(atoms).sum(), bonds]) / self.scales
+
+
+def _of_whole_batch(known: Tensor, *numbers: int) -> list[Tensor | int]:
+    """Add numbers of targets up over the processes that train together; each is at least 1."""
+    if num_processes() == 1:
+        return [known.clamp(min=1), *(max(1, number) for number in numbers)]
+    return [*summed(torch.stack([known, *map(known.new_tensor, numbers)])).clamp(min=1)]
 
 
 def code_entropies(batch: MaskedBatch, atom_sizes: tuple[int, ...]) -> dict[str, float]:

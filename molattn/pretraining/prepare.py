@@ -87,7 +87,7 @@ def prepare_molecules(
         "rdkit": index.versions["rdkit"],
         **chosen.about(),
     }
-    return MoleculeStore(shards, rows, about, index.num_bytes)
+    return MoleculeStore(folder, index, shards, rows, about)
 
 
 def refusals(refused: Mapping[str, int]) -> str:

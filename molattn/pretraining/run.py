@@ -26,7 +26,7 @@ from molattn.pretraining.store import MoleculeStore
 from molattn.task import Task
 from molattn.training.fine_tuning import load_pretrained
 from molattn.training.history import History
-from molattn.training.lightning.loop import fit
+from molattn.training.lightning.loop import check_processes, fit
 from molattn.training.resume import (
     check_same_model,
     model_fingerprint,
@@ -37,7 +37,6 @@ from molattn.training.resume import (
 from molattn.training.run import building_network
 from molattn.training.run_folder import CONFIG_FILE
 from molattn.utils.console import print_line
-from molattn.utils.devices import check_device
 from molattn.utils.reproducibility import seeded, threads
 
 __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
@@ -105,7 +104,7 @@ def pretrain(
         MolattnError: Training diverges.
     """
     start = time.perf_counter()
-    check_device(config.training.device)
+    check_processes(config.training)
     config, pretrained = load_pretrained(config)
     loop = config.training
     init_from = pretrained and pretrained.digest

@@ -21,10 +21,11 @@ class MoleculeStore:
     """Some of the molecules in a store, with their pretraining targets; memory-mapped.
 
     Args:
-        shards: The shards of the store.
+        folder: The folder of the store.
+        index: Its index.
+        shards: Its shards.
         rows: Which molecules, counted over all shards, ascending ``[M]``.
         about: Sources, options, counts and digests, as JSON types.
-        num_bytes: Size of the store in bytes.
     """
 
     names = PRETRAINING_DESCRIPTORS
@@ -32,19 +33,33 @@ class MoleculeStore:
 
     def __init__(
         self,
+        folder: Path,
+        index: StoreIndex,
         shards: list[Shard],
         rows: NDArray[np.int64],
         about: Mapping[str, Any],
-        num_bytes: int,
     ) -> None:
         self.about = about
-        self.num_bytes = num_bytes
+        self.num_bytes = index.num_bytes
+        self._folder, self._index = folder.absolute(), index
         self._shards = shards
         self._rows = rows
         self._ends = np.cumsum([len(shard.molecules) for shard in shards])
 
+    def __reduce__(self) -> Any:
+        """Let another process open the files, in place of sending their content."""
+        return _reopened, (self._folder, self._index, self._rows, self.about)
+
     def __len__(self) -> int:
         return len(self._rows)
+
+    def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of atoms of some molecules."""
+        found = np.empty(len(rows), dtype=np.int64)
+        for shard, place, own in self._by_shard(rows):
+            starts = shard.arrays["atom_starts"]
+            found[place] = starts[own + 1].astype(np.int64) - starts[own].astype(np.int64)
+        return found
 
     def unpack(self, rows: NDArray[np.int64]) -> list[MoleculeRecord]:
         """Return some molecules, in any order."""
@@ -99,3 +114,9 @@ def open_targets(folder: Path, index: StoreIndex) -> list[Shard]:
         )
     featurizer = store_featurizer(folder, index)
     return [open_shard(folder, index, number, featurizer) for number in range(len(index.shards))]
+
+
+def _reopened(
+    folder: Path, index: StoreIndex, rows: NDArray[np.int64], about: Mapping[str, Any]
+) -> MoleculeStore:
+    return MoleculeStore(folder, index, open_targets(folder, index), rows, about)

@@ -1,5 +1,6 @@
 """Loaders of molecules in batches, which can resume within an epoch."""
 
+import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from molattn.data.dataset import Molecules
-from molattn.graph import MoleculeBatch
+from molattn.graph import MoleculeBatch, graph_costs
 from molattn.model.extra_features import number_type
 from molattn.model.model import MolAttn
+from molattn.utils.process_group import num_processes, process_rank
 
-__all__ = ["LabeledBatch", "LabeledLoader", "ResumableLoader"]
+__all__ = ["LabeledBatch", "LabeledLoader", "Part", "ResumableLoader", "split_evenly"]
 
 
 class LabeledBatch(NamedTuple):
@@ -30,10 +32,40 @@ class LabeledBatch(NamedTuple):
     bounds: Tensor | None
 
 
+class Part(NamedTuple):
+    """The part of a batch that one of several processes computes.
+
+    Args:
+        places: Its places in the batch, ascending; at least one.
+        counts: Whether it has targets. It has none if there are fewer molecules than processes and
+            all of them are in other parts.
+    """
+
+    places: NDArray[np.int64]
+    counts: bool = True
+
+
+def split_evenly(costs: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
+    """Split things into parts of similar cost: the most expensive first, to the cheapest part.
+
+    Returns:
+        The places of each part, ascending; none, if there are more parts than things. The largest
+        cost of a part is at most 4/3 of what it must be (Graham 1969).
+    """
+    total = [(0, part) for part in range(parts)]
+    chosen: list[list[int]] = [[] for _ in range(parts)]
+    for place in np.argsort(-costs, kind="stable").tolist():
+        cost, part = total[0]
+        chosen[part].append(place)
+        heapq.heapreplace(total, (cost + int(costs[place]), part))
+    return [np.sort(np.array(part, dtype=np.int64)) for part in chosen]
+
+
 class ResumableLoader(ABC):
     """A loader whose order in each epoch depends only on the seed and the epoch's number.
 
-    An epoch can therefore be resumed at any of its batches.
+    An epoch can therefore be resumed at any of its batches. Of several processes that train
+    together, each loads a part of every batch.
 
     Args:
         count: Number of molecules.
@@ -49,8 +81,20 @@ class ResumableLoader(ABC):
         self._position = 0
 
     @abstractmethod
-    def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> Any:
-        """Return the batch of some rows; ``place`` is its epoch and its index therein."""
+    def batch(
+        self, rows: NDArray[np.int64], place: tuple[int, int], part: Part | None = None
+    ) -> Any:
+        """Return the batch of some rows, or a part of it.
+
+        Args:
+            rows: The rows.
+            place: Its epoch and its index therein.
+            part: The part; None = all.
+        """
+
+    @abstractmethod
+    def costs(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the estimated cost of computing each row."""
 
     def __len__(self) -> int:
         return -(-self._count // self._size)
@@ -61,7 +105,15 @@ class ResumableLoader(ABC):
         for position in range(first, len(self)):
             self._position = position + 1
             rows = order[position * self._size : (position + 1) * self._size]
-            yield self.batch(rows, (self._epoch, position))
+            if num_processes() == 1:
+                yield self.batch(rows, (self._epoch, position))
+            else:
+                yield self.batch(rows, (self._epoch, position), self.own_part(rows))
+
+    def own_part(self, rows: NDArray[np.int64]) -> Part:
+        """Return the part of a batch that this process computes."""
+        places = split_evenly(self.costs(rows), num_processes())[process_rank()]
+        return Part(places) if len(places) else Part(np.zeros(1, np.int64), counts=False)
 
     def set_epoch(self, epoch: int) -> None:
         """Start an epoch at its first batch."""
@@ -91,20 +143,33 @@ class LabeledLoader(ResumableLoader):
         self._model = model
         self._molecules = molecules
 
-    def batch(self, rows: NDArray[np.int64], place: tuple[int, int]) -> LabeledBatch:
+    def costs(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the estimated cost of each molecule, with that of a second one."""
+        records = [self._molecules.records[row] for row in rows.tolist()]
+        seconds = [0 if one.partner is None else one.partner.num_atoms for one in records]
+        return graph_costs(np.array([one.num_atoms for one in records])) + graph_costs(
+            np.array(seconds)
+        )
+
+    def batch(
+        self, rows: NDArray[np.int64], place: tuple[int, int], part: Part | None = None
+    ) -> LabeledBatch:
         """Return a batch; see :meth:`ResumableLoader.batch`."""
         molecules = self._molecules
+        if part is not None:
+            rows = rows[part.places]
         types = ((molecules.weights, torch.float32), (molecules.features, number_type()))
         weights, features = (
             None if values is None else torch.tensor(values[rows], dtype=dtype)
             for values, dtype in types
         )
-        return LabeledBatch(
-            self._model.collate([molecules.records[row] for row in rows]),
-            torch.tensor(molecules.targets[rows], dtype=number_type()),
-            weights,
-            features,
-            None
-            if molecules.bounds is None
-            else torch.tensor(molecules.bounds[:, rows], dtype=number_type()),
-        )
+        targets = torch.tensor(molecules.targets[rows], dtype=number_type())
+        bounds = None
+        if molecules.bounds is not None:
+            bounds = torch.tensor(molecules.bounds[:, rows], dtype=number_type())
+        if part is not None and not part.counts:
+            targets.fill_(torch.nan)
+            if bounds is not None:
+                bounds.fill_(torch.nan)
+        molecules = self._model.collate([molecules.records[row] for row in rows])
+        return LabeledBatch(molecules, targets, weights, features, bounds)

@@ -33,7 +33,11 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return the sum of the losses and the weight to divide it by, both scalars."""
+        """Return the sum of the losses and the weight to divide it by, both scalars.
+
+        Of several processes that train together, each has the sum of its part of the batch, and
+        the weight of the whole one.
+        """
 
 
 class TaskLoss(nn.Module):

@@ -34,6 +34,7 @@ from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.gaussian_process import add_gaussian_process
 from molattn.training.history import Epoch, History
+from molattn.training.lightning.loop import check_processes
 from molattn.training.optimizer import FineTuningPlan
 from molattn.training.resume import (
     check_same_model,
@@ -47,7 +48,6 @@ from molattn.training.scaling import scale_by
 from molattn.training.supervised import fit_model
 from molattn.training.target_transform import check_logarithms, target_transforms
 from molattn.utils.console import print_line
-from molattn.utils.devices import check_device
 from molattn.utils.progress import step_progress
 from molattn.utils.reproducibility import seeded, threads
 
@@ -122,7 +122,7 @@ def train(
     start = time.perf_counter()
     if config.data.validation_size == 0.0:
         raise InputError("--validation-size 0 needs all folds; leave out --only-fold")
-    check_device(config.training.device)
+    check_processes(config.training)
     config, pretrained = load_pretrained(config)
     with nullcontext() if folder is None else writing_config(folder / CONFIG_FILE, config):
         table = read_rows(config, console, frame)

@@ -17,6 +17,7 @@ from molattn.training.lightning.loop import fit
 from molattn.training.losses import Objective, TaskLoss
 from molattn.training.optimizer import FineTuningPlan
 from molattn.training.scaling import scale_by
+from molattn.utils.process_group import summed
 
 __all__ = ["fit_model"]
 
@@ -77,4 +78,5 @@ class _LabeledObjective(Objective):
         scale, bounds = self.model.scale, batch.bounds
         if bounds is not None:
             bounds = torch.stack([scale(limits) for limits in bounds])
-        return self.loss(output, scale(batch.targets), batch.weights, bounds)
+        total, weight = self.loss(output, scale(batch.targets), batch.weights, bounds)
+        return total, summed(weight)

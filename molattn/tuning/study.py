@@ -39,6 +39,7 @@ from molattn.errors import InputError, MolattnError
 from molattn.nn.registry import check_network
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import Epoch
+from molattn.training.lightning.loop import check_processes
 from molattn.training.run import read_rows, train_model
 from molattn.training.run_folder import CONFIG_FILE
 from molattn.tuning.search_space import (
@@ -50,7 +51,6 @@ from molattn.tuning.search_space import (
     write_space,
 )
 from molattn.utils.console import print_line
-from molattn.utils.devices import check_device
 
 __all__ = ["BEST_FILE", "SPACE_FILE", "STUDY_FILE", "StudyResult", "run_study", "trials_table"]
 
@@ -114,7 +114,7 @@ def run_study(
         raise InputError("--folds cannot be used with molattn tune, which uses one split")
     if config.gaussian_process.predictor == "gaussian_process":
         raise InputError("--predictor gaussian_process trains no network, and has nothing to tune")
-    check_device(config.training.device)
+    check_processes(config.training)
     start = time.perf_counter()
     is_new = overwrite or not (folder / CONFIG_FILE).exists()
     if space is None and not is_new:

@@ -5,9 +5,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import FrameType
+from typing import Self
 
-__all__ = ["Interrupted", "interrupts_deferred", "pending_interrupt", "signals_handled"]
+__all__ = [
+    "Interrupted",
+    "interrupts_blocked",
+    "interrupts_deferred",
+    "pending_interrupt",
+    "signals_handled",
+]
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated (SIGTERM)"}
 
@@ -22,6 +30,9 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, signum: int) -> None:
         super().__init__(_WORDS[signal.Signals(signum)])
         self.signum = signum
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int]]:
+        return type(self), (self.signum,)
 
 
 class _State:
@@ -67,6 +78,20 @@ def interrupts_deferred() -> Iterator[None]:
         _State.is_deferred = before
     if (found := pending_interrupt()) is not None:
         raise found
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT; processes started meanwhile inherit this and leave interrupts to this one."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # it would unblock SIGINT when it starts
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def pending_interrupt(grace: float = 0.0) -> Interrupted | None:

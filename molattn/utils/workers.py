@@ -5,16 +5,17 @@ import pickle
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing import connection, get_context, resource_tracker
+from contextlib import suppress
+from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
 from molattn.errors import MolattnError
+from molattn.utils.signals import interrupts_blocked
 
-__all__ = ["parallel_map"]
+__all__ = ["end_with_parent", "parallel_map"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -44,7 +45,7 @@ def parallel_map(
         return
     workers: list[_Worker] = []
     try:
-        with _interrupts_blocked():
+        with interrupts_blocked():
             workers.extend(_Worker(function) for _ in range(num_workers))
         yield from _results(workers, items)
     finally:
@@ -181,15 +182,12 @@ def _pickled(error: Exception) -> bytes:
     return data
 
 
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT; processes started meanwhile inherit this and leave interrupts to this one."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    resource_tracker.ensure_running()  # it would unblock SIGINT when it starts
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+def end_with_parent(_: int = 0) -> None:
+    """End this process when its parent is killed, whatever this one waits for."""
+    if (parent := parent_process()) is not None:
+
+        def wait() -> None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
+
+        Thread(target=wait, daemon=True).start()

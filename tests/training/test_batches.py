@@ -1,11 +1,15 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from molattn.config import NetworkConfig
 from molattn.data.dataset import Molecules
+from molattn.graph import graph_costs
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.training.batches import LabeledLoader
+from molattn.training import batches as module
+from molattn.training.batches import LabeledLoader, Part, split_evenly
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +79,68 @@ def test_bounds_are_those_of_the_rows(model, molecules):
         np.testing.assert_array_equal(batch.bounds[0], batch.targets + 0.25)
         np.testing.assert_array_equal(batch.bounds[1], batch.targets + 0.5)
     assert {batch.bounds for batch in LabeledLoader(model, molecules, 4)} == {None}
+
+
+@pytest.fixture
+def as_rank(monkeypatch):
+    def become(rank, count):
+        monkeypatch.setattr(module, "process_rank", lambda: rank)
+        monkeypatch.setattr(module, "num_processes", lambda: count)
+
+    return become
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_several_processes_see_each_molecule_once_in_the_batch_of_one(
+    model, molecules, as_rank, count
+):
+    def loader():
+        return LabeledLoader(model, molecules, 4, seed=3)
+
+    whole = [{*part} for part in labels(loader())]
+    parts = []
+    for rank in range(count):
+        as_rank(rank, count)
+        parts.append(labels(loader()))
+    for batch, found in zip(whole, zip(*parts, strict=True), strict=True):
+        assert all(found)  # no process is without a molecule
+        known = [label for part in found for label in part if not np.isnan(label)]
+        assert len(known) == len(batch)
+        assert {*known} == batch
+
+
+def test_a_part_has_the_inputs_of_its_molecules(model, molecules):
+    loader = LabeledLoader(model, molecules, 4, seed=3)
+    rows = np.array([7, 2, 9, 4])
+    batch = loader.batch(rows, (0, 0), Part(np.array([1, 3])))
+    whole = loader.batch(np.array([2, 4]), (0, 0))
+    for name in ("targets", "weights", "features"):
+        assert torch.equal(getattr(batch, name), getattr(whole, name))
+    assert batch.molecules.edge_index.sizes == (3, 5)
+    without = loader.batch(rows, (0, 0), Part(np.array([0]), counts=False))
+    assert without.targets.isnan().all()
+
+
+@given(st.lists(st.integers(1, 10**6), max_size=40), st.integers(1, 6))
+def test_parts_of_a_batch_are_all_of_it_and_of_similar_cost(costs, count):
+    costs = np.array(costs, dtype=np.int64)
+    parts = split_evenly(costs, count)
+    assert len(parts) == count
+    assert sorted(np.concatenate(parts)) == list(range(len(costs)))
+    assert all((np.diff(part) > 0).all() for part in parts)
+    if len(costs):
+        loads = [int(costs[part].sum()) for part in parts]
+        least = max(costs.sum() / count, costs.max())
+        assert max(loads) <= (4 / 3) * least + costs.max() / 3
+        # Greedy: without its cheapest molecule, no part is above the average.
+        for part, load in zip(parts, loads, strict=True):
+            assert not len(part) or load - costs[part].min() <= costs.sum() / count
+
+
+def test_parts_of_drug_like_batches_differ_by_less_than_a_percent():
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        sizes = random.normal(27, 7, size=64).clip(5, 60).astype(np.int64)
+        costs = graph_costs(sizes)
+        loads = [costs[part].sum() for part in split_evenly(costs, 2)]
+        assert max(loads) <= 1.01 * np.mean(loads)

@@ -15,9 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from molattn.training.history import write_history
-from molattn.training.lightning.module import TrainingModule, is_time_over
+from molattn.training.lightning.module import VALIDATION_SECONDS, TrainingModule
 from molattn.utils.console import print_line
-from molattn.utils.signals import pending_interrupt
+from molattn.utils.process_group import leave_together
 
 __all__ = [
     "CheckpointCallback",
@@ -31,7 +31,6 @@ __all__ = [
 
 _LINES_IN_LOG = 10
 _SECONDS_IN_LOG = 10.0
-_VALIDATION_SECONDS = 5.0
 
 
 def as_training(module: pl.LightningModule) -> TrainingModule:
@@ -94,7 +93,7 @@ class TimeLimit(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
-        if is_time_over(as_training(pl_module).config, as_training(pl_module).seconds):
+        if as_training(pl_module).is_time_over():
             trainer.should_stop = True
 
 
@@ -172,12 +171,13 @@ class CheckpointCallback(Callback):
         # After the last step of an epoch, the checkpoint is written with its validation loss.
         is_last = index + 1 == len(as_training(pl_module).loader)
         is_due = self.steps and trainer.global_step % self.steps == 0
-        if (is_due or pending_interrupt()) and not is_last:
+        if (is_due or as_training(pl_module).interrupt()) and not is_last:
             trainer.save_checkpoint(self.path)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         trainer.save_checkpoint(self.path)
-        write_history(self.path.parent, as_training(pl_module).epochs)
+        if trainer.is_global_zero:
+            write_history(self.path.parent, as_training(pl_module).epochs)
 
 
 class StopAtSignal(Callback):
@@ -204,15 +204,18 @@ class StopAtSignal(Callback):
         index: int,
     ) -> None:
         if index + 1 < len(as_training(pl_module).loader):
-            _raise_pending()
+            _stop_if_interrupted(pl_module)
 
-    def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        _raise_pending(_VALIDATION_SECONDS)
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        _stop_if_interrupted(pl_module, VALIDATION_SECONDS)
 
-    def on_train_epoch_end(self, *args: Any, **kwargs: Any) -> None:
-        _raise_pending()
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        _stop_if_interrupted(pl_module)
 
 
-def _raise_pending(grace: float = 0.0) -> None:
-    if (interrupt := pending_interrupt(grace)) is not None:
+def _stop_if_interrupted(module: pl.LightningModule, grace: float = 0.0) -> None:
+    if (interrupt := as_training(module).interrupt(grace)) is not None:
+        leave_together()
         raise interrupt

@@ -1,6 +1,7 @@
 """The training loop, on Lightning."""
 
 import logging
+import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -13,10 +14,13 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins import CheckpointIO
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import Callback, LambdaCallback
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
 from molattn.config import TrainingLoopConfig
@@ -39,10 +43,11 @@ from molattn.training.losses import Objective
 from molattn.training.optimizer import FineTuningPlan
 from molattn.utils.console import print_line
 from molattn.utils.devices import check_device
+from molattn.utils.process_group import call_everywhere, group_size, local_size, num_processes
 from molattn.utils.reproducibility import seeded, threads
 from molattn.utils.signals import interrupts_deferred
 
-__all__ = ["fit"]
+__all__ = ["check_processes", "fit"]
 
 _TENSORBOARD_FOLDER = "tensorboard"
 _LEAST_WIDTH_OF_BF16 = 256  # narrower networks gain little, see docs/speed.md
@@ -65,8 +70,11 @@ def fit(
     """Train the module of an objective in place; it ends with its best or last weights.
 
     AdamW with a learning-rate schedule, and early stopping by the validation loss. On a CPU with
-    the same number of threads, a resumed training has the same weights as one that was never
-    interrupted, bit for bit.
+    the same number of threads and processes, a resumed training has the same weights as one that
+    was never interrupted, bit for bit.
+
+    In a group of processes (:mod:`molattn.utils.process_group`) all of them train, each on a part
+    of every batch, and the first one writes and logs.
 
     Args:
         objective: The loss, and the module to train.
@@ -85,13 +93,50 @@ def fit(
         InputError: If an option is not available on this machine.
         MolattnError: If the training diverges.
     """
-    check_device(config.device)
+    check_processes(config)
     objective.train()
     precision = _precision(config, objective.width)
     if precision != config.precision:
         if precision == "bf16" and console is not None:
             print_line(console, "Precision: bf16, as this CPU has AMX (--precision)")
         config = replace(config, precision=precision)
+    own = {"console": console, "fingerprint": fingerprint, "on_epoch": on_epoch}
+    shared = objective, loader, validation, config, folder, checkpoint, plan
+    return call_everywhere(_fit, *shared, own=own)
+
+
+def check_processes(config: TrainingLoopConfig) -> None:
+    """Check that there are the devices to train on, and a process for each of them.
+
+    Raises:
+        InputError: There are not.
+    """
+    count, started = config.devices * config.num_nodes, group_size()
+    check_device(config.device, config.devices)
+    if count not in (1, started):
+        devices = f"--devices {config.devices} --num-nodes {config.num_nodes}"
+        if started == 1:
+            raise InputError(
+                f"{devices}: one process was started; molattn train and molattn pretrain start "
+                "more, and so do torchrun and srun"
+            )
+        raise InputError(f"{devices}: got {started} processes, expected {count}")
+
+
+def _fit(
+    objective: Objective,
+    loader: ResumableLoader,
+    validation: ResumableLoader | None,
+    config: TrainingLoopConfig,
+    folder: Path | None,
+    checkpoint: dict[str, Any] | None,
+    plan: FineTuningPlan,
+    *,
+    console: Console | None = None,
+    fingerprint: Mapping[str, Any] | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> History:
+    """Train, in each of the processes; see :func:`fit`."""
     module = TrainingModule(objective, loader, config, plan, fingerprint or {})
     kept = KeepWeights(config.checkpoint, config.patience, module.head_steps // len(loader))
     callbacks: list[Callback] = [RecordEpoch(), kept, TimeLimit()]
@@ -112,13 +157,14 @@ def fit(
             if checkpoint is None or not _load_if_finished(checkpoint, module, kept):
                 trainer = pl.Trainer(
                     accelerator=config.device,
-                    devices=1,
+                    **_strategy(config),
                     max_epochs=config.epochs,
                     precision=_PRECISIONS[config.precision],  # pyright: ignore[reportArgumentType]
                     gradient_clip_val=config.gradient_clip or None,
                     callbacks=callbacks,
                     # A Slurm job would otherwise be queued again at a signal.
-                    plugins=[_CheckpointIO(checkpoint), LightningEnvironment()],
+                    plugins=[_CheckpointIO(checkpoint), _environment()],
+                    use_distributed_sampler=False,
                     logger=_tensorboard(config, folder, checkpoint),
                     enable_checkpointing=False,
                     enable_progress_bar=False,
@@ -133,6 +179,24 @@ def fit(
     objective.trained.load_state_dict(kept.state)
     objective.cpu().eval()
     return History(module.epochs, kept.epoch, module.seconds, module.steps_done)
+
+
+def _environment() -> ClusterEnvironment:
+    # The variables that torchrun sets are there in any group of processes.
+    return TorchElasticEnvironment() if num_processes() > 1 else LightningEnvironment()
+
+
+def _strategy(config: TrainingLoopConfig) -> dict[str, Any]:
+    """Return the arguments of the trainer that depend on the number of processes."""
+    if num_processes() == 1:
+        return {"devices": 1}
+    os.environ.setdefault("OMP_NUM_THREADS", str(config.threads))  # else Lightning sets threads
+    return {
+        # Weights that are frozen, or that a layer does not use, have no gradients.
+        "strategy": DDPStrategy(find_unused_parameters=True),
+        "devices": local_size(),
+        "num_nodes": num_processes() // local_size(),
+    }
 
 
 def _precision(config: TrainingLoopConfig, width: int) -> Precision:
@@ -243,6 +307,7 @@ def _quiet_lightning() -> Iterator[None]:
             warnings.simplefilter("ignore", PossibleUserWarning)
             # Lightning 2.6 uses a deprecated name of torch's pytree.
             warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
+            warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,15 +17,26 @@ from molattn.training.history import Epoch, RunningMean
 from molattn.training.losses import Objective
 from molattn.training.optimizer import FineTuningPlan, learning_rate_factor, new_optimizer
 from molattn.utils.devices import to_device
+from molattn.utils.process_group import leave_together, num_processes, process_rank, summed
 from molattn.utils.reproducibility import random_state, set_random_state
+from molattn.utils.signals import Interrupted, pending_interrupt
 
-__all__ = ["RUN_KEY", "STATE_KEY", "TrainingModule", "epochs_done", "is_time_over"]
+__all__ = [
+    "RUN_KEY",
+    "STATE_KEY",
+    "VALIDATION_SECONDS",
+    "TrainingModule",
+    "epochs_done",
+    "is_time_over",
+]
 
 RUN_KEY = "molattn_about"
 """Key of a checkpoint for the fingerprint of its run."""
 STATE_KEY = "molattn_state"
 """Key of a checkpoint for the state that Lightning does not save."""
 _STEPS_READ_AT_ONCE = 50  # losses on a GPU, as reading one waits for all steps before it
+VALIDATION_SECONDS = 5.0
+"""Seconds in which a validation is finished although a signal has come."""
 
 
 def epochs_done(checkpoint: Mapping[str, Any]) -> int:
@@ -56,6 +68,7 @@ class TrainingModule(pl.LightningModule):
         self._seconds = 0.0  # before this process, if resumed
         self._epoch_start = 0.0
         self._random_state: dict[str, Tensor] = {}
+        self._agreed = 0, False  # of several processes: the signal, and whether time is over
         self._pretrained = [
             weight
             for name, weight in objective.trained.named_parameters()
@@ -99,6 +112,9 @@ class TrainingModule(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Any, index: int) -> None:
         self.set_pretrained_frozen(self.trainer.global_step < self.head_steps)
+        if rank := process_rank():  # other random numbers than in the first, whose state is saved
+            seeds = [self.config.seed, rank, self.trainer.global_step]
+            torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
 
     def set_pretrained_frozen(self, frozen: bool) -> None:
         """Freeze the pretrained weights, or unfreeze them."""
@@ -111,26 +127,56 @@ class TrainingModule(pl.LightningModule):
         return type(batch)(*(None if part is None else to_device(part, device) for part in batch))
 
     def training_step(self, batch: Any, index: int) -> Tensor:
-        total, weight = self.objective(batch)
-        loss = total / torch.where(weight > 0, weight, 1.0)
-        self._train.add(total, weight)
+        part, weight = self.objective(batch)
+        divisor = torch.where(weight > 0, weight, 1.0)
+        self._train.add(self._agree(part), weight)
         self._latest_step = index + 1
-        if loss.device.type == "cpu" or self._latest_step % _STEPS_READ_AT_ONCE == 0:
+        if part.device.type == "cpu" or self._latest_step % _STEPS_READ_AT_ONCE == 0:
             self._read_losses()
-        return loss
+        # DDP takes the mean of the gradients, and the whole loss is the sum of its parts.
+        return part * (num_processes() / divisor) if num_processes() > 1 else part / divisor
 
     def _read_losses(self) -> None:
         """Read the losses of the latest steps, for which the CPU waits, and check them."""
         losses = self._train.read()
         for step, loss in enumerate(losses, start=self._latest_step - len(losses) + 1):
             if not math.isfinite(loss):
+                leave_together()
                 raise MolattnError(
                     f"training diverged: the loss became {loss} in epoch {self.current_epoch + 1}, "
                     f"step {step}; a lower --learning-rate may help"
                 )
 
     def validation_step(self, batch: Any, index: int) -> None:
-        self._validation.add(*self.objective(batch))
+        part, weight = self.objective(batch)
+        self._validation.add(self._agree(part, VALIDATION_SECONDS), weight)
+
+    def _agree(self, part: Tensor, grace: float = 0.0) -> Tensor:
+        """Return the sum of a number over the processes, and let the first decide when to stop."""
+        if num_processes() == 1:
+            return part.detach()
+        decision = [0, False]
+        if not process_rank():
+            interrupt = pending_interrupt(grace)
+            decision = [interrupt.signum if interrupt else 0, self._has_no_time()]
+        total, signum, is_over = summed(
+            torch.stack([part.detach().double(), *map(part.new_tensor, decision)])
+        )
+        self._agreed = int(signum), bool(is_over)
+        return total
+
+    def interrupt(self, grace: float = 0.0) -> Interrupted | None:
+        """Return the signal to stop at, if one came to the first process ``grace`` seconds ago."""
+        if num_processes() == 1:
+            return pending_interrupt(grace)
+        return Interrupted(self._agreed[0]) if self._agreed[0] else None
+
+    def is_time_over(self) -> bool:
+        """Return whether the time limit is reached."""
+        return self._has_no_time() if num_processes() == 1 else self._agreed[1]
+
+    def _has_no_time(self) -> bool:
+        return is_time_over(self.config, self.seconds)
 
     def record_epoch(self) -> None:
         """Record the losses of an epoch at its end, after validation."""
@@ -143,7 +189,9 @@ class TrainingModule(pl.LightningModule):
             learning_rate=self.trainer.optimizers[0].param_groups[0]["lr"],
             seconds=self.seconds - self._epoch_start,
         )
+        self._agree(torch.zeros((), device=self.device))
         if epoch.validation_loss is not None and not math.isfinite(epoch.validation_loss):
+            leave_together()
             raise MolattnError(
                 f"training diverged: the validation loss became {epoch.validation_loss} in epoch "
                 f"{epoch.epoch}; a lower --learning-rate may help"

@@ -1,0 +1,266 @@
+"""Training in several processes, from the command line."""
+
+import csv
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import molattn
+from molattn.cli import main
+from molattn.data.table import bundled_dataset
+from molattn.errors import InputError
+from molattn.training.checkpoint import CHECKPOINT_FILE, read_checkpoint
+
+SMALL = "--width 8 --heads 2 --layers 1 --edge-width 4 --dropout 0 --head-dropout 0 --device cpu"
+TRAIN = (
+    f"train in.csv --target-columns logS --split random --init-from none --predictor network "
+    f"--no-baselines --bootstrap 0 {SMALL} --batch-size 9 --output run"
+)
+PRETRAIN = f"pretrain in.csv --validation-molecules 8 {SMALL} --batch-size 9 --output run"
+CHECKPOINT = Path("run.unfinished") / CHECKPOINT_FILE
+PLUGIN = """
+import os
+import time
+
+import torch
+
+from molattn.training.lightning.module import TrainingModule
+
+step = TrainingModule.training_step
+
+
+def training_step(self, batch, index):
+    time.sleep(0.02)
+    fault = os.environ.get("FAULT")
+    if os.environ.get("RANK") == "1" and index == 4:
+        if fault == "diverges":
+            batch.targets.fill_(1e38)
+        if fault == "memory":
+            raise MemoryError
+    return step(self, batch, index)
+
+
+TrainingModule.training_step = training_step
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    lines = bundled_dataset().read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "in.csv").write_text("".join(lines[:81]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return tmp_path
+
+
+@pytest.fixture
+def plugin(place, monkeypatch):
+    """Steps that take a while, and may fail, in each process."""
+    (place / "slowed.py").write_text(PLUGIN)
+    about = place / "slowed-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slowed\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[molattn.plugins]\nslowed = slowed\n")
+    monkeypatch.setenv("PYTHONPATH", str(place))
+
+
+def started(words, *launcher, **variables):
+    command = [sys.executable, "-m", *launcher, "molattn", *words.split()]
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **variables},
+    )
+
+
+def ended(process, code):
+    """Wait for a process, check that none of those it started is left, and return its errors."""
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == code, errors
+    deadline = time.monotonic() + 30.0
+    while processes(process):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return errors
+
+
+def processes(process):
+    """Return the ids of the processes of a session that train, in the order of their start."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            session = (place / "stat").read_text().rpartition(")")[2].split()[3]
+            words = (place / "cmdline").read_bytes()
+            if int(session) == process.pid and (b"spawn_main" in words or b"molattn" in words):
+                found.append(int(place.name))
+    return sorted({*found} - {process.pid})
+
+
+def at_checkpoint(process):
+    while not CHECKPOINT.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def losses(run):
+    with open(Path(run) / "history.csv", newline="") as file:
+        return [float(row["train_loss"]) for row in csv.DictReader(file)]
+
+
+def weights(run):
+    return load_file(Path(run) / "model" / "model.safetensors")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [TRAIN, PRETRAIN], ids=["train", "pretrain"])
+def test_two_processes_give_the_run_of_one(capfd, words):
+    """Starting the processes takes most of the time."""
+    outputs = []
+    for options in ([], ["--devices", "2"]):
+        assert main([*words.split(), "--epochs", "2", *options]) == 0
+        outputs.append(capfd.readouterr())
+        Path("run").rename(f"run{len(outputs)}")
+    one, two = outputs
+    assert one.err == two.err == ""
+    assert [line.split()[:1] for line in two.out.splitlines()] == [
+        line.split()[:1] for line in one.out.splitlines()
+    ]
+    assert {file.name for file in Path("run1").iterdir()} == {
+        file.name for file in Path("run2").iterdir()
+    }
+    np.testing.assert_allclose(losses("run2"), losses("run1"), rtol=1e-5)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("first, second", [(2, 1), (1, 2), (2, 2)])
+def test_a_run_is_resumed_with_another_number_of_processes(plugin, first, second):
+    words = f"{TRAIN} --epochs 4 --checkpoint-steps 3"
+    ended(started(f"{words} --devices {second}"), 0)
+    Path("run").rename("whole")
+    run = started(f"{words} --devices {first}")
+    at_checkpoint(run)
+    run.send_signal(signal.SIGTERM)
+    assert "to resume: molattn train --resume run" in ended(run, 143)
+    step = read_checkpoint(CHECKPOINT)["global_step"]
+    assert 0 < step < 4 * 8
+    ended(started(f"train --resume run --devices {second}"), 0)
+    np.testing.assert_allclose(losses("run"), losses("whole"), rtol=1e-4)
+    if first == second:
+        whole, parted = weights("whole"), weights("run")
+        assert all(np.array_equal(whole[name], parted[name]) for name in whole)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_process_ends_the_run_with_one_line(plugin, rank):
+    run = started(f"{TRAIN} --epochs 400 --devices 2")
+    at_checkpoint(run)
+    workers = [pid for pid in processes(run) if b"spawn_main" in cmdline(pid)]
+    os.kill(workers[rank], signal.SIGKILL)
+    assert ended(run, 1) == (
+        f"error: process {rank} of 2 was killed (SIGKILL); to resume: molattn train --resume run\n"
+    )
+
+
+def cmdline(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("one, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_all_processes_with_a_checkpoint(plugin, one, code):
+    run = started(f"{TRAIN} --epochs 400 --devices 2")
+    at_checkpoint(run)
+    if one == signal.SIGINT:  # as a terminal does
+        os.killpg(run.pid, one)
+    else:
+        run.send_signal(one)
+    (line,) = ended(run, code).splitlines()
+    assert line.endswith(f"; checkpoint {CHECKPOINT}; to resume: molattn train --resume run")
+
+
+@pytest.mark.faults
+def test_processes_end_with_the_command_that_started_them(plugin):
+    run = started(f"{TRAIN} --epochs 400 --devices 2")
+    at_checkpoint(run)
+    run.kill()
+    ended(run, -signal.SIGKILL)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "fault, line",
+    [
+        ("diverges", "error: training diverged: the loss became inf"),
+        ("memory", "error: out of mem"),
+    ],
+)
+def test_an_error_of_one_process_is_that_of_the_run(plugin, fault, line):
+    errors = ended(started(f"{TRAIN} --epochs 2 --devices 2", FAULT=fault), 1)
+    assert errors.startswith(line)
+    assert errors.count("\n") == 1
+    assert not Path("run").exists()
+
+
+@pytest.mark.faults
+def test_torchrun_starts_the_processes_too(plugin):
+    launcher = "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"
+    ended(started(f"{TRAIN} --epochs 2", *launcher), 0)
+    Path("run").rename("whole")
+    ended(started(f"{TRAIN} --epochs 2 --devices 2"), 0)
+    assert losses("whole") == losses("run")
+    run = started(f"{TRAIN} --epochs 400 --overwrite", *launcher)
+    at_checkpoint(run)
+    _, second = [pid for pid in processes(run) if b"run\0--standalone" not in cmdline(pid)]
+    os.kill(second, signal.SIGKILL)
+    errors = ended(run, 1)
+    assert errors.count("error: ") == 1
+    assert "to resume: molattn train --resume run" in errors
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", ["srun", "by hand"])
+def test_machines_are_joined(plugin, kind):
+    """Both are this one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    runs = []
+    for node in "01":
+        variables = {"NODE_RANK": node}
+        if kind == "srun":
+            step = {"NUM_TASKS": "2", "NUM_NODES": "2", "NODELIST": "here[1-2]"}
+            variables = {f"SLURM_STEP_{name}": value for name, value in step.items()}
+            variables |= {"SLURM_PROCID": node, "SLURM_LOCALID": "0", "SLURM_NODEID": node}
+            variables["SLURM_JOB_ID"] = "12345"
+        runs.append(started(f"{TRAIN} --epochs 2 --num-nodes 2", **shared, **variables))
+    assert [ended(run, 0) for run in runs] == ["", ""]
+    assert len(losses("run")) == 2
+
+
+def test_options_of_several_machines_need_their_variables(capsys, monkeypatch):
+    for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert main([*TRAIN.split(), "--num-nodes", "2"]) == 2
+    assert "--num-nodes 2: start the command on each machine with" in capsys.readouterr().err
+    assert not Path("run.unfinished").exists()
+    assert main([*TRAIN.split(), "--devices", "0"]) == 2
+    assert "--devices: got 0, expected a whole number of at least 1" in capsys.readouterr().err
+
+
+def test_from_python_one_process_trains():
+    with pytest.raises(InputError, match="--devices 2 --num-nodes 1: one process was started; "):
+        molattn.train("in.csv", "logS", devices=2, device="cpu")
