@@ -1,8 +1,8 @@
 """Application of a model to a table, row by row, in constant memory."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from hashlib import sha256
@@ -43,6 +43,7 @@ from molattn.model.prediction_columns import (
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_errors, print_line
 from molattn.utils.progress import row_progress
+from molattn.utils.ray_workers import check_ray, ray_map
 from molattn.utils.reproducibility import threads, without_onednn
 from molattn.utils.workers import parallel_map
 from molattn.version import package_versions
@@ -66,6 +67,7 @@ _ROWS_PER_BLOCK = 4096  # or a few less, a whole number of batches
 _NOT_OF_THE_OUTPUT = (*WORKER_OPTIONS, "resume")
 
 Cells = Sequence[Union[float, int, str, None]]
+_Part = tuple[int, Iterable[Sequence[object]], Counter[str]]
 
 
 class RowCounts(NamedTuple):
@@ -227,6 +229,8 @@ def stream_table(
     """
     output = Path(output) if isinstance(output, str) else output
     path = source.path if isinstance(source, Table) else Path(source)
+    if config.engine == "ray":
+        check_ray(config.ray_address)
     if config.resume:
         check_resumable(output)
     if isinstance(output, Path):
@@ -248,12 +252,10 @@ def stream_table(
             _digest(model), table.digest(), options, rows_of.header, package_versions()
         )
 
-    def parts(start: int) -> Iterator[tuple[int, Iterable[Sequence[object]], Counter[str]]]:
+    def parts(start: int) -> Generator[_Part, None, None]:
         """Yield numbers of rows, their output, and their errors once that is read."""
         block_rows = _block_rows(spec, config)
         if config.engine == "ray":
-            from molattn.utils.ray_workers import ray_map
-
             reader = _row_reader(table, model, config, **spec.reads)
             work = _BlockPredictor(model.to_files(Path()), make_spec, reader, rows_of, config)
             for size, rows, refused, found in ray_map(
@@ -287,6 +289,7 @@ def stream_table(
         row_progress(
             console, spec.verb, None if console.quiet else table.count(), done=sink.rows
         ) as advance,
+        closing(parts(sink.rows)) as computed_parts,
     ):
         for entry in sink.entries:
             spec.restore_found(entry["found"])
@@ -299,7 +302,7 @@ def stream_table(
             sink.commit(done + errors.total(), found)
 
         open_rows = 0
-        for size, rows, refused in parts(sink.rows):
+        for size, rows, refused in computed_parts:
             for cells in rows:
                 sink.write(cells)
             done += size - refused.total()

@@ -9,7 +9,7 @@ import threading
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -18,12 +18,13 @@ from molattn.errors import InputError, MolattnError, quoted
 from molattn.utils.registry import load_plugins
 from molattn.version import package_versions
 
-__all__ = ["ray_map"]
+__all__ = ["check_ray", "ray_map"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _MOST_ATTEMPTS = 4
+_BYTES_WAITING = 2**26  # of items and results, for each worker
 _SECONDS_TO_CONNECT = 10.0
 _LONGEST_REASON = 300
 # Read by Ray when it is imported. What it reports would be mixed with output, and its report on
@@ -43,11 +44,11 @@ def ray_map(
     address: str | None = None,
     threads: int = 1,
     report: Callable[[str], None] = lambda line: None,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield ``function(item)`` for each item, in order, computed by the workers of a Ray cluster.
 
     If a worker is killed, Ray starts another one, and its items are computed again. Items are
-    consumed lazily: a few ahead for each worker.
+    consumed lazily: with the results that wait for their turn, up to 64 MB for each worker.
 
     Args:
         function: The function. Each worker gets a copy of it once, for which it is pickled, as are
@@ -63,9 +64,10 @@ def ray_map(
         report: Called with a line for each worker that was killed.
 
     Raises:
-        InputError: Ray is not installed, or there is no such cluster.
-        MolattnError: A worker has other versions of the packages that affect results, an item ended
-            its worker four times, or the cluster failed.
+        InputError: As :func:`check_ray`.
+        MolattnError: Ray cannot be started or connected to, a worker has other versions of the
+            packages that affect results, an item ended its worker four times, or the cluster
+            failed.
     """
     if find_spec("ray") is None:
         raise InputError(
@@ -73,6 +75,36 @@ def ray_map(
         )
     with _cluster(address, num_workers * threads) as ray:
         yield from _mapped(ray, function, items, num_workers, threads, report)
+
+
+def check_ray(address: str | None) -> None:
+    """Check that Ray is installed, and that something answers at its address.
+
+    Args:
+        address: As for :func:`ray_map`.
+
+    Raises:
+        InputError: Names what is missing.
+    """
+    if find_spec("ray") is None:
+        raise InputError(
+            '--engine ray needs the package ray, which is not installed: pip install "molattn[ray]"'
+        )
+    if address in (None, "auto"):
+        return
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        raise InputError(
+            f"--ray-address: got {quoted(address)}, expected HOST:PORT of a cluster that this "
+            "machine belongs to (ray start --address HOST:PORT), or auto"
+        )
+    try:
+        socket.create_connection((host, int(port)), _SECONDS_TO_CONNECT).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"--ray-address: {quoted(address)} cannot be reached: {_reason(error)}; is Ray running "
+            "there (ray start --head)?"
+        ) from error
 
 
 def _mapped(
@@ -91,6 +123,8 @@ def _mapped(
     data.execution_options.preserve_order = True
     data.target_max_block_size = 1  # each item is a block of its own, which a worker takes
     size = num_workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
+    most = ray.data.ExecutionResources(object_store_memory=size * _BYTES_WAITING)
+    data.execution_options.resource_limits = most
     tally = ray.remote(_Tally).options(num_cpus=0, resources=here).remote()
     # By a reference in a container, which Ray leaves to the worker to follow.
     shared = [ray.put(ray.cloudpickle.dumps(function))]
@@ -218,8 +252,6 @@ class _Worker:
 @contextmanager
 def _cluster(address: str | None, cpus: int) -> Iterator[Any]:
     """Connect to a cluster, or start one on this machine, within the block."""
-    if address not in (None, "auto"):
-        _check_reachable(address)
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
@@ -233,7 +265,7 @@ def _cluster(address: str | None, cpus: int) -> Iterator[Any]:
             _connect(ray, address, cpus)
     try:
         yield ray
-    except ray.exceptions.RayError as error:
+    except ray.exceptions.RayError as error:  # pyright: ignore[reportAttributeAccessIssue]
         raise MolattnError(f"Ray: {_reason(getattr(error, 'cause', None) or error)}") from error
     finally:
         if is_own:
@@ -250,7 +282,7 @@ def _connect(ray: Any, address: str | None, cpus: int) -> None:
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         what = "Ray cannot be started" if address is None else f"--ray-address: {quoted(address)}"
-        raise InputError(f"{what}: {_reason(error)}") from error
+        raise MolattnError(f"{what}: {_reason(error)}") from error
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has set its own
@@ -267,22 +299,6 @@ def _stderr_hidden() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def _check_reachable(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    if "://" in address or not host or not port.isdigit():
-        raise InputError(
-            f"--ray-address: got {quoted(address)}, expected HOST:PORT of a cluster that this "
-            "machine belongs to (ray start --address HOST:PORT), or auto"
-        )
-    try:
-        socket.create_connection((host, int(port)), _SECONDS_TO_CONNECT).close()
-    except (OSError, OverflowError) as error:
-        raise InputError(
-            f"--ray-address: {quoted(address)} cannot be reached: {_reason(error)}; is Ray running "
-            "there (ray start --head)?"
-        ) from error
 
 
 def _reason(error: BaseException) -> str:

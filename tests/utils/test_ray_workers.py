@@ -2,16 +2,17 @@
 
 import os
 import signal
+import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from molattn.errors import InputError, MolattnError
 from molattn.utils import ray_workers
-from molattn.utils.ray_workers import ray_map
-
-PATIENT = 40
+from molattn.utils.ray_workers import check_ray, ray_map
 
 
 class Work:
@@ -43,8 +44,6 @@ def _by_value():
     cloudpickle = pytest.importorskip(
         "ray.cloudpickle", reason="ray is not installed (make test-ray)"
     )
-    import sys
-
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     yield
@@ -53,19 +52,8 @@ def _by_value():
 
 @pytest.mark.ray
 def test_results_come_in_order_from_workers_that_load_once(ray_cluster, tmp_path):
-    taken = tmp_path / "taken"
-
-    class Items:
-        def __iter__(self):
-            for number in range(60):
-                with open(taken, "a") as file:
-                    file.write(f"{number}\n")
-                yield number
-
-    results = ray_map(Work(tmp_path), Items(), 0, address=ray_cluster.address)
-    assert next(results) == 0
-    assert len(taken.read_text().split()) < 60  # a few ahead
-    assert list(results) == [-number for number in range(1, 60)]
+    results = ray_map(Work(tmp_path), range(60), 0, address=ray_cluster.address)
+    assert list(results) == [-number for number in range(60)]
     loads = (tmp_path / "loads").read_text().split()
     assert len(loads) == len({*loads}) == 2
     assert sorted(map(int, (tmp_path / "done").read_text().split())) == [*range(60)]
@@ -97,6 +85,23 @@ def test_an_item_that_always_kills_its_worker_is_an_error(ray_cluster, tmp_path,
 
 
 @pytest.mark.ray
+def test_items_wait_until_there_is_room(ray_cluster, tmp_path):
+    class Items:
+        def __iter__(self):
+            for number in range(100):
+                with open(tmp_path / "taken", "a") as file:
+                    file.write("x")
+                yield np.full(2**23, number, np.uint8)  # 800 MB in all
+
+    size = 2**23
+    with closing(ray_map(len, Items(), 1, address=ray_cluster.address)) as results:
+        assert next(results) == size
+        time.sleep(5)
+        assert (tmp_path / "taken").stat().st_size < 40
+        assert list(results) == [size] * 99
+
+
+@pytest.mark.ray
 def test_another_version_on_a_node_is_an_error(ray_cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_workers, "package_versions", lambda: {"molattn": "0", "rdkit": "1"})
     with pytest.raises(MolattnError, match=r"a worker on \S+ has molattn \S+, this process 0;"):
@@ -114,4 +119,4 @@ def test_another_version_on_a_node_is_an_error(ray_cluster, tmp_path, monkeypatc
 )
 def test_a_wrong_address_is_an_error(address, reason):
     with pytest.raises(InputError, match=f"^--ray-address: .*{reason}"):
-        list(ray_map(abs, [1], 1, address=address))
+        check_ray(address)

@@ -12,7 +12,7 @@ import shutil
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, chain, count, islice, takewhile
@@ -69,6 +69,7 @@ from molattn.utils.files import (
     write_json,
 )
 from molattn.utils.progress import row_progress
+from molattn.utils.ray_workers import check_ray, ray_map
 from molattn.utils.workers import parallel_map
 from molattn.version import package_versions
 
@@ -118,6 +119,8 @@ def prepare_store(
         OSError: A file cannot be written, such as to a full disk.
     """
     config, folder = config or PrepareConfig(), Path(os.path.abspath(folder))
+    if config.engine == "ray":
+        check_ray(config.ray_address)
     tables = [open_table(source) for source in sources]
     if not tables:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
@@ -337,14 +340,12 @@ def _write_shards(
     size = _RAY_BLOCK_ROWS if is_ray else _BLOCK_ROWS
     blocks = _Blocks(tables, places, start, size)
     if is_ray:
-        from molattn.utils.ray_workers import ray_map
-
         report = partial(print_line, console)
         address = config.ray_address
         read = ray_map(reader, blocks, config.num_workers, address=address, report=report)
     else:
         read = parallel_map(reader, blocks, config.num_workers)
-    with row_progress(console, "preparing", total, done=start) as advance:
+    with closing(read), row_progress(console, "preparing", total, done=start) as advance:
         arrays = _advancing(read, rows, advance)
         while parts := list(islice(arrays, SHARD_ROWS // size)):
             path = folder / _shard_name(len(shards))
