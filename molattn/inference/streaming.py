@@ -3,9 +3,9 @@
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import IO, Any, Literal, NamedTuple, Union
 from rich.console import Console
 
 from molattn.chem.reader import MoleculeReader
-from molattn.config import StreamConfig, TableConfig
+from molattn.config import WORKER_OPTIONS, StreamConfig, TableConfig
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.table import (
     Row,
@@ -44,6 +44,7 @@ from molattn.model.prediction_columns import (
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_errors, print_line
 from molattn.utils.progress import row_progress
+from molattn.utils.ray_workers import check_ray, ray_map
 from molattn.utils.reproducibility import threads, without_onednn
 from molattn.utils.workers import parallel_map
 from molattn.version import package_versions
@@ -63,7 +64,7 @@ __all__ = [
 _ROWS_AT_ONCE = 64
 _PARTNERS_KEPT = 256
 _ROWS_PER_ENTRY = 64  # or as many batches as have more
-_NOT_OF_THE_OUTPUT = ("num_workers", "resume")  # options
+_NOT_OF_THE_OUTPUT = (*WORKER_OPTIONS, "resume")  # options
 
 Cells = Sequence[Union[float, int, str, None]]
 
@@ -245,6 +246,8 @@ def stream_table(
     start = time.perf_counter()
     output = Path(output) if isinstance(output, str) else output
     path = source.path if isinstance(source, Table) else Path(source)
+    if config.engine == "ray":
+        check_ray(config.ray_address)
     if config.resume:
         check_resumable(output)
     if isinstance(output, Path):
@@ -271,7 +274,6 @@ def stream_table(
     for remark in spec.remarks:
         print_line(console, remark)
     done, errors, seconds = 0, Counter[str](), 0.0
-    open_blocks: deque[list[tuple[int, Row]]] = deque()
     with (
         _open_output(output, rows_of, run, config.resume, console) as sink,
         row_progress(
@@ -283,15 +285,11 @@ def stream_table(
             done, errors, seconds = entry["done"], Counter(entry["errors"]), entry["seconds"]
         start -= seconds
 
-        def blocks() -> Iterator[list[tuple[int, Row]]]:
-            size = config.batch_size * -(-_ROWS_PER_ENTRY // config.batch_size)
-            for block in _blocks(table, sink.rows, size):
-                open_blocks.append(block)
-                yield [(number, row._replace(values=None)) for number, row in block]
-
+        size = config.batch_size * -(-_ROWS_PER_ENTRY // config.batch_size)
         apply = _Application(model, make_spec, config, places)
-        for computed_block in parallel_map(apply, blocks(), config.num_workers):
-            block, refused = open_blocks.popleft(), errors.total()
+        blocks = _applied(apply, _Blocks(table, sink.rows, size), console)
+        for block, computed_block in blocks:
+            refused = errors.total()
             for (number, row), molecule in zip(block, computed_block.rows, strict=True):
                 for cells in rows_of.joined(number, row, *molecule):
                     sink.write(cells)
@@ -304,6 +302,34 @@ def stream_table(
             advance(len(block), errors.total() - refused)
     print_errors(errors, console)
     return Streamed(RowCounts(done, errors.total()), time.perf_counter() - start, model)
+
+
+def _applied(
+    apply: "_Application", blocks: "_Blocks", console: Console
+) -> Iterator[tuple[list[tuple[int, Row]], "_ComputedBlock"]]:
+    """Yield each block with what is computed for it, in this process or by workers."""
+    config = apply.config
+    if config.engine == "ray":
+        computed_blocks = ray_map(
+            apply,
+            replace(blocks, keeps_values=False),
+            config.num_workers,
+            address=config.ray_address,
+            threads=config.threads,
+            report=partial(print_line, console),
+        )
+        with closing(computed_blocks):
+            yield from zip(blocks, computed_blocks, strict=True)
+        return
+    sent: deque[list[tuple[int, Row]]] = deque()
+
+    def send() -> Iterator[list[tuple[int, Row]]]:
+        for block in blocks:
+            sent.append(block)
+            yield _without_values(block)
+
+    for computed_block in parallel_map(apply, send(), config.num_workers):
+        yield sent.popleft(), computed_block
 
 
 class Streamed(NamedTuple):
@@ -455,7 +481,7 @@ def molecule_batches(
     table.check_featurizer(model.config.featurizer)
     reads = {"reads_similarity": reads_similarity, "reads_symbols": reads_symbols}
     read = _row_reader(model, config, places, reads_numbers=reads_numbers, **reads)
-    rows = chain.from_iterable(map(read, _blocks(table, 0, _ROWS_AT_ONCE)))
+    rows = chain.from_iterable(map(read, _Blocks(table, 0, _ROWS_AT_ONCE)))
     return batches(rows, config.batch_size, lambda row: row.record)
 
 
@@ -506,10 +532,23 @@ def _find_columns(
     )
 
 
-def _blocks(table: Table, start: int, size: int) -> Iterator[list[tuple[int, Row]]]:
-    rows = islice(enumerate(table, start=1), start, None)
-    while block := list(islice(rows, size)):
-        yield block
+@dataclass
+class _Blocks:
+    """The rows of a table after the first ``start``, with their numbers, ``size`` at a time."""
+
+    table: Table
+    start: int
+    size: int
+    keeps_values: bool = True
+
+    def __iter__(self) -> Iterator[list[tuple[int, Row]]]:
+        rows = islice(enumerate(self.table, start=1), self.start, None)
+        while block := list(islice(rows, self.size)):
+            yield block if self.keeps_values else _without_values(block)
+
+
+def _without_values(block: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
+    return [(number, row._replace(values=None)) for number, row in block]
 
 
 @dataclass

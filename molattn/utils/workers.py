@@ -4,7 +4,7 @@ import os
 import pickle
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
@@ -27,7 +27,7 @@ _SECONDS_TO_END = 5.0
 
 def parallel_map(
     function: Callable[[Item], Result], items: Iterable[Item], num_workers: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield ``function(item)`` for each item, in order.
 
     Args:
