@@ -123,6 +123,13 @@ def test_sizes_by_hand() -> None:
     assert PackedMolecules.pack(records(WIDE), WIDE).atoms.shape[1] > 1
 
 
+def test_molecules_of_one_collection_are_gathered() -> None:
+    gathered = PackedMolecules.gather(
+        [(PackedMolecules.pack(records(), FEATURIZER), np.array([1]))]
+    )
+    assert_same(gathered.unpack([0]), [records()[1]])
+
+
 def test_records_of_others_are_refused() -> None:
     good = records()[1]
     with pytest.raises(InputError, match=r"record 9: expected codes of the given featurizer"):

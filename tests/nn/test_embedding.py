@@ -21,3 +21,11 @@ def test_pairs_may_be_joint_codes_component_codes_or_amounts():
     expected = embedding(torch.tensor([2, 0]))
     torch.testing.assert_close(embedding(torch.tensor([[1, 1], [0, 0]])), expected)
     torch.testing.assert_close(embedding(torch.tensor([[0.0, 1, 0, 1], [1, 0, 1, 0]])), expected)
+
+
+def test_a_code_beyond_its_column_is_refused():
+    """It would be a code of the next column."""
+    embedding = CodeEmbedding([3, 2], 8)
+    with pytest.raises(IndexError, match="codes: got 3 in column 0, expected 0 to 2"):
+        embedding(torch.tensor([[0, 1], [3, 0]]))
+    assert embedding(torch.zeros(0, 2, dtype=torch.long)).shape == (0, 8)

@@ -158,6 +158,14 @@ def test_second_derivatives_go_through_the_very_weights_that_dropout_kept():
         return fused_attention(graphs, q, k, v, dropout=0.4)[graphs.row_mask]
 
     assert torch.autograd.gradgradcheck(run, (q, k, v), fast_mode=True)
+    # The gradients of which there are gradients are the gradients.
+    upstream = torch.randn_like(run(q, k, v))
+    slopes = [
+        torch.autograd.grad((run(q, k, v) * upstream).sum(), (q, k, v), create_graph=again)
+        for again in (False, True)
+    ]
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(other, one)
 
 
 def test_one_tensor_as_query_key_and_value_has_one_gradient_for_each():

@@ -171,6 +171,17 @@ def test_an_own_edge_function_sees_senders_and_receivers_of_two_sets():
     assert_near(function.seen, torch.cat([receivers[receiver], senders[sender]], dim=-1))
 
 
+def test_the_update_of_graphs_takes_nodes_of_an_own_function_of_any_width():
+    x, edge_index, _, u, batch = two_graphs()
+    block = GraphNetwork(
+        NODE, 6, global_dim=GLOBAL, update_global=True, global_inputs=("nodes",),
+        node_inputs=("node",), node_function=nn.LazyLinear(11),
+    ).double()  # fmt: skip
+    nodes, graphs = block(x.double(), edge_index, u=u.double(), batch=batch)
+    assert nodes.shape == (len(x), 11)
+    assert graphs.shape == (len(u), GLOBAL)
+
+
 def influence(out, tensors):
     """Which of the tensors the output depends on, by its gradient."""
     grads = torch.autograd.grad(out.square().sum(), tensors, materialize_grads=True)
