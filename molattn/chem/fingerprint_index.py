@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -178,7 +179,7 @@ class FingerprintIndex:
             some = _bits(fingerprints[start : start + at_once])
             # Whole numbers, which single precision has exactly.
             common = some[:, is_often].astype(np.float32) @ often
-            common += (sparse.csr_matrix(some[:, ~is_often], dtype=np.float32) @ rare).toarray()
+            common += (_sparse(some[:, ~is_often]) @ rare).toarray()
             either = some.sum(axis=1, dtype=np.float64)[:, None] + self._sizes
             either -= common
             yield np.divide(common, np.maximum(either, 1.0, out=either), out=either)
@@ -192,7 +193,7 @@ class FingerprintIndex:
         return [row.tobytes() in known for row in _fingerprints(molecules)]
 
     @cached_property
-    def _by_bit(self) -> tuple[NDArray[np.bool_], NDArray[np.float32], sparse.csr_matrix]:
+    def _by_bit(self) -> tuple[NDArray[np.bool_], NDArray[np.float32], Any]:
         """Which bits many molecules have, and who has each: of those bits dense, of others sparse.
 
         ``[2048]``, ``[bits, m]``, ``[2048 - bits, m]``.
@@ -200,7 +201,7 @@ class FingerprintIndex:
         parts = (
             self.fingerprints[i : i + _UNPACKED] for i in range(0, len(self._sizes), _UNPACKED)
         )
-        whole = sparse.vstack([sparse.csr_matrix(_bits(part), dtype=np.float32) for part in parts])
+        whole = sparse.vstack([_sparse(_bits(part)) for part in parts])
         whole = whole.T.tocsr()
         is_often = np.diff(whole.indptr) > _OFTEN * len(self._sizes)
         return is_often, whole[is_often].toarray(), whole[~is_often]
@@ -212,6 +213,10 @@ class FingerprintIndex:
 
 def _bits(fingerprints: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.unpackbits(fingerprints, axis=1, bitorder="little")
+
+
+def _sparse(bits: NDArray[np.uint8]) -> Any:
+    return sparse.csr_matrix(bits, dtype=np.float32)
 
 
 def read_fingerprints(
