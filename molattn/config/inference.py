@@ -47,9 +47,9 @@ class StreamConfig(TableConfig):
             names are included.
         num_workers: Worker processes among which the rows are divided, each with a copy of the
             model; 0 uses the main process alone.
-        resume: Go on with an interrupted run that wrote to the same --output, a CSV, TSV or SDF
-            file, compressed or not; start with the first row if there is no such file at all.
-            Model, input and options must be the same, except for the number of workers.
+        resume: Go on with an interrupted run that wrote to the same --output, a CSV, TSV, SDF or
+            SMILES file, compressed or not; start with the first row if there is no such file at
+            all. Model, input and options must be the same, except for the number of workers.
     """
 
     escape_formulas: bool = True

@@ -269,8 +269,14 @@ def test_with_nothing_to_resume_it_begins_or_is_refused(model_folder, capsys):
 @pytest.mark.parametrize(
     "output, told",
     [
-        ("o.parquet", "--resume: o.parquet: Parquet files cannot be resumed, expected CSV, TSV or"),
-        ("o.xlsx", "--resume: o.xlsx: Excel files cannot be resumed, expected CSV, TSV or SDF"),
+        (
+            "o.parquet",
+            "--resume: o.parquet: Parquet files cannot be resumed, expected CSV, TSV, SDF or",
+        ),
+        (
+            "o.xlsx",
+            "--resume: o.xlsx: Excel files cannot be resumed, expected CSV, TSV, SDF or SMILES",
+        ),
         ("-", "--resume needs a file to write to (--output)"),
     ],
 )
