@@ -333,23 +333,24 @@ def test_a_wrong_row_leaves_nothing_and_a_failing_disk_leaves_rows(model, monkey
     assert unfinished.resume_hint(Path("o.csv")).startswith("12 rows kept")
 
 
-# The process tells when it has computed some batches, and then waits to be killed.
+# The process tells when it has kept some blocks of rows, and then waits to be killed.
 WAITING = """
 import sys
 from molattn.cli.program import run
 from molattn.inference import streaming
+from molattn.inference.unfinished import UnfinishedTable
 
-original, streaming._ROWS_PER_ENTRY, left = streaming.computed, 4, [7]
+original, streaming._ROWS_PER_ENTRY, left = UnfinishedTable.commit, 4, [7]
 
-def computed(*args):
+def commit(*args):
     left[0] -= 1
     if left[0] < 0:
         print("waiting", flush=True)
         sys.stdin.read()
-    return original(*args)
+    original(*args)
 
 if __name__ == "__main__":
-    streaming.computed = computed
+    UnfinishedTable.commit = commit
     run()
 """
 
