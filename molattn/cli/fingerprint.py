@@ -32,10 +32,10 @@ def fingerprint(
         model: Folder of a run or of a saved model, or base, the pretrained model that comes with
             molattn.
         table: CSV, TSV, Parquet, Excel, SDF or SMILES file.
-        output: CSV, TSV, Parquet, Excel or SDF file: all rows and columns of the input, the columns
-            embedding_0, embedding_1, ... (the output of the readout; for an ensemble, that of each
-            member in turn), and error, the reason code of a row without an embedding (see "Reason
-            codes" in the documentation).
+        output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input, the
+            columns embedding_0, embedding_1, ... (the output of the readout; for an ensemble, that
+            of each member in turn), and error, the reason code of a row without an embedding (see
+            "Reason codes" in the documentation).
     """
     console = make_console()
     report_same_name(console, model)

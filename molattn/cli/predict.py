@@ -59,14 +59,14 @@ def predict(
         inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; - for
             standard input; or one or more SMILES. If there is a column of a target of the model,
             the predictions are scored.
-        output: CSV, TSV, Parquet, Excel or SDF file: all rows and columns of the input, the
+        output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input, the
             predictions (for classification, the most probable class and the class probabilities),
             and error, the reason code of a row without a prediction (see "Reason codes" in the
             documentation). A column that the input has already gets an underscore. An existing file
-            is replaced. An interrupted CSV, TSV or SDF file is kept in FILE.unfinished: --resume
-            goes on with it, without --resume it is replaced. By default, and as -, CSV on standard
-            output; predictions of SMILES are aligned if it is a terminal, with a line for each
-            column if the lines would be too long.
+            is replaced. An interrupted CSV, TSV, SDF or SMILES file is kept in FILE.unfinished:
+            --resume goes on with it, without --resume it is replaced. By default, and as -, CSV on
+            standard output; predictions of SMILES are aligned if it is a terminal, with a line for
+            each column if the lines would be too long.
     """
     console = make_console(stderr=True)
     report_same_name(console, model)

@@ -46,9 +46,9 @@ class StreamConfig(TableConfig, WorkerOptions):
         escape_formulas: In CSV and TSV files, write an apostrophe before text that a spreadsheet
             would take for a formula: text other than a number that begins with =, +, - or @. Column
             names are included.
-        resume: Go on with an interrupted run that wrote to the same --output, a CSV, TSV or SDF
-            file, compressed or not; start with the first row if there is no such file at all.
-            Model, input and options must be the same, except for those of the workers.
+        resume: Go on with an interrupted run that wrote to the same --output, a CSV, TSV, SDF or
+            SMILES file, compressed or not; start with the first row if there is no such file at
+            all. Model, input and options must be the same, except for those of the workers.
     """
 
     escape_formulas: bool = True

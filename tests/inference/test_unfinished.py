@@ -289,8 +289,14 @@ def test_with_nothing_to_resume_it_begins_or_is_refused(model_folder, capsys):
 @pytest.mark.parametrize(
     "output, told",
     [
-        ("o.parquet", "--resume: o.parquet: Parquet files cannot be resumed, expected CSV, TSV or"),
-        ("o.xlsx", "--resume: o.xlsx: Excel files cannot be resumed, expected CSV, TSV or SDF"),
+        (
+            "o.parquet",
+            "--resume: o.parquet: Parquet files cannot be resumed, expected CSV, TSV, SDF or",
+        ),
+        (
+            "o.xlsx",
+            "--resume: o.xlsx: Excel files cannot be resumed, expected CSV, TSV, SDF or SMILES",
+        ),
         ("-", "--resume needs a file to write to (--output)"),
     ],
 )
@@ -333,37 +339,38 @@ def test_a_wrong_row_leaves_nothing_and_a_failing_disk_leaves_rows(model, monkey
         predict_table(model, "in.csv", "o.csv", options())
     assert os.listdir() == ["in.csv"]
     Path("in.csv").write_text("\n".join([HEADER, *ROWS]) + "\n")
-    original = streaming._blocks
+    original = streaming._Blocks.__iter__
 
-    def failing(*args, **kwargs):
-        for number, batch in enumerate(original(*args, **kwargs)):
+    def failing(blocks):
+        for number, batch in enumerate(original(blocks)):
             if number == 3:
                 raise InputError("in.csv: Input/output error") from OSError(5, "Input/output error")
             yield batch
 
-    monkeypatch.setattr(streaming, "_blocks", failing)
+    monkeypatch.setattr(streaming._Blocks, "__iter__", failing)
     with pytest.raises(InputError, match="Input/output error"):
         predict_table(model, "in.csv", "o.csv", options())
     assert unfinished.resume_hint(Path("o.csv")).startswith("12 rows kept")
 
 
-# The process tells when it has computed some batches, and then waits to be killed.
+# The process tells when it has kept some blocks of rows, and then waits to be killed.
 WAITING = """
 import sys
 from molattn.cli.program import run
 from molattn.inference import streaming
+from molattn.inference.unfinished import UnfinishedTable
 
-original, streaming._ROWS_PER_ENTRY, left = streaming.computed, 4, [7]
+original, streaming._ROWS_PER_ENTRY, left = UnfinishedTable.commit, 4, [7]
 
-def computed(*args):
+def commit(*args):
     left[0] -= 1
     if left[0] < 0:
         print("waiting", flush=True)
         sys.stdin.read()
-    return original(*args)
+    original(*args)
 
 if __name__ == "__main__":
-    streaming.computed = computed
+    UnfinishedTable.commit = commit
     run()
 """
 

@@ -17,6 +17,7 @@ from molattn.utils.devices import check_device, torch_device
 )
 def test_the_device_of_torch(monkeypatch, cuda, mps, device, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(cuda))
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
     check_device(device)
     assert torch_device(device) == expected

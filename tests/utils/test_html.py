@@ -56,4 +56,4 @@ def test_no_string_names_another_package():
             ):
                 found.add((path.relative_to(PACKAGE).as_posix(), node.value))
     # The group of entry points has the name of no module.
-    assert found == {("cli/program.py", "molattn.plugins")}
+    assert found == {("utils/registry.py", "molattn.plugins")}

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from molattn.data.table.base import Table, TableWriter
 from molattn.data.table.delimited import DelimitedTable, DelimitedWriter
-from molattn.data.table.smi import SMITable
+from molattn.data.table.smi import SMITable, SMIWriter
 from molattn.data.table.text import file_start
 from molattn.errors import InputError
 from molattn.utils.registry import Registry
@@ -214,4 +214,13 @@ FORMATS.register("sdf")(
         is_resumable=True,
     )
 )
-FORMATS.register("smi")(FileFormat("SMILES", (".smi", ".smiles", ".ism"), SMITable))
+FORMATS.register("smi")(
+    FileFormat(
+        "SMILES",
+        (".smi", ".smiles", ".ism"),
+        SMITable,
+        SMIWriter,
+        runs_formulas=False,
+        is_resumable=True,
+    )
+)

@@ -1,17 +1,19 @@
 """SMILES files."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO, Any
 
-from molattn.data.table.base import Row, Table
-from molattn.data.table.text import open_lines, refuse_binary
+from molattn.data.table.base import Row, Table, TableWriter, listed
+from molattn.data.table.text import ENCODING_ERRORS, open_lines, refuse_binary
 from molattn.errors import InputError
 
-__all__ = ["SMITable"]
+__all__ = ["SMITable", "SMIWriter"]
 
 _LINE = re.compile(r"(\S+(?:[ \t]+\|[^|]*\|)?)\s*(.*)", re.DOTALL)
-_HEADINGS = {"smiles", "canonical_smiles", "isomeric_smiles"}
+_HEADINGS = ("smiles", "canonical_smiles", "isomeric_smiles")
+_SEPARATORS = re.compile(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
 class SMITable(Table):
@@ -63,3 +65,32 @@ class SMITable(Table):
 def _named(number: int, line: str) -> Row:
     match = _LINE.fullmatch(line.strip())
     return Row(number, list(match.groups()) if match else [line, ""])
+
+
+class SMIWriter(TableWriter):
+    """Writes cells separated by tabs, the column of SMILES first, after a header.
+
+    Tabs and line ends within a cell become spaces.
+
+    Raises:
+        InputError: No column is named as that of SMILES.
+    """
+
+    def __init__(self, file: IO[bytes], header: Sequence[str], types: Any = None) -> None:
+        self._file = file
+        names = [name.lower() for name in header]
+        place = next((names.index(name) for name in _HEADINGS if name in names), None)
+        if place is None:
+            *others, last = _HEADINGS
+            raise InputError(
+                f"a SMILES file needs a column named {', '.join(others)} or {last}; the columns "
+                f"are {listed(header)}"
+            )
+        self._places = [place, *(other for other in range(len(header)) if other != place)]
+        self.write(header)
+
+    def write(self, cells: Sequence[object]) -> None:
+        """Write a row."""
+        texts = ("" if cells[place] is None else str(cells[place]) for place in self._places)
+        line = "\t".join(_SEPARATORS.sub(" ", text) for text in texts)
+        self._file.write(f"{line}\n".encode(errors=ENCODING_ERRORS))

@@ -152,7 +152,10 @@ def row_writer(
     """
     stream = _Silenced(file)
     stream.is_silent = has_header
-    writer = _writer_of(path)(stream, header, None)  # pyright: ignore[reportArgumentType]
+    try:
+        writer = _writer_of(path)(stream, header, None)  # pyright: ignore[reportArgumentType]
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     stream.is_silent = False
     return writer.write
 

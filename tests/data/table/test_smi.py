@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from molattn.data.table import open_table
+from molattn.data.table import open_table, write_table
 from molattn.errors import InputError
 
 
@@ -42,3 +42,26 @@ def test_gzip_is_read_and_nothing_is_refused(tmp_path):
     for text in ("", "\n \n"):
         with pytest.raises(InputError, match=r"t\.smi: the file is empty"):
             read(tmp_path, text)
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    header = ["id", "SMILES", "a name", "error"]
+    rows = [["1", "CCO", "two\twords\n", ""], ["2", "", "", "empty"], ["3", "C C", None, "name"]]
+    for name in ("t.smi", "t.smi.gz"):
+        with write_table(tmp_path / name, header) as write:
+            for row in rows:
+                write(row)
+        table = open_table(tmp_path / name)
+        assert table.header == ["SMILES", "id", "a name", "error"]
+        assert [row.cells for row in table] == [
+            ["CCO", "1", "two words ", ""],
+            ["", "2", "", "empty"],
+            ["C C", "3", "", "name"],
+        ]
+
+
+def test_a_table_without_smiles_is_not_written(tmp_path):
+    said = r"t.smi: a SMILES file needs a column named smiles, .*; the columns are 'row', 'atom'"
+    with pytest.raises(InputError, match=said), write_table(tmp_path / "t.smi", ["row", "atom"]):
+        pass
+    assert not [*tmp_path.iterdir()]
