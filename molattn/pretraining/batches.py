@@ -121,7 +121,7 @@ class MaskedLoader(ResumableLoader):
         order = random.permutation(len(rows))
         masked, unmasked = np.sort(order[:count]), np.sort(order[count:])
         molecules = self._model.collate(records)
-        starts = list(molecules.edge_index.graph_starts())
+        starts = list(molecules.layout.graph_starts())
         atoms, codes, pairs, ends, bonds = [], [], [], [], []
         for molecule in masked:
             record, start = records[molecule], starts[molecule]
