@@ -159,7 +159,7 @@ def _matrices(edges: Tensor, edge_index: Tensor, n: int) -> Tensor:
 
 def _edge_list(model: MolAttn, molecule: MoleculeBatch) -> Data:
     """Return a batch of one as a graph of PyG."""
-    graph = molecule.edge_index
+    graph = molecule.layout
     table = torch.tensor(model.config.featurizer.pair_table, device=molecule.x.device).long()
     codes = molecule.pair_codes[graph.pairs_to_edges(molecule.edge_attr).long()]
     data = Data(

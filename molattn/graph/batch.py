@@ -83,6 +83,17 @@ class MoleculeBatch:
         """Number of molecules."""
         return self.edge_index.num_graphs
 
+    @property
+    def layout(self) -> CompleteGraphs:
+        """The layout of complete graphs.
+
+        Raises:
+            ValueError: The edges are listed.
+        """
+        if isinstance(self.edge_index, EdgeLists):
+            raise ValueError("edge_index: got EdgeLists, expected CompleteGraphs")
+        return self.edge_index
+
     def to(self, device: "torch.device | str", *, non_blocking: bool = False) -> "MoleculeBatch":
         """The same batch on another device."""
         return self._map(lambda part: part.to(device, non_blocking=non_blocking))

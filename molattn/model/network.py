@@ -10,7 +10,7 @@ from torch_geometric.nn.aggr import Aggregation
 from molattn.chem import Featurizer
 from molattn.config import Freeze
 from molattn.errors import InputError
-from molattn.graph import CodedEdges, CompleteGraphs, EdgeLists, MoleculeBatch
+from molattn.graph import CodedEdges, EdgeLists, MoleculeBatch
 from molattn.graph.complete import true_places
 from molattn.model.config import MolAttnConfig
 from molattn.nn.cross_attention import CrossAttention
@@ -181,9 +181,10 @@ class Network(nn.Module):
         if self.cross is None:
             second = self.readout(y, of_partner, partners.num_graphs)[places]
             return torch.cat([self.readout(x, index, count), second], dim=-1)
-        atoms = len(x), batch.partner_atoms
-        x, x_mask = _padded(x, index, batch.edge_index)
-        y, y_mask = _padded(y, of_partner, partners.edge_index)
+        atoms = len(x), getattr(batch, "partner_atoms", None)
+        most = batch.edge_index.most_nodes if isinstance(batch, MoleculeBatch) else None
+        x, x_mask = _padded(x, index, count, most)
+        y, y_mask = _padded(y, of_partner, partners.num_graphs, partners.edge_index.most_nodes)
         y, y_mask = y[places], y_mask[places]
         to_first, to_second = self.cross
         both = ((to_first(x, y, y_mask), x_mask), (to_second(y, x, x_mask), y_mask))
@@ -321,15 +322,13 @@ def _num_graphs(batch: Union[MoleculeBatch, Data]) -> int:
     return batch.num_graphs if isinstance(batch, (MoleculeBatch, Batch)) else 1
 
 
-def _padded(
-    x: Tensor, index: Tensor, graphs: Union[CompleteGraphs, EdgeLists]
-) -> tuple[Tensor, Tensor]:
+def _padded(x: Tensor, index: Tensor, count: int, most: Optional[int]) -> tuple[Tensor, Tensor]:
     """Atoms ``[N, C]`` as ``[B, most atoms, C]``, and which of these exist.
 
-    Unlike PyG's ``to_dense_batch``, without waiting for a GPU.
+    Unlike PyG's ``to_dense_batch``, without waiting for a GPU, if the most atoms are given.
     """
-    count, most = graphs.num_graphs, graphs.most_nodes
     sizes = index.new_zeros(count).index_add(0, index, torch.ones_like(index))
+    most = int(sizes.max()) if most is None else most
     starts = sizes.cumsum(0) - sizes
     place = index * most + torch.arange(len(index), device=index.device) - starts[index]
     padded = x.new_zeros(count * most, x.size(1)).index_copy(0, place, x)

@@ -72,10 +72,13 @@ def fused_attention(
             "edge_value) or none of the three"
         )
     dtype = _working_dtype(value)
-    basis = (None if x is None else x.to(dtype) for x in (edge_key, edge_value))
     if edges is not None and edges.is_floating_point():
         edges = edges.to(dtype)
-    inputs = (query, key, value, edges, *basis)
+    if edge_key is not None:
+        edge_key = edge_key.to(dtype)
+    if edge_value is not None:
+        edge_value = edge_value.to(dtype)
+    inputs = (query, key, value, edges, edge_key, edge_value)
     attend = _FusedAttention.apply
     if torch.compiler.is_compiling() or is_transformed(query):
         attend = _attention

@@ -141,7 +141,7 @@ class MaskedLoader(ResumableLoader):
         chosen = self._rows[rows[own]]
         records = store.unpack(chosen)
         molecules = self._model.collate(records)
-        starts = list(molecules.edge_index.graph_starts())
+        starts = list(molecules.layout.graph_starts())
         atoms, codes, pairs, ends, bonds = [], [], [], [], []
         sizes = [] if part is None else store.sizes(self._rows[rows]).tolist()
         places = {place: molecule for molecule, place in enumerate(own.tolist())}

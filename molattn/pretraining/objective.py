@@ -115,7 +115,7 @@ class PretrainingObjective(Objective):
     def outputs(self, batch: MaskedBatch) -> Outputs:
         """Return the predictions for a batch."""
         net, molecules = self.network, batch.molecules
-        graph = molecules.edge_index
+        graph = molecules.layout
         x = net.atom_embedding(molecules.x)
         mask = self.hidden_atom.to(x.dtype).expand(len(batch.atoms), -1)
         x = x.index_copy(0, batch.atoms, mask)
