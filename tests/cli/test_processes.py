@@ -73,9 +73,20 @@ def plugin(place, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(place))
 
 
+STARTED = []
+
+
+@pytest.fixture(autouse=True)
+def cleared():
+    yield
+    while STARTED:
+        with STARTED.pop() as process:
+            process.kill()
+
+
 def started(words, *launcher, **variables):
     command = [sys.executable, "-m", *launcher, "molattn", *words.split()]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -83,6 +94,8 @@ def started(words, *launcher, **variables):
         start_new_session=True,
         env={**os.environ, **variables},
     )
+    STARTED.append(process)
+    return process
 
 
 def ended(process, code):
@@ -97,13 +110,14 @@ def ended(process, code):
 
 
 def processes(process):
-    """Return the ids of the processes of a session that train, in the order of their start."""
+    """Return the ids of the processes that a command started to train, in order."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            session = (place / "stat").read_text().rpartition(")")[2].split()[3]
+            _, parent, _, session = (place / "stat").read_text().rpartition(")")[2].split()[:4]
             words = (place / "cmdline").read_bytes()
-            if int(session) == process.pid and (b"spawn_main" in words or b"molattn" in words):
+            is_of_command = str(process.pid) in (parent, session)
+            if is_of_command and (b"spawn_main" in words or b"molattn" in words):
                 found.append(int(place.name))
     return sorted({*found} - {process.pid})
 
@@ -167,15 +181,10 @@ def test_a_run_is_resumed_with_another_number_of_processes(plugin, first, second
 def test_a_killed_process_ends_the_run_with_one_line(plugin, rank):
     run = started(f"{TRAIN} --epochs 400 --devices 2")
     at_checkpoint(run)
-    workers = [pid for pid in processes(run) if b"spawn_main" in cmdline(pid)]
-    os.kill(workers[rank], signal.SIGKILL)
+    os.kill(processes(run)[rank], signal.SIGKILL)
     assert ended(run, 1) == (
         f"error: process {rank} of 2 was killed (SIGKILL); to resume: molattn train --resume run\n"
     )
-
-
-def cmdline(pid):
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 @pytest.mark.faults
@@ -223,7 +232,7 @@ def test_torchrun_starts_the_processes_too(plugin):
     assert losses("whole") == losses("run")
     run = started(f"{TRAIN} --epochs 400 --overwrite", *launcher)
     at_checkpoint(run)
-    _, second = [pid for pid in processes(run) if b"run\0--standalone" not in cmdline(pid)]
+    _, second = processes(run)
     os.kill(second, signal.SIGKILL)
     errors = ended(run, 1)
     assert errors.count("error: ") == 1

@@ -193,7 +193,7 @@ def _strategy(config: TrainingLoopConfig) -> dict[str, Any]:
     os.environ.setdefault("OMP_NUM_THREADS", str(config.threads))  # else Lightning sets threads
     return {
         # Weights that are frozen, or that a layer does not use, have no gradients.
-        "strategy": DDPStrategy(find_unused_parameters=True),
+        "strategy": DDPStrategy(find_unused_parameters=True, gradient_as_bucket_view=True),
         "devices": local_size(),
         "num_nodes": num_processes() // local_size(),
     }
