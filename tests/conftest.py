@@ -102,7 +102,7 @@ def ray_cluster() -> Iterator[RayCluster]:
     pytest.importorskip("ray", reason="ray is not installed (make test-ray)")
     from ray.cluster_utils import Cluster
 
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     cluster.add_node(num_cpus=1)
     raylets = [node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()]

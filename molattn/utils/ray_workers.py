@@ -29,10 +29,11 @@ _SECONDS_TO_CONNECT = 10.0
 _LONGEST_REASON = 300
 # Read by Ray when it is imported. What it reports would be mixed with output, and its report on
 # usage goes over the network.
-_QUIET = {
+_ENVIRONMENT = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # of a Ray that is started here: workers are as urgent as this
 }
 
 
@@ -252,7 +253,7 @@ class _Worker:
 @contextmanager
 def _cluster(address: str | None, cpus: int) -> Iterator[Any]:
     """Connect to a cluster, or start one on this machine, within the block."""
-    for name, value in _QUIET.items():
+    for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

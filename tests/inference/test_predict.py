@@ -664,11 +664,11 @@ def test_a_worker_of_ray_that_is_killed_loses_and_doubles_no_row(
 
     def commits(table, rows, entry):
         commit(table, rows, entry)
-        if len(table.entries) == 0 and rows == 32:
+        if rows == 64:
             killed.extend(ray_cluster.workers())
             for process in killed:
                 os.kill(process, signal.SIGKILL)
-        if rows == 160:
+        if rows == 192:
             raise KeyboardInterrupt
 
     shown = Console(file=io.StringIO(), width=200)
@@ -679,7 +679,7 @@ def test_a_worker_of_ray_that_is_killed_loses_and_doubles_no_row(
     assert killed
     assert "a worker was killed, and what it computed is computed again" in shown.file.getvalue()
     predict_table(model_folder, source, tmp_path / "out.csv", replace(config, resume=True), shown)
-    assert "resuming after 160 rows" in shown.file.getvalue()
+    assert "resuming after 192 rows" in shown.file.getvalue()
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
 
 

@@ -62,8 +62,9 @@ def test_results_come_in_order_from_workers_that_load_once(ray_cluster, tmp_path
 @pytest.mark.ray
 def test_an_error_comes_out_as_it_is(ray_cluster, tmp_path):
     results = ray_map(Work(tmp_path, faults=5), range(9), 1, address=ray_cluster.address)
-    with pytest.raises(ValueError, match=r"^item 5 is at fault$") as caught:
+    with pytest.raises(ValueError, match="item 5 is at fault") as caught:
         list(results)
+    assert str(caught.value) == "item 5 is at fault"
     assert "in __call__" in caught.value.__notes__[0]  # where
 
     class Items:
@@ -93,12 +94,11 @@ def test_items_wait_until_there_is_room(ray_cluster, tmp_path):
                     file.write("x")
                 yield np.full(2**23, number, np.uint8)  # 800 MB in all
 
-    size = 2**23
-    with closing(ray_map(len, Items(), 1, address=ray_cluster.address)) as results:
-        assert next(results) == size
+    with closing(ray_map(np.copy, Items(), 1, address=ray_cluster.address)) as results:
+        assert next(results)[0] == 0
         time.sleep(5)
         assert (tmp_path / "taken").stat().st_size < 40
-        assert list(results) == [size] * 99
+        assert [result[0] for result in results] == [*range(1, 100)]
 
 
 @pytest.mark.ray
