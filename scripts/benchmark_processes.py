@@ -24,7 +24,7 @@ _SKIPPED = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("tasks", nargs="*", default=["train", "pretrain"])
     parser.add_argument("--file", type=Path, required=True, help="molecules (.smi or .smi.gz)")
     parser.add_argument("--molecules", type=int, default=2000)
@@ -86,9 +86,9 @@ def _measure(options: argparse.Namespace) -> None:
     times, uneven = [], []
     step, own_part = TrainingModule.on_train_batch_start, ResumableLoader.own_part
 
-    def on_train_batch_start(self, *args):
+    def on_train_batch_start(self, batch, index):
         times.append((time.process_time(), time.perf_counter()))
-        step(self, *args)
+        step(self, batch, index)
 
     def part(self, rows):
         costs = self.costs(rows)
@@ -128,7 +128,7 @@ def _train(options: argparse.Namespace) -> None:
                 PretrainConfig((str(file),), training=PretrainLoopConfig(**loop)), Path(folder)
             )
         return
-    model = MolAttn(MolAttnConfig(("y",), NetworkConfig()))
+    model = MolAttn(MolAttnConfig("y", NetworkConfig()))
     records = []
     for text in smiles:
         try:
