@@ -143,7 +143,7 @@ def test_an_update_leaves_its_argument_as_it_is():
         ({"format": 3, "architecture": None}, "missing key 'architecture'"),
         ({"format": 3, "architecture": {}}, "missing key"),
         ({"format": 2}, "format 2"),
-        ({"format": FORMAT + 1}, "format 8"),
+        ({"format": FORMAT + 1}, "format 9"),
         ({"format": []}, r"format \[\]"),
         ({}, "format None"),
     ],
