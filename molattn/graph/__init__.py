@@ -11,3 +11,4 @@ from molattn.graph.transforms import AddDummyNode as AddDummyNode
 from molattn.graph.transforms import BondsAndDistances as BondsAndDistances
 from molattn.graph.transforms import CompleteGraph as CompleteGraph
 from molattn.graph.transforms import PairDistances as PairDistances
+from molattn.graph.transforms import TopologicalRadiusGraph as TopologicalRadiusGraph

@@ -15,6 +15,8 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.utils import to_scipy_sparse_matrix
 
+from molattn.utils.neighborhoods import pairs_within
+
 _FAR = 1e6
 
 
@@ -100,6 +102,62 @@ class CompleteGraph(BaseTransform):
             f"{type(self).__name__}(self_loops={self.self_loops}, "
             f"max_distance={self.max_distance}, no_path={self.no_path})"
         )
+
+
+@functional_transform("topological_radius_graph")
+class TopologicalRadiusGraph(BaseTransform):
+    r"""Add an edge for every ordered pair of nodes at most ``radius`` bonds apart.
+
+    For graphs that are too large for all pairs: memory is linear in the number of edges. Edge
+    features are those of :class:`CompleteGraph`. Functional name: ``topological_radius_graph``.
+
+    Args:
+        radius: Largest number of bonds on the shortest path between the nodes of an edge.
+        self_loops: Whether a node has an edge to itself; its distance is 0.
+
+    Shapes:
+        - **input**: ``edge_index`` ``[2, E]``, each edge once; ``edge_attr`` ``[E, D]`` or ``[E]``
+          or none
+        - **output**: ``edge_index`` ``[2, E']``, sorted by sender, then receiver; ``edge_attr``
+          ``[E', D + 2]`` of the same dtype (``D = 0`` and float if there was none)
+
+    Raises:
+        ValueError: An invalid option or graph; the message states what was expected.
+
+    Example:
+        >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> data = TopologicalRadiusGraph(1)(Data(edge_index=bonds, num_nodes=3))
+        >>> data.edge_index.tolist(), data.edge_attr[0].tolist()
+        ([[0, 1, 1, 2], [1, 0, 2, 1]], [1.0, 1.0])
+    """
+
+    def __init__(self, radius: int, self_loops: bool = False) -> None:
+        if radius < 1:
+            raise ValueError(f"radius: got {radius}, expected at least 1")
+        self.radius = radius
+        self.self_loops = self_loops
+
+    def forward(self, data: Data) -> Data:
+        """Transform a graph."""
+        num_nodes = _single(data, self)
+        bonds, features = _bonds(data, None)
+        found, length = pairs_within(num_nodes, bonds.cpu().numpy(), self.radius)
+        pairs = torch.from_numpy(found).long().to(bonds.device)
+        distance = torch.from_numpy(length).to(features)
+        table = features.new_zeros(pairs.size(1), features.size(1) + 2)
+        # A loop among the bonds has features of its own, as in a complete graph.
+        place = torch.searchsorted(pairs[0] * num_nodes + pairs[1], bonds[0] * num_nodes + bonds[1])
+        table[place, :-2] = features
+        table[place, -2] = 1
+        table[:, -1] = distance
+        if not self.self_loops:
+            kept = pairs[0] != pairs[1]
+            pairs, table = pairs[:, kept], table[kept]
+        data.edge_index, data.edge_attr = pairs, table
+        return data
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(radius={self.radius}, self_loops={self.self_loops})"
 
 
 @functional_transform("pair_distances")

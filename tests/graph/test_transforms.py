@@ -1,3 +1,4 @@
+import copy
 from itertools import product
 
 import numpy as np
@@ -11,7 +12,13 @@ from torch_geometric.nn.models.dimenet import BesselBasisLayer
 from torch_geometric.nn.models.schnet import GaussianSmearing
 from torch_geometric.transforms import Compose
 
-from molattn.graph import AddDummyNode, BondsAndDistances, CompleteGraph, PairDistances
+from molattn.graph import (
+    AddDummyNode,
+    BondsAndDistances,
+    CompleteGraph,
+    PairDistances,
+    TopologicalRadiusGraph,
+)
 from molattn.nn import MATConv
 from molattn.testing import permute_nodes
 
@@ -320,3 +327,18 @@ def test_the_dummy_lies_beyond_the_farthest_node_along_x():
     data = Data(x=torch.ones(3, 1), edge_index=torch.zeros(2, 0, dtype=torch.long), pos=pos)
     transform = AddDummyNode()
     assert transform(data).pos[-1, 0] == 7.0 + transform.distance
+
+
+@pytest.mark.parametrize("self_loops", [True, False])
+def test_a_radius_selects_edges_of_the_complete_graph(self_loops):
+    bonds = torch.tensor([[0, 1, 1, 2, 2, 3, 4, 5], [1, 0, 2, 1, 3, 2, 5, 4]])
+    data = Data(edge_index=bonds, edge_attr=torch.randn(8, 2), num_nodes=6)
+    whole = CompleteGraph(self_loops)(copy.copy(data))
+    length = whole.edge_attr[:, -1]
+    for radius in (1, 2, 9):
+        near = TopologicalRadiusGraph(radius, self_loops)(copy.copy(data))
+        kept = (length >= 0) & (length <= radius)
+        assert torch.equal(near.edge_index, whole.edge_index[:, kept])
+        assert torch.equal(near.edge_attr, whole.edge_attr[kept])
+    with pytest.raises(ValueError, match="radius: got 0, expected at least 1"):
+        TopologicalRadiusGraph(0)

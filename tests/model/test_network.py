@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from rdkit import Chem
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch_geometric.data import Batch
 
 import molattn
@@ -264,3 +265,22 @@ def test_graphs_of_another_kind_than_the_models_are_refused():
         model(collate([model.featurize("CCO")]))
     with pytest.raises(ValueError, match="got 0 self loops, expected 3"):
         model(molattn.from_smiles("CCO", self_loops=False))
+
+
+@pytest.mark.slow  # the compiler takes half a minute
+def test_the_whole_network_is_compiled_once_for_all_layouts():
+    torch._dynamo.reset()
+    net = NetworkConfig(width=16, heads=2, layers=2, dropout=0.0, head_dropout=0.0)
+    model = MolAttn(MolAttnConfig("y", net))
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=counter)
+    smiles = ["CCO", "c1ccccc1C(=O)NC", "C" * 30, "F/C=C/C(=O)[O-]", "CC(C)C", "CCN"]
+    for part in (smiles, smiles[1:5], smiles[::-1] * 2):
+        batch = model.collate([model.featurize(text) for text in part])
+        results = []
+        for predict in (compiled, model):
+            out = predict(batch)
+            gradients = torch.autograd.grad(out.square().sum(), [*model.parameters()])
+            results.append((out, *gradients))
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+        assert counter.frame_count == 1
