@@ -24,7 +24,7 @@ _SKIPPED = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("tasks", nargs="*", default=["train", "pretrain"])
     parser.add_argument("--file", type=Path, required=True, help="molecules (.smi or .smi.gz)")
     parser.add_argument("--molecules", type=int, default=2000)
@@ -86,9 +86,9 @@ def _measure(options: argparse.Namespace) -> None:
     times, uneven = [], []
     step, own_part = TrainingModule.on_train_batch_start, ResumableLoader.own_part
 
-    def on_train_batch_start(self, batch, index):
+    def on_train_batch_start(self, *args):
         times.append((time.process_time(), time.perf_counter()))
-        step(self, batch, index)
+        step(self, *args)
 
     def part(self, rows):
         costs = self.costs(rows)
@@ -96,7 +96,8 @@ def _measure(options: argparse.Namespace) -> None:
         uneven.append(max(loads) / np.mean(loads) - 1)
         return own_part(self, rows)
 
-    TrainingModule.on_train_batch_start, ResumableLoader.own_part = on_train_batch_start, part
+    TrainingModule.on_train_batch_start = on_train_batch_start  # pyright: ignore
+    ResumableLoader.own_part = part  # pyright: ignore
     if int(os.environ["WORLD_SIZE"]) == 1:
         _train(options)
     else:
@@ -115,6 +116,7 @@ def _train(options: argparse.Namespace) -> None:
     from molattn.errors import SmilesError
     from molattn.model.model import MolAttn, MolAttnConfig
     from molattn.pretraining import pretrain
+    from molattn.task import Task
     from molattn.training.supervised import fit_model
 
     smiles = [row.cells[0] for row in islice(open_table(options.file), options.molecules)]
@@ -128,7 +130,7 @@ def _train(options: argparse.Namespace) -> None:
                 PretrainConfig((str(file),), training=PretrainLoopConfig(**loop)), Path(folder)
             )
         return
-    model = MolAttn(MolAttnConfig("y", NetworkConfig()))
+    model = MolAttn(MolAttnConfig((Task("y"),), NetworkConfig()))
     records = []
     for text in smiles:
         try:
