@@ -289,6 +289,10 @@ def stream_table(
                 open_blocks.append(block)
                 yield [(number, row._replace(values=None)) for number, row in block]
 
+        def commit(found: Any) -> None:
+            entry = {"done": done, "errors": errors, "found": found, "seconds": seconds}
+            sink.commit(done + errors.total(), entry)
+
         apply = _Application(model, make_spec, config, places)
         for computed_block in parallel_map(apply, blocks(), config.num_workers):
             block, refused = open_blocks.popleft(), errors.total()
@@ -299,9 +303,10 @@ def stream_table(
                 errors.update([molecule.code] if molecule.code else [])
             take_found(computed_block.found)
             seconds = time.perf_counter() - start
-            found = {"errors": errors, "found": computed_block.found, "seconds": seconds}
-            sink.commit(done + errors.total(), {"done": done, **found})
+            commit(computed_block.found)
             advance(len(block), errors.total() - refused)
+        if not done + errors.total():
+            commit(spec.take_found())  # the header alone
     print_errors(errors, console)
     return Streamed(RowCounts(done, errors.total()), time.perf_counter() - start, model)
 

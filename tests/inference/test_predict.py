@@ -572,19 +572,19 @@ def test_a_target_with_several_columns_is_told_and_not_scored(tmp_path, model, h
 
 def test_of_very_many_labels_a_random_sample_is_kept(monkeypatch):
     monkeypatch.setattr(predict, "_MOST_NUMBERS", 1000)
-    rows = predict._LabeledRows(2)
+    rows = predict._LabeledRows()
     for number in range(10_000):
         rows.add([number, -number])
-    table = rows.table()
+    table = rows.table(2)
     assert rows.count == 10_000
     assert 200 < len(table) <= 500
     np.testing.assert_array_equal(table[:, 0], -table[:, 1])
     assert (np.diff(table[:, 0]) > 0).all()
     expected, width = 10_000 / 2, 10_000 / np.sqrt(12 * len(table))
     assert abs(table[:, 0].mean() - expected) < 4 * width
-    few = predict._LabeledRows(2)
+    few = predict._LabeledRows()
     few.add([1.0, 2.0])
-    np.testing.assert_array_equal(few.table(), [[1.0, 2.0]])
+    np.testing.assert_array_equal(few.table(2), [[1.0, 2.0]])
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
