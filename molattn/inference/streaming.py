@@ -285,6 +285,10 @@ def stream_table(
             done, errors, seconds = entry["done"], Counter(entry["errors"]), entry["seconds"]
         start -= seconds
 
+        def commit(found: Any) -> None:
+            entry = {"done": done, "errors": errors, "found": found, "seconds": seconds}
+            sink.commit(done + errors.total(), entry)
+
         size = config.batch_size * -(-_ROWS_PER_ENTRY // config.batch_size)
         apply = _Application(model, make_spec, config, places)
         blocks = _applied(apply, _Blocks(table, sink.rows, size), console)
@@ -297,9 +301,10 @@ def stream_table(
                 errors.update([molecule.code] if molecule.code else [])
             take_found(computed_block.found)
             seconds = time.perf_counter() - start
-            found = {"errors": errors, "found": computed_block.found, "seconds": seconds}
-            sink.commit(done + errors.total(), {"done": done, **found})
+            commit(computed_block.found)
             advance(len(block), errors.total() - refused)
+        if not done + errors.total():
+            commit(spec.take_found())  # the header alone
     print_errors(errors, console)
     return Streamed(RowCounts(done, errors.total()), time.perf_counter() - start, model)
 

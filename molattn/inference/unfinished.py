@@ -118,7 +118,6 @@ class UnfinishedTable:
             OSError: Names the table, also if the disk is full.
         """
         with _naming(self._path):
-            self._write(self._file, bytes(self._pending))  # the header of a table without rows
             self._file.close()
             move_rows(self._folder / _ROWS, self._path)
 

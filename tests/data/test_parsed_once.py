@@ -10,6 +10,7 @@ from molattn import MolAttn
 from molattn.chem import descriptors
 from molattn.cli import main
 from molattn.data.table import bundled_dataset, open_table
+from molattn.model.reference_inputs import ReferenceInputs
 
 OPTIONS = (
     "--target-columns y --epochs 1 --device cpu --init-from known --bootstrap 0 --batch-size 16"
@@ -35,6 +36,8 @@ def parsed(monkeypatch):
         return parse(text, *options, **named)
 
     monkeypatch.setattr(Chem, "MolFromSmiles", counting)
+    # A trained model has the inputs of a few molecules that are no rows.
+    monkeypatch.setattr(ReferenceInputs, "of", lambda config: None)
     # The page of a run draws the few molecules with the largest errors, from their SMILES.
     monkeypatch.setattr("molattn.chem.draw.parse_accepted", parse)
     return counts
