@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 PYTHONS ?= python3.11 python3.12 python3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow test-faults test-versions fuzz mutation lint format audit build docs clean
+.PHONY: help train test test-slow test-faults test-ray test-versions fuzz mutation lint format audit build docs clean
 
 help: ## Show this help
 	@echo "molattn: attention for molecules. Python 3.11 is all that has to be there already."
@@ -29,6 +29,10 @@ test-slow: $(READY) ## Run the tests that take minutes
 
 test-faults: $(READY) ## Run the tests that kill processes and fill disks, in minutes
 	$(PY) -m pytest -m faults $(PYTEST_ARGS)
+
+test-ray: $(READY) ## Run the tests that start a Ray cluster, in minutes; installs Ray
+	$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[ray]"
+	$(PY) -m pytest -m ray $(PYTEST_ARGS)
 
 test-versions: build ## Run the tests of the built wheel and sdist on each of PYTHONS that is there
 	@for python in $(PYTHONS); do \

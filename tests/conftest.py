@@ -5,9 +5,9 @@ import importlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hypothesis
 import numpy as np
@@ -77,6 +77,37 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no larger datasets at {folder}")
     return folder
+
+
+class RayCluster(NamedTuple):
+    """A Ray cluster of two nodes with a CPU each, on this machine."""
+
+    address: str
+    raylets: tuple[int, ...]
+
+    def workers(self) -> list[int]:
+        """Process ids of the workers that have been started."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                parent = int(process.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+                name = process.joinpath("cmdline").read_bytes()
+                if parent in self.raylets and name.startswith(b"ray::MapWorker"):
+                    found.append(int(process.name))
+        return found
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayCluster]:
+    pytest.importorskip("ray", reason="ray is not installed (make test-ray)")
+    from ray.cluster_utils import Cluster
+
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster.add_node(num_cpus=1)
+    raylets = [node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()]
+    yield RayCluster(cluster.address, tuple(raylets))
+    cluster.shutdown()
 
 
 @pytest.fixture(scope="session")

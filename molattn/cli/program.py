@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Any
 
 from cyclopts import App, CycloptsError
@@ -14,8 +13,9 @@ from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import OptionsFile
 from molattn.cli.shared import STREAM
 from molattn.cli.usage_errors import refuse_fractions, usage_message
-from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line, quoted
+from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line
 from molattn.utils.lazy_imports import import_lazily
+from molattn.utils.registry import load_plugins
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
 
@@ -29,7 +29,6 @@ _OUT_OF_MEMORY = (
 
 _HELP_ALL = "--help-all"
 _HELP = ("--help", "-h", _HELP_ALL)
-_PLUGINS = "molattn.plugins"
 # PyG imports these, which take longer than all of PyG that a command uses.
 _UNUSED = ("torch._dynamo", "torch_geometric.datasets")
 _COMMANDS: dict[Callable[..., Any], str] = {
@@ -91,7 +90,7 @@ def _run(words: list[str]) -> int:
         if any("\0" in word for word in words):
             raise InputError("an argument contains the character NUL")
         if words and not {*_HELP, "--version"} & {*words}:
-            _load_plugins()
+            load_plugins()
         make_app(options_file, all_options=_HELP_ALL in words)(
             [STREAM if word == "-" else word for word in words],
             exit_on_error=False,
@@ -119,19 +118,6 @@ def _run(words: list[str]) -> int:
             f"{type(error).__name__}: {error} (set {_TRACEBACK_VARIABLE}=1 to see where)", 1
         )
     return 0
-
-
-def _load_plugins() -> None:
-    """Load the entry points of other packages, which register their extensions."""
-    for plugin in entry_points(group=_PLUGINS):
-        try:
-            plugin.load()
-        except Exception as error:
-            raise MolattnError(
-                f"{plugin.value}: the plugin {quoted(plugin.name)} of the entry points "
-                f"{_PLUGINS} cannot be loaded ({type(error).__name__}: {error}); "
-                "repair or uninstall its package"
-            ) from error
 
 
 def _fail(message: str, code: int) -> int:

@@ -30,3 +30,5 @@ from molattn.config.run import TuneConfig as TuneConfig
 from molattn.config.serving import ServeConfig as ServeConfig
 from molattn.config.training import SupervisedConfig as SupervisedConfig
 from molattn.config.training import TrainingLoopConfig as TrainingLoopConfig
+from molattn.config.workers import WORKER_OPTIONS as WORKER_OPTIONS
+from molattn.config.workers import WorkerOptions as WorkerOptions

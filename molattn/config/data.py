@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from molattn.config.base import COMMON, COMMON_IN_TRAIN, TUNABLE
 from molattn.config.limits import MoleculeLimits
 from molattn.config.validation import check, check_choice, check_unused, option
+from molattn.config.workers import WorkerOptions, check_workers
 from molattn.errors import InputError, check_one_of, quoted
 
 __all__ = ["DataConfig", "PrepareConfig", "TableColumns", "TaskChoice", "TransformChoice"]
@@ -58,26 +59,24 @@ class TableColumns(MoleculeLimits):
 
 
 @dataclass(frozen=True)
-class PrepareConfig(TableColumns):
+class PrepareConfig(TableColumns, WorkerOptions):
     """What is kept of tables of molecules that are prepared for training and prediction.
 
     Args:
         pretraining_targets: Also calculate what molattn pretrain learns to predict, about 1.5 kB
             for each molecule.
-        num_workers: Worker processes that read the molecules; 0 reads them in the main process.
         resume: Go on with an interrupted command that wrote to the same --output; begin if there is
-            none. Inputs and options must be the same, except for the number of workers.
+            none. Inputs and options must be the same, except for those of the workers.
         overwrite: Replace a store in --output.
     """
 
     pretraining_targets: bool = False
-    num_workers: int = 0
     resume: bool = False
     overwrite: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self, "num_workers", lambda count: count >= 0, "a whole number of at least 0", int)
+        check_workers(self)
         if self.resume and self.overwrite:
             raise InputError("--resume cannot be used with --overwrite")
 

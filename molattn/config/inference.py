@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from molattn.config.limits import MoleculeLimits
 from molattn.config.validation import check, check_threads
+from molattn.config.workers import WorkerOptions, check_workers
 from molattn.errors import InputError
 
 __all__ = ["EmbedConfig", "ExplainConfig", "PredictConfig", "StreamConfig", "TableConfig"]
@@ -38,27 +39,24 @@ class TableConfig(MoleculeLimits, _TableOptions):
 
 
 @dataclass(frozen=True)
-class StreamConfig(TableConfig):
+class StreamConfig(TableConfig, WorkerOptions):
     """Options of the commands that write a table with the columns of the input.
 
     Args:
         escape_formulas: In CSV and TSV files, write an apostrophe before text that a spreadsheet
             would take for a formula: text other than a number that begins with =, +, - or @. Column
             names are included.
-        num_workers: Worker processes that read the molecules and calculate their features; 0 reads
-            them in the main process.
         resume: Go on with an interrupted run that wrote to the same --output, a CSV, TSV or SDF
             file, compressed or not; start with the first row if there is no such file at all.
-            Model, input and options must be the same, except for the number of workers.
+            Model, input and options must be the same, except for those of the workers.
     """
 
     escape_formulas: bool = True
-    num_workers: int = 0
     resume: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self, "num_workers", lambda count: count >= 0, "a whole number of at least 0", int)
+        check_workers(self)
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,12 @@ class _Found:
         self.restore(new)
         return new
 
+    def add_found(self, found: Mapping[str, Any]) -> None:
+        """Take what another process found."""
+        for name in ("counts", "unusable", "censored"):
+            self._new[name].update(found[name])
+        self._new["labeled"] += found["labeled"]
+
     def restore(self, found: Mapping[str, Any]) -> None:
         """Count what was found."""
         self._counts.update(found["counts"])
@@ -357,5 +363,9 @@ def prediction_spec(
         compute=compute,
         reads_similarity=model.uncertainty is not None,
         remarks=remarks,
-        **({"take_found": found.take, "restore_found": found.restore} if found else {}),
+        **(
+            {"take_found": found.take, "restore_found": found.restore, "add_found": found.add_found}
+            if found
+            else {}
+        ),
     )

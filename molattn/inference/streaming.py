@@ -1,19 +1,19 @@
 """Application of a model to a table, row by row, in constant memory."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Union
 
 from rich.console import Console
 
 from molattn.chem.reader import MoleculeReader
-from molattn.config import StreamConfig, TableConfig
+from molattn.config import WORKER_OPTIONS, StreamConfig, TableConfig
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.table import (
     Row,
@@ -32,7 +32,7 @@ from molattn.data.table import (
 )
 from molattn.errors import InputError, ReasonCode, SmilesError, is_out_of_memory
 from molattn.inference.unfinished import Entry, UnfinishedRun, unfinished_table
-from molattn.model.artefact import find_local_model
+from molattn.model.artefact import ModelFiles, find_local_model
 from molattn.model.batching import batches
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.prediction_columns import (
@@ -43,6 +43,7 @@ from molattn.model.prediction_columns import (
 from molattn.record import MoleculeRecord
 from molattn.utils.console import print_errors, print_line
 from molattn.utils.progress import row_progress
+from molattn.utils.ray_workers import check_ray, ray_map
 from molattn.utils.reproducibility import threads, without_onednn
 from molattn.utils.workers import parallel_map
 from molattn.version import package_versions
@@ -53,6 +54,7 @@ __all__ = [
     "ReadRow",
     "RowCounts",
     "computed",
+    "computing",
     "molecule_batches",
     "open_with_model",
     "stream_table",
@@ -61,9 +63,11 @@ __all__ = [
 _ROWS_AT_ONCE = 64
 _PARTNERS_KEPT = 256
 _ROWS_PER_ENTRY = 64  # an interrupted run loses no more than these and a batch
-_NOT_OF_THE_OUTPUT = ("num_workers", "resume")  # options
+_ROWS_PER_BLOCK = 4096  # or a few less, a whole number of batches
+_NOT_OF_THE_OUTPUT = (*WORKER_OPTIONS, "resume")
 
 Cells = Sequence[Union[float, int, str, None]]
+_Part = tuple[int, Iterable[Sequence[object]], Counter[str]]
 
 
 class RowCounts(NamedTuple):
@@ -111,6 +115,7 @@ class OutputSpec:
         take_found: Returns what was found since the last call, as JSON types that are kept with the
             rows.
         restore_found: Takes what such a call returned before an interruption.
+        add_found: Takes what such a call returned in another process, as if found in this one.
     """
 
     verb: str
@@ -123,6 +128,7 @@ class OutputSpec:
     remarks: Sequence[str] = ()
     take_found: Callable[[], Any] = lambda: None
     restore_found: Callable[[Any], None] = lambda found: None
+    add_found: Callable[[Any], None] = lambda found: None
 
     @property
     def reads(self) -> dict[str, bool]:
@@ -223,6 +229,8 @@ def stream_table(
     """
     output = Path(output) if isinstance(output, str) else output
     path = source.path if isinstance(source, Table) else Path(source)
+    if config.engine == "ray":
+        check_ray(config.ray_address)
     if config.resume:
         check_resumable(output)
     if isinstance(output, Path):
@@ -244,17 +252,44 @@ def stream_table(
             _digest(model), table.digest(), options, rows_of.header, package_versions()
         )
 
+    def parts(start: int) -> Generator[_Part, None, None]:
+        """Yield numbers of rows, their output, and their errors once that is read."""
+        block_rows = _block_rows(spec, config)
+        if config.engine == "ray":
+            reader = _row_reader(table, model, config, **spec.reads)
+            work = _BlockPredictor(model.to_files(Path()), make_spec, reader, rows_of, config)
+            for size, rows, refused, found in ray_map(
+                work,
+                _Blocks(table, start, block_rows),
+                config.num_workers,
+                address=config.ray_address,
+                threads=config.threads,
+                report=partial(print_line, console),
+            ):
+                spec.add_found(found)
+                yield size, rows, refused
+            return
+        for batch in molecule_batches(
+            table,
+            model,
+            config,
+            start=start,
+            num_workers=config.num_workers,
+            block_rows=block_rows,
+            **spec.reads,
+        ):
+            refused = Counter[str]()
+            yield len(batch), _output(spec, rows_of, batch, refused), refused
+
     for remark in spec.remarks:
         print_line(console, remark)
-    # oneDNN saves 14% of the time of the default model, and costs 20 MB (12,000 molecules). Where
-    # all pairs are updated too it saves no time, and costs 270 MB (8,000 molecules, a small model).
     with (
-        threads(config.threads),
-        without_onednn() if model.config.network.update_edges else nullcontext(),
+        computing(model, config.threads),
         _open_output(output, rows_of, run, config.resume, console) as sink,
         row_progress(
             console, spec.verb, None if console.quiet else table.count(), done=sink.rows
         ) as advance,
+        closing(parts(sink.rows)) as computed_parts,
     ):
         for entry in sink.entries:
             spec.restore_found(entry["found"])
@@ -267,23 +302,80 @@ def stream_table(
             sink.commit(done + errors.total(), found)
 
         open_rows = 0
-        for batch in molecule_batches(
-            table, model, config, start=sink.rows, num_workers=config.num_workers, **spec.reads
-        ):
-            refused = errors.total()
-            for molecule, rows, code in computed(spec, batch):
-                for cells in rows_of(molecule, rows, code):
-                    sink.write(cells)
-                done += not code
-                errors.update([code] if code else [])
-            open_rows += len(batch)
+        for size, rows, refused in computed_parts:
+            for cells in rows:
+                sink.write(cells)
+            done += size - refused.total()
+            errors.update(refused)
+            open_rows += size
             if open_rows >= _ROWS_PER_ENTRY:
                 commit()
                 open_rows = 0
-            advance(len(batch), errors.total() - refused)
+            advance(size, refused.total())
         commit()
     print_errors(errors, console)
     return RowCounts(done, errors.total())
+
+
+@contextmanager
+def computing(model: MolAttn, num_threads: int) -> Iterator[None]:
+    """Set threads and oneDNN as a model predicts with them within the block."""
+    # oneDNN saves 14% of the time of the default model, and costs 20 MB (12,000 molecules). Where
+    # all pairs are updated too it saves no time, and costs 270 MB (8,000 molecules, a small model).
+    with (
+        threads(num_threads),
+        without_onednn() if model.config.network.update_edges else nullcontext(),
+    ):
+        yield
+
+
+def _output(
+    spec: OutputSpec, rows_of: OutputRows, batch: Sequence[ReadRow], refused: Counter[str]
+) -> Iterator[Sequence[object]]:
+    """Yield the output rows of a batch, and count the errors."""
+    for molecule, rows, code in computed(spec, batch):
+        yield from rows_of(molecule, rows, code)
+        refused.update([code] if code else [])
+
+
+def _block_rows(spec: OutputSpec, config: TableConfig) -> int:
+    """Return the number of rows of a block, a multiple of which no batch goes beyond.
+
+    So a worker that gets a block makes the same batches of it.
+    """
+    at_least = _ROWS_PER_BLOCK if spec.keeps_columns else 1  # else there are many rows of each
+    return config.batch_size * max(1, at_least // config.batch_size)
+
+
+@dataclass
+class _BlockPredictor:
+    """Computes the output of blocks of rows, in any process."""
+
+    files: ModelFiles
+    make_spec: Callable[[MolAttn], OutputSpec]
+    reader: "_RowReader"
+    rows_of: OutputRows
+    config: StreamConfig
+
+    def __call__(
+        self, block: Sequence[tuple[int, Row]]
+    ) -> tuple[int, list[Sequence[object]], Counter[str], Any]:
+        """Return the number of rows, their output, their errors, and what else was found."""
+        model, spec = self._loaded
+        refused = Counter[str]()
+        with computing(model, self.config.threads):
+            read = self.reader(block)
+            rows = [
+                cells
+                for batch in batches(read, self.config.batch_size, lambda row: row.record)
+                for cells in _output(spec, self.rows_of, batch, refused)
+            ]
+        return len(block), rows, refused, spec.take_found()
+
+    @cached_property
+    def _loaded(self) -> tuple[MolAttn, OutputSpec]:
+        model = MolAttn.from_files(self.files)
+        return model, self.make_spec(model)
 
 
 class _Sink(NamedTuple):
@@ -362,20 +454,36 @@ def molecule_batches(
     config: TableConfig,
     *,
     start: int = 0,
-    reads_numbers: bool = True,
-    reads_similarity: bool = False,
-    reads_symbols: bool = False,
     num_workers: int = 0,
+    block_rows: int | None = None,
+    **reads: bool,
 ) -> Iterator[list[ReadRow]]:
     """Read the rows of a table for a model, in batches that fit into memory.
 
     The first ``start`` rows are left out. The rows are read in ``num_workers`` processes, or for 0
-    in this one. The other arguments are those of :class:`OutputSpec`.
+    in this one. No batch goes beyond a multiple of ``block_rows``. The other arguments are those of
+    :class:`OutputSpec`.
 
     Raises:
         InputError: A column that the model needs is missing.
         MolattnError: A worker process was killed.
     """
+    reader = _row_reader(table, model, config, **reads)
+    blocks = parallel_map(reader, _Blocks(table, start, _ROWS_AT_ONCE), num_workers)
+    rows = chain.from_iterable(blocks)
+    for _, part in groupby(rows, lambda row: block_rows and (row.number - 1) // block_rows):
+        yield from batches(part, config.batch_size, lambda row: row.record)
+
+
+def _row_reader(
+    table: Table,
+    model: MolAttn,
+    config: TableConfig,
+    *,
+    reads_numbers: bool = True,
+    reads_similarity: bool = False,
+    reads_symbols: bool = False,
+) -> "_RowReader":
     places = _find_columns(table, config, model.config, reads_numbers)
     table.check_featurizer(model.config.featurizer)
     options = {
@@ -388,8 +496,7 @@ def molecule_batches(
         "limits": config,
         "standardize": model.config.standardize,
     }
-    blocks = parallel_map(_RowReader(places, options), _blocks(table, start), num_workers)
-    return batches(chain.from_iterable(blocks), config.batch_size, lambda row: row.record)
+    return _RowReader(places, options)
 
 
 class _Places(NamedTuple):
@@ -416,10 +523,20 @@ def _find_columns(
     )
 
 
-def _blocks(table: Table, start: int) -> Iterator[list[tuple[int, Row]]]:
-    rows = islice(enumerate(table, start=1), start, None)
-    while block := list(islice(rows, _ROWS_AT_ONCE)):
-        yield block
+@dataclass
+class _Blocks:
+    """The rows of a table after the first ``start``, up to each multiple of ``size``."""
+
+    table: Table
+    start: int
+    size: int
+
+    def __iter__(self) -> Iterator[list[tuple[int, Row]]]:
+        rows = islice(enumerate(self.table, start=1), self.start, None)
+        done = self.start
+        while block := list(islice(rows, self.size - done % self.size)):
+            yield block
+            done += len(block)
 
 
 @dataclass

@@ -276,7 +276,7 @@ class Worker:
 
 
 def _onednn_of(served: ServedModel) -> Any:
-    """Return the context in which a model predicts; see :func:`stream_table`."""
+    """Return the context in which a model predicts; see :func:`molattn.inference.streaming.computing`."""
     return without_onednn() if served.model.config.network.update_edges else nullcontext()
 
 

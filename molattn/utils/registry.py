@@ -1,11 +1,14 @@
 """Things by name, to which other packages may add their own."""
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
 from typing import TypeVar, cast
 
-from molattn.errors import check_one_of
+from molattn.errors import MolattnError, check_one_of, quoted
 
-__all__ = ["Registry"]
+__all__ = ["Registry", "load_plugins"]
+
+_PLUGINS = "molattn.plugins"
 
 T = TypeVar("T")
 Item = TypeVar("Item")  # a subtype of T, which Python's typing cannot express
@@ -60,3 +63,20 @@ class Registry(Mapping[str, T]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+
+def load_plugins() -> None:
+    """Load the entry points of other packages, which register their extensions.
+
+    Raises:
+        MolattnError: One cannot be loaded.
+    """
+    for plugin in entry_points(group=_PLUGINS):
+        try:
+            plugin.load()
+        except Exception as error:
+            raise MolattnError(
+                f"{plugin.value}: the plugin {quoted(plugin.name)} of the entry points "
+                f"{_PLUGINS} cannot be loaded ({type(error).__name__}: {error}); "
+                "repair or uninstall its package"
+            ) from error

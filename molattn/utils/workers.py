@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing import connection, parent_process, resource_tracker
 from threading import Thread
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 def parallel_map(
     function: Callable[[Item], Result], items: Iterable[Item], num_workers: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield ``function(item)`` for each item, in order.
 
     Args:

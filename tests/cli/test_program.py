@@ -444,7 +444,7 @@ def plugged(monkeypatch, tmp_path, module, text):
     monkeypatch.syspath_prepend(tmp_path)
     points = EntryPoints([EntryPoint("mine", module, "molattn.plugins")])
     monkeypatch.setattr(
-        "molattn.cli.program.entry_points", lambda group: points.select(group=group)
+        "molattn.utils.registry.entry_points", lambda group: points.select(group=group)
     )
 
 

@@ -25,6 +25,7 @@ from molattn.errors import InputError, MolattnError
 from molattn.inference import predict, streaming
 from molattn.inference.predict import predict_table, screen_table
 from molattn.inference.streaming import RowCounts
+from molattn.inference.unfinished import UnfinishedTable
 from molattn.model import batching
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
@@ -598,3 +599,76 @@ def test_the_standardized_smiles_is_written_where_it_differs(tmp_path, kind, num
     found = [float(row["y_predicted"]) for row in rows[:3]]
     np.testing.assert_allclose(found, model.predict(given[:3], partners=seconds[:3])[:, 0], 1e-6)
     assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+def labeled_table(folder):
+    """300 rows with labels of y, of which some are missing, censored or none, and faulty rows."""
+    smiles = ["CCO", "C1CC", "c1ccccc1O", "", "CC(=O)Nc1ccc(O)cc1", "C" * 30, "nan"]
+    labels = ["1.5", "", ">10", "-2", "text", "0.25"]
+    texts = [*zip(smiles * 60, labels * 70, strict=True)][:300]
+    lines = [f'{n},{text},{label},"=1, {n}"' for n, (text, label) in enumerate(texts)]
+    lines[7] += ",one more"
+    return saved(folder, "id,smiles,y,note\n" + "\n".join(lines) + "\n")
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("name", ["out.csv.gz", "out.parquet"])
+def test_a_ray_cluster_writes_the_same_bytes(
+    tmp_path, model_folder, monkeypatch, ray_cluster, name
+):
+    monkeypatch.setattr(streaming, "_ROWS_PER_BLOCK", 32)
+    source, config = labeled_table(tmp_path), PredictConfig(batch_size=8)
+    found = [
+        screen_table(
+            model_folder, source, tmp_path / f"{engine}-{name}", replace(config, **options)
+        )
+        for engine, options in [
+            ("local", {}),
+            ("ray", {"engine": "ray", "ray_address": ray_cluster.address}),
+        ]
+    ]
+    local, ray = (tmp_path / f"{engine}-{name}" for engine in ("local", "ray"))
+    assert ray.read_bytes() == local.read_bytes()
+    np.testing.assert_equal(found[1]._replace(seconds=0), found[0]._replace(seconds=0))
+    assert found[0].labeled
+    assert found[0].unusable
+    assert found[0].censored
+
+
+@pytest.mark.ray
+def test_a_worker_of_ray_that_is_killed_loses_and_doubles_no_row(
+    tmp_path, model_folder, monkeypatch, ray_cluster
+):
+    monkeypatch.setattr(streaming, "_ROWS_PER_BLOCK", 32)
+    source, config = labeled_table(tmp_path), PredictConfig(batch_size=8)
+    predict_table(model_folder, source, tmp_path / "expected.csv", config)
+    config = replace(config, engine="ray", ray_address=ray_cluster.address)
+    commit, killed = UnfinishedTable.commit, []
+
+    def commits(table, rows, entry):
+        commit(table, rows, entry)
+        if rows == 64:
+            killed.extend(ray_cluster.workers())
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
+        if rows == 192:
+            raise KeyboardInterrupt
+
+    shown = Console(file=io.StringIO(), width=200)
+    with monkeypatch.context() as patch:
+        patch.setattr(UnfinishedTable, "commit", commits)
+        with pytest.raises(KeyboardInterrupt):
+            predict_table(model_folder, source, tmp_path / "out.csv", config, shown)
+    assert killed
+    assert "a worker was killed, and what it computed is computed again" in shown.file.getvalue()
+    predict_table(model_folder, source, tmp_path / "out.csv", replace(config, resume=True), shown)
+    assert "resuming after 192 rows" in shown.file.getvalue()
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
+
+
+def test_a_missing_ray_is_an_error(tmp_path, model_folder, monkeypatch):
+    monkeypatch.setattr("molattn.utils.ray_workers.find_spec", lambda name: None)
+    source, config = saved(tmp_path, "smiles\nCCO\n"), PredictConfig(engine="ray")
+    with pytest.raises(InputError, match=r'not installed: pip install "molattn\[ray\]"$'):
+        predict_table(model_folder, source, tmp_path / "out.csv", config)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]

@@ -11,10 +11,10 @@ import re
 import shutil
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, chain, count, islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from molattn.chem.pretraining_targets import (
     PretrainingTargets,
 )
 from molattn.chem.reader import MoleculeReader
-from molattn.config import MoleculeLimits, PrepareConfig
+from molattn.config import WORKER_OPTIONS, MoleculeLimits, PrepareConfig
 from molattn.config.base import check_same_digest, check_same_values
 from molattn.data.store.index import (
     INDEX_FILE,
@@ -69,6 +69,7 @@ from molattn.utils.files import (
     write_json,
 )
 from molattn.utils.progress import row_progress
+from molattn.utils.ray_workers import check_ray, ray_map
 from molattn.utils.workers import parallel_map
 from molattn.version import package_versions
 
@@ -78,6 +79,7 @@ SHARD_ROWS = 32_768
 """Rows of each shard but the last: as many as fit into little memory and a minute of work."""
 
 _BLOCK_ROWS = 256
+_RAY_BLOCK_ROWS = 4096  # of --engine ray, which has more to do for each block
 _UNFINISHED = ".unfinished"
 _RUN_FILE = "run.json"
 _LOCK_FILE = ".lock"
@@ -117,6 +119,8 @@ def prepare_store(
         OSError: A file cannot be written, such as to a full disk.
     """
     config, folder = config or PrepareConfig(), Path(os.path.abspath(folder))
+    if config.engine == "ray":
+        check_ray(config.ray_address)
     tables = [open_table(source) for source in sources]
     if not tables:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
@@ -180,7 +184,7 @@ def _run(
                 f"{table.path}: the options name {len(header)} columns of this table, but "
                 f"{len(headers[0])} of {tables[0].path}; expected as many"
             )
-    left_out = ("num_workers", "resume", "overwrite")
+    left_out = (*WORKER_OPTIONS, "resume", "overwrite")
     options = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in vars(config).items()
@@ -332,9 +336,18 @@ def _write_shards(
     total = None if console is None or console.quiet else sum(table.count() for table in tables)
     rows = [0] * len(tables)
     reader = _BlockReader(featurizer, config, config.pretraining_targets)
-    with row_progress(console, "preparing", total, done=start) as advance:
-        read = parallel_map(reader, _blocks(tables, places, start, rows), config.num_workers)
-        while parts := list(_advancing(islice(read, SHARD_ROWS // _BLOCK_ROWS), advance)):
+    is_ray = config.engine == "ray"
+    size = _RAY_BLOCK_ROWS if is_ray else _BLOCK_ROWS
+    blocks = _Blocks(tables, places, start, size)
+    if is_ray:
+        report = partial(print_line, console)
+        address = config.ray_address
+        read = ray_map(reader, blocks, config.num_workers, address=address, report=report)
+    else:
+        read = parallel_map(reader, blocks, config.num_workers)
+    with closing(read), row_progress(console, "preparing", total, done=start) as advance:
+        arrays = _advancing(read, rows, advance)
+        while parts := list(islice(arrays, SHARD_ROWS // size)):
             path = folder / _shard_name(len(shards))
             write_arrays(path, join_arrays(parts))
             add(path)
@@ -345,26 +358,50 @@ def _write_shards(
     return StoreIndex(**found)
 
 
-def _blocks(
-    tables: Sequence[Table], places: Sequence[Sequence[int]], start: int, counts: list[int]
-) -> Iterator[list[Row]]:
-    """Yield the rows after the first ``start``, with the kept cells; count those of each table."""
+class _Block(NamedTuple):
+    """Rows, and how many of each table were read when the last of them was."""
 
-    def rows(number: int) -> Iterator[Row]:
-        for row in tables[number]:
-            counts[number] += 1
-            yield row._replace(cells=[row.cells[place] for place in places[number]], values=None)
-
-    left = islice(chain.from_iterable(map(rows, range(len(tables)))), start, None)
-    while block := list(islice(left, _BLOCK_ROWS)):
-        yield block
+    rows: Sequence[Row]
+    counts: Sequence[int]
 
 
-def _advancing(parts: Iterator[Arrays], advance: Callable[..., None]) -> Iterator[Arrays]:
-    for part in parts:
-        status = part["status"]
-        advance(len(status), int(np.count_nonzero(status != READ)))
-        yield part
+@dataclass
+class _Blocks:
+    """The rows of tables after the first ``start``, with the kept cells, ``size`` at a time.
+
+    The last block has no rows.
+    """
+
+    tables: Sequence[Table]
+    places: Sequence[Sequence[int]]
+    start: int
+    size: int
+
+    def __iter__(self) -> Iterator[_Block]:
+        counts = [0] * len(self.tables)
+
+        def rows(number: int) -> Iterator[Row]:
+            places = self.places[number]
+            for row in self.tables[number]:
+                counts[number] += 1
+                yield row._replace(cells=[row.cells[place] for place in places], values=None)
+
+        left = islice(chain.from_iterable(map(rows, range(len(counts)))), self.start, None)
+        while block := list(islice(left, self.size)):
+            yield _Block(block, [*counts])
+        yield _Block([], counts)
+
+
+def _advancing(
+    read: Iterable[tuple[Arrays, Sequence[int]]], rows: list[int], advance: Callable[..., None]
+) -> Iterator[Arrays]:
+    """Yield the arrays, and keep the number of rows of each table."""
+    for part, counts in read:
+        rows[:] = counts
+        if part:
+            status = part["status"]
+            advance(len(status), int(np.count_nonzero(status != READ)))
+            yield part
 
 
 @dataclass
@@ -385,7 +422,11 @@ class _BlockReader:
             targets=PretrainingTargets() if self.targets else None,
         )
 
-    def __call__(self, rows: Sequence[Row]) -> Arrays:
+    def __call__(self, block: _Block) -> tuple[Arrays, Sequence[int]]:
+        """Return the arrays of a block, and the number of rows of each table."""
+        return self._arrays(block.rows) if block.rows else {}, block.counts
+
+    def _arrays(self, rows: Sequence[Row]) -> Arrays:
         """Return the arrays of :class:`molattn.data.store.store.Shard`, to be joined."""
         found = iter(self._reader([row.cells[0] for row in rows if row.fault is None]))
         status: list[int] = []

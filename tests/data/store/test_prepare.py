@@ -212,10 +212,10 @@ def test_a_finished_store_is_replaced_only_if_that_is_asked_for(table, store, tm
 
 
 class KilledReader(prepare._BlockReader):
-    def __call__(self, rows):
-        if rows[0].line > 100:
+    def __call__(self, block):
+        if block.rows[0].line > 100:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(rows)
+        return super().__call__(block)
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
@@ -230,6 +230,27 @@ def test_a_killed_worker_is_one_error_after_which_the_store_is_resumed(
     hint = resume_hint(tmp_path / "store", raised.value)
     assert hint.startswith(f"1 shard kept in {tmp_path / 'store.unfinished'}; to resume")
     prepare_store([table], tmp_path / "store", replace(LABELED, resume=True))
+    assert contents(tmp_path / "store") == contents(store)
+
+
+@pytest.mark.ray
+def test_a_store_is_the_same_from_a_ray_cluster(table, store, tmp_path, monkeypatch, ray_cluster):
+    monkeypatch.setattr(prepare, "_RAY_BLOCK_ROWS", 32)
+    config = replace(LABELED, engine="ray", ray_address=ray_cluster.address)
+    commit = prepare.write_arrays
+
+    def interrupted(path, arrays):
+        if path.name == "shard_00001.safetensors":
+            raise KeyboardInterrupt
+        commit(path, arrays)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "write_arrays", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_store([table], tmp_path / "store", config)
+    assert (
+        prepare_store([table], tmp_path / "store", replace(config, resume=True)).rows == 212 - SHARD
+    )
     assert contents(tmp_path / "store") == contents(store)
 
 
