@@ -276,7 +276,7 @@ class Worker:
 
 
 def _onednn_of(served: ServedModel) -> Any:
-    """Return the context in which a model predicts; see :func:`molattn.inference.streaming.computing`."""
+    """Return the context in which a model predicts, as :func:`computing` of inference does."""
     return without_onednn() if served.model.config.network.update_edges else nullcontext()
 
 
