@@ -81,7 +81,7 @@ def molecules(name: str, options: argparse.Namespace) -> Batch:
     smiles = np.random.default_rng(options.seed).choice(read_smiles(name), options.batch_size)
     featurizer = Featurizer.default()
     batch = collate([featurizer(parse_smiles(str(text))) for text in smiles])
-    return make_batch(batch.edge_index, batch.edge_attr, len(batch.pair_codes), options)
+    return make_batch(batch.layout, batch.edge_attr, len(batch.pair_codes), options)
 
 
 def of_one_size(atoms: int, count: int, options: argparse.Namespace) -> Batch:

@@ -77,7 +77,7 @@ class Model(nn.Module):
         """Predict ``[num_graphs, 1]``."""
         x = self.atoms(batch.x)
         if isinstance(batch, MoleculeBatch):
-            graph = batch.edge_index
+            graph = batch.layout
             edges = CodedEdges(batch.edge_attr.long(), self.pairs(batch.pair_codes))
             x, index = graph.rows_to_nodes(self.encoder(x, graph, edges)), graph.batch
         else:

@@ -20,8 +20,8 @@ from molattn.chem.atom_features import (
 )
 from molattn.chem.codes import CodeEncoder
 from molattn.errors import InputError, quoted
+from molattn.neighborhoods import pairs_within
 from molattn.record import MoleculeRecord
-from molattn.utils.neighborhoods import pairs_within
 from molattn.utils.registry import Registry
 
 __all__ = ["FEATURIZERS", "Featurizer"]
