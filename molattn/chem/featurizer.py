@@ -21,8 +21,8 @@ from molattn.chem.atom_features import (
 from molattn.chem.codes import CodeEncoder
 from molattn.chem.mol_binary import Pieces, cut
 from molattn.errors import InputError, quoted
+from molattn.neighborhoods import pairs_within
 from molattn.record import MoleculeRecord
-from molattn.utils.neighborhoods import pairs_within
 from molattn.utils.registry import Registry
 
 __all__ = ["FEATURIZERS", "Featurizer"]
