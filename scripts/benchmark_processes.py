@@ -24,7 +24,7 @@ _SKIPPED = 5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("tasks", nargs="*", default=["train", "pretrain"])
     parser.add_argument("--file", type=Path, required=True, help="molecules (.smi or .smi.gz)")
     parser.add_argument("--molecules", type=int, default=2000)

@@ -88,7 +88,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
     batch_size: int = field(default=64, metadata=COMMON)
     learning_rate: float = field(default=2e-3, metadata=COMMON)
     warmup: float = 0.02
-    devices: int = field(default=1, metadata=COMMON | FIXED | RESUMABLE)
+    devices: int = field(default=1, metadata=FIXED | RESUMABLE)
     checkpoint_steps: int = 1000
     init_from: str = field(default="none", metadata=COMMON)
     targets: tuple[Target, ...] = get_args(Target)

@@ -26,7 +26,7 @@ class TrainingLoopConfig:
         checkpoint: Epoch whose weights are saved: best (lowest validation loss) or last.
         patience: Stop after this many epochs without a better validation loss.
         max_hours: Time limit in hours for each network; --resume may change it.
-        batch_size: Number of molecules per batch, over all devices together.
+        batch_size: Number of molecules per batch, on all devices.
         learning_rate: Peak learning rate, reached after the warm-up.
         warmup: Fraction of steps used for learning-rate warm-up.
         schedule: Learning-rate schedule after the warm-up.
@@ -56,7 +56,7 @@ class TrainingLoopConfig:
     precision: Precision = "auto"
     seed: int = field(default=0, metadata=COMMON | FIXED)
     device: Device = field(default="auto", metadata=COMMON | FIXED)
-    devices: int = field(default=1, metadata=COMMON_IN_TRAIN | FIXED | RESUMABLE)
+    devices: int = field(default=1, metadata=FIXED | RESUMABLE)
     num_nodes: int = field(default=1, metadata=FIXED | RESUMABLE)
     threads: int = field(default=1, metadata=FIXED)
     checkpoint_steps: int = field(default=0, metadata=FIXED)

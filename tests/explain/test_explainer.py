@@ -281,7 +281,9 @@ def test_a_calibrated_model_gives_its_interval_and_probability():
     outputs = model.predict_outputs([model.featurize(text) for text in SMILES])
     said = assemble_prediction(model.config, model.uncertainty, outputs, SMILES, 0.8)
     for row, found in enumerate(explain(model, SMILES, "attention", interval=0.8)):
-        assert (found.low, found.high) == pytest.approx((said.low[row, 0], said.high[row, 0]))
+        assert (found.low, found.high) == pytest.approx(
+            (said.low[row, 0], said.high[row, 0]), abs=1e-5
+        )
         assert found.low + found.high == pytest.approx(2 * found.prediction)
     for row, found in enumerate(explain(model, SMILES, "attention", target="toxic")):
         assert found.probability == pytest.approx(said.prediction[row, 1], abs=1e-6)

@@ -124,7 +124,11 @@ class TrainingModule(pl.LightningModule):
     def transfer_batch_to_device(
         self, batch: Any, device: torch.device, dataloader_idx: int
     ) -> Any:
-        return type(batch)(*(None if part is None else to_device(part, device) for part in batch))
+        moved = (
+            part if part is None or isinstance(part, int) else to_device(part, device)
+            for part in batch
+        )
+        return type(batch)(*moved)
 
     def training_step(self, batch: Any, index: int) -> Tensor:
         part, weight = self.objective(batch)

@@ -225,13 +225,14 @@ class KilledReader(prepare._BlockReader):
         return super().__call__(block)
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine of one core
 def test_a_killed_worker_is_one_error_after_which_the_store_is_resumed(
     table, store, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as patch:
         patch.setattr(prepare, "_BlockReader", KilledReader)
-        with pytest.raises(MolattnError, match="a worker process was killed") as raised:
+        with pytest.raises(
+            MolattnError, match=r"a worker process \(pid \d+\) was killed"
+        ) as raised:
             prepare_store([table], tmp_path / "store", replace(LABELED, num_workers=1))
     assert_one_line(raised.value)
     hint = resume_hint(tmp_path / "store", raised.value)
@@ -519,7 +520,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path):
             pass
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 def test_a_featurizer_by_name_is_used(tmp_path, monkeypatch):
