@@ -90,7 +90,13 @@ def one_hot_data(model: MolAttn, smiles: str) -> Data:
 
     Raises:
         SmilesError: The text is not a molecule.
+        ValueError: The model has a radius; :func:`molattn.explain.explain` explains it.
     """
+    if model.config.network.radius is not None:
+        raise ValueError(
+            f"model: got one with the radius {model.config.network.radius}, expected one of all "
+            "pairs; molattn.explain.explain explains it"
+        )
     featurizer = model.config.featurizer
     loops = model.config.network.self_loops
     if model.config.standardize:

@@ -66,7 +66,8 @@ class MoleculeBatch:
         numbers: Extra features of each molecule, ``[num_graphs, F]``; None = no extra features.
         partners: The distinct second molecules; None = no second molecules.
         partner_index: For each molecule the index of its second molecule, ``int64 [num_graphs]``.
-        partner_atoms: Number of atoms of the second molecules, each as often as it occurs.
+        partner_atoms: Number of atoms of the second molecules, each as often as it occurs;
+            None = they are counted.
     """
 
     x: Tensor
@@ -76,7 +77,7 @@ class MoleculeBatch:
     numbers: Optional[Tensor] = None
     partners: Optional["MoleculeBatch"] = None
     partner_index: Optional[Tensor] = None
-    partner_atoms: int = 0
+    partner_atoms: Optional[int] = None
 
     @property
     def num_graphs(self) -> int:
@@ -169,7 +170,7 @@ def collate(
         torch.from_numpy(np.stack(numbers)) if numbers else None,
         partners,
         partner_index,
-        sum(second.num_atoms for second in seconds),
+        sum(second.num_atoms for second in seconds) if seconds else None,
     )
 
 
@@ -201,7 +202,7 @@ def _listed(
     for record, start in zip(records, starts, strict=True):
         if record.edge_index is None:
             raise ValueError("records: got edge_index in some molecules, expected in all or none")
-        edges.append(record.edge_index + start)
+        edges.append(record.edge_index.astype(np.int64) + start)
         codes.append(record.pairs)
     edge_index, pairs = np.concatenate(edges, axis=1), np.concatenate(codes)
     if not self_loops:

@@ -297,10 +297,13 @@ class Network(nn.Module):
         return self
 
     def _check_pairs(self, edge_index: Optional[Tensor], index: Tensor, count: int) -> None:
-        """Raise if a graph has no atoms, or its pairs or self loops are not those of the config."""
+        """Raise if a graph has no atoms, or its pairs or self loops are not those of the config.
+
+        Only on a CPU: to read the numbers of another device would be to wait for it.
+        """
         if edge_index is None:
             raise ValueError("edge_index: got None, expected all ordered pairs of each molecule")
-        if torch.compiler.is_compiling() or index.device.type != "cpu":  # which would wait for it
+        if torch.compiler.is_compiling() or index.device.type != "cpu":
             return
         sizes = torch.bincount(index, minlength=count)
         if not sizes.all():

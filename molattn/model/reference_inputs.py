@@ -71,6 +71,7 @@ class ReferenceInputs(NamedTuple):
             fingerprints=True,
             counter=config.counter,
             standardize=config.standardize,
+            radius=config.network.radius,
         )
         found = []
         for text, record in zip(smiles, read(smiles), strict=True):
@@ -136,7 +137,7 @@ def _inputs(record: "MoleculeRecord | SmilesError", config: "MolAttnConfig") -> 
     if isinstance(record, SmilesError):
         return {"error": record.code}
     inputs: dict[str, Any] = {
-        "graph": _digest(record.atoms, record.pairs),
+        "graph": _digest(record.atoms, record.pairs, record.edge_index),
         "fingerprint": _digest(record.fingerprint),
     }
     if record.counts is not None:
