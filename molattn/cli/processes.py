@@ -258,7 +258,8 @@ def _child(
 
 def _portable(error: BaseException) -> BaseException:
     """Return an exception that can be pickled, with its traceback as a note."""
-    error.add_note(traceback.format_exc())
+    # Shorter than what a pipe holds, so that this process does not wait for the other to read.
+    error.add_note(traceback.format_exc()[-20_000:])
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
@@ -279,10 +279,13 @@ def stream_table(
         row_progress(
             console, spec.verb, None if console.quiet else table.count(), done=sink.rows
         ) as advance,
+        ExitStack() as stack,
     ):
         for entry in sink.entries:
             take_found(entry["found"])
-            done, errors, seconds = entry["done"], Counter(entry["errors"]), entry["seconds"]
+            done, errors = entry["done"], Counter(entry["errors"])
+            # Earlier versions kept the seconds of each entry, with what was found.
+            seconds = entry.get("seconds", seconds + (entry["found"] or {}).get("seconds", 0.0))
         start -= seconds
 
         def commit(found: Any) -> None:
@@ -292,7 +295,7 @@ def stream_table(
         size = config.batch_size * -(-_ROWS_PER_ENTRY // config.batch_size)
         apply = _Application(model, make_spec, config, places)
         blocks = _applied(apply, _Blocks(table, sink.rows, size), console)
-        for block, computed_block in blocks:
+        for block, computed_block in stack.enter_context(closing(blocks)):
             refused = errors.total()
             for (number, row), molecule in zip(block, computed_block.rows, strict=True):
                 for cells in rows_of.joined(number, row, *molecule):
@@ -311,7 +314,7 @@ def stream_table(
 
 def _applied(
     apply: "_Application", blocks: "_Blocks", console: Console
-) -> Iterator[tuple[list[tuple[int, Row]], "_ComputedBlock"]]:
+) -> Generator[tuple[list[tuple[int, Row]], "_ComputedBlock"], None, None]:
     """Yield each block with what is computed for it, in this process or by workers."""
     config = apply.config
     if config.engine == "ray":
@@ -333,8 +336,9 @@ def _applied(
             sent.append(block)
             yield _without_values(block)
 
-    for computed_block in parallel_map(apply, send(), config.num_workers):
-        yield sent.popleft(), computed_block
+    with closing(parallel_map(apply, send(), config.num_workers)) as computed_blocks:
+        for computed_block in computed_blocks:
+            yield sent.popleft(), computed_block
 
 
 class Streamed(NamedTuple):

@@ -161,7 +161,7 @@ def unfinished_table(
         try:
             _check_resumable(folder, path, run, console)
         except BaseException:
-            if _kept(folder) is None:
+            if not (folder / _ROWS).exists():
                 _remove(folder)
             journal.close()
             raise

@@ -123,7 +123,13 @@ def _mapped(
     data.enable_progress_bars = False
     data.execution_options.preserve_order = True
     data.target_max_block_size = 1  # each item is a block of its own, which a worker takes
-    size = num_workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
+    cpus = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    if max(cpus, default=0) < threads:
+        raise MolattnError(
+            f"--threads: got {threads}, but no node of the Ray cluster has more than "
+            f"{max(cpus, default=0)} CPUs"
+        )
+    size = num_workers or sum(count // threads for count in cpus)
     most = ray.data.ExecutionResources(object_store_memory=size * _BYTES_WAITING)
     data.execution_options.resource_limits = most
     tally = ray.remote(_Tally).options(num_cpus=0, resources=here).remote()

@@ -13,6 +13,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from molattn.errors import MolattnError
+from molattn.utils.registry import load_plugins
 from molattn.utils.signals import interrupts_blocked
 
 __all__ = ["end_with_parent", "parallel_map"]
@@ -99,7 +100,12 @@ class _Worker:
         # Pickled here: multiprocessing would share the memory of tensors.
         target = pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
         self._process = context.Process(target=_work, args=(other, target), daemon=True)
-        self._process.start()
+        try:
+            self._process.start()
+        except OSError as error:
+            raise MolattnError(
+                f"a worker process cannot be started: {error.strerror or error}"
+            ) from error
         other.close()
         self.numbers: deque[int] = deque()
 
@@ -154,7 +160,9 @@ def _work(pipe: Connection, function: bytes) -> None:
     apply = None
     while True:
         try:
-            apply = apply or pickle.loads(function)
+            if apply is None:
+                load_plugins()  # which the function may name
+                apply = pickle.loads(function)
             outcome = True, _called(apply, pickle.loads(items.get()))
             data = pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
         except Exception as error:

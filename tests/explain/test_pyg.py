@@ -9,7 +9,9 @@ import torch
 from torch_geometric.data import Batch
 from torch_geometric.explain import CaptumExplainer, Explainer, GNNExplainer
 
+from molattn.config import NetworkConfig
 from molattn.explain.pyg import GraphModel, one_hot_data
+from molattn.model.model import MolAttn, MolAttnConfig
 
 from .conftest import SMALL, make
 
@@ -91,3 +93,9 @@ def test_gnn_explainer_learns_masks(graph_model):
 def test_a_model_that_reads_more_than_a_molecule_is_refused():
     with pytest.raises(ValueError, match="second molecule or features of the whole molecule"):
         GraphModel(make(descriptors=("MolWt",)))
+
+
+def test_a_model_with_a_radius_is_refused():
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, radius=2)
+    with pytest.raises(ValueError, match="got one with the radius 2"):
+        one_hot_data(MolAttn(MolAttnConfig("y", small)), "CCCCO")

@@ -104,7 +104,12 @@ CASES = {
     "steps": {"checkpoint_steps": 3},
     "each step": {"checkpoint_steps": 1},
     "constant, bf16": {"schedule": "constant", "precision": "bf16", "loss": "huber"},
-    "early stopping": {"learning_rate": 30.0, "patience": 1, "checkpoint_steps": 2},
+    "early stopping": {
+        "learning_rate": 30.0,
+        "schedule": "constant",
+        "patience": 1,
+        "checkpoint_steps": 2,
+    },
 }
 
 

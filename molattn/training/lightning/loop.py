@@ -112,7 +112,8 @@ def check_processes(config: TrainingLoopConfig) -> None:
         InputError: There are not.
     """
     count, started = config.devices * config.num_nodes, group_size()
-    check_device(config.device, config.devices)
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if started > 1 else 1
+    check_device(config.device, max(config.devices, local))
     if count not in (1, started):
         devices = f"--devices {config.devices} --num-nodes {config.num_nodes}"
         if started == 1:
