@@ -618,11 +618,11 @@ def test_the_standardized_smiles_is_written_where_it_differs(tmp_path, kind, num
     assert found[0] == pytest.approx(found[1], rel=1e-6)
 
 
-def labeled_table(folder):
-    """300 rows with labels of y, of which some are missing, censored or none, and faulty rows."""
+def labeled_table(folder, count=300):
+    """Rows with labels of y, of which some are missing, censored or none, and faulty rows."""
     smiles = ["CCO", "C1CC", "c1ccccc1O", "", "CC(=O)Nc1ccc(O)cc1", "C" * 30, "nan"]
     labels = ["1.5", "", ">10", "-2", "text", "0.25"]
-    texts = [*zip(smiles * 60, labels * 70, strict=True)][:300]
+    texts = [(smiles[n % len(smiles)], labels[n % len(labels)]) for n in range(count)]
     lines = [f'{n},{text},{label},"=1, {n}"' for n, (text, label) in enumerate(texts)]
     lines[7] += ",one more"
     return saved(folder, "id,smiles,y,note\n" + "\n".join(lines) + "\n")
@@ -657,7 +657,7 @@ def test_a_worker_of_ray_that_is_killed_loses_and_doubles_no_row(
     tmp_path, model_folder, monkeypatch, ray_cluster
 ):
     monkeypatch.setattr(streaming, "_ROWS_PER_ENTRY", 32)
-    source, config = labeled_table(tmp_path), PredictConfig(batch_size=8)
+    source, config = labeled_table(tmp_path, 6000), PredictConfig(batch_size=8)
     predict_table(model_folder, source, tmp_path / "expected.csv", config)
     config = replace(config, engine="ray", ray_address=ray_cluster.address)
     commit, killed = UnfinishedTable.commit, []
