@@ -240,8 +240,8 @@ def _child(
     os.environ.update(place)
     try:
         with signals_handled():
-            from molattn.cli.program import load_plugins  # which imports this module
             from molattn.utils.process_group import joined_group
+            from molattn.utils.registry import load_plugins
             from molattn.utils.workers import end_with_parent
 
             end_with_parent()

@@ -20,7 +20,7 @@ from molattn.utils.registry import load_plugins
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
 
-__all__ = ["app", "load_plugins", "main", "make_app", "run"]
+__all__ = ["app", "main", "make_app", "run"]
 
 _TRACEBACK_VARIABLE = "MOLATTN_TRACEBACK"
 _LONGEST_MESSAGE = 2000
