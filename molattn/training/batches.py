@@ -2,7 +2,7 @@
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from molattn.data.dataset import Molecules
 from molattn.graph import MoleculeBatch, graph_costs
 from molattn.model.extra_features import number_type
 from molattn.model.model import MolAttn
+from molattn.record import MoleculeRecord
 from molattn.utils.process_group import num_processes, process_rank
 
 __all__ = ["LabeledBatch", "LabeledLoader", "Part", "ResumableLoader", "split_evenly"]
@@ -146,10 +147,7 @@ class LabeledLoader(ResumableLoader):
     def costs(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the estimated cost of each molecule, with that of a second one."""
         records = [self._molecules.records[row] for row in rows.tolist()]
-        seconds = [0 if one.partner is None else one.partner.num_atoms for one in records]
-        return graph_costs(np.array([one.num_atoms for one in records])) + graph_costs(
-            np.array(seconds)
-        )
+        return _costs(records) + _costs([one.partner for one in records])
 
     def batch(
         self, rows: NDArray[np.int64], place: tuple[int, int], part: Part | None = None
@@ -173,3 +171,12 @@ class LabeledLoader(ResumableLoader):
                 bounds.fill_(torch.nan)
         molecules = self._model.collate([molecules.records[row] for row in rows])
         return LabeledBatch(molecules, targets, weights, features, bounds)
+
+
+def _costs(records: Sequence[MoleculeRecord | None]) -> NDArray[np.int64]:
+    """Return the estimated cost of each molecule, relative to the others."""
+    costs = graph_costs(np.array([0 if one is None else one.num_atoms for one in records]))
+    for place, one in enumerate(records):
+        if one is not None and one.edge_index is not None:  # so has each, of a model with radius
+            costs[place] = len(one.pairs)
+    return costs

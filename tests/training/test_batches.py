@@ -144,3 +144,13 @@ def test_parts_of_drug_like_batches_differ_by_less_than_a_percent():
         costs = graph_costs(sizes)
         loads = [costs[part].sum() for part in split_evenly(costs, 2)]
         assert max(loads) <= 1.01 * np.mean(loads)
+
+
+def test_a_molecule_with_listed_pairs_costs_by_their_number():
+    network = NetworkConfig(width=8, heads=2, layers=1, radius=2)
+    model = MolAttn(MolAttnConfig(("y",), network))
+    records = [model.featurize("C" * n) for n in (1, 30, 60)]
+    loader = LabeledLoader(model, Molecules(records, np.zeros((3, 1))), 3)
+    costs = loader.costs(np.arange(3))
+    # with itself, two atoms on either side, and fewer at the ends: 5 n - 6
+    assert costs.tolist() == [1, 144, 294]

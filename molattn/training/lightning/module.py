@@ -44,6 +44,11 @@ def epochs_done(checkpoint: Mapping[str, Any]) -> int:
     return len(checkpoint[STATE_KEY]["epochs"])
 
 
+def _is_read(part: Tensor, index: int) -> bool:
+    """Return whether the losses up to this step of an epoch are read after it."""
+    return part.device.type == "cpu" or (index + 1) % _STEPS_READ_AT_ONCE == 0
+
+
 class TrainingModule(pl.LightningModule):
     """An objective and its optimizer."""
 
@@ -133,9 +138,9 @@ class TrainingModule(pl.LightningModule):
     def training_step(self, batch: Any, index: int) -> Tensor:
         part, weight = self.objective(batch)
         divisor = torch.where(weight > 0, weight, 1.0)
-        self._train.add(self._agree(part), weight)
         self._latest_step = index + 1
-        if part.device.type == "cpu" or self._latest_step % _STEPS_READ_AT_ONCE == 0:
+        self._train.add(self._agree(part, index), weight)
+        if _is_read(part, index):
             self._read_losses()
         # DDP takes the mean of the gradients, and the whole loss is the sum of its parts.
         return part * (num_processes() / divisor) if num_processes() > 1 else part / divisor
@@ -153,10 +158,13 @@ class TrainingModule(pl.LightningModule):
 
     def validation_step(self, batch: Any, index: int) -> None:
         part, weight = self.objective(batch)
-        self._validation.add(self._agree(part, VALIDATION_SECONDS), weight)
+        self._validation.add(self._agree(part, index, VALIDATION_SECONDS), weight)
 
-    def _agree(self, part: Tensor, grace: float = 0.0) -> Tensor:
-        """Return the sum of a number over the processes, and let the first decide when to stop."""
+    def _agree(self, part: Tensor, index: int | None = None, grace: float = 0.0) -> Tensor:
+        """Return the sum of a number over the processes, and let the first decide when to stop.
+
+        On a GPU its decision is read with the losses, or without an index at once.
+        """
         if num_processes() == 1:
             return part.detach()
         decision = [0, False]
@@ -164,9 +172,10 @@ class TrainingModule(pl.LightningModule):
             interrupt = pending_interrupt(grace)
             decision = [interrupt.signum if interrupt else 0, self._has_no_time()]
         total, signum, is_over = summed(
-            torch.stack([part.detach().double(), *map(part.new_tensor, decision)])
+            torch.stack([part.detach().double(), *(part.new_full((), n) for n in decision)])
         )
-        self._agreed = int(signum), bool(is_over)
+        if index is None or _is_read(part, index):
+            self._agreed = int(signum), bool(is_over)
         return total
 
     def interrupt(self, grace: float = 0.0) -> Interrupted | None:

@@ -20,6 +20,7 @@ from molattn.nn import LAYERS
 from molattn.nn.readout import READOUTS
 from molattn.task import Task
 from molattn.training.batches import LabeledLoader
+from molattn.training.lightning import module as lightning_module
 from molattn.training.lightning.loop import fit
 from molattn.training.lightning.module import TrainingModule
 from molattn.training.losses import TaskLoss
@@ -111,6 +112,25 @@ def test_a_step_does_not_wait_for_the_device(options):
 def test_a_step_with_second_molecules_does_not_wait_for_the_device(partner):
     config = MolAttnConfig(("y",), replace(NET, partner=partner), partner_column="solvent")
     assert step(*module_and_batch(config, partner="CCO")) == []
+
+
+def test_a_step_of_several_processes_does_not_wait_for_the_device(monkeypatch):
+    monkeypatch.setattr(lightning_module, "num_processes", lambda: 2)
+    monkeypatch.setattr(lightning_module, "process_rank", lambda: 0)
+    monkeypatch.setattr(lightning_module, "summed", lambda values: values)
+    assert step(*module_and_batch(MolAttnConfig(("y",), NET))) == []
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_several_processes_stop_at_a_step_whose_loss_is_read(monkeypatch, is_read):
+    module, _ = module_and_batch(MolAttnConfig(("y",), NET))
+    monkeypatch.setattr(lightning_module, "num_processes", lambda: 2)
+    monkeypatch.setattr(lightning_module, "process_rank", lambda: 1)
+    monkeypatch.setattr(lightning_module, "summed", lambda values: values + 2)
+    monkeypatch.setattr(lightning_module, "_is_read", lambda part, index: is_read)
+    assert module._agree(torch.tensor(5.0), 7) == 7
+    assert getattr(module.interrupt(), "signum", None) == (2 if is_read else None)
+    assert module.is_time_over() is is_read
 
 
 WAITS = {"_local_scalar_dense", "nonzero", "is_nonzero", "equal", "_unique2", "masked_select"}
