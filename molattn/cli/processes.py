@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from molattn.config import TrainingLoopConfig
 
-__all__ = ["is_other_node", "process_group", "run_on_devices"]
+__all__ = ["is_one_of_several", "is_other_node", "process_group", "run_on_devices"]
 
 _COMMANDS = ("train", "pretrain")
 _GRACE = 10.0
@@ -37,26 +37,31 @@ _QUIET = ("TORCH_CPP_LOG_LEVEL", "ERROR")  # no warnings of connections, nor of 
 _NODE = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
+def is_one_of_several(words: Sequence[str]) -> bool:
+    """Return whether ``torchrun`` or ``srun`` started this process of a command beside others.
+
+    Called before torch is imported, which then does not warn.
+    """
+    return bool(words) and words[0] in _COMMANDS and _is_launched()
+
+
 @contextmanager
-def process_group(words: Sequence[str]) -> Iterator[bool]:
-    """Join the processes that ``torchrun`` or ``srun`` started for a command, if they did.
+def process_group() -> Iterator[bool]:
+    """Join the other processes.
 
     Yields:
         Whether this process is to run the command. All but the first process have joined its
         computations instead.
     """
-    if words and words[0] in _COMMANDS and _is_launched():
-        from molattn.utils.process_group import ProcessLostError, joined_group
+    from molattn.utils.process_group import ProcessLostError, joined_group
 
-        try:
-            with joined_group() as is_first:
-                yield is_first
-        except ProcessLostError:
-            if os.environ["RANK"] == "0":
-                raise
-            sys.exit(1)  # the first process reports it, or whatever started them
-    else:
-        yield True
+    try:
+        with joined_group() as is_first:
+            yield is_first
+    except ProcessLostError:
+        if os.environ["RANK"] == "0":
+            raise
+        sys.exit(1)  # the first process reports it, or whatever started them
 
 
 def is_other_node(training: "TrainingLoopConfig") -> bool:

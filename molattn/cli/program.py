@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from cyclopts import App, CycloptsError
 from molattn.cli import explain, fingerprint, predict, prepare, pretrain, serve, train, tune, verify
 from molattn.cli.help_format import advanced_options, print_group
 from molattn.cli.options_file import OptionsFile
-from molattn.cli.processes import process_group
+from molattn.cli.processes import is_one_of_several, process_group
 from molattn.cli.shared import STREAM
 from molattn.cli.usage_errors import refuse_fractions, usage_message
 from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line
@@ -90,9 +91,10 @@ def _run(words: list[str]) -> int:
     try:
         if any("\0" in word for word in words):
             raise InputError("an argument contains the character NUL")
+        several = is_one_of_several(words)
         if words and not {*_HELP, "--version"} & {*words}:
             load_plugins()
-        with process_group(words) as is_first:
+        with process_group() if several else nullcontext(True) as is_first:
             if is_first:
                 make_app(options_file, all_options=_HELP_ALL in words)(
                     [STREAM if word == "-" else word for word in words],
