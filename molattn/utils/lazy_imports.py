@@ -52,7 +52,11 @@ class _QuietLoader(LazyLoader):
         lazy: Any = type(module)
 
         def read(self: ModuleType, name: str) -> Any:
-            look_up = object if name in _KNOWN else lazy
-            return look_up.__getattribute__(self, name)
+            if name in _KNOWN:
+                return object.__getattribute__(self, name)
+            if type(self) is quiet:  # the lazy loader compares the class with its own
+                self.__class__ = lazy
+            return getattr(self, name)
 
-        module.__class__ = type(lazy.__name__, (lazy,), {"__getattribute__": read})
+        quiet = type(lazy.__name__, (lazy,), {"__getattribute__": read})
+        module.__class__ = quiet
