@@ -1,5 +1,6 @@
 """The program: its commands, its help and its exit codes."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from molattn.cli.shared import STREAM
 from molattn.cli.usage_errors import refuse_fractions, usage_message
 from molattn.errors import InputError, MolattnError, is_out_of_memory, os_error_line
 from molattn.utils.lazy_imports import import_lazily
+from molattn.utils.memory import postpone_collection
 from molattn.utils.registry import load_plugins
 from molattn.utils.signals import Interrupted, signals_handled
 from molattn.version import __version__
@@ -82,8 +84,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """Run a command and exit: the entry point of ``molattn``."""
+    postpone_collection()
     import_lazily(_UNUSED)
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # the last collection, when the process ends, would search all modules
+    sys.exit(code)
 
 
 def _run(words: list[str]) -> int:
