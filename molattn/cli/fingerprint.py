@@ -38,8 +38,8 @@ def fingerprint(
             "Reason codes" in the documentation).
     """
     console = make_console()
-    report_same_name(console, model)
     open_table(table).column(config.smiles_column, "--smiles-column")
+    report_same_name(console, model)
     reuse_memory()
     from molattn.inference.embed import fingerprint_table
 

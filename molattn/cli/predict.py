@@ -69,13 +69,13 @@ def predict(
             each column if the lines would be too long.
     """
     console = make_console(stderr=True)
-    report_same_name(console, model)
     with ExitStack() as stack:
         if inputs == [STREAM]:
             table = stack.enter_context(open_stream(standard_input(), config))
         else:
             table = open_inputs(["-" if word == STREAM else word for word in inputs], config)
         table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
+        report_same_name(console, model)
         reuse_memory()
         from molattn.inference.predict import screen_table
 

@@ -418,12 +418,13 @@ def test_help_loads_nothing_heavy():
         ("train", "{table}", "--target-columns", "wrong"),
         ("tune", "{table}", "--target-columns", "logS", "--feature-columns", "wrong"),
         ("predict", "base", "{table}", "--smiles-column", "wrong"),
-        ("fingerprint", "base", "{table}", "--smiles-column", "wrong", "--output", "o.csv"),
+        ("predict", "{run}", "{table}", "--smiles-column", "wrong"),
+        ("fingerprint", "{run}", "{table}", "--smiles-column", "wrong", "--output", "o.csv"),
     ],
-    ids=lambda words: words[0],
+    ids=lambda words: " ".join(words[:2]),
 )
-def test_a_wrong_column_is_told_before_anything_heavy_is_loaded(words, small_table):
-    words = [word.format(table=small_table) for word in words]
+def test_a_wrong_column_is_told_before_anything_heavy_is_loaded(words, small_table, run_folder):
+    words = [word.format(table=small_table, run=run_folder) for word in words]
     assert loaded_by(*words) == set()
     assert "no column 'wrong'" in shell("-m", "molattn", *words).stderr
 
