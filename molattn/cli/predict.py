@@ -22,7 +22,7 @@ from molattn.cli.shared import (
 from molattn.config import PredictConfig
 from molattn.data.table import SMILESList
 from molattn.errors import quoted
-from molattn.utils.console import aligned, counted, print_line
+from molattn.utils.console import aligned, counted, print_line, rate_text
 from molattn.utils.memory import reuse_memory
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
         if screening.trained:
             have = "has" if screening.trained == 1 else "have"
             words += (
-                f"; {screening.trained:,} {have} the fingerprint of a training molecule, so that "
-                "the scores are better than those of new molecules"
+                f"; {screening.trained:,} {have} the fingerprint of a training molecule, whose "
+                "errors are smaller than those of new molecules"
             )
         print_line(console, f"{words}:")
         console.print(label_score_table(screening.tasks, scores))
@@ -142,5 +142,5 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
     print_line(
         console,
         f"{counted(done, 'row')} predicted, {errors:,} with an error{place}, "
-        f"in {seconds:.1f} s ({(done + errors) / seconds:.3g} a second)",
+        f"in {seconds:.1f} s ({rate_text((done + errors) / seconds)} a second)",
     )

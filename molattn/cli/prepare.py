@@ -19,7 +19,7 @@ from molattn.cli.shared import (
 )
 from molattn.config import PrepareConfig, TableConfig
 from molattn.data.table import open_table
-from molattn.utils.console import counted, print_errors, print_line
+from molattn.utils.console import counted, print_errors, print_line, rate_text
 
 __all__ = ["EXAMPLES", "prepare"]
 
@@ -68,5 +68,5 @@ def prepare(
         console,
         f"{counted(index.molecules, 'molecule')} prepared, {sum(index.rejected.values()):,} rows "
         f"rejected; written to {output} ({size:.0f} bytes a molecule), in {seconds:.1f} s "
-        f"({rows / seconds:.3g} rows a second)",
+        f"({rate_text(rows / seconds)} rows a second)",
     )

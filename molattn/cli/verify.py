@@ -24,7 +24,8 @@ def verify(model: Path, /) -> None:
     """
     from molattn.model.artefact import ModelFiles, find_local_model
     from molattn.model.model import MolAttn
-    from molattn.training.run_folder import UNFINISHED, final_folder
+    from molattn.training.run_folder import final_folder
+    from molattn.utils.files import UNFINISHED
 
     console = make_console()
     final = final_folder(model)

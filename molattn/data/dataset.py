@@ -438,8 +438,11 @@ def _weights(table: Table, rows: Sequence[Row], index: int) -> NDArray[np.float6
 
 
 def _weight(cell: str) -> float:
-    if (weight := number(cell)) >= 0.0:  # false for NaN
-        return weight
+    try:
+        if (weight := number(cell)) >= 0.0:  # false for NaN
+            return weight
+    except LabelError as error:
+        raise LabelError(cell, error.expected.removesuffix(" or an empty cell")) from None
     raise LabelError(cell, "a weight of at least 0")
 
 

@@ -64,6 +64,17 @@ class Leakage:
             lines.append(
                 f"duplicates: {self.duplicates} {molecules} in more than one row{conflicts}"
             )
+        lines += self.warnings()
+        if self.median_similarity is not None:
+            lines.append(
+                "Tanimoto similarity of test molecules to the nearest training molecule: median "
+                f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%}"
+            )
+        return lines
+
+    def warnings(self) -> list[str]:
+        """Return which findings make the test scores too good, as lines for the log."""
+        lines = []
         if self.shared_test:
             lines.append(
                 f"leakage: {self.shared_test} of {self.test_molecules} test molecules are also in "
@@ -73,11 +84,6 @@ class Leakage:
             lines.append(
                 f"leakage: {self.pretrained_test} of {self.test_molecules} test molecules have the "
                 "same fingerprint as a molecule that the --init-from model was trained on"
-            )
-        if self.median_similarity is not None:
-            lines.append(
-                "Tanimoto similarity of test molecules to the nearest training molecule: median "
-                f"{self.median_similarity:.2f}, at least {_NEAR:g} for {self.near_share:.0%}"
             )
         return lines
 

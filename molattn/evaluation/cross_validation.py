@@ -28,12 +28,11 @@ from molattn.training.run_folder import (
     CONFIG_FILE,
     PAGE_FILE,
     RESULT_FILE,
-    UNFINISHED,
     locked_folder,
     run_folder,
 )
 from molattn.utils.console import print_line
-from molattn.utils.files import read_json, write_json
+from molattn.utils.files import UNFINISHED, read_json, write_json
 from molattn.utils.progress import step_progress
 
 __all__ = ["Round", "cross_validate", "rounds"]

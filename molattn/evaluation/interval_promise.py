@@ -2,7 +2,7 @@
 
 from molattn.config import DataConfig
 
-__all__ = ["interval_promise", "is_exchangeable"]
+__all__ = ["interval_promise", "is_exchangeable", "test_rows"]
 
 _SPLITS = {
     "scaffold": "other scaffolds than those",
@@ -16,6 +16,13 @@ def is_exchangeable(data: DataConfig) -> bool:
     return data.split_column is None and data.split in (None, "random")
 
 
+def test_rows(data: DataConfig) -> str:
+    """Return how test rows that are not exchangeable are chosen, as a predicate."""
+    if data.split_column is not None:
+        return "are chosen by a column of the table"
+    return f"are of {_SPLITS[str(data.split)]} that the intervals are calibrated on"
+
+
 def interval_promise(data: DataConfig) -> str:
     """Return what the intervals of a run promise for its test rows, and what not."""
     if data.validation_size == 0.0:
@@ -24,14 +31,10 @@ def interval_promise(data: DataConfig) -> str:
         by = "the validation rows"
     text = f"Intervals are calibrated on {by}. "
     if not is_exchangeable(data):
-        if data.split_column is not None:
-            how = "are chosen by a column of the table"
-        else:
-            how = f"are of {_SPLITS[str(data.split)]} that the intervals are calibrated on"
         return (
             f"{text}Their nominal coverage is promised only for molecules that are drawn as those "
-            f"(exchangeable). The test rows {how}: no coverage is promised for them, and the "
-            "measured coverage shows what the intervals are worth for such molecules."
+            f"(exchangeable). The test rows {test_rows(data)}: no coverage is promised for "
+            "them, and the measured coverage shows what the intervals are worth for such molecules."
         )
     if data.validation_size == 0.0:
         return (

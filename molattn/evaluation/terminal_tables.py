@@ -5,7 +5,9 @@ from typing import Any
 
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
+from molattn.evaluation.interval_promise import is_exchangeable, test_rows
 from molattn.evaluation.metrics import METRICS, TaskScores, format_score
 from molattn.evaluation.score_tables import (
     MODELS,
@@ -29,9 +31,17 @@ def score_table(scores: RunScores, run: TrainingRun) -> Group:
     """
     metrics = scores.to_dict()
     heading = f"{scored_rows(metrics)} scores"
+    data = run.config.data
+    tables = uncertainty_tables(
+        scores.uncertainty, run.config.report.interval, promised=is_exchangeable(data)
+    )
+    remarks = run.leakage.warnings()
+    if not is_exchangeable(data) and any("coverage" in one for one in scores.uncertainty.values()):
+        remarks.append(f"coverage is not promised: the test rows {test_rows(data)}")
     return Group(
         *(_score_table(table, heading) for table in score_tables(run.table.tasks, metrics)),
-        *uncertainty_tables(scores.uncertainty, run.config.report.interval),
+        *tables,
+        *(Text(remark) for remark in remarks),
     )
 
 
@@ -42,8 +52,16 @@ def label_score_table(tasks: Sequence[Task], scores: TaskScores) -> Group:
     return Group(*(_score_table(table, "scores") for table in tables))
 
 
-def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) -> list[Table]:
-    """Return the scores of prediction intervals of a level, and of calibrated probabilities."""
+def uncertainty_tables(
+    scores: Mapping[str, Mapping[str, Any]], level: float, *, promised: bool = True
+) -> list[Table]:
+    """Return the scores of prediction intervals of a level, and of calibrated probabilities.
+
+    Args:
+        scores: Of each task.
+        level: Of the intervals.
+        promised: Whether the coverage is expected to be the level.
+    """
     intervals = _table(
         "prediction intervals",
         "labels",
@@ -57,7 +75,7 @@ def uncertainty_tables(scores: Mapping[str, Mapping[str, Any]], level: float) ->
         count = str(given["count"])
         if "coverage" in given:
             sd = given["coverage_sd"]
-            expected = "-" if sd is None else f"{level:.3f} ± {2.0 * sd:.3f}"
+            expected = "-" if sd is None or not promised else f"{level:.3f} ± {2.0 * sd:.3f}"
             coverage, width = (format_score(given[key]) for key in ("coverage", "mean_width"))
             intervals.add_row(name, count, coverage, expected, width)
         else:

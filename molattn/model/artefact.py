@@ -19,7 +19,7 @@ from torch import Tensor
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.errors import InputError, quoted
 from molattn.model.checkpoints import FIRST_WITH_MANIFEST
-from molattn.utils.files import parse_json, write_file
+from molattn.utils.files import UNFINISHED, parse_json, write_file
 
 __all__ = [
     "CALIBRATION_FILE",
@@ -118,6 +118,12 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
         return PACKAGED / name
     path = Path(name)
     folder = path.parent if path.is_file() else path
+    unfinished = folder.with_name(folder.name + UNFINISHED) if folder.name else folder
+    if not folder.exists() and unfinished.is_dir():
+        raise InputError(
+            f"{name}: no such folder; {unfinished} is a run that was interrupted or is in progress "
+            f"(to resume: molattn train --resume {name})"
+        )
     if not folder.exists() and isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
         raise InputError(
             f"{name}: no such folder, and no packaged model of this name; expected the folder of "
@@ -148,6 +154,8 @@ def find_local_model(path: Union[str, Path]) -> Path:
         return find_model(Path(path))
     if is_packaged(str(path)):
         return find_model(str(path))
+    if Path(f"{path}{UNFINISHED}").is_dir():
+        return find_model(Path(path))
     raise InputError(f"{path}: no such folder; expected the folder of a saved model")
 
 

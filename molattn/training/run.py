@@ -289,8 +289,9 @@ def train_model(
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
     model.uncertainty = Uncertainty.fit(
-        model.config, molecules, prints[parts.val], outputs, targets
+        model.config, _fingerprints(config, table, parts.train), prints[parts.val], outputs, targets
     )
+    model.uncertainty = replace(model.uncertainty, molecules=molecules)
     for line in model.uncertainty.calibration.lines():
         print_line(console, line)
     if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
@@ -299,9 +300,21 @@ def train_model(
 
 
 def training_molecules(config: TrainConfig, table: TrainingTable, parts: Split) -> FingerprintIndex:
-    """Return the fingerprints of training rows that a model keeps."""
-    prints, labeled = table.fingerprints[parts.train], ~np.isnan(table.values[parts.train])
-    return FingerprintIndex.from_fingerprints(prints, config.training.seed, labeled)
+    """Return the fingerprints that a model keeps, of the rows that it has learned from.
+
+    A Gaussian process learns from the validation rows too.
+    """
+    rows = np.concatenate([parts.train, parts.val]) if config.kernels else parts.train
+    return _fingerprints(config, table, rows)
+
+
+def _fingerprints(
+    config: TrainConfig, table: TrainingTable, rows: NDArray[np.int64]
+) -> FingerprintIndex:
+    labeled = ~np.isnan(table.values[rows])
+    return FingerprintIndex.from_fingerprints(
+        table.fingerprints[rows], config.training.seed, labeled
+    )
 
 
 def _training_set(

@@ -16,13 +16,12 @@ from typing import IO
 
 from molattn.errors import InputError, MolattnError
 from molattn.training.checkpoint import CHECKPOINT_FILE
-from molattn.utils.files import check_output_folder, lock_file, replace_folder
+from molattn.utils.files import UNFINISHED, check_output_folder, lock_file, replace_folder
 
 __all__ = [
     "CONFIG_FILE",
     "PAGE_FILE",
     "RESULT_FILE",
-    "UNFINISHED",
     "final_folder",
     "free_folder",
     "has_checkpoint",
@@ -33,7 +32,6 @@ __all__ = [
     "unfinished_run",
 ]
 
-UNFINISHED = ".unfinished"
 CONFIG_FILE = "config.yaml"
 LOCK_FILE = ".lock"
 PAGE_FILE = "report.html"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["aligned", "counted", "print_errors", "print_line"]
+__all__ = ["aligned", "counted", "print_errors", "print_line", "rate_text"]
 
 _MOST_REASONS = 3
 
@@ -42,7 +42,8 @@ def counted(count: int, noun: str) -> str:
 def aligned(table: str, width: int) -> str:
     """Return a CSV text as lines in which each column begins at the same place.
 
-    If a line would have more than ``width`` characters, the columns are lines and the rows columns.
+    If a line would have more than ``width`` characters, the columns are lines and the rows columns,
+    in blocks of as many rows as fit.
     Characters that end a line or cannot be printed are escaped.
     """
     rows = [
@@ -51,8 +52,19 @@ def aligned(table: str, width: int) -> str:
     ]
     lines = _in_columns(rows)
     if max(map(len, lines)) > width:
-        lines = _in_columns([*zip(*rows, strict=True)])
+        header, *others = rows
+        lines = []
+        while others:
+            count = len(others)
+            while max(map(len, block := _transposed(header, others[:count]))) > width and count > 1:
+                count -= 1
+            lines += [""] * bool(lines) + block
+            others = others[count:]
     return "\n".join([*lines, ""])
+
+
+def _transposed(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return _in_columns([*zip(header, *rows, strict=True)])
 
 
 def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -61,3 +73,8 @@ def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+def rate_text(rate: float) -> str:
+    """Return a number of rows a second as a text."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"

@@ -20,6 +20,7 @@ except ImportError:  # no such locks here: a file must not be written by two pro
     fcntl = None
 
 __all__ = [
+    "UNFINISHED",
     "atomic_folder",
     "atomic_write",
     "check_output_folder",
@@ -32,6 +33,8 @@ __all__ = [
     "write_json",
 ]
 
+UNFINISHED = ".unfinished"
+"""End of the name of a file or folder that is being written, and stays if that is interrupted."""
 _MOST_DIGITS = 20  # of a JSON integer: more than in 64 bits
 _LONGEST_NAME = 200  # of the 255 bytes that most file systems allow
 

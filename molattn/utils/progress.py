@@ -9,7 +9,7 @@ from threading import Event, Thread
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from molattn.utils.console import print_line
+from molattn.utils.console import print_line, rate_text
 
 __all__ = ["row_progress", "step_progress"]
 
@@ -103,7 +103,7 @@ class _Count:
         parts = [f"{self._rows:,}" + ("" if self._total is None else f" of {self._total:,}")]
         parts[0] += " row" if (self._total or self._rows) == 1 else " rows"
         if new:
-            parts.append(f"{rate:,.0f} a second" if rate >= 10 else f"{rate:.2g} a second")
+            parts.append(f"{rate_text(rate)} a second")
         if self._refused:
             parts.append(f"{self._refused:,} refused")
         if self._total is not None and new:

@@ -65,6 +65,7 @@ from molattn.errors import InputError, SmilesError, is_of_input, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.console import counted, print_line
 from molattn.utils.files import (
+    UNFINISHED,
     check_output_folder,
     lock_file,
     read_json,
@@ -82,7 +83,6 @@ SHARD_ROWS = 32_768
 
 _BLOCK_ROWS = 256
 _RAY_BLOCK_ROWS = 4096  # of --engine ray, which has more to do for each block
-_UNFINISHED = ".unfinished"
 _RUN_FILE = "run.json"
 _LOCK_FILE = ".lock"
 _SHARD = re.compile(r"shard_\d{5,}\.safetensors")
@@ -275,7 +275,7 @@ def _kept_if_resumable(folder: Path) -> Iterator[None]:
 
 
 def _unfinished(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}{_UNFINISHED}")
+    return folder.with_name(f"{folder.name}{UNFINISHED}")
 
 
 def _begin(
