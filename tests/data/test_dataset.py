@@ -153,6 +153,7 @@ def test_features_and_weights_are_read_and_a_row_without_a_feature_skipped(tmp_p
     [
         ("smiles,y,w,f\nC,1,-1,1\n", ["line 2", "'w'", "'-1'", "a weight"]),
         ("smiles,y,w,f\nC,1,,1\n", ["line 2", "'w'", "''", "a weight"]),
+        ("smiles,y,w,f\nC,1,x,1\n", ["line 2", "'w'", "'x'", "expected a number"]),
         ("smiles,y,w,f\nC,1,0,1\nCC,1,0,1\n", ["'w'", "the weight of every usable row is 0"]),
         ("smiles,y,w,f\nC,1,1,hot\n", ["line 2", "'f'", "'hot'", "a number"]),
     ],

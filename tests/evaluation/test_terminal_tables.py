@@ -4,10 +4,22 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from molattn.config import (
+    DataConfig,
+    FineTuningConfig,
+    GaussianProcessConfig,
+    NetworkConfig,
+    ReportConfig,
+    SupervisedConfig,
+    TrainConfig,
+)
+from molattn.data.table import bundled_dataset
 from molattn.evaluation.metrics import score_tasks
 from molattn.evaluation.score_tables import score_tables
-from molattn.evaluation.terminal_tables import _score_table, uncertainty_tables
+from molattn.evaluation.scoring import score_run
+from molattn.evaluation.terminal_tables import _score_table, score_table, uncertainty_tables
 from molattn.task import Task
+from molattn.training.run import train
 
 
 @pytest.mark.parametrize("kind", ["regression", "classification"])
@@ -34,3 +46,40 @@ def test_tables_fit_80_columns(kind):
         assert max(map(len, lines)) <= 80
         assert "…" not in "".join(lines)
         assert sum("95% CI" in line for line in lines) == (one is table)
+
+
+def shown(*tables):
+    console = Console(file=io.StringIO(), width=80)
+    for table in tables:
+        console.print(table, markup=False)
+    return console.file.getvalue()
+
+
+def test_a_coverage_that_is_not_promised_is_expected_nowhere():
+    scores = {"y": {"count": 20, "coverage": 0.8, "coverage_sd": 0.1, "mean_width": 1.0}}
+    assert "0.900 ± 0.200" in shown(*uncertainty_tables(scores, 0.9))
+    text = shown(*uncertainty_tables(scores, 0.9, promised=False))
+    assert "±" not in text.splitlines()[-1]
+    assert "0.800" in text
+
+
+@pytest.mark.parametrize("split", ["random", "scaffold", None])
+def test_leakage_and_coverage_are_told_beside_the_scores(split, tmp_path):
+    lines = bundled_dataset().read_text(encoding="utf-8").splitlines()[:41]
+    parts = [line.rsplit(",", 1)[0] for line in lines[1:]]  # each molecule in all parts
+    parts = [f"{line},{part}" for part in ("train", "val", "test") for line in parts]
+    (tmp_path / "t.csv").write_text("\n".join([lines[0], *parts]) + "\n")
+    data = {"split": split} if split else {"split_column": "split"}
+    config = TrainConfig(
+        str(tmp_path / "t.csv"),
+        DataConfig(target_columns=("logS",), **data),
+        NetworkConfig(width=8, heads=2, layers=1),
+        SupervisedConfig(epochs=1, device="cpu"),
+        gaussian_process=GaussianProcessConfig(predictor="network"),
+        fine_tuning=FineTuningConfig(init_from="none"),
+        report=ReportConfig(baselines=False, bootstrap=0),
+    )
+    run = train(config)
+    text = " ".join(shown(score_table(score_run(run), run)).split())
+    assert ("leakage: 40 of 40 test molecules" in text) == (split is None)
+    assert ("coverage is not promised: the test rows are" in text) == (split != "random")

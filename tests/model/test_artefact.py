@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model import artefact
+from molattn.model.artefact import find_local_model, find_model
 from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.task import Task
@@ -162,6 +163,14 @@ def test_a_file_that_is_missing_is_named(folder, name):
 def test_a_folder_that_is_missing_is_named(tmp_path):
     with pytest.raises(InputError, match="nowhere: no such folder"):
         MolAttn.from_pretrained(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("find", [find_model, find_local_model])
+def test_the_interrupted_run_of_a_missing_folder_is_named(tmp_path, monkeypatch, find):
+    (tmp_path / "runs" / "a.unfinished").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)  # where the name is one of the Hub too
+    with pytest.raises(InputError, match=r"runs/a\.unfinished is a run .*train --resume runs/a\)"):
+        find("runs/a")
 
 
 def test_the_folder_of_a_cross_validation_is_refused_with_that_of_one_of_its_models(tmp_path):

@@ -9,8 +9,10 @@ import torch
 from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
+from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import (
     DataConfig,
+    GaussianProcessConfig,
     NetworkConfig,
     PredictConfig,
     PrepareConfig,
@@ -24,6 +26,7 @@ from molattn.errors import InputError
 from molattn.evaluation.scoring import score_run
 from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn
+from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training import checkpoint
 from molattn.training import run as run_module
 from molattn.training.batches import LabeledLoader
@@ -68,6 +71,30 @@ def test_a_store_trains_the_same_model_as_its_table(config, tmp_path, monkeypatc
     other = replace(config, file=str(tmp_path / "store"), data=replace(DATA, featurizer="short"))
     with pytest.raises(InputError, match="store: contains molecules prepared with --featurizer"):
         train(other)
+
+
+@pytest.mark.parametrize("predictor", ["network", "both"])
+def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor):
+    data = DataConfig(target_columns=("logS",), keep_training_molecules=True)
+    process = GaussianProcessConfig(predictor=predictor)
+    run = train(replace(config, data=data, gaussian_process=process))
+    model, parts = run.model, run.parts
+    known = np.array(model.uncertainty.molecules.contains(run.table.fingerprints))
+    assert known[parts.train].all()
+    assert known[parts.val].all() == (predictor == "both")
+    assert (model.training_set.molecules.places[len(parts.train) :] >= 0).all() == known[
+        parts.val
+    ].all()
+    # Intervals are calibrated by the similarity to the training rows alone.
+    trained = FingerprintIndex(run.table.fingerprints[parts.train])
+    calibrated = Uncertainty.fit(
+        model.config,
+        trained,
+        run.table.fingerprints[parts.val],
+        run.validation_outputs,
+        run.table.targets[parts.val],
+    )
+    assert calibrated.calibration.to_dict() == model.uncertainty.calibration.to_dict()
 
 
 class Killed(BaseException):

@@ -31,6 +31,11 @@ def test_a_table_that_is_too_wide_has_a_line_for_each_column():
     assert aligned(table, 24) == (
         "smiles      CCO   CCCCN\nvalue       1.5   -2\nsimilarity  0.25  1\n"
     )
+    assert aligned(table, 20) == (
+        "smiles      CCO\nvalue       1.5\nsimilarity  0.25\n"
+        "\nsmiles      CCCCN\nvalue       -2\nsimilarity  1\n"
+    )
+    assert aligned(table, 5) == aligned(table, 20)
 
 
 @pytest.mark.parametrize(
