@@ -17,6 +17,9 @@ Checkpoint = Literal["best", "last"]
 Device = Literal["auto", "cpu", "gpu"]
 
 
+DEFAULT_EPOCHS = 30
+
+
 @dataclass(frozen=True)
 class TrainingLoopConfig:
     """Options of every training loop, with or without labels.
@@ -43,7 +46,7 @@ class TrainingLoopConfig:
         tensorboard: Also write TensorBoard logs to the run folder.
     """
 
-    epochs: int = field(default=30, metadata=COMMON)
+    epochs: int | None = field(default=DEFAULT_EPOCHS, metadata=COMMON)
     checkpoint: Checkpoint = field(default="last", metadata=FIXED)
     patience: int | None = None
     max_hours: float | None = field(default=None, metadata=RESUMABLE)
@@ -61,6 +64,11 @@ class TrainingLoopConfig:
     threads: int = field(default=1, metadata=FIXED)
     checkpoint_steps: int = field(default=0, metadata=FIXED)
     tensorboard: bool = field(default=False, metadata=FIXED)
+
+    @property
+    def num_epochs(self) -> int:
+        """Number of epochs, unless fewer are enough for the table."""
+        return DEFAULT_EPOCHS if self.epochs is None else self.epochs
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "devices", "num_nodes"):
@@ -85,6 +93,8 @@ class SupervisedConfig(TrainingLoopConfig):
     """How a model is trained on labels.
 
     Args:
+        epochs: Maximum number of epochs; by default 30, or for classifications as many as 1,500
+            steps take, but at least 10.
         ensemble: Number of networks to average over.
         loss: Loss of regression targets.
         huber_delta: Error, in standard deviations, above which the Huber loss is linear.
@@ -93,6 +103,7 @@ class SupervisedConfig(TrainingLoopConfig):
         positive_weight: Weight of the positive class in the loss of binary targets.
     """
 
+    epochs: int | None = field(default=None, metadata=COMMON)
     ensemble: int = field(default=1, metadata=COMMON_IN_TRAIN | FIXED)
     loss: Loss = field(default="mse", metadata=FIXED)
     huber_delta: float = field(default=1.0, metadata=FIXED)

@@ -1,7 +1,7 @@
 """A training run: from a table to a trained model."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from rich.console import Console
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.chem.split import Split
-from molattn.config import DataConfig, TrainConfig
+from molattn.config import DataConfig, SupervisedConfig, TrainConfig
 from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import (
     TrainingTable,
@@ -31,6 +31,7 @@ from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.model.reference_inputs import ReferenceInputs
 from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.task import Task
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.gaussian_process import add_gaussian_process
 from molattn.training.history import Epoch, History
@@ -63,6 +64,10 @@ __all__ = [
     "train_split",
     "training_molecules",
 ]
+
+# After more, classifications of some thousand rows overfit (docs/accuracy.md).
+_CLASSIFICATION_STEPS = 1_500
+_LEAST_EPOCHS = 10
 
 
 @dataclass(frozen=True)
@@ -210,7 +215,10 @@ def train_model(
     training, validation = table.molecules(parts.train), table.molecules(parts.val)
     init_from = config.fine_tuning.init_from
     fingerprint = run_fingerprint(config, pretrained and pretrained.digest, table.digest)
-    members = config.training.members()
+    epochs = _number_of_epochs(config.training, table.tasks, len(parts.train))
+    if epochs < config.training.num_epochs:
+        print_line(console, f"{epochs} epochs, as for classifications of so many rows (--epochs)")
+    members = [replace(member, epochs=epochs) for member in config.training.members()]
     folders = [None] * len(members)
     checkpoints = [None] * len(members)
     if folder is not None:
@@ -297,6 +305,14 @@ def train_model(
     if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
         print_line(console, f"{unusable} validation rows without a finite prediction")
     return model, histories, outputs
+
+
+def _number_of_epochs(config: SupervisedConfig, tasks: Sequence[Task], rows: int) -> int:
+    """Return the number of epochs, fewer for large classifications: these overfit."""
+    if config.epochs is not None or any(task.kind == "regression" for task in tasks):
+        return config.num_epochs
+    steps = -(-rows // config.batch_size)
+    return min(config.num_epochs, max(_LEAST_EPOCHS, -(-_CLASSIFICATION_STEPS // steps)))
 
 
 def training_molecules(config: TrainConfig, table: TrainingTable, parts: Split) -> FingerprintIndex:

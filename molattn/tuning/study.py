@@ -147,7 +147,7 @@ def run_study(
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study.tell(trial.number, state=TrialState.FAIL)  # interrupted with its process
         startup = _MEDIAN_OF if tuning.prune else wanted
-        study.pruner = optuna.pruners.MedianPruner(startup, config.training.epochs // 5)
+        study.pruner = optuna.pruners.MedianPruner(startup, config.training.num_epochs // 5)
         while (done := len(_ended(study))) < wanted:
             if tuning.timeout is not None and time.perf_counter() - start >= tuning.timeout:
                 print_line(console, f"Stopped after {tuning.timeout:g} s (--timeout)")

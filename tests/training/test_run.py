@@ -27,6 +27,7 @@ from molattn.evaluation.scoring import score_run
 from molattn.inference.predict import predict_table
 from molattn.model.model import MolAttn
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
+from molattn.task import Task
 from molattn.training import checkpoint
 from molattn.training import run as run_module
 from molattn.training.batches import LabeledLoader
@@ -95,6 +96,43 @@ def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor)
         run.table.targets[parts.val],
     )
     assert calibrated.calibration.to_dict() == model.uncertainty.calibration.to_dict()
+
+
+CLASSES, NUMBERS = Task("c", "binary", ("n", "y")), Task("y")
+
+
+@pytest.mark.parametrize(
+    "given, tasks, rows, expected",
+    [
+        (None, [CLASSES], 1600, 30),
+        (None, [CLASSES], 1601, 30),
+        (None, [CLASSES, CLASSES], 1664, 29),
+        (None, [CLASSES], 4000, 12),
+        (None, [CLASSES], 100_000, 10),
+        (None, [NUMBERS], 100_000, 30),
+        (None, [CLASSES, NUMBERS], 100_000, 30),
+        (30, [CLASSES], 100_000, 30),
+        (3, [CLASSES], 10, 3),
+        (100, [CLASSES], 10, 100),
+    ],
+)
+def test_large_classifications_are_trained_for_fewer_epochs(given, tasks, rows, expected):
+    config = SupervisedConfig(epochs=given)
+    assert run_module._number_of_epochs(config, tasks, rows) == expected
+
+
+def test_the_epochs_of_a_large_classification_are_told(config, monkeypatch):
+    monkeypatch.setattr(run_module, "_CLASSIFICATION_STEPS", 3)
+    monkeypatch.setattr(run_module, "_LEAST_EPOCHS", 2)
+    text = Path(config.file).read_text(encoding="utf-8").splitlines()
+    lines = [line.replace(line.split(",")[2], str(at % 2)) for at, line in enumerate(text[1:])]
+    path = Path(config.file).with_name("classes.csv")
+    path.write_text("\n".join([text[0], *lines]) + "\n")
+    told = Console(file=io.StringIO(), width=200)
+    options = replace(QUICK, epochs=None, batch_size=16, checkpoint="last", patience=None)
+    run = train(replace(config, file=str(path), training=options), told)
+    assert len(run.histories[0].epochs) == 2
+    assert "2 epochs, as for classifications of so many rows (--epochs)" in told.file.getvalue()
 
 
 class Killed(BaseException):

@@ -138,7 +138,7 @@ class ProgressCallback(Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         latest = as_training(pl_module).epochs[-1]
-        epochs = as_training(pl_module).config.epochs
+        epochs = as_training(pl_module).config.num_epochs
         line = f"epoch {latest.epoch}/{epochs}  train loss {latest.train_loss:.4f}"
         if latest.validation_loss is not None:
             line += f"  val loss {latest.validation_loss:.4f}"

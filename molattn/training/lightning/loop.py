@@ -159,7 +159,7 @@ def _fit(
                 trainer = pl.Trainer(
                     accelerator=config.device,
                     **_strategy(config),
-                    max_epochs=config.epochs,
+                    max_epochs=config.num_epochs,
                     precision=_PRECISIONS[config.precision],  # pyright: ignore[reportArgumentType]
                     gradient_clip_val=config.gradient_clip or None,
                     callbacks=callbacks,
@@ -213,12 +213,12 @@ def _precision(config: TrainingLoopConfig, width: int) -> Precision:
 
 def _log_early_stop(module: TrainingModule, console: Console | None) -> None:
     config, count = module.config, len(module.epochs)
-    if count < config.epochs:
+    if count < config.num_epochs:
         if is_time_over(config, module.seconds):
             reason = "time limit reached (--max-hours)"
         else:
             reason = f"no improvement (--patience {config.patience})"
-        print_line(console, f"Stopped early after epoch {count} of {config.epochs}: {reason}")
+        print_line(console, f"Stopped early after epoch {count} of {config.num_epochs}: {reason}")
     if module.steps_done <= module.head_steps > 0:
         print_line(
             console,
@@ -234,7 +234,7 @@ def _load_if_finished(
     kept.load_state_dict(checkpoint["callbacks"][kept.state_key])
     count = epochs_done(checkpoint)
     in_time = not is_time_over(module.config, checkpoint[STATE_KEY]["seconds"])
-    if count < module.config.epochs and not kept.is_exhausted(count) and (in_time or not count):
+    if count < module.config.num_epochs and not kept.is_exhausted(count) and (in_time or not count):
         return False
     module.on_load_checkpoint(checkpoint)
     module.steps_done = checkpoint["global_step"]

@@ -64,7 +64,7 @@ class TrainingModule(pl.LightningModule):
         self.objective, self.loader = objective, loader
         self.config, self.plan = config, plan
         self.fingerprint = dict(fingerprint)
-        self.steps, self.steps_done = config.epochs * len(loader), 0
+        self.steps, self.steps_done = config.num_epochs * len(loader), 0
         self.head_steps = min(plan.head_steps, self.steps // 2)
         self.epochs: list[Epoch] = []
         self._train, self._validation = RunningMean(), RunningMean()
