@@ -2,7 +2,7 @@
 
 import sys
 
-from molattn.cli import main
+from molattn.cli import run
 
 if __name__ == "__main__":
-    sys.exit(main(["pretrain", *sys.argv[1:]]))
+    run(["pretrain", *sys.argv[1:]])

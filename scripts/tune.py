@@ -2,7 +2,7 @@
 
 import sys
 
-from molattn.cli import main
+from molattn.cli import run
 
 if __name__ == "__main__":
-    sys.exit(main(["tune", *sys.argv[1:]]))
+    run(["tune", *sys.argv[1:]])

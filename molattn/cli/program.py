@@ -82,11 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(words)
 
 
-def run() -> None:
+def run(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit: the entry point of ``molattn``."""
     postpone_collection()
     import_lazily(_UNUSED)
-    code = main()
+    code = main(argv)
     gc.freeze()  # the last collection, when the process ends, would search all modules
     sys.exit(code)
 
