@@ -106,9 +106,17 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
             f"{counted(screening.outside, 'molecule')} beyond the domain of the model "
             f"(training_similarity below {DOMAIN_SIMILARITY})",
         )
+    for task in screening.tasks:
+        if task.kind == "binary" and task.classes != ("0", "1"):
+            print_line(
+                console,
+                f"{quoted(task.name)}: the probability is that of class {quoted(task.classes[1])}",
+            )
     for name, count in screening.unusable.items():
         are = "cell is no label" if count == 1 else "cells are no labels"
-        print_line(console, f"{quoted(name)}: {count:,} {are} of this target")
+        first = screening.first_unusable.get(name)  # unknown of rows of an earlier version
+        example = f" (first: {first})" if first else ""
+        print_line(console, f"{quoted(name)}: {count:,} {are} of this target{example}")
     for name, count in screening.censored.items():
         are = "censored label is" if count == 1 else "censored labels are"
         print_line(console, f"{quoted(name)}: {count:,} {are} not scored")

@@ -59,6 +59,7 @@ class Screening(NamedTuple):
             random sample of them.
         target: Their labels ``[n, T]``, NaN where missing.
         unusable: For each task, the number of cells that are no labels of it.
+        first_unusable: For each of these tasks, the first such cell and what was expected.
         censored: For each task, the number of censored labels, which are not among ``target``.
     """
 
@@ -71,6 +72,7 @@ class Screening(NamedTuple):
     prediction: NDArray[np.float64]
     target: NDArray[np.float64]
     unusable: Counter[str]
+    first_unusable: dict[str, str]
     censored: Counter[str]
 
 
@@ -194,8 +196,11 @@ class _Labels:
             values, bounds = label_values(
                 [cells[place]], task, ["" if relation is None else cells[relation]]
             )
-        except LabelError:
+        except LabelError as error:
             self._new["unusable"][task.name] += 1
+            expected = error.expected.partition("; ")[0]  # without advice for the training
+            told = f"got {quoted(error.text)}, expected {expected}"
+            self._new["first_unusable"].setdefault(task.name, told)
             return None
         if not np.isnan(bounds).all():
             self._new["censored"][task.name] += 1
@@ -241,7 +246,8 @@ def _column(table: Table, name: str) -> int | None:
 
 
 def _nothing_new() -> dict[str, Any]:
-    return {"counts": Counter(), "unusable": Counter(), "censored": Counter(), "labeled": []}
+    counters = {name: Counter[str]() for name in ("counts", "unusable", "censored")}
+    return {**counters, "first_unusable": {}, "labeled": []}
 
 
 class _Found:
@@ -250,12 +256,14 @@ class _Found:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._unusable: Counter[str] = Counter()
+        self._first_unusable: dict[str, str] = {}
         self._censored: Counter[str] = Counter()
         self._rows = _LabeledRows()
 
     def add(self, found: Mapping[str, Any]) -> None:
         self._counts.update(found["counts"])
         self._unusable.update(found["unusable"])
+        self._first_unusable = {**found.get("first_unusable", {}), **self._first_unusable}
         self._censored.update(found["censored"])
         for row in found["labeled"]:
             self._rows.add([math.nan if number is None else number for number in row])
@@ -274,6 +282,7 @@ class _Found:
             numbers[:, :width],
             numbers[:, width:],
             self._unusable,
+            self._first_unusable,
             self._censored,
         )
 

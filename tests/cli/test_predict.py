@@ -194,7 +194,8 @@ def test_predictions_are_scored_if_the_input_has_labels(model_folder, capsys):
     assert printed.out == ""
     predicted = [float(row["y_predicted"]) for row in rows_of(Path("out.csv"))]
     rmse = np.sqrt(np.mean((labels - predicted) ** 2))
-    assert "'z': 1 cell is no label of this target\n20 rows with labels:\n" in printed.err
+    first = "(first: got 'x', expected a number or an empty cell)"
+    assert f"'z': 1 cell is no label of this target {first}\n20 rows with labels:\n" in printed.err
     words = printed.err.split()
     assert words[words.index("molattn") + 1] == f"{rmse:.3f}"
     low, high = (float(words[words.index("molattn") + place]) for place in (2, 4))
