@@ -114,7 +114,7 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
             )
     for name, count in screening.unusable.items():
         are = "cell is no label" if count == 1 else "cells are no labels"
-        first = screening.first_unusable.get(name)  # unknown of rows of an earlier version
+        first = screening.first_unusable.get(name)
         example = f" (first: {first})" if first else ""
         print_line(console, f"{quoted(name)}: {count:,} {are} of this target{example}")
     for name, count in screening.censored.items():

@@ -11,7 +11,7 @@ from molattn.config.data import DataConfig
 from molattn.config.fine_tuning import FineTuningConfig
 from molattn.config.gaussian_process import GaussianProcessConfig
 from molattn.config.network import NetworkConfig
-from molattn.config.training import SupervisedConfig
+from molattn.config.training import DEFAULT_EPOCHS, SupervisedConfig
 from molattn.config.validation import check, check_unused
 from molattn.errors import InputError, quoted
 
@@ -94,7 +94,9 @@ class TrainConfig(RunConfig):
             if given in ("auto", "none") or "dropout" in one.name or (is_own and given == "base"):
                 check_unused(self.network, one.name, reason)
         for one in fields(SupervisedConfig):
-            if one.name not in ("seed", "threads", "device"):
+            # Earlier versions wrote the default number of epochs into config.yaml.
+            is_default = one.name == "epochs" and self.training.epochs == DEFAULT_EPOCHS
+            if one.name not in ("seed", "threads", "device") and not is_default:
                 check_unused(self.training, one.name, reason)
         if self.training.device == "gpu":
             raise InputError(f"--device gpu {reason}")

@@ -93,8 +93,8 @@ class SupervisedConfig(TrainingLoopConfig):
     """How a model is trained on labels.
 
     Args:
-        epochs: Maximum number of epochs; by default 30, or for classifications as many as 1,500
-            steps take, but at least 10.
+        epochs: Maximum number of epochs; by default 30, or if all targets are classes as many as
+            1,500 steps take, from 10 to 30.
         ensemble: Number of networks to average over.
         loss: Loss of regression targets.
         huber_delta: Error, in standard deviations, above which the Huber loss is linear.

@@ -83,7 +83,7 @@ class Leakage:
         if self.pretrained_test:
             lines.append(
                 f"leakage: {self.pretrained_test} of {self.test_molecules} test molecules have the "
-                "same fingerprint as a molecule that the --init-from model was trained on"
+                "same fingerprint as a molecule that the --init-from model learned from"
             )
         return lines
 

@@ -90,15 +90,10 @@ def main_metric(kind: TaskKind) -> tuple[str, Metric]:
 
 
 def format_score(value: float | None) -> str:
-    """Return a value with three decimals or, if very large or small, digits; "-" for None.
-
-    What is smaller than rounding errors is 0.
-    """
+    """Return a value with three decimals or, if very large or small, digits; "-" for None."""
     if value is None:
         return "-"
-    if abs(value) < 1e-12:
-        return "0.000"
-    return f"{value:.3f}" if 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
+    return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
 
 
 def format_interval(low: float, high: float) -> str:

@@ -75,7 +75,8 @@ def uncertainty_tables(
         count = str(given["count"])
         if "coverage" in given:
             sd = given["coverage_sd"]
-            expected = "-" if sd is None or not promised else f"{level:.3f} ± {2.0 * sd:.3f}"
+            expected = "-" if sd is None else f"{level:.3f} ± {2.0 * sd:.3f}"
+            expected = expected if promised else "not promised"
             coverage, width = (format_score(given[key]) for key in ("coverage", "mean_width"))
             intervals.add_row(name, count, coverage, expected, width)
         else:
@@ -103,7 +104,9 @@ def summary_table(
             for name, values in summary.get(key, {}).get(task, {}).items():
                 if name == "coverage_sd":  # of a single round
                     continue
-                mean, sd = format_score(values["mean"]), format_score(values["sd"])
+                is_rounding = values["sd"] < 1e-12 * abs(values["mean"])
+                mean = format_score(values["mean"])
+                sd = format_score(0.0 if is_rounding else values["sd"])
                 table.add_row(label, _model_label(key, name), _metric_label(name, level), mean, sd)
     return table
 

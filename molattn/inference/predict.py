@@ -262,8 +262,10 @@ class _Found:
 
     def add(self, found: Mapping[str, Any]) -> None:
         self._counts.update(found["counts"])
+        for name, told in found.get("first_unusable", {}).items():
+            if name not in self._unusable:  # in rows of an earlier version the first is unknown
+                self._first_unusable[name] = told
         self._unusable.update(found["unusable"])
-        self._first_unusable = {**found.get("first_unusable", {}), **self._first_unusable}
         self._censored.update(found["censored"])
         for row in found["labeled"]:
             self._rows.add([math.nan if number is None else number for number in row])

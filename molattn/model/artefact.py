@@ -118,11 +118,10 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
         return PACKAGED / name
     path = Path(name)
     folder = path.parent if path.is_file() else path
-    unfinished = folder.with_name(folder.name + UNFINISHED) if folder.name else folder
-    if not folder.exists() and unfinished.is_dir():
+    if not folder.exists() and (unfinished := _unfinished(folder)):
         raise InputError(
             f"{name}: no such folder; {unfinished} is a run that was interrupted or is in progress "
-            f"(to resume: molattn train --resume {name})"
+            f"(to resume: molattn train or molattn pretrain with --resume {name})"
         )
     if not folder.exists() and isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
         raise InputError(
@@ -154,9 +153,16 @@ def find_local_model(path: Union[str, Path]) -> Path:
         return find_model(Path(path))
     if is_packaged(str(path)):
         return find_model(str(path))
-    if Path(f"{path}{UNFINISHED}").is_dir():
+    if _unfinished(Path(path)):
         return find_model(Path(path))
     raise InputError(f"{path}: no such folder; expected the folder of a saved model")
+
+
+def _unfinished(folder: Path) -> Path | None:
+    """Return the folder of the unfinished run of a name, if there is one."""
+    path = folder.with_name(folder.name + UNFINISHED) if folder.name else folder
+    is_fold = folder.name.rpartition("fold_")[2].isdigit()  # which is resumed with the others
+    return path if (path / "config.yaml").is_file() and not is_fold else None
 
 
 def is_packaged(name: Union[str, Path]) -> bool:

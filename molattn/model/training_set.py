@@ -122,7 +122,7 @@ class TrainingMolecules:
         smiles: As written.
         targets: Labels ``[n, T]`` in own units and class indices, NaN where missing or censored.
         places: Fingerprint of each among those of the model, ``int32 [n]``; -1 = not among them,
-            as of validation rows, from which the Gaussian process has learned too.
+            as of validation rows of a model without a Gaussian process, which learns from them.
     """
 
     rows: NDArray[np.int64]

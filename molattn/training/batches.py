@@ -177,6 +177,6 @@ def _costs(records: Sequence[MoleculeRecord | None]) -> NDArray[np.int64]:
     """Return the estimated cost of each molecule, relative to the others."""
     costs = graph_costs(np.array([0 if one is None else one.num_atoms for one in records]))
     for place, one in enumerate(records):
-        if one is not None and one.edge_index is not None:  # so has each, of a model with radius
-            costs[place] = len(one.pairs)
+        if one is not None and one.edge_index is not None:
+            costs[place] += len(one.pairs) - one.num_atoms**2
     return costs

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TrainingRun",
     "building_network",
+    "number_of_epochs",
     "read_rows",
     "train",
     "train_model",
@@ -65,6 +66,7 @@ __all__ = [
     "training_molecules",
 ]
 
+_NO_NETWORK = "gaussian_process"
 # After more, classifications of some thousand rows overfit (docs/accuracy.md).
 _CLASSIFICATION_STEPS = 1_500
 _LEAST_EPOCHS = 10
@@ -215,9 +217,13 @@ def train_model(
     training, validation = table.molecules(parts.train), table.molecules(parts.val)
     init_from = config.fine_tuning.init_from
     fingerprint = run_fingerprint(config, pretrained and pretrained.digest, table.digest)
-    epochs = _number_of_epochs(config.training, table.tasks, len(parts.train))
-    if epochs < config.training.num_epochs:
-        print_line(console, f"{epochs} epochs, as for classifications of so many rows (--epochs)")
+    epochs = number_of_epochs(config.training, table.tasks, len(parts.train))
+    if epochs < config.training.num_epochs and config.gaussian_process.predictor != _NO_NETWORK:
+        print_line(
+            console,
+            f"trained for {epochs} epochs, as there are many rows and only classes (--epochs sets "
+            "another number)",
+        )
     members = [replace(member, epochs=epochs) for member in config.training.members()]
     folders = [None] * len(members)
     checkpoints = [None] * len(members)
@@ -263,7 +269,7 @@ def train_model(
                 print_line(console, message)
                 said = message
             models.append(model)
-            if config.gaussian_process.predictor == "gaussian_process":
+            if config.gaussian_process.predictor == _NO_NETWORK:
                 if not plan.keeps_scaling:
                     scale_by(model, training, transforms)
                 model.freeze("none")
@@ -296,10 +302,9 @@ def train_model(
     targets = validation.targets
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
-    model.uncertainty = Uncertainty.fit(
-        model.config, _fingerprints(config, table, parts.train), prints[parts.val], outputs, targets
-    )
-    model.uncertainty = replace(model.uncertainty, molecules=molecules)
+    known = _fingerprints(config, table, parts.train) if config.kernels else molecules
+    uncertainty = Uncertainty.fit(model.config, known, prints[parts.val], outputs, targets)
+    model.uncertainty = replace(uncertainty, molecules=molecules)
     for line in model.uncertainty.calibration.lines():
         print_line(console, line)
     if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
@@ -307,7 +312,7 @@ def train_model(
     return model, histories, outputs
 
 
-def _number_of_epochs(config: SupervisedConfig, tasks: Sequence[Task], rows: int) -> int:
+def number_of_epochs(config: SupervisedConfig, tasks: Sequence[Task], rows: int) -> int:
     """Return the number of epochs, fewer for large classifications: these overfit."""
     if config.epochs is not None or any(task.kind == "regression" for task in tasks):
         return config.num_epochs
@@ -336,7 +341,7 @@ def _fingerprints(
 def _training_set(
     config: TrainConfig, table: TrainingTable, parts: Split, known: FingerprintIndex
 ) -> TrainingSet:
-    """Return what the model keeps of the rows that it or its Gaussian process has learned from."""
+    """Return what the model keeps of the training and validation rows."""
     rows = np.concatenate([parts.train, parts.val])
     targets, kept = table.targets[rows], None
     if config.data.keep_training_molecules:

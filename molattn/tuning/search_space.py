@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from optuna import Trial
@@ -135,6 +135,8 @@ def _read(where: str, name: Any, value: Any) -> Distribution:
         hint = hint or f"; expected one of {', '.join(sorted(kinds))}"
         raise InputError(f"{where}: {what}{hint}")
     kind = kinds[name]
+    if type(None) in (kinds_or_none := get_args(kind)):
+        kind = next(one for one in kinds_or_none if one is not type(None))
     if isinstance(value, dict):
         return _range(where, kind, value)
     if not isinstance(value, list) or not value:

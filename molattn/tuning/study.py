@@ -40,7 +40,7 @@ from molattn.nn.registry import check_network
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import Epoch
 from molattn.training.lightning.loop import check_processes
-from molattn.training.run import read_rows, train_model
+from molattn.training.run import number_of_epochs, read_rows, train_model
 from molattn.training.run_folder import CONFIG_FILE
 from molattn.tuning.search_space import (
     Space,
@@ -128,12 +128,16 @@ def run_study(
     chosen = partial(_chosen, config)
     check_space(space, chosen)
     rows = _Rows(config, console)
-    table, _ = rows(config.data)
+    table, parts = rows(config.data)
     if is_new:
         for name in _FILES:
             (folder / name).unlink(missing_ok=True)
         write_space(folder / SPACE_FILE, space)
         write_config_file(folder / CONFIG_FILE, config)
+    # The same for all trials, whatever their batch size, so that their losses can be compared.
+    epochs = number_of_epochs(config.training, table.tasks, len(parts.train))
+    config = replace(config, training=replace(config.training, epochs=epochs))
+    chosen = partial(_chosen, config)
     with _opened(folder / STUDY_FILE) as study:
         former = study.user_attrs.get(_DATA, table.digest)
         check_same_digest(f"{table.path}: the file has", table.digest, former, folder)

@@ -55,10 +55,12 @@ def aligned(table: str, width: int) -> str:
         header, *others = rows
         lines = []
         while others:
-            count = len(others)
-            while max(map(len, block := _transposed(header, others[:count]))) > width and count > 1:
-                count -= 1
-            lines += [""] * bool(lines) + block
+            count = 1
+            while count < len(others) and (
+                max(map(len, _transposed(header, others[: count + 1]))) <= width
+            ):
+                count += 1
+            lines += [""] * bool(lines) + _transposed(header, others[:count])
             others = others[count:]
     return "\n".join([*lines, ""])
 

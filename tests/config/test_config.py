@@ -1,6 +1,7 @@
 import json
 import re
 from dataclasses import FrozenInstanceError, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from molattn.config import (
     DataConfig,
     FineTuningConfig,
+    GaussianProcessConfig,
     NetworkConfig,
     PredictConfig,
     ReportConfig,
@@ -202,3 +204,12 @@ def test_numpy_scalars_become_plain_values():
 def test_a_size_beyond_its_bounds_is_named(name, value):
     with pytest.raises(InputError, match=rf"{option(name)}: got {value}, expected a whole number"):
         TrainConfig.from_options("a.csv", {"folds": 2, name: value})
+
+
+def test_a_configuration_of_an_earlier_version_may_have_its_default_epochs():
+    process = GaussianProcessConfig(predictor="gaussian_process")
+    data = DataConfig(target_columns=("y",))
+    made = partial(TrainConfig, "t.csv", data, NetworkConfig(), gaussian_process=process)
+    assert made(SupervisedConfig(epochs=30)).training.epochs == 30
+    with pytest.raises(InputError, match="--epochs cannot be used with --predictor"):
+        made(SupervisedConfig(epochs=29))

@@ -168,8 +168,9 @@ def test_a_folder_that_is_missing_is_named(tmp_path):
 @pytest.mark.parametrize("find", [find_model, find_local_model])
 def test_the_interrupted_run_of_a_missing_folder_is_named(tmp_path, monkeypatch, find):
     (tmp_path / "runs" / "a.unfinished").mkdir(parents=True)
+    (tmp_path / "runs" / "a.unfinished" / "config.yaml").touch()
     monkeypatch.chdir(tmp_path)  # where the name is one of the Hub too
-    with pytest.raises(InputError, match=r"runs/a\.unfinished is a run .*train --resume runs/a\)"):
+    with pytest.raises(InputError, match=r"runs/a\.unfinished is a run .*with --resume runs/a\)"):
         find("runs/a")
 
 

@@ -118,7 +118,7 @@ CLASSES, NUMBERS = Task("c", "binary", ("n", "y")), Task("y")
 )
 def test_large_classifications_are_trained_for_fewer_epochs(given, tasks, rows, expected):
     config = SupervisedConfig(epochs=given)
-    assert run_module._number_of_epochs(config, tasks, rows) == expected
+    assert run_module.number_of_epochs(config, tasks, rows) == expected
 
 
 def test_the_epochs_of_a_large_classification_are_told(config, monkeypatch):
@@ -132,7 +132,7 @@ def test_the_epochs_of_a_large_classification_are_told(config, monkeypatch):
     options = replace(QUICK, epochs=None, batch_size=16, checkpoint="last", patience=None)
     run = train(replace(config, file=str(path), training=options), told)
     assert len(run.histories[0].epochs) == 2
-    assert "2 epochs, as for classifications of so many rows (--epochs)" in told.file.getvalue()
+    assert "trained for 2 epochs, as there are many rows and only classes" in told.file.getvalue()
 
 
 class Killed(BaseException):

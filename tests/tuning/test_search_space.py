@@ -94,3 +94,13 @@ def test_a_value_that_its_option_cannot_have_is_named():
             {"batch_size": IntDistribution(0, 8)},
             lambda options: TrainConfig.from_options("", options),
         )
+
+
+def test_a_number_that_may_be_left_out_has_a_range(tmp_path):
+    (tmp_path / "space.yaml").write_text("epochs: {low: 5, high: 40}\npatience: [2, 3]\n")
+    space = read_space(tmp_path / "space.yaml")
+    assert isinstance(space["epochs"], IntDistribution)
+    assert (space["epochs"].low, space["epochs"].high) == (5, 40)
+    (tmp_path / "space.yaml").write_text("epochs: [5, 7.5]\n")
+    with pytest.raises(InputError, match=r"epochs: got 7\.5"):
+        read_space(tmp_path / "space.yaml")

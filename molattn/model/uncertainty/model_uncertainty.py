@@ -32,7 +32,9 @@ class Uncertainty:
     Args:
         calibration: Fitted to labeled rows that the model was not trained on, of transformed
             targets on the transformed scale.
-        molecules: Fingerprints of the training molecules.
+        molecules: Fingerprints of the molecules that the model has learned from: with a Gaussian
+            process those of the validation rows too, which are not among those that the
+            similarities of the calibration are to.
     """
 
     calibration: Calibration

@@ -183,6 +183,8 @@ class CheckpointCallback(Callback):
 class StopAtSignal(Callback):
     """Stops after the step in which a signal came; follows the callback that saves checkpoints.
 
+    Several GPUs agree on it at most 50 steps later.
+
     A validation that has begun is finished if that takes a few seconds, and repeated on resume if
     not.
     """

@@ -156,6 +156,9 @@ class TrainingModule(pl.LightningModule):
                     f"step {step}; a lower --learning-rate may help"
                 )
 
+    def on_validation_epoch_start(self) -> None:
+        self._agreed = 0, False  # what was decided at the last step waits for the validation
+
     def validation_step(self, batch: Any, index: int) -> None:
         part, weight = self.objective(batch)
         self._validation.add(self._agree(part, index, VALIDATION_SECONDS), weight)

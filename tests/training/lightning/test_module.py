@@ -133,6 +133,15 @@ def test_several_processes_stop_at_a_step_whose_loss_is_read(monkeypatch, is_rea
     assert module.is_time_over() is is_read
 
 
+def test_a_decision_of_the_last_step_does_not_end_the_validation(monkeypatch):
+    module, _ = module_and_batch(MolAttnConfig(("y",), NET))
+    monkeypatch.setattr(lightning_module, "num_processes", lambda: 2)
+    module._agreed = 15, True
+    module.on_validation_epoch_start()
+    assert module.interrupt(5.0) is None
+    assert not module.is_time_over()
+
+
 WAITS = {"_local_scalar_dense", "nonzero", "is_nonzero", "equal", "_unique2", "masked_select"}
 
 
