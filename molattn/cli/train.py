@@ -59,15 +59,19 @@ def _train(config: TrainConfig, folder: Path) -> None:
 
 def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
     from molattn.evaluation.cross_validation import cross_validate
+    from molattn.evaluation.interval_promise import is_exchangeable, test_rows
     from molattn.evaluation.terminal_tables import summary_table
 
     summary = cross_validate(config, folder, console)
     units = dict(zip(config.data.target_columns, config.data.target_units, strict=False))
     console.print(summary_table(summary, config.report.interval, units), markup=False)
+    has_intervals = any("coverage" in one for one in summary.get("uncertainty", {}).values())
+    if has_intervals and not is_exchangeable(config.data):
+        print_line(console, f"coverage is not promised: the test rows {test_rows(config.data)}")
     if "final" in summary:
         print_line(
             console,
-            "These are scores of the models of the rounds; the final model, of all rows, has no "
+            "These are scores of the models of the folds; the final model, of all rows, has no "
             "score of its own",
         )
 

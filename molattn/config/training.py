@@ -92,9 +92,11 @@ class TrainingLoopConfig:
 class SupervisedConfig(TrainingLoopConfig):
     """How a model is trained on labels.
 
+    By default for 30 epochs or, if all targets are classes, for as many as 1,500 steps take, from
+    10 to 30.
+
     Args:
-        epochs: Maximum number of epochs; by default 30, or if all targets are classes as many as
-            1,500 steps take, from 10 to 30.
+        epochs: Maximum number of epochs (default: at most 30).
         ensemble: Number of networks to average over.
         loss: Loss of regression targets.
         huber_delta: Error, in standard deviations, above which the Huber loss is linear.

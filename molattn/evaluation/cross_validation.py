@@ -197,7 +197,7 @@ def _finish(
     if run is not None:
         if not len(run.parts.val):
             known = training_molecules(config, rows, run.parts)
-            print_line(console, f"{path.name}: calibration by the other rounds")
+            print_line(console, f"{path.name}: calibration by the other folds")
             calibrate_out_of_fold(run.model, config, rows, others, known, console)
         with run_folder(path, resume=True) as unfinished:
             if trained.predicted is not None:

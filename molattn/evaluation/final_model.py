@@ -101,9 +101,9 @@ def _card_scores(table: TrainingTable, summary: Mapping[str, Any]) -> dict[str, 
             for name, metric in metrics_of(task.kind, with_heading=True).items()
             if (of := found.get(name))
         ]
-        rounds = len(summary["folds"])
+        folds = len(summary["folds"])
         card[task.name] = (
-            f"{', '.join(values)}: mean and standard deviation over {rounds} rounds of "
-            "cross-validation; this model, of all rows, was not tested itself"
+            f"{', '.join(values)}: mean and standard deviation over {folds} folds of "
+            "a cross-validation; this model, of all rows, was not tested itself"
         )
     return card

@@ -85,7 +85,7 @@ def test_each_text_is_parsed_once(
     (tmp_path / "t.csv").write_text(f"smiles,y\n{lines}")
     parsed, calculated = map(request.getfixturevalue, ("parsed", "calculated"))
     assert main(["train", "t.csv", *OPTIONS.split(), *options.split(), "--output", "run"]) == 0
-    assert "molecule that the --init-from model was trained on" in capsys.readouterr().out
+    assert "molecule that the --init-from model learned from" in capsys.readouterr().out
     distinct = {text for text, _ in rows} - {"nonsense"}
     assert {text: parsed[text] for text in distinct} == dict.fromkeys(distinct, 1)
     if not descriptors_read:

@@ -93,7 +93,7 @@ def test_intervals_of_the_final_model_hold_for_other_molecules(folder, table, tm
 def test_the_report_says_which_score_is_of_which_model(folder):
     page = (folder / "report.html").read_text()
     assert "<code>model/</code> is trained on all 300 rows" in page
-    assert "The scores above belong to the models of the rounds" in page
+    assert "The scores above belong to the models of the folds" in page
     assert "not seen" in page
     mean = metrics_of(folder)["test"]["logS"]["rmse"]["mean"]
     card = (folder / "model" / "README.md").read_text()

@@ -33,7 +33,10 @@ __all__ = [
 ]
 
 # A CSV file of such a name could not be opened by the program that the name is meant for.
-_NOT_WRITTEN = ".xlsm .xls .ods .json .jsonl .feather .arrow .h5 .pkl .zip .bz2 .xz".split()
+_NOT_WRITTEN = (
+    ".xlsm .xls .ods .json .jsonl .feather .arrow .h5 .npz .npy .pkl .db .doc .docx .odt .pdf .rtf "
+    ".html .xml .mol .mol2 .pdb .zip .tar .7z .bz2 .xz"
+).split()
 
 
 def check_output(path: Path) -> None:
