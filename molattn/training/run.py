@@ -221,7 +221,7 @@ def train_model(
     if epochs < config.training.num_epochs and config.gaussian_process.predictor != _NO_NETWORK:
         print_line(
             console,
-            f"trained for {epochs} epochs, as there are many rows and only classes (--epochs sets "
+            f"training for {epochs} epochs, as there are many rows and only classes (--epochs sets "
             "another number)",
         )
     members = [replace(member, epochs=epochs) for member in config.training.members()]

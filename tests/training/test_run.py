@@ -132,7 +132,7 @@ def test_the_epochs_of_a_large_classification_are_told(config, monkeypatch):
     options = replace(QUICK, epochs=None, batch_size=16, checkpoint="last", patience=None)
     run = train(replace(config, file=str(path), training=options), told)
     assert len(run.histories[0].epochs) == 2
-    assert "trained for 2 epochs, as there are many rows and only classes" in told.file.getvalue()
+    assert "training for 2 epochs, as there are many rows and only classes" in told.file.getvalue()
 
 
 class Killed(BaseException):

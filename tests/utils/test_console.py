@@ -55,7 +55,7 @@ def test_the_commonest_reasons_are_told_and_the_others_counted(errors, told):
     assert written.getvalue() == told
 
 
-def test_many_wide_rows_are_aligned_in_little_time():
+def test_many_wide_rows_are_aligned_in_blocks():
     table = "smiles,p\n" + "".join(f"{'C' * (i % 40 + 1)},1\n" for i in range(2000))
     lines = aligned(table, 60).splitlines()
     assert sum(line.count("C") for line in lines) == sum(i % 40 + 1 for i in range(2000))
