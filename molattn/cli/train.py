@@ -58,6 +58,7 @@ def _train(config: TrainConfig, folder: Path) -> None:
 
 
 def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> None:
+    from molattn.data.leakage import leakage_warnings
     from molattn.evaluation.cross_validation import cross_validate
     from molattn.evaluation.interval_promise import is_exchangeable, test_rows
     from molattn.evaluation.terminal_tables import summary_table
@@ -65,6 +66,8 @@ def _cross_validate(config: TrainConfig, folder: Path, console: "Console") -> No
     summary = cross_validate(config, folder, console)
     units = dict(zip(config.data.target_columns, config.data.target_units, strict=False))
     console.print(summary_table(summary, config.report.interval, units), markup=False)
+    for warning in leakage_warnings([fold["leakage"] for fold in summary["folds"]]):
+        print_line(console, warning)
     has_intervals = any("coverage" in one for one in summary.get("uncertainty", {}).values())
     if has_intervals and not is_exchangeable(config.data):
         print_line(console, f"coverage is not promised: the test rows {test_rows(config.data)}")

@@ -1,5 +1,6 @@
 """Leakage between training and test: shared and similar molecules, and conflicting labels."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from molattn.chem.groups import same_molecule
 from molattn.chem.split import Split
 from molattn.data.dataset import TrainingTable
 
-__all__ = ["Leakage", "find_leakage"]
+__all__ = ["Leakage", "find_leakage", "leakage_warnings"]
 
 _MOST_TEST = 1000
 _MOST_TRAINING = 50_000
@@ -74,18 +75,31 @@ class Leakage:
 
     def warnings(self) -> list[str]:
         """Return which findings make the test scores too good, as lines for the log."""
-        lines = []
-        if self.shared_test:
-            lines.append(
-                f"leakage: {self.shared_test} of {self.test_molecules} test molecules are also in "
-                "the training or validation set"
-            )
-        if self.pretrained_test:
-            lines.append(
-                f"leakage: {self.pretrained_test} of {self.test_molecules} test molecules have the "
-                "same fingerprint as a molecule that the --init-from model learned from"
-            )
-        return lines
+        return leakage_warnings([asdict(self)])
+
+
+def leakage_warnings(findings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what makes the test scores too good, as lines for the log.
+
+    ``findings`` are those of a run, or of each fold of a cross-validation, whose numbers are added
+    up; see :meth:`Leakage.to_dict`.
+    """
+    shared, pretrained, tested = (
+        sum(one[key] or 0 for one in findings)
+        for key in ("shared_test", "pretrained_test", "test_molecules")
+    )
+    lines = []
+    if shared:
+        lines.append(
+            f"leakage: {shared} of {tested} test molecules are also in the training or validation "
+            "set"
+        )
+    if pretrained:
+        lines.append(
+            f"leakage: {pretrained} of {tested} test molecules have the same fingerprint as a "
+            "molecule that the --init-from model learned from"
+        )
+    return lines
 
 
 def find_leakage(

@@ -23,13 +23,19 @@ def test_rows(data: DataConfig) -> str:
     return f"are of {_SPLITS[str(data.split)]} that the intervals are calibrated on"
 
 
-def interval_promise(data: DataConfig) -> str:
-    """Return what the intervals of a run promise for its test rows, and what not."""
+def interval_promise(data: DataConfig, *, tested: bool = True) -> str:
+    """Return what the intervals of a run promise for its test rows, if any, and what not."""
     if data.validation_size == 0.0:
         by = "the predictions of the other folds' models for the rows that they have not seen"
     else:
         by = "the validation rows"
     text = f"Intervals are calibrated on {by}. "
+    if not tested:
+        return (
+            f"{text}Their nominal coverage is promised on average for molecules that are drawn as "
+            "those (exchangeable), and nothing for others, such as a new chemical series. There "
+            "are no test rows on which it could be measured."
+        )
     if not is_exchangeable(data):
         return (
             f"{text}Their nominal coverage is promised only for molecules that are drawn as those "

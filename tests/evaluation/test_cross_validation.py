@@ -287,6 +287,22 @@ def test_finished_rounds_outlive_one_that_fails(config, tmp_path, monkeypatch, c
     assert (tmp_path / "cv" / "fold_1" / "metrics.json").read_bytes() == before
 
 
+def test_leakage_of_the_folds_is_told_beside_their_scores(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("smiles,y\n" + "".join(f"{'C' * n}N,{n}\n" for n in range(1, 21)))
+    words = "train t.csv --target-columns y --epochs 1 --no-baselines --bootstrap 0 --device cpu"
+    words += " --predictor network --width 8 --heads 2 --layers 1 --split random"
+    sizes = "--test-size 0 --validation-size 0.1"
+    assert main([*words.split(), *sizes.split(), "--init-from", "none", "--output", "first"]) == 0
+    capsys.readouterr()
+    assert main([*words.split(), "--folds", "2", "--init-from", "first", "--output", "cv"]) == 0
+    folds = [metrics_of(Path(f"cv/fold_{n}"))["leakage"]["pretrained_test"] for n in (1, 2)]
+    assert 0 < sum(folds) <= 20
+    told = f"eakage: {sum(folds)} of 20 test molecules have the same fingerprint as a molecule that"
+    assert f"l{told}" in " ".join(capsys.readouterr().out.split())
+    assert f"L{told}" in Path("cv/report.html").read_text()
+
+
 def test_a_column_named_round_stays(config, tmp_path):
     own = tmp_path / "own.csv"
     own.write_text(Path(config.file).read_text().replace("smiles,y", "smiles,round"))

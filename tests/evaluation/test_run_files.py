@@ -378,6 +378,7 @@ def test_without_test_rows_a_run_is_scored_by_its_validation_rows(without_test, 
     page = Path("run/report.html").read_text()
     assert f"Scores on the {count} validation rows" in page
     assert "There were no test rows, so the model has no test score" in page
+    assert "There are no test rows on which it could be measured" in page
     assert table(Path("run/predictions.csv")) == []
     assert sorted(path.name for path in Path("run").glob("*.png")) == ["learning_curve.png"]
     assert main(["predict", "run", "t.csv", "--output", "out.csv"]) == 0

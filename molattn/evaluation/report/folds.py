@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from molattn.config import TrainConfig
+from molattn.data.leakage import leakage_warnings
 from molattn.evaluation.interval_promise import interval_promise, is_exchangeable
 from molattn.evaluation.metrics import format_score, main_metric
 from molattn.evaluation.report.render import write_page
@@ -33,6 +34,7 @@ def write_fold_page(config: TrainConfig, summary: Mapping[str, Any], path: Path)
         level=f"{config.report.interval:g}",
         exchangeable=is_exchangeable(config.data),
         repeats=config.data.repeats,
+        leakage=leakage_warnings([fold["leakage"] for fold in folds]),
         final=summary.get("final"),
         final_coverage=_final_coverage(tasks, summary),
         rounds=[

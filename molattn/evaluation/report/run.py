@@ -62,7 +62,11 @@ def write_run_page(
     """
     table = run.table
     kept = _kept_epochs(run)
-    learning, intervals = Markup(), [*_intervals(run, scores)]
+    learning, intervals, promise = Markup(), [*_intervals(run, scores)], ""
+    if intervals:
+        promise = interval_promise(run.config.data)
+    elif scores.test is None and any(task.kind == "regression" for task in table.tasks):
+        promise = interval_promise(run.config.data, tested=False)
     if run.histories:
         curve = learning_curve(run.histories)
         curve.set_size_inches(5.2, 3.5)
@@ -83,7 +87,7 @@ def write_run_page(
         task_count=len(table.tasks),
         parts=[(part, metrics[key]) for part, key in _PARTS.items()],
         split=_split_words(run),
-        promise=interval_promise(run.config.data) if intervals else "",
+        promise=promise,
         intervals=intervals,
         labels=[*_labels(run)],
         leakage=run.leakage.lines(),
