@@ -29,11 +29,12 @@ __all__ = [
 
 Result = TypeVar("Result")
 
-# RDKit lists the smallest rings, of which there can be two to the power of the number of closures,
-# and the time of some descriptors grows with the cube of the number of atoms. Below these numbers,
-# reading a molecule with all descriptors takes at most about a second.
+# RDKit lists the smallest rings, of which there can be two to the power of the number of closures;
+# the time of some descriptors grows with the square of that and with the cube of the number of
+# atoms. Below these numbers, reading a molecule takes at most about a second.
 _MOST_ATOMS = 200
 _MOST_CLOSURES = 10
+_MOST_CLOSURES_WITHOUT_DESCRIPTORS = 14
 _ALWAYS_FAST = 60  # characters of a SMILES, or bonds of a mol block
 # Where RDKit reads the counts, and nowhere else: the other lines may contain anything.
 _COUNTS = re.compile(
@@ -52,6 +53,7 @@ def read_molecule(
     calculate: Callable[[Chem.Mol], Result],
     *,
     standardize: bool = False,
+    descriptors: bool = True,
 ) -> tuple[Chem.Mol, Result]:
     """Read a SMILES or an RDKit molecule, and calculate something from the molecule.
 
@@ -66,11 +68,12 @@ def read_molecule(
         standardize: Whether to standardize the molecule before, see
             :func:`molattn.chem.standardize.standardize`. The atoms of a SMILES that this changes
             are in the order of the standardized SMILES, those of an RDKit molecule keep theirs.
+        descriptors: Whether the function may calculate descriptors; see :func:`is_fast`.
 
     Raises:
         SmilesError: It is not a molecule, it is beyond a limit, or cannot be standardized.
     """
-    if is_fast(molecule):
+    if is_fast(molecule, descriptors=descriptors):
         mol = _parsed(molecule, limits)
         if standardize:
             arguments = molecule, mol
@@ -111,22 +114,22 @@ def _mol_block(mol: Chem.Mol) -> str:
     return Chem.MolToMolBlock(mol)
 
 
-def is_fast(molecule: Molecule) -> bool:
+def is_fast(molecule: Molecule, *, descriptors: bool = True) -> bool:
     """Return whether a molecule has so few atoms and rings that RDKit needs no limit of time.
 
-    So it is with what is neither a SMILES nor an RDKit molecule, which is refused at once.
+    So it is with what is neither a SMILES nor an RDKit molecule, which is refused at once. Without
+    ``descriptors`` there may be more rings: counts and features of atoms take less time.
     """
+    most = _MOST_CLOSURES if descriptors else _MOST_CLOSURES_WITHOUT_DESCRIPTORS
     if isinstance(molecule, Chem.Mol):
-        atoms, parts = molecule.GetNumAtoms(), len(Chem.GetMolFrags(molecule))
-        return _is_few(molecule.GetNumHeavyAtoms(), molecule.GetNumBonds() - atoms + parts)
-    return not isinstance(molecule, str) or _is_fast_text(molecule)
-
-
-def _is_fast_text(text: str) -> bool:
-    if len(text) <= _ALWAYS_FAST:
+        bonds, parts = molecule.GetNumBonds(), len(Chem.GetMolFrags(molecule))
+        closures = bonds - molecule.GetNumAtoms() + parts
+        return closures <= most and molecule.GetNumHeavyAtoms() <= _MOST_ATOMS
+    if not isinstance(molecule, str) or len(molecule) <= _ALWAYS_FAST:
         return True
-    closures = len(CLOSURE.findall(_BRACKETS.sub("", text))) // 2
-    return _is_few(len(ATOM.findall(text)) if len(text) > _MOST_ATOMS else 0, closures)
+    if len(CLOSURE.findall(_BRACKETS.sub("", molecule))) // 2 > most:
+        return False
+    return len(molecule) <= _MOST_ATOMS or len(ATOM.findall(molecule)) <= _MOST_ATOMS
 
 
 def _within(
@@ -141,10 +144,6 @@ def _within(
     except TimeoutError:
         reason = f"reading it takes more than {seconds:g} s{option} or 2 GB of memory"
         raise SmilesError(written(molecule), "too_slow", reason) from None
-
-
-def _is_few(atoms: int, closures: int) -> bool:
-    return atoms <= _MOST_ATOMS and closures <= _MOST_CLOSURES
 
 
 def _parsed(molecule: Molecule, limits: MoleculeLimits) -> Chem.Mol:

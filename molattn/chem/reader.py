@@ -206,6 +206,7 @@ class _BlockReader:
         self._same_featurizer = self.featurizer
         self._lacking = replace(self.fields, canonical=False)
         self._of_fast = replace(self.fields, counter=None)  # counted in blocks
+        self._descriptors = bool(self.fields.calculators) or self.fields.targets is not None
         counter = self.fields.counter
         # One enumeration of environments serves both.
         self._counts_tell_fingerprints = (
@@ -260,8 +261,14 @@ class _BlockReader:
         try:
             if isinstance(text, PreparedSmiles) and self._is_known(text):
                 return self._completed(text)
-            fields = self._of_fast if is_fast(text) else self.fields
-            return read_molecule(text, self.limits, fields, standardize=self.standardize)
+            is_counted_later = is_fast(text, descriptors=self._descriptors)
+            return read_molecule(
+                text,
+                self.limits,
+                self._of_fast if is_counted_later else self.fields,
+                standardize=self.standardize,
+                descriptors=self._descriptors,
+            )
         except SmilesError as error:
             return error
 

@@ -8,6 +8,7 @@ from rdkit import Chem
 from molattn import from_mol, from_smiles
 from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader, descriptors, parse_smiles
 from molattn.chem import limits as limits_module
+from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.chem.descriptors import DESCRIPTORS, descriptor_matrix
 from molattn.chem.limits import read_mol_block, read_molecule
 from molattn.config import MoleculeLimits
@@ -123,7 +124,7 @@ def test_a_record_from_the_child_process_is_that_of_this_one(monkeypatch):
     reader = MoleculeReader(Featurizer.default(), calculator, **options)
     there = reader.all(texts)
     monkeypatch.setattr(limits_module, "call_within", None)
-    monkeypatch.setattr(limits_module, "is_fast", lambda text: True)
+    monkeypatch.setattr(limits_module, "is_fast", lambda text, **_: True)
     for one, other in zip(there, reader.all(texts), strict=True):
         for field in dataclasses.fields(one):
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
@@ -172,3 +173,22 @@ def test_hydrogen_atoms_and_rings_decide_what_is_fast():
     assert limits_module.is_fast(Chem.MolFromSmiles("C1CC1." * 10 + "C"))
     assert not limits_module.is_fast(Chem.MolFromSmiles("C1CC1." * 11 + "C"))
     assert not limits_module.is_fast(Chem.MolFromSmiles("C" * 201))
+
+
+@pytest.mark.parametrize("as_mol", [False, True])
+def test_more_rings_are_read_in_this_process_where_no_descriptor_is_calculated(monkeypatch, as_mol):
+    """A ring of rings, of which RDKit lists two to the power of twelve."""
+    text = f"C1{'C2CC(C2)' * 11}C2CC1(C2)"
+    mol = Chem.MolFromSmiles(text)
+    assert mol.GetRingInfo().NumRings() > 2**12
+    given = mol if as_mol else text
+    assert not limits_module.is_fast(given)
+    assert limits_module.is_fast(given, descriptors=False)
+    three = Chem.MolFromSmiles(f"{text}.C1CC1.C1CC1") if as_mol else f"{text}.C1CC1.C1CC1"
+    assert not limits_module.is_fast(three, descriptors=False)
+    counter = SubstructureCounter(("morgan", "atom_pairs"))
+    monkeypatch.setattr(limits_module, "call_within", None)
+    (record,) = MoleculeReader(Featurizer.default(), counter=counter).all([given])
+    assert record.num_atoms == mol.GetNumAtoms()
+    with pytest.raises(TypeError, match="NoneType"):  # in the child process
+        MoleculeReader(Featurizer.default(), DescriptorCalculator(("TPSA",))).all([given])
