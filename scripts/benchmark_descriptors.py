@@ -13,7 +13,7 @@ Tables have a column of SMILES named ``smiles``, and may be gzipped.
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -60,7 +60,7 @@ def families() -> dict[str, tuple[str, ...]]:
     return {**found, ALL: DESCRIPTORS}
 
 
-def costs(smiles: Sequence[str], groups: dict[str, tuple[str, ...]]) -> dict[str, float]:
+def costs(smiles: Sequence[str], groups: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
     """Return the milliseconds of each family, for molecules that are parsed anew."""
     best = dict.fromkeys(groups, np.inf)
     for _ in range(3):
@@ -88,8 +88,10 @@ def errors(inputs: KernelInputs, labels: NDArray[np.float64]) -> NDArray[np.floa
     return np.array(found)
 
 
-def worth(path: str, column: str, groups: dict[str, tuple[str, ...]], *, log: bool) -> list[str]:
-    """Return the change of the error by each family, in percent; also stored by :func:`main`."""
+def worth(
+    path: str, column: str, groups: Mapping[str, tuple[str, ...]], *, log: bool
+) -> list[NDArray[np.float64]]:
+    """Return the change of the error of each fold by each family, in percent."""
     table = pd.read_csv(path)[["smiles", column]].dropna()
     labels = table[column].to_numpy(np.float64)
     labels = np.log(labels) if log else labels
