@@ -40,7 +40,6 @@ OPTIONS = {
     "batch_size": 64,
     "learning_rate": 0.0014,
     "precision": "bf16",
-    "head_width": 512,
     "inducing_points": 9000,
     "keep_training_molecules": True,
     "baselines": False,
