@@ -50,7 +50,6 @@ class NetworkConfig:
         dropout: Dropout rate in the attention blocks.
         head: Prediction head: auto, mlp, fourier, both. auto: fourier if all targets are classes,
             otherwise both.
-        head_width: Hidden size of the prediction head, by default the width. All targets share it.
         head_dropout: Dropout rate in the prediction head.
         attention_dropout: Dropout rate of the attention weights.
         readout: Readout: one or more pooling functions, joined by +: mean, sum, max, min, std,
@@ -74,7 +73,6 @@ class NetworkConfig:
     self_loops: bool = True
     dropout: float = field(default=0.1, metadata=_OWN)
     head: str = field(default="auto", metadata=_OWN)
-    head_width: int | None = field(default=None, metadata=_OWN)
     head_dropout: float = field(default=0.5, metadata=_OWN)
     attention_dropout: float = _of_layer(0.0, "dropout", **_OWN)
     readout: str = "attentional+variance_preserving"
@@ -83,7 +81,7 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         for name, choices in (("pairs", Pairs), ("partner", Partner)):
             check_choice(self, name, get_args(choices))
-        for name in ("width", "edge_width", "heads", "head_width"):
+        for name in ("width", "edge_width", "heads"):
             check(self, name, lambda n: 1 <= n <= 2**16, "a whole number from 1 to 65536", int)
         check(self, "radius", lambda n: 1 <= n <= 2**16, "a whole number from 1 to 65536", int)
         if self.pairs == "bonds":

@@ -11,7 +11,7 @@ from molattn.errors import InputError
 
 __all__ = ["FIRST_WITH_MANIFEST", "FORMAT", "OLDEST_FORMAT", "update_config"]
 
-FORMAT = 9
+FORMAT = 8
 """Format of the configurations that this version writes."""
 
 FIRST_WITH_MANIFEST = 5
@@ -71,20 +71,12 @@ def _from_7(config: Config) -> Config:
     return {**config, "format": 8, "network": added}
 
 
-def _from_8(config: Config) -> Config:
-    """Add the width of the head: it was that of the network."""
-    network = config.get("network")
-    added = {"head_width": None, **network} if isinstance(network, dict) else network
-    return {**config, "format": 9, "network": added}
-
-
 _UPDATES: dict[int, Callable[[Config], Config]] = {
     3: _from_3,
     4: _from_4,
     5: _from_5,
     6: _from_6,
     7: _from_7,
-    8: _from_8,
 }
 
 OLDEST_FORMAT = min(_UPDATES)

@@ -113,7 +113,7 @@ class Network(nn.Module):
             head = HEADS[net.head](
                 self.molecule_width,
                 config.num_numbers,
-                net.head_width or net.width,
+                net.width,
                 self.num_outputs,
                 net.head_dropout,
             )

@@ -252,12 +252,11 @@ def _same_transform(task: Task, known: TargetTransform, wanted: str) -> bool:
 
 
 def _head_inputs(config: MolAttnConfig) -> tuple[object, ...]:
-    """Return kind and width of the head, and its inputs besides the readout of one molecule."""
+    """Return the kind of the head, and its inputs besides the readout of one molecule."""
     network = config.network
     partner = network.partner if config.has_partner else None
     return (
         network.head,
-        network.head_width or network.width,
         config.custom_parts,
         config.features,
         config.descriptors,

@@ -60,16 +60,6 @@ def test_blocks_and_head_have_a_dropout_each():
     assert (pretraining.dropout, pretraining.head_dropout) == (0.0, 0.0)
 
 
-def test_the_head_is_as_wide_as_the_network_unless_told_otherwise():
-    for kind, sizes in (("mlp", [1]), ("fourier", [4]), ("both", [1, 4])):
-        for head_width, width in ((None, 16), (48, 48)):
-            (net,) = make(width=16, head=kind, head_width=head_width).nets
-            outs = [m.in_features for m in net.head.modules() if getattr(m, "out_features", 0) == 1]
-            assert outs == [size * width for size in sizes]
-    with pytest.raises(InputError, match="--head-width: got 0, expected"):
-        NetworkConfig(head_width=0)
-
-
 @pytest.mark.parametrize(
     "kinds, chosen, expected",
     [

@@ -331,7 +331,7 @@ def test_the_initial_model_is_chosen_and_read_once(table, pretrained, tmp_path, 
 def test_options_that_weights_do_not_depend_on_say_so_themselves(monkeypatch, table, pretrained):
     """Adding one to the network is all that it takes; no list repeats it."""
     own = {f.name for f in fields(NetworkConfig) if not f.metadata.get("from_pretrained", True)}
-    assert own == {*"radius dropout head head_width head_dropout attention_dropout partner".split()}
+    assert own == {"radius", "dropout", "head", "head_dropout", "attention_dropout", "partner"}
     config = replace(config_of(table, pretrained[1]), network=NetworkConfig(heads=4))
     with pytest.raises(InputError, match="--heads: got 4"):
         load_pretrained(config)
