@@ -37,6 +37,7 @@ OPTIONS = {
     "final": True,
     "validation_size": 0.0,
     "epochs": 14,
+    "ensemble": 2,
     "batch_size": 64,
     "learning_rate": 0.0014,
     "precision": "bf16",

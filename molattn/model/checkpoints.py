@@ -11,7 +11,7 @@ from molattn.errors import InputError
 
 __all__ = ["FIRST_WITH_MANIFEST", "FORMAT", "OLDEST_FORMAT", "update_config"]
 
-FORMAT = 8
+FORMAT = 9
 """Format of the configurations that this version writes."""
 
 FIRST_WITH_MANIFEST = 5
@@ -71,12 +71,18 @@ def _from_7(config: Config) -> Config:
     return {**config, "format": 8, "network": added}
 
 
+def _from_8(config: Config) -> Config:
+    """Change the number only: the Gaussian process has points in half precision."""
+    return {**config, "format": 9}
+
+
 _UPDATES: dict[int, Callable[[Config], Config]] = {
     3: _from_3,
     4: _from_4,
     5: _from_5,
     6: _from_6,
     7: _from_7,
+    8: _from_8,
 }
 
 OLDEST_FORMAT = min(_UPDATES)

@@ -128,8 +128,8 @@ class GaussianProcessHead:
         texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
         points = used[_in_turn(_random_order(texts, seed), ~np.isnan(targets[used]))[:most]]
         kernel = MoleculeKernel.fit(inputs[used], np.searchsorted(used, points), _kinds(config))
-        kept = kernel(inputs[used]) if len(used) * len(points) <= _MOST_KEPT else None
-        between = kernel(inputs[points])
+        kept = kernel(inputs[used], rounded=True) if len(used) * len(points) <= _MOST_KEPT else None
+        between = kernel(inputs[points], rounded=True)
         coefficients = np.zeros((len(points), labels.shape[1]))
         means = np.zeros(labels.shape[1])
         is_class = np.repeat(
@@ -152,7 +152,7 @@ class GaussianProcessHead:
                 for start in range(0, len(chosen), _ROWS_AT_ONCE):
                     some = chosen[start : start + _ROWS_AT_ONCE]
                     found = (
-                        kernel(inputs[some]) if kept is None else kept[np.searchsorted(used, some)]
+                        kernel(inputs[some], rounded=True) if kept is None else kept[np.searchsorted(used, some)]
                     )
                     yield basis(found[:, own]), some
 

@@ -247,14 +247,16 @@ class GaussianKernel:
     r"""The Gaussian kernel of numbers with those of m molecules.
 
     Numbers are standardized and clipped to 4 standard deviations. Those that are not finite are
-    replaced by the mean.
+    replaced by the mean. Those of training rows are rounded to half precision, in which a file
+    holds them.
     ``length`` is twice the squared length scale: half of the median squared distance.
 
     Args:
         mean: Of each number, ``[F]``.
         scale: Its standard deviation, infinite for one that is constant, ``[F]``.
         length: :math:`2 \ell^2`.
-        points: Standardized numbers of the m molecules, ``float32 [m, F]``.
+        points: Standardized numbers of the m molecules, rounded, ``float32 [m, F]``. Models of
+            formats 6 to 8 have not rounded them.
     """
 
     mean: Array
@@ -276,16 +278,26 @@ class GaussianKernel:
         distances = _squared_distances(some, some)[np.triu_indices(len(some), 1)]
         distances = distances[distances > 1e-6]
         length = 0.5 * float(np.median(distances)) if len(distances) else 1.0
-        return cls(mean, scale, length, chosen)
+        return cls(mean, scale, length, _rounded(chosen))
 
     def standardized(self, numbers: NDArray[np.floating]) -> NDArray[np.float32]:
         """Standardize numbers ``[n, F]``."""
         scaled = (_finite_or_nan(numbers) - self.mean) / self.scale
         return np.nan_to_num(scaled, nan=0.0).clip(-CLIP, CLIP).astype(np.float32)
 
-    def __call__(self, numbers: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Return the kernel of n molecules with the m, ``[n, m]``."""
-        distances = _squared_distances(self.standardized(numbers), self.points)
+    def __call__(
+        self, numbers: NDArray[np.floating], *, rounded: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the kernel of n molecules with the m, ``[n, m]``.
+
+        Args:
+            numbers: Of the n molecules, ``[n, F]``.
+            rounded: Round them as the points are, so that the kernel of points is symmetric.
+        """
+        standardized = self.standardized(numbers)
+        if rounded:
+            standardized = _rounded(standardized)
+        distances = _squared_distances(standardized, self.points)
         distances /= -self.length
         return np.exp(distances, out=distances)
 
@@ -344,7 +356,7 @@ class MoleculeKernel:
             mean, scale, length, points = (
                 tensors[f"{name}.{field.name}"] for field in dataclasses.fields(GaussianKernel)
             )
-            return GaussianKernel(mean, scale, length.item(), points)
+            return GaussianKernel(mean, scale, length.item(), points.astype(np.float32))
 
         numbers = sorted(name for name in parts if name.startswith(_NUMBERS))
         return cls(
@@ -356,26 +368,37 @@ class MoleculeKernel:
         )
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays by name."""
+        """Return all arrays by name; points in half precision where that is exact."""
         numbers = {f"{_NUMBERS}{name}": kernel for name, kernel in self.numbers.items()}
         others = {"counts": self.counts, "partners": self.partners, "features": self.features}
-        return {
+        tensors = {
             f"{name}.{field.name}": np.ascontiguousarray(getattr(part, field.name))
             for name, part in (numbers | others).items()
             if part is not None
             for field in dataclasses.fields(part)
         }
+        for name, values in tensors.items():
+            if name.endswith(".points") and (_rounded(values) == values).all():
+                tensors[name] = values.astype(np.float16)
+        return tensors
 
-    def __call__(self, inputs: KernelInputs) -> Array:
-        """Return the kernel of n rows with the m, ``[n, m]``."""
+    def __call__(self, inputs: KernelInputs, *, rounded: bool = False) -> Array:
+        """Return the kernel of n rows with the m, ``[n, m]``.
+
+        Args:
+            inputs: Of the n rows.
+            rounded: The n rows are training rows, whose numbers are rounded to half precision.
+        """
         found = [kernel(required(inputs.counts, "counts")) for kernel in self.of_counts]
-        found += [kernel(inputs.numbers[name]) for name, kernel in self.numbers.items()]
+        found += [
+            kernel(inputs.numbers[name], rounded=rounded) for name, kernel in self.numbers.items()
+        ]
         kernel = np.asarray(np.mean(found, axis=0, dtype=np.float64))
         if self.of_partners:
             counts = required(inputs.partners, "counts of second molecules")
             kernel *= np.mean([one(counts) for one in self.of_partners], axis=0, dtype=np.float64)
         if self.features is not None:
-            kernel *= self.features(required(inputs.features, "features"))
+            kernel *= self.features(required(inputs.features, "features"), rounded=rounded)
         return kernel
 
     @cached_property
@@ -405,6 +428,11 @@ def required(value: Value | None, what: str) -> Value:
 
 def _finite_or_nan(numbers: NDArray[np.floating]) -> Array:
     return np.where(np.isfinite(numbers), numbers, np.nan).astype(np.float64)
+
+
+def _rounded(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Round to half precision."""
+    return numbers.astype(np.float16).astype(np.float32)
 
 
 def _squared_distances(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:
