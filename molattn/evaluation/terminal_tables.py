@@ -1,9 +1,12 @@
 """Tables of scores for the terminal, 80 columns wide if the names of the tasks are short."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Group
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -78,11 +81,11 @@ def uncertainty_tables(
             expected = "-" if sd is None else f"{level:.3f} ± {2.0 * sd:.3f}"
             expected = expected if promised else "not promised"
             coverage, width = (format_score(given[key]) for key in ("coverage", "mean_width"))
-            intervals.add_row(name, count, coverage, expected, width)
+            intervals.add_row(_Name(name), count, coverage, expected, width)
         else:
             pairs = ((given[f"{key}_before"], given[f"{key}_after"]) for key in CALIBRATION_METRICS)
             cells = (" → ".join(map(format_score, pair)) for pair in pairs)
-            probabilities.add_row(name, count, *cells)
+            probabilities.add_row(_Name(name), count, *cells)
     return [table for table in (intervals, probabilities) if table.row_count]
 
 
@@ -99,7 +102,7 @@ def summary_table(
     table = _table("test scores", "model", "metric", "mean", "SD", texts=3)
     for task in summary["test"]:
         unit = (units or {}).get(task)
-        label = f"{task} ({unit})" if unit else task
+        label = _Name(f"{task} ({unit})" if unit else task)
         for key in (*MODELS, "uncertainty"):
             for name, values in summary.get(key, {}).get(task, {}).items():
                 if name == "coverage_sd":  # of a single round
@@ -117,11 +120,31 @@ def _score_table(scores: ScoreTable, heading: str = "test scores") -> Table:
     has_interval = any(cells[0][1] for _, models in scores.rows for _, cells in models)
     table = _table(heading, first, *["95% CI"] * has_interval, *others)
     for label, models in scores.rows:
-        table.add_row(label)
+        table.add_row(_Name(label))
         for model, ((value, interval), *rest) in models:
             intervals = [interval or "-"] * has_interval
             table.add_row(f"  {model}", value, *intervals, *(other for other, _ in rest))
     return table
+
+
+class _Name:
+    """A name of a column that breaks after spaces and punctuation; texts break at spaces alone."""
+
+    def __init__(self, text: str) -> None:
+        *pieces, _ = re.findall(r"[^\s_./:,;-]*[\s_./:,;-]*", text)  # the last one is empty
+        self._pieces = pieces or [""]
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widths = [cell_len(piece.rstrip()) for piece in self._pieces]
+        return Measurement(max(widths), cell_len("".join(self._pieces)))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        lines = [""]
+        for piece in self._pieces:
+            if lines[-1] and cell_len((lines[-1] + piece).rstrip()) > options.max_width:
+                lines.append("")
+            lines[-1] += piece
+        yield Text("\n".join(map(str.rstrip, lines)), overflow="fold")
 
 
 def _table(*headings: str, texts: int = 1) -> Table:
