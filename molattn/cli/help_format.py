@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 __all__ = ["advanced_options", "print_group"]
 
+_NAME_WIDTH = 48
+
 
 def advanced_options(command: Callable[..., Any]) -> frozenset[str]:
     """Return the options of a command that are not common; none if it declares none as common."""
@@ -41,16 +43,21 @@ def print_group(
     if not shown:
         return
 
-    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for entry in shown:
-        table.add_row(Text(f"  {_name(entry)}", style="cyan"), Text(_description(entry)))
-    console.print(Group(Text(str(panel.title), style="bold"), table))
+    names = [f"  {_name(entry)}" for entry in shown]
+    width = max((len(name) for name in names if len(name) <= _NAME_WIDTH), default=_NAME_WIDTH)
+    console.print(Text(str(panel.title), style="bold"))
+    for name, entry in zip(names, shown, strict=True):
+        if len(name) > width:  # its description begins on the next line
+            console.print(Text(name, style="cyan"))
+            name = ""
+        row = Table.grid(padding=(0, 2, 0, 0))
+        row.add_column(width=width, no_wrap=True)
+        row.add_column()
+        row.add_row(Text(name, style="cyan"), Text(_description(entry)))
+        console.print(row)
 
 
 def _name(entry: "HelpEntry") -> str:
