@@ -152,7 +152,9 @@ class GaussianProcessHead:
                 for start in range(0, len(chosen), _ROWS_AT_ONCE):
                     some = chosen[start : start + _ROWS_AT_ONCE]
                     found = (
-                        kernel(inputs[some], rounded=True) if kept is None else kept[np.searchsorted(used, some)]
+                        kernel(inputs[some], rounded=True)
+                        if kept is None
+                        else kept[np.searchsorted(used, some)]
                     )
                     yield basis(found[:, own]), some
 
