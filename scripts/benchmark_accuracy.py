@@ -29,7 +29,7 @@ A file of models says of each what it is and which options are not at their defa
 
     wider:
       kind: molattn            # or chemprop, lightgbm, attentivefp, svm, maplight, minimol
-      options: {width: 256, descriptors: true}
+      options: {width: 256, descriptors: all}
 
 The seed of a model is that of its split. Seconds of the processor are those of the whole training
 process, its start included; the scripts of scripts/peers predict in the same process.

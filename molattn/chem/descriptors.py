@@ -15,7 +15,13 @@ from molattn.chem.rdkit_log import quiet
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError, quoted
 
-__all__ = ["DESCRIPTORS", "DescriptorCalculator", "calculate", "descriptor_matrix"]
+__all__ = [
+    "DESCRIPTORS",
+    "DESCRIPTOR_SETS",
+    "DescriptorCalculator",
+    "calculate",
+    "descriptor_matrix",
+]
 
 _RADIUS = 2
 # Coefficients of a characteristic polynomial: Ipc grows without bound with the molecule, and the
@@ -43,6 +49,14 @@ _TOGETHER: Mapping[tuple[str, ...], Callable[..., Any]] = {
 }
 DESCRIPTORS = tuple(_FUNCTIONS)
 """Names of RDKit's 2D descriptors, without the information content Ipc and its mean AvgIpc."""
+
+_SUMS = ("MolWt", "NOCount", "NHOHCount")
+DESCRIPTOR_SETS: Mapping[str, tuple[str, ...]] = {
+    "none": (),
+    "lipinski": _SUMS,
+    "all": DESCRIPTORS,
+}
+"""Names of the descriptors of each choice of ``--descriptors``."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,11 @@ class DescriptorCalculator:
 
     def __len__(self) -> int:
         return len(self.descriptors) + self.morgan_counts
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether time is linear in the number of atoms, whatever the rings."""
+        return not self.morgan_counts and set(self.descriptors) <= {*_SUMS}
 
     def __call__(self, mol: Chem.Mol) -> NDArray[np.float32]:
         """Return the numbers, ``[len(self)]``, descriptors first; NaN where one is undefined.
@@ -118,7 +137,7 @@ def calculate(
     names = dict.fromkeys(name for one in calculators for name in one.descriptors)
     # RDKit logs what it cannot calculate, and NumPy warns of it.
     with quiet, np.errstate(all="ignore"):
-        if names:
+        if names.keys() - _SUMS:
             mol = Chem.Mol(mol)
             # Some descriptors count the stereocenters that are not specified.
             Chem.AssignStereochemistry(

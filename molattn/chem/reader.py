@@ -206,7 +206,8 @@ class _BlockReader:
         self._same_featurizer = self.featurizer
         self._lacking = replace(self.fields, canonical=False)
         self._of_fast = replace(self.fields, counter=None)  # counted in blocks
-        self._descriptors = bool(self.fields.calculators) or self.fields.targets is not None
+        is_fast = all(one.is_fast for one in self.fields.calculators.values())
+        self._descriptors = not is_fast or self.fields.targets is not None
         counter = self.fields.counter
         # One enumeration of environments serves both.
         self._counts_tell_fingerprints = (

@@ -187,6 +187,9 @@ def update_config(config: Mapping[str, Any]) -> dict[str, Any]:
     updated = dict(config)
     if _FIRST_SECTIONS.keys() & updated.keys():
         updated = _from_first(updated)
+    data = updated.get("data")
+    if isinstance(data, dict) and isinstance(data.get("descriptors"), bool):
+        updated["data"] = _from_second(data)
     return updated
 
 
@@ -210,6 +213,11 @@ def _from_first(config: Mapping[str, Any]) -> dict[str, Any]:
         else options
         for section, options in renamed.items()
     }
+
+
+def _from_second(data: dict[str, Any]) -> dict[str, Any]:
+    """Name the descriptors: there were all or none."""
+    return {**data, "descriptors": "all" if data["descriptors"] else "none"}
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ __all__ = ["DataConfig", "PrepareConfig", "TableColumns", "TaskChoice", "Transfo
 
 TaskChoice = Literal["regression", "classification", "binary", "multiclass"]
 TransformChoice = Literal["auto", "none", "log", "yeo_johnson", "ranks"]
+DescriptorSet = Literal["none", "lipinski", "all"]
 SplitMethod = Literal["random", "scaffold", "cluster", "order"]
 MOST_MORGAN_COUNTS = 2**16
 
@@ -103,7 +104,8 @@ class DataConfig(TableColumns):
         task_weights: Weight of each target in the loss.
         standardize: Standardize molecules, in prediction too: largest fragment, neutral form and
             canonical tautomer.
-        descriptors: Add RDKit 2D descriptors.
+        descriptors: RDKit 2D descriptors to add: none, lipinski (molecular weight and the numbers
+            of nitrogen and oxygen atoms and of hydrogen atoms on them), or all 215, which are slow.
         morgan_counts: Length of a count-based Morgan fingerprint (radius 2); 0 for none.
         split: Split method; by default random.
         cluster_cutoff: Tanimoto distance cutoff of the Butina clustering.
@@ -122,7 +124,7 @@ class DataConfig(TableColumns):
     target_transform: tuple[TransformChoice, ...] = ("auto",)
     task_weights: tuple[float, ...] = ()
     standardize: bool = False
-    descriptors: bool = field(default=False, metadata=COMMON | TUNABLE)
+    descriptors: DescriptorSet = field(default="none", metadata=COMMON | TUNABLE)
     morgan_counts: int = field(default=0, metadata=TUNABLE)
     split: SplitMethod | None = field(default=None, metadata=COMMON)
     cluster_cutoff: float = 0.65
@@ -137,6 +139,7 @@ class DataConfig(TableColumns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choice(self, "descriptors", get_args(DescriptorSet))
         if self.split is not None:
             check_choice(self, "split", get_args(SplitMethod))
         below_one = "a number of at least 0 and below 1"

@@ -22,13 +22,14 @@ class GaussianProcessConfig:
     Args:
         predictor: What predicts: a network, a Gaussian process, or the mean of both, weighted by
             their errors on the validation rows.
-        kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors.
+        kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, and descriptors
+            (none with --descriptors none).
         inducing_points: Number of training rows that the Gaussian process rests on; with no more
             rows than that it is exact.
     """
 
     predictor: Predictor = "both"
-    kernels: tuple[Kernel, ...] = ("morgan", "atom_pairs", "embedding")
+    kernels: tuple[Kernel, ...] = ("morgan", "atom_pairs", "embedding", "descriptors")
     inducing_points: int = 2000
 
     def __post_init__(self) -> None:

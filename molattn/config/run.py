@@ -75,13 +75,13 @@ class TrainConfig(RunConfig):
                     check_unused(self.training, name, reason)
         if self.gaussian_process.predictor == "gaussian_process":
             self._check_without_training()
+        if not self.kernels and self.gaussian_process.predictor != "network":
+            raise InputError("--kernels descriptors needs --descriptors lipinski or all")
         if self.kernels == ("descriptors",) and self.data.partner_column is not None:
             raise InputError(
                 "--kernels descriptors cannot be used with --partner-column, as it does not "
                 "compare second molecules; add morgan or another kernel"
             )
-        if "descriptors" in self.kernels and not self.data.descriptors:
-            raise InputError("--kernels: descriptors needs --descriptors")
 
     def _check_without_training(self) -> None:
         """Check that no option is of a network in training, which there is none of."""
@@ -118,7 +118,10 @@ class TrainConfig(RunConfig):
     def kernels(self) -> tuple[str, ...]:
         """Kernels of the Gaussian process; empty = there is none."""
         process = self.gaussian_process
-        return () if process.predictor == "network" else process.kernels
+        if process.predictor == "network":
+            return ()
+        lacking = {"descriptors"} if self.data.descriptors == "none" else set()
+        return tuple(kernel for kernel in process.kernels if kernel not in lacking)
 
     @classmethod
     def from_options(cls, file: str, options: Mapping[str, Any]) -> "TrainConfig":

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.count_fingerprints import SubstructureCounter
-from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descriptor_matrix
+from molattn.chem.descriptors import (
+    DESCRIPTOR_SETS,
+    DESCRIPTORS,
+    DescriptorCalculator,
+    descriptor_matrix,
+)
 from molattn.chem.featurizer import Featurizer
 from molattn.chem.reader import MoleculeReader
 from molattn.config import DataConfig
@@ -281,7 +286,7 @@ def read_training_table(
 
 def table_calculator(config: DataConfig) -> DescriptorCalculator:
     """Return the calculator of the extra features that a model uses of each molecule."""
-    return DescriptorCalculator(DESCRIPTORS if config.descriptors else (), config.morgan_counts)
+    return DescriptorCalculator(DESCRIPTOR_SETS[config.descriptors], config.morgan_counts)
 
 
 def describe_tasks(table: TrainingTable) -> list[str]:

@@ -6,7 +6,12 @@ import pytest
 from rdkit import Chem
 from rdkit.Chem import AllChem, Descriptors
 
-from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descriptor_matrix
+from molattn.chem.descriptors import (
+    DESCRIPTOR_SETS,
+    DESCRIPTORS,
+    DescriptorCalculator,
+    descriptor_matrix,
+)
 from molattn.chem.parse import parse_smiles
 from molattn.errors import InputError, SmilesError
 
@@ -29,6 +34,17 @@ def test_descriptors_are_those_of_rdkit():
         expected = [theirs[name] for name in DESCRIPTORS]
         np.testing.assert_allclose(row, np.array(expected, dtype=np.float32), rtol=1e-6)
     assert {"Ipc", "AvgIpc"} == {name for name, _ in Descriptors.descList} - set(DESCRIPTORS)
+
+
+def test_sets_of_descriptors():
+    assert DESCRIPTOR_SETS["none"] == ()
+    assert DESCRIPTOR_SETS["all"] == DESCRIPTORS
+    calculator = DescriptorCalculator(DESCRIPTOR_SETS["lipinski"])
+    (numbers,) = descriptor_matrix(["OCC(=O)NC"], calculator)
+    np.testing.assert_allclose(numbers, [89.094, 3, 2], rtol=1e-6)
+    assert calculator.is_fast
+    for other in (DescriptorCalculator(DESCRIPTORS), DescriptorCalculator((), 64)):
+        assert not other.is_fast
 
 
 def test_a_descriptor_has_its_value_whatever_stands_beside_it():

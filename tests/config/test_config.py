@@ -169,7 +169,8 @@ def test_a_dropout_that_cannot_be_is_refused_by_name(name):
 @pytest.mark.parametrize(
     "name, value, expected",
     [
-        ("descriptors", "no", "--descriptors: got 'no', expected true or false"),
+        ("descriptors", "no", "--descriptors: got 'no', expected one of none, lipinski, all"),
+        ("standardize", "no", "--standardize: got 'no', expected true or false"),
         ("gate", 1, "--gate: got 1, expected true or false"),
         ("smiles_column", 2, "--smiles-column: got 2, expected text; put a number in quotes"),
         ("target_columns", (2,), "--target-columns: got (2,), expected text"),
@@ -182,7 +183,7 @@ def test_a_value_of_another_type_is_refused(name, value, expected):
 
 
 def test_numpy_scalars_become_plain_values():
-    options = {"width": np.int64(8), "learning_rate": np.float32(0.5), "descriptors": np.True_}
+    options = {"width": np.int64(8), "learning_rate": np.float32(0.5), "standardize": np.True_}
     config = TrainConfig.from_options("a.csv", options)
     assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
     assert config.network.width == 8

@@ -67,9 +67,9 @@ def calculated(monkeypatch):
 @pytest.mark.parametrize(
     "options, descriptors_read",
     [
-        ("--split scaffold --descriptors", True),
-        ("--split cluster --descriptors --morgan-counts 64", True),
-        ("--descriptors --no-baselines", True),
+        ("--split scaffold --descriptors all", True),
+        ("--split cluster --descriptors all --morgan-counts 64", True),
+        ("--descriptors all --no-baselines", True),
         ("--no-baselines", False),
         ("--no-baselines --standardize", False),
     ],

@@ -21,7 +21,7 @@ from .test_artefact import change_config
 
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4, dropout=0.0)
 QUICK = SupervisedConfig(epochs=2, batch_size=4, device="cpu")
-DATA = DataConfig(target_columns=("y",), split_column="split", descriptors=True, morgan_counts=32)
+DATA = DataConfig(target_columns=("y",), split_column="split", descriptors="all", morgan_counts=32)
 TRAINED = ["CCO", "CCN", "c1ccccc1O", "CC(=O)C", "CCCl", "OCC(O)CO", "CC(C)C", "C1CCCC1"]
 TESTED = ["CCCCCCCCCCCCCCCC", "[Na+].[Cl-]", "FC(F)(F)F"]
 

@@ -25,7 +25,7 @@ from molattn.training.run import train
 SMALL = NetworkConfig(width=16, heads=2, layers=1, edge_width=4, dropout=0.0)
 QUICK = SupervisedConfig(epochs=30, batch_size=8, device="cpu", learning_rate=0.01)
 DATA = DataConfig(
-    target_columns=("y",), split_column="split", partner_column="solvent", descriptors=True
+    target_columns=("y",), split_column="split", partner_column="solvent", descriptors="all"
 )
 SOLVENTS = {"O": 2.0, "CCCCCC": -2.0}
 MODES = ("concat", "cross_attention")

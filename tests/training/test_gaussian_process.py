@@ -99,7 +99,7 @@ def test_validation_outputs_know_nothing_of_their_labels(frame, both):
 def test_it_can_predict_alone(frame):
     shown = io.StringIO()
     options = {"predictor": "gaussian_process", "kernels": ("morgan", "torsions", "descriptors")}
-    options["descriptors"] = True
+    options["descriptors"] = "all"
     run = trained(frame, console=Console(file=shown, width=200), **options)
     assert run.histories == []
     assert ": 100% Gaussian process, 0% network" in shown.getvalue()
@@ -109,6 +109,18 @@ def test_it_can_predict_alone(frame):
     assert spread > 0.1
     assert np.isfinite(model.predict_interval(NEW, 0.5)).all()
     assert score_run(run).test.tasks["logS"]["rmse"] > 0.0
+
+
+def test_descriptors_of_the_model_are_compared_too(frame):
+    options = {"predictor": "gaussian_process", "init_from": "base"}
+    model = trained(frame, descriptors="lipinski", **options).model
+    assert model.config.kernels == ("morgan", "atom_pairs", "embedding", "descriptors")
+    assert model.config.descriptors == ("MolWt", "NOCount", "NHOHCount")
+    assert model.gaussian_process.kernel.numbers["descriptors"].points.shape[1] == 3
+    others = {"kernels": ("morgan", "atom_pairs", "embedding"), "descriptors": "lipinski"}
+    without = trained(frame, **others, **options).model
+    assert without.config.kernels == others["kernels"]
+    assert not np.allclose(model.predict(NEW), without.predict(NEW), atol=1e-3)
 
 
 def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
@@ -124,7 +136,7 @@ def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
         ({"predictor": "gaussian_process"}, "leave embedding out of --kernels"),
         ({"predictor": "network", "kernels": ("morgan",)}, "--kernels is used only with"),
         ({"predictor": "network", "inducing_points": 5}, "--inducing-points is used only"),
-        ({"kernels": ("descriptors",)}, "needs --descriptors"),
+        ({"kernels": ("descriptors",)}, "--kernels descriptors needs --descriptors lipinski"),
         ({"kernels": ()}, "--kernels: got"),
         ({"kernels": ("morgan", "morgan")}, "each kernel only once"),
         ({"kernels": ("maccs",)}, "--kernels: got 'maccs'"),
@@ -413,7 +425,7 @@ def test_a_model_without_a_trained_head_gives_none_away(frame, tmp_path):
 
 def test_second_molecules_are_compared_or_refused(frame):
     with pytest.raises(InputError, match="--kernels descriptors cannot be used with --partner"):
-        trained(frame, partner_column="solvent", kernels=("descriptors",), descriptors=True)
+        trained(frame, partner_column="solvent", kernels=("descriptors",), descriptors="lipinski")
 
 
 def test_the_order_of_rows_does_not_change_the_inducing_points(frame):

@@ -22,7 +22,7 @@ from molattn.training.supervised import fit_model
 NAN = float("nan")
 ENDS = ("O", "N", "F", "Cl", "S", "Br")
 COMMON = {"init_from": "none", "device": "cpu", "baselines": False, "bootstrap": 0}
-COMMON |= {"descriptors": False, "split_column": "part", "target_transform": "none"}
+COMMON |= {"descriptors": "none", "split_column": "part", "target_transform": "none"}
 NETWORK = {"width": 16, "heads": 2, "layers": 1, "epochs": 20, "batch_size": 16}
 NETWORK |= {"learning_rate": 0.01, "predictor": "network", "dropout": 0.0}
 PROCESS = {"predictor": "gaussian_process", "kernels": ["morgan"]}

@@ -25,7 +25,7 @@ readout: [mean, sum]
 gate: [true, false]
 layers: {low: 1, high: 4}
 learning_rate: {low: 1e-4, high: 0.01, log: true}
-descriptors: [true, false]
+descriptors: [none, all]
 """
     space = read_space(saved(tmp_path, text))
     assert space == {
@@ -34,7 +34,7 @@ descriptors: [true, false]
         "gate": CategoricalDistribution((True, False)),
         "layers": IntDistribution(1, 4),
         "learning_rate": FloatDistribution(1e-4, 0.01, log=True),
-        "descriptors": CategoricalDistribution((True, False)),
+        "descriptors": CategoricalDistribution(("none", "all")),
     }
     assert isinstance(space["layers"].low, int)
     write_space(tmp_path / "again.yaml", space)
