@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from molattn import MolAttn
 from molattn.chem import parse_smiles
-from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
+from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, DescriptorCalculator
 from molattn.model.config import MolAttnConfig, substructure_counter
 from molattn.model.gaussian_process.head import GaussianProcessHead
 from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs
@@ -45,11 +45,14 @@ PREFIXES = {
     "qed": ("qed",),
     "SPS": ("SPS",),
 }
-ALL = "all"
+LIPINSKI, ALL = "lipinski", "all"
 
 
 def families() -> dict[str, tuple[str, ...]]:
-    """Return the descriptors of each family; all together are ``DESCRIPTORS``."""
+    """Return the descriptors of each family, then the sets of ``--descriptors``.
+
+    The families together are ``DESCRIPTORS``.
+    """
     found = {
         family: tuple(name for name in DESCRIPTORS if name.startswith(prefixes))
         for family, prefixes in PREFIXES.items()
@@ -57,7 +60,7 @@ def families() -> dict[str, tuple[str, ...]]:
     named = sorted(name for names in found.values() for name in names)
     if named != sorted(DESCRIPTORS):
         raise SystemExit(f"in no family or two: {set(DESCRIPTORS).symmetric_difference(named)}")
-    return {**found, ALL: DESCRIPTORS}
+    return {**found, LIPINSKI: DESCRIPTOR_SETS[LIPINSKI], ALL: DESCRIPTORS}
 
 
 def costs(smiles: Sequence[str], groups: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
@@ -119,10 +122,12 @@ def main() -> None:
     )
     parser.add_argument("tables", nargs="*", metavar="FILE:COLUMN")
     parser.add_argument("--log", nargs="+", default=[], metavar="FILE:COLUMN", help="log labels")
+    parser.add_argument("--families", nargs="+", default=[*families()], choices=[*families()])
     parser.add_argument("--molecules", type=int, default=1000, help="timed; default 1000")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    groups, smiles, changes = families(), [], []
+    groups = {name: families()[name] for name in args.families}
+    smiles, changes = [], []
     for place, given in enumerate([*args.tables, *args.log]):
         path, _, column = given.rpartition(":")
         changes.append(worth(path, column, groups, log=place >= len(args.tables)))

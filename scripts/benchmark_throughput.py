@@ -1,7 +1,7 @@
 """Molecules a second of prepare, predict and pretrain, in one process and in several.
 
 Each command runs for few and for many molecules; the rate is that of the difference, without the
-start. The efficiency is the rate beside that of one process, divided by the number of processes.
+start. The efficiency is the rate of each process beside that of the fewest processes.
 
     python scripts/benchmark_throughput.py
     python scripts/benchmark_throughput.py --steps predict --engines local ray --processes 1 2
@@ -45,7 +45,7 @@ class Case(NamedTuple):
         """Return the command for a table, or for a store with targets of pretraining."""
         if self.step == "pretrain":
             options = ["--precision", self.variant, "--devices", str(self.processes)]
-            options += ["--device", "cpu", "--epochs", "1", "--validation-molecules", "500"]
+            options += ["--device", "cpu", "--epochs", "1", "--validation-molecules", "100"]
             return [*MOLATTN, "pretrain", str(source), *options, "--output", str(output)]
         # 0 workers are one process: that of the command.
         workers = self.processes if self.processes > 1 or self.variant == "ray" else 0
@@ -65,7 +65,9 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
 
 def sources(run: Runner, place: Path, counts: Sequence[int], steps: Sequence[str]) -> list[Path]:
     """Write tables of few and of many molecules, and stores of them for ``pretrain``."""
-    molecules = unlabeled(counts[-1])
+    molecules = [*dict.fromkeys(unlabeled(counts[-1]))]
+    if len(molecules) < counts[-1]:
+        raise CommandError(f"--molecules: there are only {len(molecules)}")
     found = [write_smiles(place / f"{count}.csv", molecules[:count]) for count in counts]
     if "pretrain" in steps:
         for table in found:
@@ -87,6 +89,7 @@ def main() -> None:
     few, many = arguments.molecules
     if not 0 < few < many:
         parser.error(f"--molecules: got {few} {many}, expected few and then more")
+    arguments.processes.sort()
     todo = [*cases(arguments)]
     rates: dict[Case, list[tuple[float, float]]] = {case: [] for case in todo}
     with tempfile.TemporaryDirectory() as scratch, Commands() as commands:
@@ -104,6 +107,8 @@ def main() -> None:
                     output = place / "_".join(map(str, (*case, table.stem, number)))
                     costs.append(run(case.command(source, model, output), log))
                 spent = np.subtract(costs[1][:2], costs[0][:2])
+                if spent.min() <= 0.0:
+                    raise CommandError(f"{case}: more molecules took no more time; give more")
                 rates[case].append(tuple((many - few) / spent))
     rows, alone = [], {}
     for case, found in rates.items():

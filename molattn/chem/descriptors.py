@@ -50,10 +50,10 @@ _TOGETHER: Mapping[tuple[str, ...], Callable[..., Any]] = {
 DESCRIPTORS = tuple(_FUNCTIONS)
 """Names of RDKit's 2D descriptors, without the information content Ipc and its mean AvgIpc."""
 
-_SUMS = ("MolWt", "NOCount", "NHOHCount")
+_LIPINSKI = ("MolWt", "NOCount", "NHOHCount")
 DESCRIPTOR_SETS: Mapping[str, tuple[str, ...]] = {
     "none": (),
-    "lipinski": _SUMS,
+    "lipinski": _LIPINSKI,
     "all": DESCRIPTORS,
 }
 """Names of the descriptors of each choice of ``--descriptors``."""
@@ -96,8 +96,8 @@ class DescriptorCalculator:
 
     @property
     def is_fast(self) -> bool:
-        """Whether time is linear in the number of atoms, whatever the rings."""
-        return not self.morgan_counts and set(self.descriptors) <= {*_SUMS}
+        """Whether the time is linear in the number of atoms, whatever the rings."""
+        return set(self.descriptors) <= {*_LIPINSKI}
 
     def __call__(self, mol: Chem.Mol) -> NDArray[np.float32]:
         """Return the numbers, ``[len(self)]``, descriptors first; NaN where one is undefined.
@@ -137,7 +137,7 @@ def calculate(
     names = dict.fromkeys(name for one in calculators for name in one.descriptors)
     # RDKit logs what it cannot calculate, and NumPy warns of it.
     with quiet, np.errstate(all="ignore"):
-        if names.keys() - _SUMS:
+        if names.keys() - _LIPINSKI:
             mol = Chem.Mol(mol)
             # Some descriptors count the stereocenters that are not specified.
             Chem.AssignStereochemistry(

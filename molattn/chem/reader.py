@@ -206,8 +206,9 @@ class _BlockReader:
         self._same_featurizer = self.featurizer
         self._lacking = replace(self.fields, canonical=False)
         self._of_fast = replace(self.fields, counter=None)  # counted in blocks
-        is_fast = all(one.is_fast for one in self.fields.calculators.values())
-        self._descriptors = not is_fast or self.fields.targets is not None
+        self._descriptors = self.fields.targets is not None or not all(
+            one.is_fast for one in self.fields.calculators.values()
+        )
         counter = self.fields.counter
         # One enumeration of environments serves both.
         self._counts_tell_fingerprints = (
@@ -285,7 +286,11 @@ class _BlockReader:
         return len(text) <= limits.max_length
 
     def _completed(self, text: PreparedSmiles) -> MoleculeRecord:
-        fields = read_molecule(text, self.limits, self._lacking)[1] if self._lacking else {}
+        fields: dict[str, Any] = {}
+        if self._lacking:
+            fields = read_molecule(text, self.limits, self._lacking, descriptors=self._descriptors)[
+                1
+            ]
         if not self.fingerprints:
             fields["fingerprint"] = None
         if not self.fields.canonical:

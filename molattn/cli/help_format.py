@@ -47,7 +47,8 @@ def print_group(
     from rich.text import Text
 
     names = [f"  {_name(entry)}" for entry in shown]
-    width = max((len(name) for name in names if len(name) <= _NAME_WIDTH), default=_NAME_WIDTH)
+    most = min(_NAME_WIDTH, 3 * console.width // 5)
+    width = max((len(name) for name in names if len(name) <= most), default=most)
     console.print(Text(str(panel.title), style="bold"))
     for name, entry in zip(names, shown, strict=True):
         if len(name) > width:  # its description begins on the next line

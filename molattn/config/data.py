@@ -104,8 +104,8 @@ class DataConfig(TableColumns):
         task_weights: Weight of each target in the loss.
         standardize: Standardize molecules, in prediction too: largest fragment, neutral form and
             canonical tautomer.
-        descriptors: RDKit 2D descriptors to add: none, lipinski (molecular weight and the numbers
-            of nitrogen and oxygen atoms and of hydrogen atoms on them), or all 215, which are slow.
+        descriptors: RDKit 2D descriptors to add: none, lipinski (molecular weight, and numbers of
+            nitrogen and oxygen atoms and of hydrogen atoms on them), or all, which are slow.
         morgan_counts: Length of a count-based Morgan fingerprint (radius 2); 0 for none.
         split: Split method; by default random.
         cluster_cutoff: Tanimoto distance cutoff of the Butina clustering.
@@ -139,6 +139,8 @@ class DataConfig(TableColumns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.descriptors, bool):  # of a search or an estimator of earlier versions
+            object.__setattr__(self, "descriptors", "all" if self.descriptors else "none")
         check_choice(self, "descriptors", get_args(DescriptorSet))
         if self.split is not None:
             check_choice(self, "split", get_args(SplitMethod))

@@ -5,10 +5,11 @@ from typing import Literal, get_args
 
 from molattn.config.validation import check, check_choice, check_choices, check_unused
 
-__all__ = ["GaussianProcessConfig", "Kernel"]
+__all__ = ["DEFAULT_KERNELS", "GaussianProcessConfig", "Kernel"]
 
 Predictor = Literal["both", "network", "gaussian_process"]
 Kernel = Literal["morgan", "atom_pairs", "torsions", "feature_morgan", "embedding", "descriptors"]
+DEFAULT_KERNELS: tuple[Kernel, ...] = ("morgan", "atom_pairs", "embedding")
 _USED_ONLY = "is used only with a Gaussian process (--predictor)"
 
 
@@ -17,19 +18,19 @@ class GaussianProcessConfig:
     """The Gaussian process, which predicts from similarity to the training molecules.
 
     Its kernel is the mean of a Tanimoto kernel of each kind of substructure counts and a Gaussian
-    kernel of the network's embedding or of RDKit descriptors.
+    kernel of the network's embedding and, with ``descriptors``, one of RDKit descriptors.
 
     Args:
         predictor: What predicts: a network, a Gaussian process, or the mean of both, weighted by
             their errors on the validation rows.
-        kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, and descriptors
-            (none with --descriptors none).
+        kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors. The
+            default has descriptors too if the model uses any.
         inducing_points: Number of training rows that the Gaussian process rests on; with no more
             rows than that it is exact.
     """
 
     predictor: Predictor = "both"
-    kernels: tuple[Kernel, ...] = ("morgan", "atom_pairs", "embedding", "descriptors")
+    kernels: tuple[Kernel, ...] = DEFAULT_KERNELS
     inducing_points: int = 2000
 
     def __post_init__(self) -> None:

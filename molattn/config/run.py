@@ -9,7 +9,7 @@ from typing import Any, get_origin
 from molattn.config.base import COMMON, COMMON_IN_TRAIN, FIXED, RunConfig
 from molattn.config.data import DataConfig
 from molattn.config.fine_tuning import FineTuningConfig
-from molattn.config.gaussian_process import GaussianProcessConfig
+from molattn.config.gaussian_process import DEFAULT_KERNELS, GaussianProcessConfig
 from molattn.config.network import NetworkConfig
 from molattn.config.training import DEFAULT_EPOCHS, SupervisedConfig
 from molattn.config.validation import check, check_unused
@@ -75,13 +75,13 @@ class TrainConfig(RunConfig):
                     check_unused(self.training, name, reason)
         if self.gaussian_process.predictor == "gaussian_process":
             self._check_without_training()
-        if not self.kernels and self.gaussian_process.predictor != "network":
-            raise InputError("--kernels descriptors needs --descriptors lipinski or all")
         if self.kernels == ("descriptors",) and self.data.partner_column is not None:
             raise InputError(
                 "--kernels descriptors cannot be used with --partner-column, as it does not "
                 "compare second molecules; add morgan or another kernel"
             )
+        if "descriptors" in self.kernels and self.data.descriptors == "none":
+            raise InputError("--kernels: descriptors needs --descriptors lipinski or all")
 
     def _check_without_training(self) -> None:
         """Check that no option is of a network in training, which there is none of."""
@@ -120,8 +120,9 @@ class TrainConfig(RunConfig):
         process = self.gaussian_process
         if process.predictor == "network":
             return ()
-        lacking = {"descriptors"} if self.data.descriptors == "none" else set()
-        return tuple(kernel for kernel in process.kernels if kernel not in lacking)
+        if process.kernels == DEFAULT_KERNELS and self.data.descriptors != "none":
+            return (*process.kernels, "descriptors")
+        return process.kernels
 
     @classmethod
     def from_options(cls, file: str, options: Mapping[str, Any]) -> "TrainConfig":

@@ -72,7 +72,7 @@ def _from_7(config: Config) -> Config:
 
 
 def _from_8(config: Config) -> Config:
-    """Change the number only: the Gaussian process has points in half precision."""
+    """Change the number only: the Gaussian process may have points in half precision."""
     return {**config, "format": 9}
 
 

@@ -182,6 +182,12 @@ def test_a_value_of_another_type_is_refused(name, value, expected):
         TrainConfig.from_options("t.csv", {name: value})
 
 
+def test_descriptors_of_earlier_versions_were_all_or_none():
+    for given, expected in ((True, "all"), (False, "none")):
+        config = TrainConfig.from_options("a.csv", {"descriptors": given})
+        assert config.data.descriptors == expected
+
+
 def test_numpy_scalars_become_plain_values():
     options = {"width": np.int64(8), "learning_rate": np.float32(0.5), "standardize": np.True_}
     config = TrainConfig.from_options("a.csv", options)

@@ -138,6 +138,7 @@ def test_files_of_earlier_versions_are_read_under_the_present_names(tmp_path):
     trained = TrainConfig.from_dict(content)
     assert trained.file == "/data/assay.csv"
     assert (trained.data.folds, trained.data.only_fold) == (5, 2)
+    assert trained.data.descriptors == "all"
     assert (trained.network.width, trained.network.heads) == (64, 4)
     assert (trained.training.epochs, trained.training.checkpoint) == (7, "best")
     assert (trained.fine_tuning.backbone_lr_scale, trained.fine_tuning.head_steps) == (0.1, 20)
@@ -152,6 +153,8 @@ def test_files_of_earlier_versions_are_read_under_the_present_names(tmp_path):
     assert (pretrained.network.width, pretrained.training.checkpoint) == (64, "last")
     # A checkpoint stores the options as they are in the file.
     stored = yaml.safe_load((golden / "train_1.yaml").read_text())
+    network = TrainConfig.from_dict(read_config_file(golden / "train_2.yaml"))
+    assert (network.data.descriptors, network.kernels) == ("none", ())
     assert TrainConfig.from_dict(stored) == trained
     assert "architecture" in stored
 

@@ -49,9 +49,6 @@ def test_tables_fit_80_columns(kind):
         assert sum("95% CI" in line for line in lines) == (one is table)
 
 
-_TIMES = ("before", "after")
-
-
 def shown(*tables, width=80):
     console = Console(file=io.StringIO(), width=width)
     for table in tables:
@@ -73,11 +70,14 @@ def test_a_coverage_that_is_not_promised_is_expected_nowhere():
         ("logS", ["logS"]),
         ("clearance_hepatocyte_az", ["clearance_", "hepatocyte_az"]),
         ("solubility in water (mol/L)", ["solubility in water", "(mol/L)"]),
+        ("", [""]),
         ("[red]" + 21 * "x", ["[red]" + 15 * "x", 6 * "x"]),
     ],
 )
 def test_long_names_break_between_words(name, lines):
-    values = {f"{key}_{at}": 0.1234 for key in ("nll", "brier", "ece") for at in _TIMES}
+    values = {
+        f"{key}_{at}": 0.1234 for key in ("nll", "brier", "ece") for at in ("before", "after")
+    }
     text = shown(*uncertainty_tables({name: {"count": 9, **values}}, 0.9), width=73)
     heading, rows = re.fullmatch(r"(?s)(?:.*\n)?(.*labels.*?)\n(.*)", text).groups()
     found = [line[: heading.index("labels")].strip() for line in rows.splitlines()]

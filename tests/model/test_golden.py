@@ -84,6 +84,8 @@ def test_a_saved_model_is_saved_again_in_the_present_format(name, tmp_path):
     again = MolAttn.from_pretrained(tmp_path)
     assert again.config == model.config
     assert again.state_dict().keys() == model.state_dict().keys()
+    if model.gaussian_process is not None:  # in the precision of its version
+        assert again.gaussian_process.to_bytes() == model.gaussian_process.to_bytes()
 
 
 def test_an_earlier_run_folder_is_explained(tmp_path):

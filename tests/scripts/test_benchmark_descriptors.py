@@ -19,6 +19,7 @@ def script():
 def test_each_descriptor_is_in_one_family_and_a_family_is_measured(script, tmp_path):
     groups = script.families()
     assert groups.pop("all") == DESCRIPTORS
+    assert groups.pop("lipinski") == ("MolWt", "NOCount", "NHOHCount")
     assert sorted(name for names in groups.values() for name in names) == sorted(DESCRIPTORS)
     path = tmp_path / "t.csv"
     pd.read_csv(bundled_dataset()).head(60)[["smiles", "logS"]].to_csv(path, index=False)

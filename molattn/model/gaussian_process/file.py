@@ -35,7 +35,7 @@ def check_tensors(
         raise ValueError(f"{'unknown' if name in tensors else 'missing'} array {name!r}")
     for name, (kind, shape) in expected.items():
         found = tensors[name]
-        if name.endswith(".points") and found.dtype == np.float32:  # of formats 6 to 8
+        if name.endswith(".points") and found.dtype == np.float32:  # first saved in formats 6 to 8
             kind = np.float32
         if found.dtype != kind or found.shape != shape:
             got, wanted = f"{found.dtype} {[*found.shape]}", f"{np.dtype(kind)} {[*shape]}"

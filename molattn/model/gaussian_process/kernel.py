@@ -247,16 +247,15 @@ class GaussianKernel:
     r"""The Gaussian kernel of numbers with those of m molecules.
 
     Numbers are standardized and clipped to 4 standard deviations. Those that are not finite are
-    replaced by the mean. Those of training rows are rounded to half precision, in which a file
-    holds them.
+    replaced by the mean. Those of training rows are rounded to half precision, as they are stored.
     ``length`` is twice the squared length scale: half of the median squared distance.
 
     Args:
         mean: Of each number, ``[F]``.
         scale: Its standard deviation, infinite for one that is constant, ``[F]``.
         length: :math:`2 \ell^2`.
-        points: Standardized numbers of the m molecules, rounded, ``float32 [m, F]``. Models of
-            formats 6 to 8 have not rounded them.
+        points: Standardized numbers of the m molecules, ``float32 [m, F]``; rounded, except in
+            models first saved in formats 6 to 8.
     """
 
     mean: Array
@@ -356,7 +355,7 @@ class MoleculeKernel:
             mean, scale, length, points = (
                 tensors[f"{name}.{field.name}"] for field in dataclasses.fields(GaussianKernel)
             )
-            return GaussianKernel(mean, scale, length.item(), points.astype(np.float32))
+            return GaussianKernel(mean, scale, length.item(), points.astype(np.float32, copy=False))
 
         numbers = sorted(name for name in parts if name.startswith(_NUMBERS))
         return cls(

@@ -84,6 +84,24 @@ def test_a_regression_is_predicted_as_by_brute_force(is_weighted):
     np.testing.assert_allclose(head.predict(NEW)[:, 0], expected, rtol=1e-3, atol=1e-4)
 
 
+def test_an_exact_fit_reads_the_points_as_they_are_stored():
+    y = make_labels()[:, 0]
+    head = GaussianProcessHead.fit(NUMBER, INPUTS, y[:, None])
+    covariance = head.kernel(INPUTS[head.rows], rounded=True)
+    weights, rest = head.weights[:, 0], y[head.rows] - head.means
+    noise = np.median((rest - covariance @ weights) / weights)
+    expected = np.linalg.solve(covariance + noise * np.eye(len(y)), rest)
+    np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_kernel_that_is_not_kept_gives_the_same(monkeypatch):
+    kept = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=20)
+    monkeypatch.setattr("molattn.model.gaussian_process.head._MOST_KEPT", 0)
+    again = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels(), inducing_points=20)
+    np.testing.assert_allclose(again.weights, kept.weights, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(again.predict(NEW), kept.predict(NEW), rtol=1e-6)
+
+
 def test_each_task_is_learned_from_the_rows_that_have_its_label():
     labels = make_labels()
     labels[:12, 0], labels[30:, 1] = np.nan, np.nan
