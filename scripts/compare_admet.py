@@ -36,7 +36,8 @@ def trained(run: Path, fold: int, task: str, tested: pd.Series) -> pd.DataFrame:
         table.to_csv(path, index=False)
         options = ["--target-columns", task, "--split-column", "split", "--seed", str(fold - 1)]
         command = [sys.executable, "-m", "molattn", "train", path, *options]
-        subprocess.run([*command, "--no-baselines", "--output", folder], check=True)
+        command += ["--no-baselines", "--output", folder]
+        subprocess.run(command, check=True, stdout=sys.stderr)
     found = pd.read_csv(folder / "predictions.csv")
     return found[found["split"] == "test"].set_index("smiles")
 
