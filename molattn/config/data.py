@@ -104,8 +104,7 @@ class DataConfig(TableColumns):
         task_weights: Weight of each target in the loss.
         standardize: Standardize molecules, in prediction too: largest fragment, neutral form and
             canonical tautomer.
-        descriptors: RDKit 2D descriptors to add: none, lipinski (molecular weight, and numbers of
-            nitrogen and oxygen atoms and of hydrogen atoms on them), or all, which are slow.
+        descriptors: RDKit 2D descriptors.
         morgan_counts: Length of a count-based Morgan fingerprint (radius 2); 0 for none.
         split: Split method; by default random.
         cluster_cutoff: Tanimoto distance cutoff of the Butina clustering.

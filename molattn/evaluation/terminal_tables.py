@@ -134,9 +134,12 @@ class _Name:
         *pieces, _ = re.findall(r"[^\s_./:,;-]*[\s_./:,;-]*", text)  # the last one is empty
         self._pieces = pieces or [""]
 
+    def __str__(self) -> str:
+        return "".join(self._pieces)
+
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         widths = [cell_len(piece.rstrip()) for piece in self._pieces]
-        return Measurement(max(widths), cell_len("".join(self._pieces)))
+        return Measurement(max(widths), cell_len(str(self)))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         lines = [""]

@@ -96,7 +96,7 @@ def test_scores_are_means_and_standard_deviations_of_the_rounds(folder):
     assert metrics["uncertainty"]["y"]["coverage"]["mean"] == pytest.approx(np.mean(covered))
     shown = summary_table(metrics, 0.95, {"y": "mM"})
     assert next(iter(shown.columns[3].cells)) == f"{metrics['test']['y']['rmse']['mean']:.3f}"
-    assert {*shown.columns[0].cells} == {"y (mM)"}
+    assert {*map(str, shown.columns[0].cells)} == {"y (mM)"}
     assert {"RMSE", "95% PI coverage", "mean width"} <= {*shown.columns[2].cells}
     assert not [name for name in shown.columns[2].cells if name.endswith(" sd")]
 
