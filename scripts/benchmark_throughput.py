@@ -115,7 +115,9 @@ def main() -> None:
         wall, cpu = np.median(found, axis=0)
         reference = alone.setdefault((case.step, case.variant), (case.processes, wall))
         efficiency = wall / reference[1] * reference[0] / case.processes
-        numbers = [f"{wall:.0f}", f"{cpu:.0f}", f"{efficiency:.2f}"]
+        # Ray's workers are no children of the command, so their time is not known.
+        cpu = "" if case.variant == "ray" else f"{cpu:.0f}"
+        numbers = [f"{wall:.0f}", cpu, f"{efficiency:.2f}"]
         rows.append([case.step, case.variant, str(case.processes), *numbers])
     columns = ["command", "engine or precision", "processes", "molecules/s", "molecules/CPU s"]
     print_table([*columns, "efficiency"], rows)

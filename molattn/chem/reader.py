@@ -288,9 +288,9 @@ class _BlockReader:
     def _completed(self, text: PreparedSmiles) -> MoleculeRecord:
         fields: dict[str, Any] = {}
         if self._lacking:
-            fields = read_molecule(text, self.limits, self._lacking, descriptors=self._descriptors)[
-                1
-            ]
+            _, fields = read_molecule(
+                text, self.limits, self._lacking, descriptors=self._descriptors
+            )
         if not self.fingerprints:
             fields["fingerprint"] = None
         if not self.fields.canonical:

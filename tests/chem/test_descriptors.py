@@ -1,5 +1,6 @@
 import copy
 import pickle
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from molattn.chem.descriptors import (
     descriptor_matrix,
 )
 from molattn.chem.parse import parse_smiles
+from molattn.config.data import DescriptorSet
 from molattn.errors import InputError, SmilesError
 
 SMILES = [
@@ -37,6 +39,7 @@ def test_descriptors_are_those_of_rdkit():
 
 
 def test_sets_of_descriptors():
+    assert tuple(DESCRIPTOR_SETS) == get_args(DescriptorSet)
     assert DESCRIPTOR_SETS["none"] == ()
     assert DESCRIPTOR_SETS["all"] == DESCRIPTORS
     calculator = DescriptorCalculator(DESCRIPTOR_SETS["lipinski"])
