@@ -189,7 +189,7 @@ def update_config(config: Mapping[str, Any]) -> dict[str, Any]:
         updated = _from_first(updated)
     data = updated.get("data")
     if isinstance(data, dict) and isinstance(data.get("descriptors"), bool):
-        updated["data"] = _from_second(data)
+        updated = _from_second(updated)
     return updated
 
 
@@ -215,9 +215,19 @@ def _from_first(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _from_second(data: dict[str, Any]) -> dict[str, Any]:
-    """Name the descriptors: there were all or none."""
-    return {**data, "descriptors": "all" if data["descriptors"] else "none"}
+_SECOND_KERNELS = ["morgan", "atom_pairs", "embedding"]
+
+
+def _from_second(config: dict[str, Any]) -> dict[str, Any]:
+    """Name the descriptors: there were all or none. A network alone had the default kernels."""
+    data = config["data"]
+    updated = {**config, "data": {**data, "descriptors": "all" if data["descriptors"] else "none"}}
+    process = config.get("gaussian_process")
+    if isinstance(process, dict):
+        values = process.get("predictor"), process.get("kernels")
+        unused = {"kernels"} if values == ("network", _SECOND_KERNELS) else set()
+        updated["gaussian_process"] = {k: v for k, v in process.items() if k not in unused}
+    return updated
 
 
 def _plain(value: Any) -> Any:

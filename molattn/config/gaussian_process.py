@@ -23,21 +23,22 @@ class GaussianProcessConfig:
     Args:
         predictor: What predicts: a network, a Gaussian process, or the mean of both, weighted by
             their errors on the validation rows.
-        kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors. The
-            default has descriptors too if the model uses any.
+        kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors. By
+            default morgan, atom_pairs, embedding, and descriptors if the model uses any.
         inducing_points: Number of training rows that the Gaussian process rests on; with no more
             rows than that it is exact.
     """
 
     predictor: Predictor = "both"
-    kernels: tuple[Kernel, ...] = DEFAULT_KERNELS
+    kernels: tuple[Kernel, ...] | None = None
     inducing_points: int = 2000
 
     def __post_init__(self) -> None:
         check_choice(self, "predictor", get_args(Predictor))
         size = "a whole number from 1 to 20000"
         check(self, "inducing_points", lambda n: 1 <= n <= 20_000, size, int)
-        check_choices(self, "kernels", get_args(Kernel), "kernel")
+        if self.kernels is not None:
+            check_choices(self, "kernels", get_args(Kernel), "kernel")
         if self.predictor == "network":
             for name in ("kernels", "inducing_points"):
                 check_unused(self, name, _USED_ONLY)

@@ -120,9 +120,10 @@ class TrainConfig(RunConfig):
         process = self.gaussian_process
         if process.predictor == "network":
             return ()
-        if process.kernels == DEFAULT_KERNELS and self.data.descriptors != "none":
-            return (*process.kernels, "descriptors")
-        return process.kernels
+        if process.kernels is not None:
+            return process.kernels
+        has_descriptors = self.data.descriptors != "none"
+        return (*DEFAULT_KERNELS, "descriptors") if has_descriptors else DEFAULT_KERNELS
 
     @classmethod
     def from_options(cls, file: str, options: Mapping[str, Any]) -> "TrainConfig":

@@ -9,7 +9,7 @@ from molattn import from_mol, from_smiles
 from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader, descriptors, parse_smiles
 from molattn.chem import limits as limits_module
 from molattn.chem.count_fingerprints import SubstructureCounter
-from molattn.chem.descriptors import DESCRIPTORS, descriptor_matrix
+from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, descriptor_matrix
 from molattn.chem.limits import read_mol_block, read_molecule
 from molattn.config import MoleculeLimits
 from molattn.data import pyg_data
@@ -188,7 +188,13 @@ def test_more_rings_are_read_in_this_process_where_no_descriptor_is_calculated(m
     assert not limits_module.is_fast(three, descriptors=False)
     counter = SubstructureCounter(("morgan", "atom_pairs"))
     monkeypatch.setattr(limits_module, "call_within", None)
-    (record,) = MoleculeReader(Featurizer.default(), counter=counter).all([given])
-    assert record.num_atoms == mol.GetNumAtoms()
+    sums = DescriptorCalculator(DESCRIPTOR_SETS["lipinski"])
+    for calculator in (None, sums):
+        read = MoleculeReader(Featurizer.default(), calculator, counter=counter)
+        (record,) = read.all([given])
+        assert record.num_atoms == mol.GetNumAtoms()
+    read = MoleculeReader(Featurizer.default(), DescriptorCalculator(("RingCount",)))
+    with pytest.raises(TypeError, match="NoneType"):  # in the child process
+        read.all([given])
     with pytest.raises(TypeError, match="NoneType"):  # in the child process
         MoleculeReader(Featurizer.default(), DescriptorCalculator(("TPSA",))).all([given])

@@ -155,6 +155,8 @@ def test_files_of_earlier_versions_are_read_under_the_present_names(tmp_path):
     stored = yaml.safe_load((golden / "train_1.yaml").read_text())
     network = TrainConfig.from_dict(read_config_file(golden / "train_2.yaml"))
     assert (network.data.descriptors, network.kernels) == ("none", ())
+    both = stored | {"gaussian_process": {"predictor": "both", "kernels": ["morgan", "embedding"]}}
+    assert TrainConfig.from_dict(both).kernels == ("morgan", "embedding")
     assert TrainConfig.from_dict(stored) == trained
     assert "architecture" in stored
 
