@@ -30,14 +30,14 @@ class GaussianProcessConfig:
     """
 
     predictor: Predictor = "both"
-    kernels: tuple[Kernel, ...] | None = None
+    kernels: tuple[Kernel, ...] = ()
     inducing_points: int = 2000
 
     def __post_init__(self) -> None:
         check_choice(self, "predictor", get_args(Predictor))
         size = "a whole number from 1 to 20000"
         check(self, "inducing_points", lambda n: 1 <= n <= 20_000, size, int)
-        if self.kernels is not None:
+        if self.kernels:
             check_choices(self, "kernels", get_args(Kernel), "kernel")
         if self.predictor == "network":
             for name in ("kernels", "inducing_points"):

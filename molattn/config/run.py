@@ -120,7 +120,7 @@ class TrainConfig(RunConfig):
         process = self.gaussian_process
         if process.predictor == "network":
             return ()
-        if process.kernels is not None:
+        if process.kernels:
             return process.kernels
         has_descriptors = self.data.descriptors != "none"
         return (*DEFAULT_KERNELS, "descriptors") if has_descriptors else DEFAULT_KERNELS

@@ -134,6 +134,7 @@ def test_yaml_that_a_person_writes_in_full_is_the_same(tmp_path):
 
 def test_files_of_earlier_versions_are_read_under_the_present_names(tmp_path):
     golden = Path(__file__).parent / "golden"
+    models = Path(__file__).parents[1] / "model" / "golden"
     content = read_config_file(golden / "train_1.yaml")
     trained = TrainConfig.from_dict(content)
     assert trained.file == "/data/assay.csv"
@@ -155,6 +156,8 @@ def test_files_of_earlier_versions_are_read_under_the_present_names(tmp_path):
     stored = yaml.safe_load((golden / "train_1.yaml").read_text())
     network = TrainConfig.from_dict(read_config_file(golden / "train_2.yaml"))
     assert (network.data.descriptors, network.kernels) == ("none", ())
+    read = read_config_file(models / "regression_8" / "config.yaml")
+    assert TrainConfig.from_dict(read).kernels == ("morgan", "embedding")
     both = stored | {"gaussian_process": {"predictor": "both", "kernels": ["morgan", "embedding"]}}
     assert TrainConfig.from_dict(both).kernels == ("morgan", "embedding")
     assert TrainConfig.from_dict(stored) == trained

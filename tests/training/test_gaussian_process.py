@@ -137,7 +137,7 @@ def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
         ({"predictor": "network", "kernels": ("morgan",)}, "--kernels is used only with"),
         ({"predictor": "network", "inducing_points": 5}, "--inducing-points is used only"),
         ({"kernels": ("morgan", "descriptors")}, "descriptors needs --descriptors lipinski"),
-        ({"kernels": ()}, "--kernels: got"),
+        ({"kernels": 3}, "--kernels: got"),
         ({"kernels": ("morgan", "morgan")}, "each kernel only once"),
         ({"kernels": ("maccs",)}, "--kernels: got 'maccs'"),
         ({"inducing_points": 0}, "--inducing-points: got 0"),
