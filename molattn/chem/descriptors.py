@@ -19,6 +19,7 @@ __all__ = [
     "DESCRIPTORS",
     "DESCRIPTOR_SETS",
     "DescriptorCalculator",
+    "atom_contributions",
     "calculate",
     "descriptor_matrix",
 ]
@@ -50,7 +51,16 @@ _TOGETHER: Mapping[tuple[str, ...], Callable[..., Any]] = {
 DESCRIPTORS = tuple(_FUNCTIONS)
 """Names of RDKit's 2D descriptors, without the information content Ipc and its mean AvgIpc."""
 
-_LIPINSKI = ("MolWt", "NOCount", "NHOHCount")
+_HYDROGEN = Chem.GetPeriodicTable().GetAtomicWeight(1)
+# Descriptors that are sums over the atoms, each with its hydrogens.
+_SUMS: dict[str, Callable[[Chem.Atom], float]] = {
+    "MolWt": lambda atom: atom.GetMass() + _HYDROGEN * atom.GetTotalNumHs(),
+    "NOCount": lambda atom: float(atom.GetAtomicNum() in (7, 8)),
+    "NHOHCount": lambda atom: float(
+        atom.GetAtomicNum() in (7, 8) and atom.GetTotalNumHs(includeNeighbors=True)
+    ),
+}
+_LIPINSKI = tuple(_SUMS)
 DESCRIPTOR_SETS: Mapping[str, tuple[str, ...]] = {
     "none": (),
     "lipinski": _LIPINSKI,
@@ -151,6 +161,22 @@ def calculate(
                 known |= dict(zip(family, np.broadcast_to(values, len(family)), strict=True))
         known |= {name: _value(_FUNCTIONS[name], mol) for name in names if name not in known}
         return [one._numbers(mol, known) for one in calculators]
+
+
+def atom_contributions(mol: Chem.Mol, descriptors: Iterable[str]) -> NDArray[np.float64] | None:
+    """Return what each of n atoms adds to F descriptors, which are sums over atoms, ``[n, F]``.
+
+    None if there is no descriptor, or one that is not such a sum.
+
+    Example:
+        >>> from molattn.chem import parse_smiles
+        >>> atom_contributions(parse_smiles("CO"), ["NOCount", "NHOHCount"]).tolist()
+        [[0.0, 0.0], [1.0, 1.0]]
+    """
+    names = list(descriptors)
+    if not names or not _SUMS.keys() >= {*names}:
+        return None
+    return np.array([[_SUMS[name](atom) for name in names] for atom in mol.GetAtoms()])
 
 
 def descriptor_matrix(

@@ -137,7 +137,15 @@ def _key(molecule: Molecule, name: str, calculate: Callable[[Chem.Mol], Any]) ->
 
 
 def _grouped(keys: Iterable[str]) -> list[list[int]]:
-    groups: dict[str, list[int]] = {}
-    for row, key in enumerate(keys):
-        groups.setdefault(key, []).append(row)
-    return list(groups.values())
+    """Group rows of equal keys, in the order of their first rows.
+
+    Hashes of 64 bits stand for the keys, which take less memory. The probability that two of a
+    million keys have the same is 3e-8.
+    """
+    hashes = np.fromiter(map(hash, keys), dtype=np.int64)
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    first_rows = first[group]
+    order = np.argsort(first_rows, kind="stable")
+    starts = np.flatnonzero(np.diff(first_rows[order], prepend=-1)).tolist()
+    rows = order.tolist()
+    return [rows[start:end] for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]

@@ -1,8 +1,8 @@
 """Many molecules to records, in blocks that share NumPy's calls."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
 
@@ -32,6 +32,9 @@ from molattn.utils.workers import parallel_map
 __all__ = ["MoleculeReader", "featurize_smiles"]
 
 _BLOCK = 64
+_MOST_DISTINCT = 20_000
+
+_Read = dict[Molecule, MoleculeRecord | SmilesError]
 
 
 def featurize_smiles(
@@ -77,15 +80,15 @@ class MoleculeReader:
             that ``calculator`` has too is calculated once.
         remember: How many of the latest second molecules to remember, None = all: a solvent of many
             rows is read once, and is the same object in all their records.
-        distinct: Whether to remember first molecules too, all of them; rows of equal texts then
-            share their arrays.
+        distinct: Whether to remember first molecules too, of both together the latest 20,000; rows
+            of equal texts then share their arrays.
         limits: Limits of each molecule; by default those of :class:`MoleculeLimits`.
         standardize: Whether to standardize each molecule first, see
             :func:`molattn.chem.limits.read_molecule`, and to add ``standardized``.
         radius: Record only the pairs of atoms at most this many bonds apart; None = all pairs.
         targets: Calculates ``targets`` of the record, a function that can be pickled; None = none.
-        num_workers: Processes that read the molecules, with the same result; 0 reads them in this
-            one. Needs ``distinct``; a call then lists its molecules before it reads the first.
+        num_workers: Processes that read the molecules, some blocks ahead, with the same result; 0
+            reads them in this one.
     """
 
     def __init__(
@@ -114,10 +117,10 @@ class MoleculeReader:
         limits = limits or MoleculeLimits()
         self._block = _BlockReader(featurizer, fields, fingerprints, limits, standardize, radius)
         self._name = partner
-        self._known: dict[Molecule, MoleculeRecord | SmilesError] | None = {} if distinct else None
-        self._partner = lru_cache(maxsize=remember)(lambda text: next(self._records([text])))
+        self._known: _Read = {}
+        self._distinct = distinct
+        self._most = _MOST_DISTINCT if distinct else remember
         self._num_workers = num_workers
-        self._ahead: Iterator[Mapping[Molecule, MoleculeRecord | SmilesError]] = iter(())
 
     def __call__(
         self, smiles: Iterable[Molecule], partners: Iterable[Molecule] | None = None
@@ -128,16 +131,10 @@ class MoleculeReader:
             smiles: The molecules.
             partners: Their second molecules; None = there are none.
         """
-        if self._num_workers:
-            smiles, partners = list(smiles), None if partners is None else list(partners)
-            given = (smiles,) if partners is None else (smiles, partners)
-            self._ahead = self._read_ahead(chain.from_iterable(zip(*given, strict=True)))
-        records = self._records(smiles)
         if partners is None:
-            yield from records
+            yield from (first for (first,) in self._rows((one,) for one in smiles))
             return
-        for record, text in zip(records, partners, strict=True):
-            partner = self._partner(text) if isinstance(record, MoleculeRecord) else record
+        for record, partner in self._rows(zip(smiles, partners, strict=True)):
             if isinstance(record, SmilesError):
                 yield record
             elif isinstance(partner, SmilesError):
@@ -167,28 +164,49 @@ class MoleculeReader:
             records.append(result)
         return records
 
-    def _records(self, smiles: Iterable[Molecule]) -> Iterator[MoleculeRecord | SmilesError]:
-        texts = iter(smiles)
-        while block := list(islice(texts, _BLOCK)):
-            if self._known is None:
-                yield from self._block(block)
-                continue
-            for text in block:
-                while text not in self._known and (read := next(self._ahead, None)):
-                    self._known.update(read)
-            new = [text for text in dict.fromkeys(block) if text not in self._known]
-            self._known.update(zip(new, self._block(new), strict=True))
-            yield from (self._known[text] for text in block)
+    def _rows(
+        self, rows: Iterable[tuple[Molecule, ...]]
+    ) -> Iterator[tuple[MoleculeRecord | SmilesError, ...]]:
+        """Yield what each molecule of each row is read as."""
+        asked: deque[tuple[list[tuple[Molecule, ...]], list[Molecule], _Read]] = deque()
+        expected: set[Molecule] = set()  # asked for, and remembered once they are read
+        first = 0 if self._distinct else 1  # of a row's molecules, that is remembered
 
-    def _read_ahead(
-        self, molecules: Iterable[Molecule]
-    ) -> Iterator[dict[Molecule, MoleculeRecord | SmilesError]]:
-        """Read molecules in other processes, in blocks; each molecule once."""
-        new = [one for one in dict.fromkeys(molecules) if one not in (self._known or ())]
-        blocks = [new[place : place + _BLOCK] for place in range(0, len(new), _BLOCK)]
-        records = parallel_map(self._block, blocks, min(self._num_workers, len(blocks)))
-        for block, read in zip(blocks, records, strict=True):
-            yield dict(zip(block, read, strict=True))
+        def unknown() -> Iterator[list[Molecule]]:
+            left = iter(rows)
+            while block := list(islice(left, _BLOCK)):
+                molecules = dict.fromkeys(chain.from_iterable(block))
+                known = {one: self._known[one] for one in molecules if one in self._known}
+                new = [one for one in molecules if one not in known and one not in expected]
+                expected.update(chain.from_iterable(row[first:] for row in block))
+                asked.append((block, new, known))
+                yield new
+
+        blocks = unknown()
+        some = list(islice(blocks, self._num_workers))  # no more processes than blocks
+        for read in parallel_map(self._block, chain(some, blocks), len(some)):
+            block, new, known = asked.popleft()
+            known.update(zip(new, read, strict=True))
+            for row in block:
+                found = tuple(self._found(one, known) for one in row)
+                self._remember(row[first:], found[first:])
+                expected.difference_update(row[first:])
+                yield found
+
+    def _found(self, molecule: Molecule, known: _Read) -> MoleculeRecord | SmilesError:
+        for place in (known, self._known):
+            if molecule in place:
+                return place[molecule]
+        return self._block([molecule])[0]  # read in an earlier block, and no longer remembered
+
+    def _remember(
+        self, molecules: Sequence[Molecule], read: Sequence[MoleculeRecord | SmilesError]
+    ) -> None:
+        for one, found in zip(molecules, read, strict=True):
+            self._known.pop(one, None)  # the latest are last
+            self._known[one] = found
+        while self._most is not None and len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
 
 
 @dataclass

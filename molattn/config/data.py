@@ -123,7 +123,7 @@ class DataConfig(TableColumns):
     target_transform: tuple[TransformChoice, ...] = ("auto",)
     task_weights: tuple[float, ...] = ()
     standardize: bool = False
-    descriptors: DescriptorSet = field(default="none", metadata=COMMON | TUNABLE)
+    descriptors: DescriptorSet = field(default="lipinski", metadata=COMMON | TUNABLE)
     morgan_counts: int = field(default=0, metadata=TUNABLE)
     split: SplitMethod | None = field(default=None, metadata=COMMON)
     cluster_cutoff: float = 0.65

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from molattn.chem.descriptors import (
     descriptor_matrix,
 )
 from molattn.chem.featurizer import Featurizer
+from molattn.chem.fingerprints import FINGERPRINT_BYTES
 from molattn.chem.reader import MoleculeReader
 from molattn.config import DataConfig
 from molattn.data.columns import TrainingColumns, find_columns
@@ -37,6 +38,7 @@ from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Task
 from molattn.utils.progress import row_progress
+from molattn.utils.spooled_list import Selection, SpooledList
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +53,7 @@ __all__ = [
     "table_calculator",
 ]
 
+_MOST_IN_MEMORY = 20_000  # rows: about 60 MB
 MOST_BASELINE_ROWS = 20_000
 """Most usable rows of a table with a random forest baseline, whose descriptors take long."""
 
@@ -95,6 +98,8 @@ class SkippedRow(NamedTuple):
 class TrainingTable:
     """The usable rows of a table, as molecules with labels.
 
+    The first 20,000 rows and their molecules are in memory, further ones in temporary files.
+
     Args:
         path: The file; ``DataFrame`` where there is none.
         header: Its columns.
@@ -102,7 +107,7 @@ class TrainingTable:
         smiles: Their SMILES as written.
         partners: The SMILES of their second molecules, or None without a partner column.
         records: Their molecules, with ``smiles`` and ``fingerprint``, and ``scaffold`` for a
-            scaffold split. Rows of equal texts share their arrays.
+            scaffold split. In memory, rows of equal texts share their arrays.
         tasks: The targets.
         targets: Their labels ``float64 [n, T]`` in original units or as class indices (see
             :class:`molattn.task.Task`), NaN where missing or censored.
@@ -120,17 +125,17 @@ class TrainingTable:
 
     path: Path
     header: list[str]
-    rows: list[Row]
-    smiles: list[str]
-    partners: list[str] | None
-    records: list[MoleculeRecord]
+    rows: Sequence[Row]
+    smiles: Sequence[str]
+    partners: Sequence[str] | None
+    records: Sequence[MoleculeRecord]
     tasks: tuple[Task, ...]
     targets: NDArray[np.float64]
     bounds: NDArray[np.float64] | None
     weights: NDArray[np.float64] | None
     features: NDArray[np.float64] | None
-    parts: list[str] | None
-    order: list[str] | None
+    parts: Sequence[str] | None
+    order: Sequence[str] | None
     skipped: list[SkippedRow]
     digest: str
     unit: str = "line"
@@ -149,15 +154,17 @@ class TrainingTable:
     @property
     def standardized(self) -> int | None:
         """Number of usable rows with a molecule changed by ``--standardize``; None without it."""
-        pairs = [(record, record.partner or record) for record in self.records]
-        if pairs[0][0].standardized is None:
+        if self.records[0].standardized is None:
             return None
+        pairs = ((record, record.partner or record) for record in self.records)
         return sum(bool(one.standardized or other.standardized) for one, other in pairs)
 
-    @cached_property
-    def fingerprints(self) -> NDArray[np.uint8]:
-        """Packed Morgan fingerprints of the molecules (first ones of pairs), ``[n, 256]``."""
-        return np.stack([record.fingerprint for record in self.records])  # pyright: ignore
+    def fingerprints(self, rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return packed Morgan fingerprints of n rows (first molecules of pairs), ``[n, 256]``."""
+        found = np.empty((len(rows), FINGERPRINT_BYTES), dtype=np.uint8)
+        for one, row in zip(found, rows, strict=True):
+            one[:] = self.records[row].fingerprint  # pyright: ignore[reportCallIssue, reportArgumentType]
+        return found
 
     @cached_property
     def baseline_numbers(self) -> NDArray[np.float32]:
@@ -182,7 +189,7 @@ class TrainingTable:
         if weights is not None and weights.any():
             weights = weights / weights.mean()
         return Molecules(
-            [self.records[row] for row in rows],
+            Selection(self.records, rows),
             self.targets[rows],
             weights,
             None if self.features is None else self.features[rows],
@@ -247,12 +254,13 @@ def read_training_table(
         radius=radius,
         num_workers=config.num_workers,
     )
-    complete, rows = rows, []
-    records: list[MoleculeRecord] = []
+    complete, rows = rows, SpooledList[Row](_MOST_IN_MEMORY)
+    records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
     texts, partners = _cells(complete, columns.smiles), _cells(complete, columns.partner)
     with row_progress(console, "reading molecules", len(complete)) as advance:
         for row, record in zip(complete, read(texts or (), partners), strict=True):
             advance(1)
+            row = row._replace(cells=[str(cell) for cell in row.cells])
             if isinstance(record, SmilesError):
                 text = row.cells[columns.smiles]
                 skipped.append(SkippedRow(row.line, text, record.code, record.reason))
@@ -267,7 +275,7 @@ def read_training_table(
         path=table.path,
         header=table.header,
         rows=rows,
-        smiles=[row.cells[columns.smiles] for row in rows],
+        smiles=_Column(rows, columns.smiles),
         partners=_cells(rows, columns.partner),
         records=records,
         tasks=tuple(tasks),
@@ -330,12 +338,32 @@ def _described(task: Task, values: NDArray[np.float64]) -> str:
     return f"multiclass, {count} in {len(shown)} classes: {', '.join(shown[:10])}{more}"
 
 
-def _cells(rows: Sequence[Row], column: int | None) -> list[str] | None:
-    return None if column is None else [row.cells[column] for row in rows]
+class _Column(Sequence[str]):
+    """The cells of a column."""
+
+    def __init__(self, rows: Sequence[Row], column: int) -> None:
+        self._rows, self._column = rows, column
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [row.cells[self._column] for row in self._rows[place]]
+        return self._rows[place].cells[self._column]
+
+    def __iter__(self) -> Iterator[str]:
+        return (row.cells[self._column] for row in self._rows)
 
 
-def _complete_rows(table: Table, columns: TrainingColumns) -> tuple[list[Row], list[SkippedRow]]:
-    rows: list[Row] = []
+def _cells(rows: Sequence[Row], column: int | None) -> Sequence[str] | None:
+    return None if column is None else _Column(rows, column)
+
+
+def _complete_rows(
+    table: Table, columns: TrainingColumns
+) -> tuple[Sequence[Row], list[SkippedRow]]:
+    rows = SpooledList[Row](_MOST_IN_MEMORY, shared=Featurizer)
     skipped: list[SkippedRow] = []
     for row in table:
         text = row.cells[columns.smiles]
@@ -354,11 +382,11 @@ def _complete_rows(table: Table, columns: TrainingColumns) -> tuple[list[Row], l
 
 def _rows_with_numbers(
     table: Table,
-    rows: list[Row],
+    rows: Sequence[Row],
     columns: TrainingColumns,
     config: DataConfig,
     skipped: list[SkippedRow],
-) -> list[Row]:
+) -> Sequence[Row]:
     """Move rows with a label of a regression that is no number or bound to ``skipped``.
 
     Where half of the labels of a target are not numbers, it may be a wrong column, or classes: its
@@ -385,7 +413,9 @@ def _rows_with_numbers(
         row = rows[place]
         text = row.cells[columns.smiles]
         skipped.append(SkippedRow(row.line, text, "invalid_label", reason))
-    return [row for place, row in enumerate(rows) if place not in reasons]
+    if not reasons:
+        return rows
+    return Selection(rows, [place for place in range(len(rows)) if place not in reasons])
 
 
 def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRow]) -> InputError:

@@ -122,8 +122,8 @@ def find_leakage(
     is_training[parts.train] = True
     training = [group[0] for group in groups if is_training[group].any()]
     training = _some(training, _MOST_TRAINING, rng)
-    known = FingerprintIndex(table.fingerprints[training])
-    nearest = known.similarity(table.fingerprints[test])
+    known = FingerprintIndex(table.fingerprints(training))
+    nearest = known.similarity(table.fingerprints(test))
     return Leakage(
         duplicates=len(repeated),
         conflicts=len(conflicts),
@@ -135,15 +135,15 @@ def find_leakage(
         compared=(len(test), len(training)),
         pretrained_test=None
         if pretrained is None
-        else sum(pretrained.contains(table.fingerprints[[group[0] for group in tested]])),
+        else sum(pretrained.contains(table.fingerprints([group[0] for group in tested]))),
     )
 
 
 def _same_input(table: TrainingTable, groups: list[list[int]]) -> list[list[int]]:
     """Split groups of rows by their second molecules, if there are any."""
-    partners = [record.partner for record in table.records if record.partner is not None]
-    if not partners:
+    if table.partners is None:
         return groups
+    partners = [record.partner for record in table.records if record.partner is not None]
     return [
         [group[place] for place in places]
         for group in groups

@@ -1,6 +1,7 @@
 """Splits of a table's rows into training, validation and test."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -13,6 +14,7 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
+from molattn.utils.spooled_list import Selection
 
 __all__ = ["check_labels", "marks_validation", "split_rows", "undivided"]
 
@@ -141,7 +143,7 @@ def _split(
     seed: int,
 ) -> Split:
     """Split some of the rows; return indices among all."""
-    groups = _groups([table.records[row] for row in rows], config)
+    groups = _groups(Selection(table.records, rows), config)
     if config.split == "order":
         parts = order_split(groups, _places(table, rows, config.order_column), sizes=sizes)
     else:
@@ -151,7 +153,7 @@ def _split(
     return Split(*(places_in_table[part] for part in parts))
 
 
-def _groups(records: list[MoleculeRecord], config: DataConfig) -> list[list[int]]:
+def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[int]]:
     if config.split == "scaffold":
         return same_scaffold(records)
     if config.split == "cluster":

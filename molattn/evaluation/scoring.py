@@ -79,7 +79,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     with threads(run.config.training.threads):
         outputs = run.model.predict_outputs(molecules.records, features=molecules.features)
     validation, test = (
-        output.predict_with_uncertainty(predicted, run.table.fingerprints[rows])
+        output.predict_with_uncertainty(predicted, run.table.fingerprints(rows))
         for predicted, rows in (
             (run.validation_outputs, run.parts.val),
             (outputs, run.parts.test),

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from molattn.chem.count_fingerprints import Environments
+from molattn.chem.descriptors import atom_contributions
 from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, parse_accepted
 from molattn.config import MoleculeLimits
@@ -24,7 +25,7 @@ from molattn.explain.baseline import one_hot
 from molattn.explain.process import MoleculeProcess
 from molattn.explain.target import Target
 from molattn.graph import MoleculeBatch
-from molattn.model.extra_features import number_type
+from molattn.model.extra_features import number_type, scaled_numbers
 from molattn.model.gaussian_process.head import kernel_inputs
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
@@ -40,6 +41,7 @@ Masking = Literal["remove", "blank"]
 
 _MOST_PAIR_FEATURES = 2_000_000  # in a batch: 8 MB, whatever the size of the molecule
 _LARGEST_BATCH = 256
+_DESCRIPTORS = "descriptors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +49,9 @@ class Instance:
     """A molecule, the model, and the target to explain.
 
     A model with a Gaussian process compares counts of substructures, here called environments, each
-    of which consists of some of the atoms. Masking an atom removes the environments that it is in.
-    It changes neither the second molecule, if there is one, nor the features of the whole molecule
+    of which consists of some of the atoms. Masking an atom removes the environments that it is in,
+    and what it adds to descriptors that are sums over atoms (:attr:`contributions`). It changes
+    neither the second molecule, if there is one, nor the features of the whole molecule
     (:attr:`number_groups`).
 
     Args:
@@ -119,7 +122,17 @@ class Instance:
     @property
     def number_groups(self) -> tuple[str, ...]:
         """The G groups of features of the whole molecule, such as ``descriptors``."""
-        return tuple(self.model.config.number_groups)
+        groups = self.model.config.number_groups
+        return tuple(name for name in groups if name != _DESCRIPTORS or self.contributions is None)
+
+    @cached_property
+    def contributions(self) -> Optional[Tensor]:
+        """What each atom adds to the descriptors, ``[n, F]``, if all are sums over atoms."""
+        found = atom_contributions(self.mol, self.model.config.descriptors)
+        if found is None:
+            return None
+        with torch.inference_mode(False):  # kept for what needs gradients
+            return torch.as_tensor(found, dtype=number_type(), device=self.device)
 
     # Shared by several methods, and so computed once.
 
@@ -193,8 +206,11 @@ class Instance:
 
     @cached_property
     def input_weights(self) -> Tensor:
-        """Weights of the environments, then of the groups of features, all 1: ``[1, E + G]``."""
-        size = len(self.environments.places) + len(self.number_groups)
+        """Weights of environments, atoms and groups of features, all 1: ``[1, E + A + G]``.
+
+        Those of the atoms count for their :attr:`contributions`: A is n, or 0 without any.
+        """
+        size = len(self.environments.places) + self.num_contributing + len(self.number_groups)
         with torch.inference_mode(False):  # kept for what needs gradients
             return torch.ones(1, size, dtype=number_type(), device=self.device)
 
@@ -217,9 +233,9 @@ class Instance:
         Args:
             atoms: Atom features ``[B, n, S]``, one-hot or mixtures of one-hot vectors.
             pairs: Pair features ``[B, n, n, T]``, likewise.
-            weights: From 0 to 1, of each environment and of each group of features of the whole
-                molecule, ``[B, E + G]``: features are scaled, then multiplied by the weight, so
-                that 0 stands for the training mean. None = 1.
+            weights: From 0 to 1, as :attr:`input_weights`, ``[B, E + A + G]``. Features of the
+                whole molecule are scaled, then multiplied by the weight, so that 0 stands for the
+                training mean. None = 1.
 
         Returns:
             Predictions ``[B]`` in the target's unit.
@@ -249,25 +265,43 @@ class Instance:
 
         Args:
             batch: B variants of the molecule.
-            weights: ``[B, E + G]``.
+            weights: ``[B, E + A + G]``.
         """
         count, groups = len(weights), self.model.config.number_groups
-        of_environments = len(self.environments.places)
-        weights, factors = weights[:, :of_environments], weights[:, of_environments:]
+        sizes = [len(self.environments.places), self.num_contributing, len(self.number_groups)]
+        weights, of_atoms, of_groups = weights.split(sizes, dim=1)
+        factors = dict(zip(self.number_groups, of_groups.unbind(dim=1), strict=True))
+        descriptors = self._descriptors(of_atoms)
         numbers = self.model.scaled_features(batch, self._features(count))
         if numbers is not None:
-            own = [
-                factor.unsqueeze(-1).expand(-1, part.stop - part.start)
-                for factor, part in zip(factors.unbind(dim=1), groups.values(), strict=True)
-            ]
-            of_second = factors.new_ones(count, numbers.size(1) - sum(x.size(1) for x in own))
-            numbers = numbers * torch.cat([*own, of_second], dim=1).to(numbers.dtype)
+            own = []
+            for name, part in groups.items():
+                if name in factors:
+                    own.append(numbers[:, part] * factors[name].unsqueeze(-1).to(numbers.dtype))
+                elif descriptors is not None:
+                    scales = self.model.feature_mean[part], self.model.feature_scale[part]
+                    own.append(scaled_numbers(descriptors, *scales, 0).to(numbers.dtype))
+            of_second = numbers[:, sum(part.size(1) for part in own) :]
+            numbers = torch.cat([*own, of_second], dim=1)
         outputs, embedding = self.model.outputs_and_embedding(batch, numbers)
         if self._process is None:
             return outputs
-        by_group = dict(zip(groups, factors.unbind(dim=1), strict=True))
-        process = self._process(weights, embedding, by_group)
+        process = self._process(weights, embedding, factors, descriptors)
         return self._process.combine(outputs.to(process.dtype), process)
+
+    @property
+    def num_contributing(self) -> int:
+        """Number of atoms that add to the descriptors A: n, or 0 if there are no contributions."""
+        return 0 if self.contributions is None else self.num_atoms
+
+    def _descriptors(self, weights: Tensor) -> Optional[Tensor]:
+        """Return the descriptors ``[B, F]`` with weights of the atoms ``[B, A]``, if A is n."""
+        if self.contributions is None or self.record.numbers is None:
+            return None
+        whole = torch.as_tensor(
+            self.record.numbers[: self.contributions.size(1)], dtype=number_type()
+        )
+        return whole.to(self.device) - (1.0 - weights) @ self.contributions
 
     def _features(self, count: int) -> Optional[Tensor]:
         if self.features is None:
@@ -361,11 +395,12 @@ class Instance:
             return self._values(self._batch(records), self._weights_of(masks)).cpu().numpy()
 
     def _weights_of(self, masks: NDArray[np.bool_]) -> Tensor:
-        """Return the weights of atoms and groups that are kept, ``[B, n + G]``."""
+        """Return the weights of masks of atoms and groups ``[B, n + G]``, ``[B, E + A + G]``."""
         kept, groups = np.split(masks, [self.num_atoms], axis=1)
         atoms = self.environments.atoms.T.astype(np.float32)
         present = (~kept).astype(np.float32) @ atoms == 0.0
-        return torch.from_numpy(np.concatenate([present, groups], axis=1)).to(self.input_weights)
+        found = np.concatenate([present, kept[:, : self.num_contributing], groups], axis=1)
+        return torch.from_numpy(found).to(self.input_weights)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -69,20 +69,32 @@ class MoleculeProcess:
         self._means, self._weights = tensor(head.means), tensor(head.weights)
         self._shares = tensor(head.output_shares)
 
-    def __call__(self, weights: Tensor, embedding: Tensor, factors: Mapping[str, Tensor]) -> Tensor:
+    def __call__(
+        self,
+        weights: Tensor,
+        embedding: Tensor,
+        factors: Mapping[str, Tensor],
+        descriptors: Tensor | None = None,
+    ) -> Tensor:
         """Predict B variants, ``[B, outputs]``: regressions in scaled units, logits of classes.
 
         Args:
             weights: Of the environments, ``[B, E]``.
             embedding: Embedding of each variant, ``[B, width]``.
             factors: Of the standardized ``descriptors`` and ``feature columns``, ``[B]`` each.
+            descriptors: Descriptors of each variant in own units, ``[B, F]``; None = those of the
+                molecule, times their factor.
         """
         found = [one(weights) for one in self._counts]
         if self._embedding is not None:
             found.append(self._embedding(self._embedding.standardized(embedding)))
         if self._descriptors is not None:
             gaussian, numbers = self._descriptors
-            found.append(gaussian(numbers * factors["descriptors"].unsqueeze(-1)))
+            if descriptors is None:
+                numbers = numbers * factors["descriptors"].unsqueeze(-1)
+            else:
+                numbers = gaussian.standardized(descriptors)
+            found.append(gaussian(numbers))
         kernel = torch.stack(found).mean(dim=0)
         if self._second is not None:
             kernel = kernel * self._second

@@ -19,9 +19,13 @@ from molattn.model.outputs import mean_of_members
 from molattn.task import output_slices
 from molattn.utils.console import print_line
 
-__all__ = ["add_gaussian_process", "share_lines"]
+__all__ = ["add_gaussian_process", "share_lines", "some_rows"]
 
 Array = NDArray[np.float64]
+
+_MOST_LEARNED, _MOST_HELD_OUT = 100_000, 20_000
+_DESCRIPTORS = "descriptors"
+_VERY_STRONG = 5.0  # evidence: Kass and Raftery, J. Am. Stat. Assoc. 1995, 90, 773
 
 
 def add_gaussian_process(
@@ -34,7 +38,10 @@ def add_gaussian_process(
     """Add the Gaussian process of a run to its model, and predict the validation rows.
 
     A Gaussian process of the training rows predicts the validation rows, which determines its
-    share in the predictions of the model. The model then gets one of both sets of rows. A censored
+    share in the predictions of the model. The model then gets one of both sets of rows. Of more
+    than 100,000 training rows or 20,000 validation rows, so many are drawn at random. With the
+    default kernels, it compares descriptors only if there is very strong evidence for that: if they
+    make the training labels more likely by a factor of exp(5). A censored
     label counts as its bound if the Gaussian process of the others predicts a value on the wrong
     side of it, and is left out otherwise; it has no part in the share. Without
     validation rows, the share beside a network is a half until
@@ -58,14 +65,36 @@ def add_gaussian_process(
         validation = table.molecules(parts.val)
         return model.predict_outputs(validation.records, features=validation.features)
     start = time.perf_counter()
-    rows = np.concatenate([parts.train, parts.val])
-    molecules, held_out = table.molecules(rows), np.arange(len(parts.train), len(rows))
+    train = some_rows(parts.train, _MOST_LEARNED, config.training.seed)
+    rows = np.concatenate([train, some_rows(parts.val, _MOST_HELD_OUT, config.training.seed)])
+    molecules, held_out = table.molecules(rows), np.arange(len(train), len(rows))
     network, inputs = model.network_outputs(molecules.records, features=molecules.features)
     labels = model.scale(torch.from_numpy(molecules.targets)).double().numpy()
     bounds = None
     if molecules.bounds is not None:
         bounds = [model.scale(torch.from_numpy(one)).double().numpy() for one in molecules.bounds]
     keys = [_key(table, row) for row in rows.tolist()]
+    if _DESCRIPTORS in config.kernels and not options.kernels:
+        factor = GaussianProcessHead.log_bayes_factor(
+            model.config,
+            inputs[np.arange(len(train))],
+            labels[: len(train)],
+            _DESCRIPTORS,
+            weights=None if molecules.weights is None else molecules.weights[: len(train)],
+            keys=keys[: len(train)],
+            seed=config.training.seed,
+        )
+        compares = factor > _VERY_STRONG
+        print_line(
+            console,
+            f"the Gaussian process {'compares' if compares else 'does not compare'} descriptors "
+            f"(log Bayes factor {factor:.1f}, {_VERY_STRONG:.0f} is needed)",
+        )
+        if not compares:
+            kernels = tuple(name for name in config.kernels if name != _DESCRIPTORS)
+            model.config = replace(model.config, kernels=kernels)
+            numbers = {name: inputs.numbers[name] for name in inputs.numbers if name in kernels}
+            inputs = replace(inputs, numbers=numbers)
 
     def fit(chosen: NDArray[np.int64]) -> GaussianProcessHead:
         process = fit_labels(chosen, labels[chosen])
@@ -90,7 +119,7 @@ def add_gaussian_process(
             seed=config.training.seed,
         )
 
-    process = fit(np.arange(len(parts.train)))
+    process = fit(np.arange(len(train)))
     if options.predictor == "both" and not len(held_out):
         process = replace(process, shares=np.full(len(tasks), 0.5))
     unseen = inputs[held_out]
@@ -104,7 +133,12 @@ def add_gaussian_process(
         shares = np.array(
             [share_of_second(task, first[:, at], second[:, at], y) for task, at, y in columns]
         )
-    outputs = replace(process, shares=shares).combine(network[:, held_out], unseen)
+    process = replace(process, shares=shares)
+    if len(held_out) == len(parts.val):
+        outputs = model.to_transformed(process.combine(network[:, held_out], unseen))
+    else:
+        model.gaussian_process, validation = process, table.molecules(parts.val)
+        outputs = model.predict_outputs(validation.records, features=validation.features)
     if len(held_out):
         process = replace(fit(np.arange(len(rows))), shares=shares)
     lines = np.array([table.rows[row].line for row in rows])
@@ -117,7 +151,14 @@ def add_gaussian_process(
         console,
         f"Gaussian process with {len(process.rows)} inducing points fitted in {seconds:.1f} s",
     )
-    return model.to_transformed(outputs)
+    return outputs
+
+
+def some_rows(rows: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
+    """Return ascending rows; of more than ``most``, so many drawn at random."""
+    if len(rows) <= most:
+        return rows
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
 def share_lines(model: MolAttn) -> list[str]:

@@ -67,7 +67,7 @@ class OutOfFold:
 
         head = model.gaussian_process
         process = None if head is None else own(head.predict(inputs))
-        similarity = known.task_similarity(table.fingerprints[rows], len(tasks))
+        similarity = known.task_similarity(table.fingerprints(rows), len(tasks))
         return cls(rows, own(network), process, similarity)
 
     @classmethod

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS
-from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprint_index import MOST_KEPT, FingerprintIndex
 from molattn.chem.split import Split
 from molattn.config import DataConfig, SupervisedConfig, TrainConfig
 from molattn.config.yaml_file import writing_config
@@ -33,7 +33,7 @@ from molattn.model.training_set import TrainingMolecules, TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.task import Task
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
-from molattn.training.gaussian_process import add_gaussian_process
+from molattn.training.gaussian_process import add_gaussian_process, some_rows
 from molattn.training.history import Epoch, History
 from molattn.training.lightning.loop import check_processes
 from molattn.training.optimizer import FineTuningPlan
@@ -51,6 +51,7 @@ from molattn.training.target_transform import check_logarithms, target_transform
 from molattn.utils.console import print_line
 from molattn.utils.progress import step_progress
 from molattn.utils.reproducibility import seeded, threads
+from molattn.utils.spooled_list import Selection
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -294,7 +295,7 @@ def train_model(
     step = "fitting the Gaussian process" if config.kernels else "predicting the validation rows"
     with threads(config.training.threads), step_progress(console, step):
         outputs = add_gaussian_process(model, config, table, parts, console)
-    prints, molecules = table.fingerprints, training_molecules(config, table, parts)
+    molecules = training_molecules(config, table, parts)
     model.training_set = _training_set(config, table, parts, molecules)
     model.reference_inputs = ReferenceInputs.of(model.config)
     if not len(parts.val):
@@ -303,7 +304,9 @@ def train_model(
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
     known = _fingerprints(config, table, parts.train) if config.kernels else molecules
-    uncertainty = Uncertainty.fit(model.config, known, prints[parts.val], outputs, targets)
+    uncertainty = Uncertainty.fit(
+        model.config, known, table.fingerprints(parts.val), outputs, targets
+    )
     model.uncertainty = replace(uncertainty, molecules=molecules)
     for line in model.uncertainty.calibration.lines():
         print_line(console, line)
@@ -332,10 +335,10 @@ def training_molecules(config: TrainConfig, table: TrainingTable, parts: Split) 
 def _fingerprints(
     config: TrainConfig, table: TrainingTable, rows: NDArray[np.int64]
 ) -> FingerprintIndex:
+    seed = config.training.seed
+    rows = some_rows(rows, 2 * MOST_KEPT, seed)  # more than are kept, as some may be equal
     labeled = ~np.isnan(table.values[rows])
-    return FingerprintIndex.from_fingerprints(
-        table.fingerprints[rows], config.training.seed, labeled
-    )
+    return FingerprintIndex.from_fingerprints(table.fingerprints(rows), seed, labeled)
 
 
 def _training_set(
@@ -346,8 +349,8 @@ def _training_set(
     targets, kept = table.targets[rows], None
     if config.data.keep_training_molecules:
         lines = np.array([table.rows[row].line for row in rows])
-        smiles = [table.smiles[row] for row in rows]
-        kept = TrainingMolecules.of(lines, smiles, targets, table.fingerprints[rows], known)
+        smiles = Selection(table.smiles, rows.tolist())
+        kept = TrainingMolecules.of(lines, smiles, targets, table.fingerprints(rows), known)
     return TrainingSet.of(table.tasks, targets, kept)
 
 

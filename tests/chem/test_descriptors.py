@@ -11,6 +11,7 @@ from molattn.chem.descriptors import (
     DESCRIPTOR_SETS,
     DESCRIPTORS,
     DescriptorCalculator,
+    atom_contributions,
     descriptor_matrix,
 )
 from molattn.chem.parse import parse_smiles
@@ -47,6 +48,21 @@ def test_sets_of_descriptors():
     np.testing.assert_allclose(numbers, [89.094, 3, 2], rtol=1e-6)
     assert calculator.is_fast
     assert not DescriptorCalculator(DESCRIPTORS).is_fast
+
+
+@pytest.mark.parametrize(
+    "smiles",
+    [*SMILES, "[2H]OC", "[13CH4]", "*N", "[Na+].[OH-]", "[H][H]", "[NH4+]"],
+)
+def test_atoms_add_up_to_descriptors_that_are_sums(smiles):
+    names = DESCRIPTOR_SETS["lipinski"]
+    mol = parse_smiles(smiles)
+    found = atom_contributions(mol, names)
+    assert found.shape == (mol.GetNumAtoms(), 3)
+    (expected,) = descriptor_matrix([smiles], DescriptorCalculator(names))
+    np.testing.assert_allclose(found.sum(axis=0), expected, rtol=1e-5)
+    assert atom_contributions(mol, ("MolWt", "TPSA")) is None
+    assert atom_contributions(mol, ()) is None
 
 
 def test_a_descriptor_has_its_value_whatever_stands_beside_it():

@@ -11,6 +11,7 @@ from molattn.chem import Featurizer, reader
 from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.config import DataConfig
 from molattn.data.dataset import describe_tasks, read_training_table
+from molattn.data.splitting import split_rows
 from molattn.errors import InputError, MolattnError
 from molattn.task import Task
 
@@ -23,9 +24,34 @@ def read(tmp_path, text, config=CONFIG):
     return read_training_table(path, config, Featurizer.default())
 
 
+def test_rows_in_temporary_files_are_read_as_those_in_memory(tmp_path, monkeypatch):
+    lines = [f"{'C' * (n % 11 + 1)}O,{n},{'OS'[n % 2]}" for n in range(30)]
+    lines[3:5] = ["C1CC,1,O", "CCO,,O"]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["smiles,y,solvent", *lines]) + "\n")
+    config = replace(CONFIG, target_columns=("y",), partner_column="solvent", split="scaffold")
+    options = {"counter": SubstructureCounter(("morgan",))}
+    one = read_training_table(path, config, Featurizer.default(), **options)
+    monkeypatch.setattr("molattn.data.dataset._MOST_IN_MEMORY", 4)
+    other = read_training_table(path, config, Featurizer.default(), **options)
+    for name in ("rows", "smiles", "partners", "skipped"):
+        assert [*getattr(other, name)] == [*getattr(one, name)]
+    np.testing.assert_array_equal(other.targets, one.targets)
+    np.testing.assert_array_equal(other.fingerprints(range(28)), one.fingerprints(range(28)))
+    chosen = np.array([27, 0, 5, 5])
+    for a, b in zip(other.molecules(chosen).records, one.molecules(chosen).records, strict=True):
+        assert (a.smiles, a.scaffold) == (b.smiles, b.scaffold)
+        np.testing.assert_array_equal(a.pairs, b.pairs)
+        np.testing.assert_array_equal(a.counts[0], b.counts[0])
+    records = [*other.records]
+    assert records[8].partner is records[10].partner  # second molecules stay in memory
+    config = replace(config, split="random")
+    assert split_rows(other, config, 0).train.tolist() == split_rows(one, config, 0).train.tolist()
+
+
 def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_path):
     table = read(tmp_path, "smiles,y,z\nC,1,\nnonsense,2,2\nCC,,NA\nCCO,3\nCCC, 4 ,5\n")
-    assert table.smiles == ["C", "CCC"]
+    assert [*table.smiles] == ["C", "CCC"]
     assert [record.num_atoms for record in table.records] == [1, 3]
     np.testing.assert_array_equal(table.targets, [[1.0, np.nan], [4.0, 5.0]])
     assert [(row.line, row.code) for row in table.skipped[1:]] == [(4, "no_label"), (5, "ragged")]

@@ -65,18 +65,17 @@ def calculated(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options, descriptors_read",
+    "options, read",
     [
-        ("--split scaffold --descriptors all", True),
-        ("--split cluster --descriptors all --morgan-counts 64", True),
-        ("--descriptors all --no-baselines", True),
-        ("--no-baselines", False),
-        ("--no-baselines --standardize", False),
+        ("--split scaffold --descriptors all", "all"),
+        ("--split cluster --descriptors all --morgan-counts 64", "all"),
+        ("--descriptors all --no-baselines", "all"),
+        ("--no-baselines", "lipinski"),
+        ("--no-baselines --standardize", "lipinski"),
+        ("--no-baselines --descriptors none", "none"),
     ],
 )
-def test_each_text_is_parsed_once(
-    rows, tmp_path, monkeypatch, request, capsys, options, descriptors_read
-):
+def test_each_text_is_parsed_once(rows, tmp_path, monkeypatch, request, capsys, options, read):
     monkeypatch.chdir(tmp_path)
     known, seen = MolAttn.from_pretrained("base"), [text for text, _ in rows[:40]]
     known.calibrate(["C"], np.full((1, len(known.config.tasks)), np.nan), training_smiles=seen)
@@ -88,8 +87,4 @@ def test_each_text_is_parsed_once(
     assert "molecule that the --init-from model learned from" in capsys.readouterr().out
     distinct = {text for text, _ in rows} - {"nonsense"}
     assert {text: parsed[text] for text in distinct} == dict.fromkeys(distinct, 1)
-    if not descriptors_read:
-        assert not calculated
-        return
-    assert set(calculated) == set(descriptors.DESCRIPTORS)
-    assert set(calculated.values()) == {len(distinct)}
+    assert calculated == dict.fromkeys(descriptors.DESCRIPTOR_SETS[read], len(distinct))

@@ -234,3 +234,45 @@ def test_members_of_an_ensemble_share_the_gaussian_process():
 def test_explainers_of_pyg_refuse_what_is_not_in_the_graph(of_counts):
     with pytest.raises(ValueError, match="Gaussian process, expected a network"):
         GraphModel(of_counts)
+
+
+SUMS = ("MolWt", "NOCount", "NHOHCount")
+
+
+@pytest.fixture(scope="module", params=[(), ("morgan", "embedding", "descriptors")])
+def of_sums(request):
+    """A model of descriptors that are sums over atoms, without and with a Gaussian process."""
+    model = make(descriptors=SUMS, morgan_counts=8, kernels=request.param)
+    scale = [60.0, 2.0, 1.0] + [0.5] * 8
+    model.set_feature_scaling(scale, scale)
+    return with_process(model, 0.5) if request.param else model
+
+
+@pytest.mark.parametrize("method", SIGNED)
+def test_descriptors_that_are_sums_over_atoms_are_part_of_their_scores(of_sums, method):
+    predicted = of_sums.predict(SMILES)[:, 0]
+    for found, value in zip(explain(of_sums, SMILES, method), predicted, strict=True):
+        assert found.prediction == pytest.approx(value, abs=1e-5)
+        assert [*found.other_scores] == ["Morgan counts"]
+        assert found.adds_up
+
+
+@pytest.mark.parametrize("masking", ["remove", "blank"])
+def test_a_masked_atom_takes_its_part_of_the_descriptors_with_it(of_sums, masking, monkeypatch):
+    read = []
+    decode = type(of_sums).outputs_and_embedding
+
+    def spy(self, batch, numbers):
+        read.append(numbers)
+        return decode(self, batch, numbers)
+
+    monkeypatch.setattr(type(of_sums), "outputs_and_embedding", spy)
+    instance = next(read_instances(of_sums, ["NC(=O)CO"]))  # parts: N, C, O, C, O
+    kept = np.array([[True] * 5, [False, True, True, True, True], [False] * 5])
+    read.clear()
+    instance.predict_kept(kept, masking)
+    numbers = torch.cat(read).double().numpy()
+    order = np.argsort(-numbers[:, 0])  # distinct masks come in another order
+    found = numbers[order][:, :3] * [60.0, 2.0, 1.0] + [60.0, 2.0, 1.0]
+    expected = [[75.067, 3.0, 3.0], [75.067 - 16.023, 2.0, 1.0], [0.0, 0.0, 0.0]]
+    np.testing.assert_allclose(found, expected, atol=1e-4)

@@ -7,6 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from rdkit import Chem
+from rdkit.Chem import Descriptors
 from rich.console import Console
 
 from molattn import MolAttn
@@ -60,7 +62,8 @@ def test_the_default_is_the_mean_of_network_and_gaussian_process(frame, both):
     network = trained(frame, predictor="network").model
     assert (network.gaussian_process, network.config.kernels) == (None, ())
     model = both.model
-    assert model.config.kernels == ("morgan", "atom_pairs", "embedding")
+    # Descriptors speak for solubility.
+    assert model.config.kernels == ("morgan", "atom_pairs", "embedding", "descriptors")
     for name, weights in network.state_dict().items():  # the network is the same
         assert weights.equal(model.state_dict()[name])
     (share,) = model.gaussian_process.shares
@@ -111,16 +114,25 @@ def test_it_can_predict_alone(frame):
     assert score_run(run).test.tasks["logS"]["rmse"] > 0.0
 
 
-def test_descriptors_of_the_model_are_compared_too(frame):
+def test_descriptors_are_compared_if_the_labels_speak_for_it(frame):
     options = {"predictor": "gaussian_process", "init_from": "base"}
-    model = trained(frame, descriptors="lipinski", **options).model
-    assert model.config.kernels == ("morgan", "atom_pairs", "embedding", "descriptors")
-    assert model.config.descriptors == ("MolWt", "NOCount", "NHOHCount")
-    assert model.gaussian_process.kernel.numbers["descriptors"].points.shape[1] == 3
     kernels = ("morgan", "atom_pairs", "embedding")
-    without = trained(frame, descriptors="lipinski", kernels=kernels, **options).model
-    assert without.config.kernels == kernels
-    assert not np.allclose(model.predict(NEW), without.predict(NEW), atol=1e-3)
+    weights = [Descriptors.MolWt(Chem.MolFromSmiles(text)) for text in frame["smiles"]]
+    random = np.random.default_rng(0).normal(size=len(frame))
+    for labels, expected in ((weights, (*kernels, "descriptors")), (random, kernels)):
+        shown = io.StringIO()
+        table = frame.assign(logS=labels)
+        model = trained(table, console=Console(file=shown, width=200), **options).model
+        assert model.config.kernels == expected
+        assert model.config.descriptors == ("MolWt", "NOCount", "NHOHCount")
+        assert {*model.gaussian_process.kernel.numbers} == {*expected} - {"morgan", "atom_pairs"}
+        said = "compares" if "descriptors" in expected else "does not compare"
+        assert f"the Gaussian process {said} descriptors (log Bayes factor " in shown.getvalue()
+        assert np.isfinite(model.predict(NEW)).all()
+    given = (*kernels, "descriptors")  # what is listed is compared in any case
+    model = trained(frame.assign(logS=random), kernels=given, **options).model
+    assert model.config.kernels == given
+    assert model.gaussian_process.kernel.numbers["descriptors"].points.shape[1] == 3
 
 
 def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
@@ -136,7 +148,10 @@ def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
         ({"predictor": "gaussian_process"}, "leave embedding out of --kernels"),
         ({"predictor": "network", "kernels": ("morgan",)}, "--kernels is used only with"),
         ({"predictor": "network", "inducing_points": 5}, "--inducing-points is used only"),
-        ({"kernels": ("morgan", "descriptors")}, "descriptors needs --descriptors lipinski"),
+        (
+            {"kernels": ("morgan", "descriptors"), "descriptors": "none"},
+            "descriptors needs --descriptors lipinski",
+        ),
         ({"kernels": 3}, "--kernels: got"),
         ({"kernels": ("morgan", "morgan")}, "each kernel only once"),
         ({"kernels": ("maccs",)}, "--kernels: got 'maccs'"),

@@ -80,18 +80,19 @@ def test_a_model_knows_the_molecules_that_it_has_learned_from(config, predictor)
     process = GaussianProcessConfig(predictor=predictor)
     run = train(replace(config, data=data, gaussian_process=process))
     model, parts = run.model, run.parts
-    known = np.array(model.uncertainty.molecules.contains(run.table.fingerprints))
+    prints = run.table.fingerprints(range(len(run.table.rows)))
+    known = np.array(model.uncertainty.molecules.contains(prints))
     assert known[parts.train].all()
     assert known[parts.val].all() == (predictor == "both")
     assert (model.training_set.molecules.places[len(parts.train) :] >= 0).all() == known[
         parts.val
     ].all()
     # Intervals are calibrated by the similarity to the training rows alone.
-    trained = FingerprintIndex(run.table.fingerprints[parts.train])
+    trained = FingerprintIndex(run.table.fingerprints(parts.train))
     calibrated = Uncertainty.fit(
         model.config,
         trained,
-        run.table.fingerprints[parts.val],
+        run.table.fingerprints(parts.val),
         run.validation_outputs,
         run.table.targets[parts.val],
     )

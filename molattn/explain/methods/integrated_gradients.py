@@ -28,15 +28,17 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
     average atom and all pair features are zero; the prediction there is the baseline.
 
     A model with a Gaussian process counts environments, such as atom pairs. Along the path the
-    weight of each in its count grows from 0 to 1. Scaled features of the whole molecule, such as
-    descriptors, grow in proportion from 0, the training mean. A second molecule stays as it is.
+    weight of each in its count grows from 0 to 1, and so do the atoms' shares of descriptors that
+    are sums over atoms, such as the molecular weight. Scaled features of the whole molecule, such
+    as other descriptors, grow in proportion from 0, the training mean. A second molecule stays as
+    it is.
 
     An atom's score is the sum over its features, plus half the sum over those of its pairs, plus
     its share of the environments that it is in: an environment's score is shared equally among its
-    atoms. Scores, with those of features of the whole molecule, sum to the prediction minus the
-    baseline, up to the error of the integral, which is computed by
-    Gauss-Legendre quadrature with 16 steps, doubled up to 256 until the error is within the
-    tolerance. A bond's score is the sum over the features of its pair, in both directions; the
+    atoms; plus that of its share of descriptors. Scores, with those of features of the whole
+    molecule, sum to the prediction minus the baseline, up to the error of the integral, which is
+    computed by Gauss-Legendre quadrature with 16 steps, doubled up to 256 until the error is within
+    the tolerance. A bond's score is the sum over the features of its pair, in both directions; the
     scores of its two atoms already include it.
 
     Args:
@@ -47,6 +49,7 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
 
     tolerance = options.tolerance * instance.target.spread
     environments = instance.environments.atoms.astype(np.float64)
+    parts = [len(environments), len(environments) + instance.num_contributing]
     weights = torch.zeros_like(instance.input_weights)
     weights[:, : len(environments)] = _TRACE
     whole = instance.atoms.unsqueeze(0), instance.pairs.unsqueeze(0), instance.input_weights
@@ -70,8 +73,9 @@ def integrated_gradients(instance: Instance, options: MethodOptions) -> Scores:
         scores = of_atoms.sum(dim=-1).numpy() + 0.5 * (pairs.sum(axis=0) + pairs.sum(axis=1))
         others: dict[str, float] = {}
         for one in of_weights:
-            shared, rest = np.split(one.numpy(), [len(environments)])
+            shared, own, rest = np.split(one.numpy(), parts)
             scores += shared / environments.sum(axis=1) @ environments
+            scores[: len(own)] += own
             others = dict(zip(instance.number_groups, rest.tolist(), strict=True))
         residual = prediction - at_baseline - scores.sum() - sum(others.values())
         if abs(residual) <= tolerance or steps >= _MOST_STEPS:

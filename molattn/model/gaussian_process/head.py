@@ -36,6 +36,7 @@ Array = NDArray[np.float64]
 _ROWS_AT_ONCE = 1024
 _NEIGHBOR_ROWS_AT_ONCE = 128  # each with all inducing points in several arrays
 _MOST_KEPT = 32_000_000  # features of all rows: 256 MB
+_MOST_COMPARED = 800  # rows; time grows with their cube
 _MOST_GROUPS = 16  # sets of targets with the same rows, of full accuracy
 _TENSORS = ("rows", "weights", "means", "shares")
 _SCALING = "scaling."
@@ -193,6 +194,59 @@ class GaussianProcessHead:
             tuple(scalings),
             np.ones(len(tasks)),
         )
+
+    @staticmethod
+    def log_bayes_factor(
+        config: MolAttnConfig,
+        inputs: KernelInputs,
+        targets: Array,
+        name: str,
+        *,
+        weights: Array | None = None,
+        keys: Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> float:
+        """Return how much more likely labels are with a kernel than without it, as a logarithm.
+
+        It is the difference of the log marginal likelihoods of exact Gaussian processes, summed
+        over outputs, for at most 800 rows drawn at random.
+
+        Args:
+            config: Of the model, with T tasks.
+            inputs: What all kernels read of n rows.
+            targets: As for :meth:`fit`, ``[n, T]``.
+            name: The kernel, one of those of numbers.
+            weights: As for :meth:`fit`.
+            keys: As for :meth:`fit`.
+            seed: Seed of the choice of rows.
+
+        Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 5.2.
+        """
+        weights = np.ones(len(targets)) if weights is None else weights
+        labels = np.hstack([*map(_latent, config.tasks, targets.T)])
+        used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
+        texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
+        rows = used[_random_order(texts, seed)[:_MOST_COMPARED]]
+        others = {one: numbers for one, numbers in inputs.numbers.items() if one != name}
+        found = []
+        for numbers in (inputs.numbers, others):
+            some = replace(inputs, numbers=numbers)[rows]
+            kernel = MoleculeKernel.fit(some, np.arange(len(rows)), _kinds(config))
+            between, total = kernel(some, rounded=True), 0.0
+            for columns, known in _same_rows(labels[rows]):
+                if not len(known):  # none of these rows has such a label
+                    continue
+                own = between[np.ix_(known, known)]
+                basis, chosen = Basis.of(own), rows[known]
+                sums = Sums(basis.vectors.shape[1], len(columns))
+                sums.add(basis(own), labels[chosen][:, columns], weights[chosen])
+                values, vectors = sums.decomposed()
+                total += sum(
+                    GaussianProcess.fit(sums, place, values, vectors).log_likelihood
+                    for place in range(len(columns))
+                )
+            found.append(total)
+        return found[0] - found[1]
 
     def with_rows(self, numbers: NDArray[np.int64]) -> "GaussianProcessHead":
         """Name the rows that it was fitted to by their numbers ``[n]``."""

@@ -98,6 +98,7 @@ class GaussianProcess:
         noise: Variance of the noise relative to that of the signal.
         values: Eigenvalues of the features' sum of products, ``[r]``.
         vectors: Its eigenvectors, orthonormal, ``[r, r]``; None = the features are their own.
+        log_likelihood: Logarithm of the marginal likelihood of the labels.
     """
 
     coefficients: Array
@@ -105,6 +106,7 @@ class GaussianProcess:
     noise: float
     values: Array
     vectors: Array | None
+    log_likelihood: float
 
     @classmethod
     def fit(
@@ -147,7 +149,7 @@ class GaussianProcess:
         coefficients = along / (values + noise)
         if vectors is not None:
             coefficients = vectors @ coefficients
-        return cls(coefficients, mean, noise, values, vectors)
+        return cls(coefficients, mean, noise, values, vectors, -float(found.fun))
 
     def predict(self, features: Array) -> Array:
         """Return the mean of rows with features ``[n, r]``, ``[n]``."""

@@ -375,3 +375,54 @@ def test_a_damaged_file_is_one_line_or_a_head(head, data):
         assert_one_line(error)
     else:
         assert found.predict(NEW).shape == (3, 5)
+
+
+def most_likely(covariance, y, weights):
+    """The log marginal likelihood of labels, with the most likely mean, scale and noise."""
+
+    def loss(log_noise):
+        a = covariance + np.exp(log_noise) * np.diag(1.0 / weights)
+        inverse = np.linalg.inv(a)
+        rest = y - np.average(y, weights=weights)
+        scale = rest @ inverse @ rest / len(y)
+        return 0.5 * (len(y) * (np.log(2.0 * np.pi * scale) + 1.0) + np.linalg.slogdet(a)[1])
+
+    grid = np.linspace(np.log(1e-5), np.log(1e3), 37)
+    best = grid[np.argmin([loss(at) for at in grid])]
+    return -minimize_scalar(loss, bounds=(best - 0.6, best + 0.6), method="bounded").fun
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_the_bayes_factor_is_that_of_brute_force(is_weighted):
+    labels = make_labels()[:, :2]
+    labels[:10, 1] = np.nan
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(labels)) if is_weighted else None
+    config = MolAttnConfig(TASKS[:2], SMALL, kernels=("morgan", "embedding"))
+    found = GaussianProcessHead.log_bayes_factor(
+        config, INPUTS, labels, "embedding", weights=weights
+    )
+    given = np.ones(len(labels)) if weights is None else weights
+    expected = 0.0
+    for inputs, sign in ((INPUTS, 1.0), (replace(INPUTS, numbers={}), -1.0)):
+        for column in (0, 1):
+            rows = np.flatnonzero(~np.isnan(labels[:, column]))
+            y = labels[rows, column] if column == 0 else 2.0 * labels[rows, column] - 1.0
+            covariance = kernel_of(inputs, inputs)[np.ix_(rows, rows)]
+            expected += sign * most_likely(covariance, y, given[rows])
+    assert found == pytest.approx(expected, abs=0.05)
+    assert found > 5.0  # the labels follow the embedding
+
+
+def test_the_bayes_factor_is_of_some_rows_if_there_are_many(monkeypatch):
+    labels, keys = make_labels()[:, :1], [f"row {row}" for row in range(len(INPUTS))]
+    monkeypatch.setattr("molattn.model.gaussian_process.head._MOST_COMPARED", 20)
+    given = NUMBER, INPUTS, labels, "embedding"
+    found = GaussianProcessHead.log_bayes_factor(*given, keys=keys)
+    order = np.random.default_rng(0).permutation(len(labels))
+    moved = GaussianProcessHead.log_bayes_factor(
+        NUMBER, INPUTS[order], labels[order], "embedding", keys=[keys[row] for row in order]
+    )
+    assert moved == pytest.approx(found, rel=1e-4)
+    assert found != pytest.approx(GaussianProcessHead.log_bayes_factor(*given, keys=keys, seed=1))
+    labels[:] = np.random.default_rng(1).normal(size=labels.shape)
+    assert GaussianProcessHead.log_bayes_factor(*given, keys=keys) < 5.0
