@@ -62,7 +62,7 @@ def pretrained(tmp_path_factory):
 
 
 def config_of(table, init_from, targets=("y",), training=QUICK, **fine_tuning):
-    data = DataConfig(target_columns=targets, split_column="part")
+    data = DataConfig(target_columns=targets, split_column="part", descriptors="none")
     options = FineTuningConfig(init_from=str(init_from), **fine_tuning)
     return TrainConfig(str(table), data, NetworkConfig(), training, fine_tuning=options)
 
