@@ -5,6 +5,7 @@ Each function takes SMILES, RDKit molecules, or the records of a
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -148,4 +149,4 @@ def _grouped(keys: Iterable[str]) -> list[list[int]]:
     order = np.argsort(first_rows, kind="stable")
     starts = np.flatnonzero(np.diff(first_rows[order], prepend=-1)).tolist()
     rows = order.tolist()
-    return [rows[start:end] for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
+    return [rows[start:end] for start, end in pairwise([*starts, len(rows)])]

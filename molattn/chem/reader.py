@@ -79,7 +79,8 @@ class MoleculeReader:
         baseline: Further descriptors and counts, ``baseline_numbers`` of the record; a descriptor
             that ``calculator`` has too is calculated once.
         remember: How many of the latest second molecules to remember, None = all: a solvent of many
-            rows is read once, and is the same object in all their records.
+            rows is read once, and is the same object in all their records. Threads may share a
+            reader that remembers none (0).
         distinct: Whether to remember first molecules too, of both together the latest 20,000; rows
             of equal texts then share their arrays.
         limits: Limits of each molecule; by default those of :class:`MoleculeLimits`.
@@ -202,6 +203,8 @@ class MoleculeReader:
     def _remember(
         self, molecules: Sequence[Molecule], read: Sequence[MoleculeRecord | SmilesError]
     ) -> None:
+        if self._most == 0:
+            return
         for one, found in zip(molecules, read, strict=True):
             self._known.pop(one, None)  # the latest are last
             self._known[one] = found

@@ -98,7 +98,8 @@ class SkippedRow(NamedTuple):
 class TrainingTable:
     """The usable rows of a table, as molecules with labels.
 
-    The first 20,000 rows and their molecules are in memory, further ones in temporary files.
+    The first 20,000 rows and their molecules are in memory, further ones in temporary files, except
+    for second molecules, which are all in memory.
 
     Args:
         path: The file; ``DataFrame`` where there is none.
@@ -213,7 +214,7 @@ def read_training_table(
     counter: SubstructureCounter | None = None,
     radius: int | None = None,
 ) -> TrainingTable:
-    """Read a table of molecules with labels; each distinct SMILES is parsed once.
+    """Read a table of molecules with labels; of 20,000 rows each distinct SMILES is parsed once.
 
     Args:
         path: A table of any kind that :func:`molattn.data.table.open_table` reads.

@@ -56,7 +56,7 @@ class MoleculeProcess:
         self._embedding = self._descriptors = self._features = None
         if "embedding" in kernel.numbers:
             self._embedding = _Gaussian(kernel.numbers["embedding"], tensor)
-        # These numbers of the molecule do not change, except for a factor.
+        # These numbers of the molecule change by a factor, or descriptors are given.
         if "descriptors" in kernel.numbers:
             descriptors = kernel.numbers["descriptors"]
             standardized = tensor(descriptors.standardized(inputs.numbers["descriptors"]))

@@ -125,7 +125,7 @@ class Worker:
         self.tables = ThreadPoolExecutor(4, thread_name_prefix="molattn-tables")
         self.drawing = ThreadPoolExecutor(1, thread_name_prefix="molattn-drawing")
         self._readers = {
-            name: [_reader(one, config), _reader(one, config)]
+            name: [_reader(one, config, remember=0), _reader(one, config)]
             for name, one in catalog.models.items()
         }
         self._thread = threading.Thread(target=self._run, name="molattn-predict", daemon=True)
@@ -289,14 +289,16 @@ def _settle(future: "Future[Any]", function: Callable[[], Any]) -> None:
         future.set_exception(error)
 
 
-def _reader(served: ServedModel, config: ServeConfig) -> MoleculeReader:
+def _reader(
+    served: ServedModel, config: ServeConfig, remember: int = _PARTNERS_KEPT
+) -> MoleculeReader:
     model = served.model.config
     return MoleculeReader(
         model.featurizer,
         model.calculator,
         counter=model.counter,
         fingerprints=served.model.uncertainty is not None,
-        remember=_PARTNERS_KEPT,
+        remember=remember,
         limits=config,
         standardize=model.standardize,
         radius=model.network.radius,

@@ -155,7 +155,7 @@ def add_gaussian_process(
 
 
 def some_rows(rows: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
-    """Return ascending rows; of more than ``most``, so many drawn at random."""
+    """Return the rows; of more than ``most``, so many drawn at random, ascending."""
     if len(rows) <= most:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))

@@ -16,6 +16,11 @@ with (Path(__file__).parents[2] / "datasets/solubility.csv").open(encoding="utf-
     SMILES = [row["smiles"] for row in csv.DictReader(file)]
 
 
+def test_no_rows_are_no_groups():
+    assert same_molecule([]) == []
+    assert same_scaffold([]) == []
+
+
 def test_a_molecule_is_one_however_it_is_written():
     assert same_molecule(["OCC", "C", "CCO", "[CH4]", "C[13CH3]", "CC"]) == [
         [0, 2],
