@@ -42,6 +42,7 @@ OPTIONS = {
     "learning_rate": 0.0014,
     "precision": "bf16",
     "inducing_points": 9000,
+    "descriptors": "none",
     "keep_training_molecules": True,
     "baselines": False,
     "device": "cpu",

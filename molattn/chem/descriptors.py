@@ -147,18 +147,19 @@ def calculate(
     names = dict.fromkeys(name for one in calculators for name in one.descriptors)
     # RDKit logs what it cannot calculate, and NumPy warns of it.
     with quiet, np.errstate(all="ignore"):
+        known: dict[str, Any] = {}
         if names.keys() - _LIPINSKI:
             mol = Chem.Mol(mol)
             # Some descriptors count the stereocenters that are not specified.
             Chem.AssignStereochemistry(
                 mol, cleanIt=True, force=True, flagPossibleStereoCenters=True
             )
-        left_out = _CUBIC if mol.GetNumAtoms() > _MOST_ATOMS_CUBIC else ()
-        known = dict.fromkeys(left_out, np.nan)
-        for family, function in _TOGETHER.items():
-            if any(name in names and name not in known for name in family):
-                values = _value(function, mol)
-                known |= dict(zip(family, np.broadcast_to(values, len(family)), strict=True))
+            if mol.GetNumAtoms() > _MOST_ATOMS_CUBIC:
+                known = dict.fromkeys(_CUBIC, np.nan)
+            for family, function in _TOGETHER.items():
+                if any(name in names and name not in known for name in family):
+                    values = _value(function, mol)
+                    known |= dict(zip(family, np.broadcast_to(values, len(family)), strict=True))
         known |= {name: _value(_FUNCTIONS[name], mol) for name in names if name not in known}
         return [one._numbers(mol, known) for one in calculators]
 

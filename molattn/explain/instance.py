@@ -278,7 +278,8 @@ class Instance:
             for name, part in groups.items():
                 if name in factors:
                     own.append(numbers[:, part] * factors[name].unsqueeze(-1).to(numbers.dtype))
-                elif descriptors is not None:
+                else:
+                    assert descriptors is not None
                     scales = self.model.feature_mean[part], self.model.feature_scale[part]
                     own.append(scaled_numbers(descriptors, *scales, 0).to(numbers.dtype))
             of_second = numbers[:, sum(part.size(1) for part in own) :]
@@ -296,11 +297,11 @@ class Instance:
 
     def _descriptors(self, weights: Tensor) -> Optional[Tensor]:
         """Return the descriptors ``[B, F]`` with weights of the atoms ``[B, A]``, if A is n."""
-        if self.contributions is None or self.record.numbers is None:
+        if self.contributions is None:
             return None
-        whole = torch.as_tensor(
-            self.record.numbers[: self.contributions.size(1)], dtype=number_type()
-        )
+        assert self.record.numbers is not None
+        numbers = self.record.numbers[: self.contributions.size(1)]
+        whole = torch.as_tensor(numbers, dtype=number_type())
         return whole.to(self.device) - (1.0 - weights) @ self.contributions
 
     def _features(self, count: int) -> Optional[Tensor]:
@@ -330,7 +331,7 @@ class Instance:
                 it and the readout ignores it; features of the other atoms, such as their number of
                 neighbors, do not change. ``blank``: a masked atom is replaced by the baseline atom,
                 and all features of its pairs are set to zero. Both remove the environments that a
-                masked atom is in.
+                masked atom is in, and its :attr:`contributions` to the descriptors.
             groups: Which groups of features of the whole molecule are not replaced by their
                 training means, ``bool [B, G]``; None = all are kept.
 

@@ -13,7 +13,7 @@ from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.errors import quoted
 from molattn.model.gaussian_process.combination import share_of_second
-from molattn.model.gaussian_process.head import GaussianProcessHead
+from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
 from molattn.task import output_slices
@@ -41,10 +41,11 @@ def add_gaussian_process(
     share in the predictions of the model. The model then gets one of both sets of rows. Of more
     than 100,000 training rows or 20,000 validation rows, so many are drawn at random. With the
     default kernels, it compares descriptors only if there is very strong evidence for that: if they
-    make the training labels more likely by a factor of exp(5). A censored
-    label counts as its bound if the Gaussian process of the others predicts a value on the wrong
-    side of it, and is left out otherwise; it has no part in the share. Without
-    validation rows, the share beside a network is a half until
+    make the labels of the training rows, or of 800 of them, more likely by a factor of exp(5).
+
+    A censored label counts as its bound if the Gaussian process of the others predicts a value on
+    the wrong side of it, and is left out otherwise; it has no part in the share. Without validation
+    rows, the share beside a network is a half until
     :func:`molattn.training.out_of_fold.calibrate_out_of_fold` determines it.
 
     Args:
@@ -75,7 +76,7 @@ def add_gaussian_process(
         bounds = [model.scale(torch.from_numpy(one)).double().numpy() for one in molecules.bounds]
     keys = [_key(table, row) for row in rows.tolist()]
     if _DESCRIPTORS in config.kernels and not options.kernels:
-        factor = GaussianProcessHead.log_bayes_factor(
+        factor = log_bayes_factor(
             model.config,
             inputs[np.arange(len(train))],
             labels[: len(train)],

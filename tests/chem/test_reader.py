@@ -98,6 +98,24 @@ def test_a_distinct_text_is_read_once_as_first_or_as_second_molecule(monkeypatch
         np.testing.assert_array_equal(row.partner.pairs, expected.partner.pairs)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("distinct", [False, True])
+def test_rows_are_the_same_however_little_is_remembered(workers, distinct, monkeypatch) -> None:
+    monkeypatch.setattr("molattn.chem.reader._BLOCK", 8)
+    monkeypatch.setattr("molattn.chem.reader._MOST_DISTINCT", 3)
+    firsts = ["C" * (n % 13 + 1) for n in range(150)]
+    seconds = [("O", "CCO", "C", "no", "CS(C)=O")[n % 5] for n in range(150)]
+    expected = list(MoleculeReader(FEATURIZER, canonical=True)(firsts, seconds))
+    options = {"canonical": True, "remember": 1, "distinct": distinct, "num_workers": workers}
+    found = list(MoleculeReader(FEATURIZER, **options)(firsts, seconds))
+    for row, other in zip(found, expected, strict=True):
+        assert type(row) is type(other)
+        if isinstance(row, SmilesError):
+            assert (row.smiles, row.code) == (other.smiles, other.code)
+        else:
+            assert (row.smiles, row.partner.smiles) == (other.smiles, other.partner.smiles)
+
+
 def test_rdkit_molecules_are_read_as_texts_are_first_and_second() -> None:
     mols = [Chem.MolFromSmiles(text) for text in TEXTS]
     for distinct in (False, True):

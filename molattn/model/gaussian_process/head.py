@@ -29,7 +29,7 @@ from molattn.model.uncertainty.calibration import ProbabilityScaling
 from molattn.record import MoleculeRecord
 from molattn.task import Task, output_slices
 
-__all__ = ["GaussianProcessHead", "Neighbor", "kernel_inputs"]
+__all__ = ["GaussianProcessHead", "Neighbor", "kernel_inputs", "log_bayes_factor"]
 
 Array = NDArray[np.float64]
 
@@ -123,11 +123,10 @@ class GaussianProcessHead:
         tasks = config.tasks
         weights = np.ones(len(targets)) if weights is None else weights
         labels = np.hstack([*map(_latent, tasks, targets.T)])
-        used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
+        used, drawn = _used_rows(targets, weights, keys, seed)
         groups = _same_rows(labels[used])
         most = max(1, round(inducing_points * min(1.0, _MOST_GROUPS / len(groups)) ** (1.0 / 3.0)))
-        texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
-        points = used[_in_turn(_random_order(texts, seed), ~np.isnan(targets[used]))[:most]]
+        points = drawn[:most]
         kernel = MoleculeKernel.fit(inputs[used], np.searchsorted(used, points), _kinds(config))
         kept = kernel(inputs[used], rounded=True) if len(used) * len(points) <= _MOST_KEPT else None
         between = kernel(inputs[points], rounded=True)
@@ -194,59 +193,6 @@ class GaussianProcessHead:
             tuple(scalings),
             np.ones(len(tasks)),
         )
-
-    @staticmethod
-    def log_bayes_factor(
-        config: MolAttnConfig,
-        inputs: KernelInputs,
-        targets: Array,
-        name: str,
-        *,
-        weights: Array | None = None,
-        keys: Sequence[str] | None = None,
-        seed: int = 0,
-    ) -> float:
-        """Return how much more likely labels are with a kernel than without it, as a logarithm.
-
-        It is the difference of the log marginal likelihoods of exact Gaussian processes, summed
-        over outputs, for at most 800 rows drawn at random.
-
-        Args:
-            config: Of the model, with T tasks.
-            inputs: What all kernels read of n rows.
-            targets: As for :meth:`fit`, ``[n, T]``.
-            name: The kernel, one of those of numbers.
-            weights: As for :meth:`fit`.
-            keys: As for :meth:`fit`.
-            seed: Seed of the choice of rows.
-
-        Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 5.2.
-        """
-        weights = np.ones(len(targets)) if weights is None else weights
-        labels = np.hstack([*map(_latent, config.tasks, targets.T)])
-        used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
-        texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
-        rows = used[_random_order(texts, seed)[:_MOST_COMPARED]]
-        others = {one: numbers for one, numbers in inputs.numbers.items() if one != name}
-        found = []
-        for numbers in (inputs.numbers, others):
-            some = replace(inputs, numbers=numbers)[rows]
-            kernel = MoleculeKernel.fit(some, np.arange(len(rows)), _kinds(config))
-            between, total = kernel(some, rounded=True), 0.0
-            for columns, known in _same_rows(labels[rows]):
-                if not len(known):  # none of these rows has such a label
-                    continue
-                own = between[np.ix_(known, known)]
-                basis, chosen = Basis.of(own), rows[known]
-                sums = Sums(basis.vectors.shape[1], len(columns))
-                sums.add(basis(own), labels[chosen][:, columns], weights[chosen])
-                values, vectors = sums.decomposed()
-                total += sum(
-                    GaussianProcess.fit(sums, place, values, vectors).log_likelihood
-                    for place in range(len(columns))
-                )
-            found.append(total)
-        return found[0] - found[1]
 
     def with_rows(self, numbers: NDArray[np.int64]) -> "GaussianProcessHead":
         """Name the rows that it was fitted to by their numbers ``[n]``."""
@@ -369,6 +315,58 @@ class GaussianProcessHead:
         return cls(tuple(config.tasks), kernel, scalings=tuple(scalings), smiles=smiles, **own)
 
 
+def log_bayes_factor(
+    config: MolAttnConfig,
+    inputs: KernelInputs,
+    targets: Array,
+    name: str,
+    *,
+    weights: Array | None = None,
+    keys: Sequence[str] | None = None,
+    seed: int = 0,
+) -> float:
+    """Return how much more likely labels are with a kernel than without it, as a logarithm.
+
+    It is the difference of the log marginal likelihoods of exact Gaussian processes of at most 800
+    rows, which are drawn as inducing points are. Those of several outputs are added, as if they
+    were independent; those of the classes of a task are not, so that their evidence is overrated.
+
+    Args:
+        config: Of the model, with T tasks.
+        inputs: What all kernels read of n rows.
+        targets: As for :meth:`GaussianProcessHead.fit`, ``[n, T]``.
+        name: The kernel, one of those of numbers.
+        weights: Likewise.
+        keys: Likewise.
+        seed: Seed of the choice of rows.
+
+    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 5.2.
+    """
+    weights = np.ones(len(targets)) if weights is None else weights
+    labels = np.hstack([*map(_latent, config.tasks, targets.T)])
+    rows = _used_rows(targets, weights, keys, seed)[1][:_MOST_COMPARED]
+    others = {one: numbers for one, numbers in inputs.numbers.items() if one != name}
+    found = []
+    for numbers in (inputs.numbers, others):
+        some = replace(inputs, numbers=numbers)[rows]
+        kernel = MoleculeKernel.fit(some, np.arange(len(rows)), _kinds(config))
+        between, total = kernel(some, rounded=True), 0.0
+        for columns, known in _same_rows(labels[rows]):
+            if not len(known):  # none of these rows has such a label
+                continue
+            own = between[np.ix_(known, known)]
+            basis, chosen = Basis.of(own), rows[known]
+            sums = Sums(basis.vectors.shape[1], len(columns))
+            sums.add(basis(own), labels[chosen][:, columns], weights[chosen])
+            values, vectors = sums.decomposed()
+            total += sum(
+                GaussianProcess.fit(sums, place, values, vectors).log_likelihood
+                for place in range(len(columns))
+            )
+        found.append(total)
+    return found[0] - found[1]
+
+
 def kernel_inputs(
     config: MolAttnConfig,
     records: Sequence[MoleculeRecord],
@@ -413,6 +411,15 @@ def _latent(task: Task, labels: Array) -> Array:
         return labels[:, None]
     classes = np.arange(len(task.classes))[-task.num_outputs :]
     return np.where(np.isnan(labels)[:, None], np.nan, 2.0 * (labels[:, None] == classes) - 1.0)
+
+
+def _used_rows(
+    targets: Array, weights: Array, keys: Sequence[str] | None, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows with a label and a weight, and these in the order in which they are drawn."""
+    used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
+    texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
+    return used, used[_in_turn(_random_order(texts, seed), ~np.isnan(targets[used]))]
 
 
 def _random_order(keys: Sequence[str], seed: int) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from molattn.chem.parse import parse_smiles
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model.config import MolAttnConfig
-from molattn.model.gaussian_process.head import GaussianProcessHead
+from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
 from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs, MoleculeKernel
 from molattn.task import Task
 
@@ -398,9 +398,7 @@ def test_the_bayes_factor_is_that_of_brute_force(is_weighted):
     labels[:10, 1] = np.nan
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(labels)) if is_weighted else None
     config = MolAttnConfig(TASKS[:2], SMALL, kernels=("morgan", "embedding"))
-    found = GaussianProcessHead.log_bayes_factor(
-        config, INPUTS, labels, "embedding", weights=weights
-    )
+    found = log_bayes_factor(config, INPUTS, labels, "embedding", weights=weights)
     given = np.ones(len(labels)) if weights is None else weights
     expected = 0.0
     for inputs, sign in ((INPUTS, 1.0), (replace(INPUTS, numbers={}), -1.0)):
@@ -417,12 +415,12 @@ def test_the_bayes_factor_is_of_some_rows_if_there_are_many(monkeypatch):
     labels, keys = make_labels()[:, :1], [f"row {row}" for row in range(len(INPUTS))]
     monkeypatch.setattr("molattn.model.gaussian_process.head._MOST_COMPARED", 20)
     given = NUMBER, INPUTS, labels, "embedding"
-    found = GaussianProcessHead.log_bayes_factor(*given, keys=keys)
+    found = log_bayes_factor(*given, keys=keys)
     order = np.random.default_rng(0).permutation(len(labels))
-    moved = GaussianProcessHead.log_bayes_factor(
+    moved = log_bayes_factor(
         NUMBER, INPUTS[order], labels[order], "embedding", keys=[keys[row] for row in order]
     )
     assert moved == pytest.approx(found, rel=1e-4)
-    assert found != pytest.approx(GaussianProcessHead.log_bayes_factor(*given, keys=keys, seed=1))
+    assert found != pytest.approx(log_bayes_factor(*given, keys=keys, seed=1))
     labels[:] = np.random.default_rng(1).normal(size=labels.shape)
-    assert GaussianProcessHead.log_bayes_factor(*given, keys=keys) < 5.0
+    assert log_bayes_factor(*given, keys=keys) < 5.0
