@@ -94,6 +94,8 @@ def _score_line(scores: Mapping[str, Any], targets: Collection[str]) -> str:
         ),
         "bonds": ("accuracy of masked bonds", scores["bonds"]["accuracy"]),
     }
+    if "columns" in scores:
+        figures["columns"] = ("R² of columns", scores["columns"]["mean_r2"])
     return "Validation: " + ", ".join(
         f"{name} {'undefined' if value is None else f'{value:.3f}'}"
         for target, (name, value) in figures.items()

@@ -69,18 +69,23 @@ class PrepareConfig(TableColumns, WorkerOptions):
     Args:
         pretraining_targets: Also calculate what molattn pretrain learns to predict, about 1.5 kB
             for each molecule.
+        pretraining_columns: Numeric columns, or patterns such as emb_*, that it learns too, for
+            example the embedding of another network.
         resume: Go on with an interrupted command that wrote to the same --output; begin if there is
             none. Inputs and options must be the same, except for those of the workers.
         overwrite: Replace a store in --output.
     """
 
     pretraining_targets: bool = False
+    pretraining_columns: tuple[str, ...] = ()
     resume: bool = False
     overwrite: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_workers(self)
+        if self.pretraining_columns and not self.pretraining_targets:
+            raise InputError("--pretraining-columns needs --pretraining-targets")
         if self.resume and self.overwrite:
             raise InputError("--resume cannot be used with --overwrite")
 

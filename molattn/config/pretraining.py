@@ -7,7 +7,7 @@ from molattn.config.base import COMMON, FIXED, RESUMABLE, RunConfig
 from molattn.config.limits import MoleculeLimits
 from molattn.config.network import NetworkConfig
 from molattn.config.training import Checkpoint, TrainingLoopConfig
-from molattn.config.validation import check, check_choices, check_unused
+from molattn.config.validation import check, check_choices, check_unused, option
 from molattn.errors import InputError, quoted
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "Target",
 ]
 
-Target = Literal["descriptors", "morgan", "atom_pairs", "torsions", "atoms", "bonds"]
+Target = Literal["descriptors", "morgan", "atom_pairs", "torsions", "atoms", "bonds", "columns"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class MoleculesConfig(MoleculeLimits):
 
     Args:
         smiles_column: Column of SMILES.
+        pretraining_columns: Numeric columns, or patterns such as emb_*, to predict too, for example
+            the embedding of another network.
         exclude: Tables whose molecules (SMILES or InChIKeys) are excluded, such as test sets.
         max_atoms: Maximum number of atoms, not counting implicit hydrogens.
         validation_molecules: Number of validation molecules (at most 10% of all).
@@ -42,6 +44,7 @@ class MoleculesConfig(MoleculeLimits):
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)
+    pretraining_columns: tuple[str, ...] = ()
     exclude: tuple[str, ...] = field(default=(), metadata=COMMON)
     max_atoms: int = field(default=100, metadata=COMMON, kw_only=True)
     validation_molecules: int = field(default=2000, metadata=COMMON)
@@ -58,8 +61,9 @@ class MoleculesConfig(MoleculeLimits):
         for name in ("masked_molecules", "masked_atoms"):
             check(self, name, lambda part: 0.0 < part < 1.0, "a number between 0 and 1")
         check(self, "featurizer", bool, "the name of a featurizer", str)
-        if not isinstance(self.exclude, tuple):
-            raise InputError(f"--exclude: got {quoted(self.exclude)}, expected a tuple of files")
+        for name, of in (("exclude", "files"), ("pretraining_columns", "names")):
+            if not isinstance(value := getattr(self, name), tuple):
+                raise InputError(f"{option(name)}: got {quoted(value)}, expected a tuple of {of}")
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
 
     Args:
         targets: What is predicted: descriptors, counts of substructures (morgan, atom_pairs,
-            torsions), masked atoms and bonds.
+            torsions), masked atoms and bonds, and the --pretraining-columns (columns).
         max_hours: Time limit for training, in hours; --resume may change it.
         init_from: Model to continue pretraining from: base, a folder, owner/model, or none.
     """

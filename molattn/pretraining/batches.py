@@ -62,7 +62,8 @@ class MaskedBatch(NamedTuple):
     Args:
         molecules: All molecules, nothing masked in their codes yet.
         unmasked: Molecules without masked atoms, ``int64 [c]``.
-        descriptors: Scaled descriptors of those, ``[c, D]``; NaN where undefined.
+        descriptors: Scaled descriptors of those, then further columns, ``[c, D]``; NaN where
+            undefined.
         counts: ``log(1 + count)`` of those, ``[c, NUM_COUNTS]``.
         atoms: Layout rows of the masked atoms, ``int64 [m]``.
         atom_codes: Their codes, ``int64 [m, A]``.

@@ -20,7 +20,10 @@ from molattn.utils.process_group import num_processes, summed
 __all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
 
 GROUPS: tuple[Target, ...] = get_args(Target)
-"""The prediction targets; each has a loss of its own, and all have the same weight."""
+"""The prediction targets; each has a loss of its own, and all have the same weight.
+
+``columns`` is left out where there are none.
+"""
 _COUNTS_EXPANSION = 4
 _LEAST_ENTROPY = 0.01
 
@@ -29,7 +32,7 @@ class Outputs(NamedTuple):
     """Predictions for a :class:`molattn.pretraining.batches.MaskedBatch`.
 
     Args:
-        descriptors: Scaled descriptors, ``[c, D]``.
+        descriptors: Scaled descriptors, then further columns, ``[c, D]``.
         counts: ``log(1 + count)``, ``[c, NUM_COUNTS]``.
         atoms: Logits of the codes of each atom feature, ``[m, codes]`` each.
         bonds: Logits of the bond codes, ``[p, codes]``.
@@ -48,7 +51,9 @@ class PretrainingObjective(Objective):
         L = \frac{1}{6}\left(L_\mathrm{descriptors} + L_\mathrm{Morgan}
         + L_\mathrm{pairs} + L_\mathrm{torsions} + L_\mathrm{atoms} + L_\mathrm{bonds}\right)
 
-    Descriptors: the mean squared error of their scaled values. Counts (Morgan environments, atom
+    and of :math:`L_\mathrm{columns}`, if there are further columns. Descriptors and columns: the
+    mean squared error of their scaled values. Columns are a linear function of the molecule's
+    vector, so that this vector itself holds what they say. Counts (Morgan environments, atom
     pairs and torsions): the mean squared error of :math:`\log(1 + \mathrm{count})`, divided by its
     mean variance. Masked atoms and bonds: the cross-entropy of their codes (for atoms, summed over
     the features) divided by the entropy of the codes in the training molecules. The model itself
@@ -59,6 +64,7 @@ class PretrainingObjective(Objective):
         scales: Divisor of each group's loss.
         count_means: Mean of each ``log(1 + count)``, the initial prediction.
         targets: The targets whose losses count.
+        num_columns: Number of further columns.
     """
 
     scales: Tensor
@@ -69,10 +75,12 @@ class PretrainingObjective(Objective):
         scales: Mapping[str, float],
         count_means: Tensor,
         targets: Sequence[Target] = GROUPS,
+        num_columns: int = 0,
     ) -> None:
         super().__init__()
         self.model = model
-        self._chosen = [name in targets for name in GROUPS]
+        self._chosen = [name in targets and (name != "columns" or num_columns) for name in GROUPS]
+        self._has_counts = any(name in targets for name in COUNT_GROUPS)
         net, seen = self.network, model.config.featurizer
         self.hidden_atom = nn.Parameter(torch.zeros(net.atom_width))
         pairs = net.pair_embedding
@@ -88,6 +96,8 @@ class PretrainingObjective(Objective):
             last.bias.copy_(count_means)
         self.atoms = _head(net.atom_width, net.atom_width, sum(seen.atom_sizes))
         self.bonds = _head(2 * net.atom_width, net.atom_width, seen.pair_sizes[0])
+        self._num_columns = num_columns
+        self.columns = Linear(net.molecule_width, num_columns) if num_columns else None
         self.register_buffer("scales", torch.tensor([scales[name] for name in GROUPS]))
 
     @property
@@ -132,16 +142,22 @@ class PretrainingObjective(Objective):
         unmasked = net.readout(nodes, graph.batch, graph.num_graphs)[batch.unmasked]
         first, second = rows[batch.pair_atoms]
         sizes = self.model.config.featurizer.atom_sizes
+        # Without a loss of counts, their means: what the wide layers predict before training.
+        bias = cast(Linear, self.counts[-1]).bias
+        counts = self.counts(unmasked) if self._has_counts else bias.expand(len(unmasked), -1)
+        numbers = net.head(unmasked)
+        if self.columns is not None:
+            numbers = torch.cat([numbers, self.columns(unmasked)], dim=1)
         return Outputs(
-            net.head(unmasked),
-            self.counts(unmasked),
+            numbers,
+            counts,
             self.atoms(rows[batch.atoms]).split(list(sizes), dim=-1),
             # Symmetric in the two atoms.
             self.bonds(torch.cat([first + second, first * second], dim=-1)),
         )
 
     def losses(self, outputs: Outputs, batch: MaskedBatch) -> Tensor:
-        """Return the loss of each target, ``[6]``; 0 where the batch has no such target.
+        """Return the loss of each target, ``[7]``; 0 where the batch has no such target.
 
         Of several processes that train together, each has the errors of its part, divided by the
         number of targets of the whole batch.
@@ -149,32 +165,37 @@ class PretrainingObjective(Objective):
         known = ~batch.descriptors.isnan()
         filled = torch.where(known, batch.descriptors, 0.0)
         errors = (outputs.descriptors.float() - filled) ** 2 * known
+        width = known.size(1) - self._num_columns
         squares = (outputs.counts.float() - batch.counts) ** 2
         groups = [squares[:, part] for part in COUNT_GROUPS.values()]
         codes = [*outputs.atoms, outputs.bonds]
         targets = [*batch.atom_codes.unbind(1), batch.bonds]
         numbers = (
-            known.sum(),
+            known[:, :width].sum(),
+            known[:, width:].sum(),
             *(part.numel() for part in groups),
             len(batch.atoms),
             len(batch.bonds),
         )
-        of_known, *of_groups, of_atoms, of_bonds = _of_whole_batch(*numbers)
-        losses = [errors.sum() / of_known]
+        of_known, of_columns, *of_groups, of_atoms, of_bonds = _of_whole_batch(*numbers)
+        losses = [errors[:, :width].sum() / of_known]
+        columns = errors[:, width:].sum() / of_columns
         losses += [part.sum() / number for part, number in zip(groups, of_groups, strict=True)]
         divisors = [*(of_atoms for _ in outputs.atoms), of_bonds]
         *atoms, bonds = (
             F.cross_entropy(logits.float(), target, reduction="sum") / number
             for logits, target, number in zip(codes, targets, divisors, strict=True)
         )
-        return torch.stack([*losses, torch.stack(atoms).sum(), bonds]) / self.scales
+        return torch.stack([*losses, torch.stack(atoms).sum(), bonds, columns]) / self.scales
 
 
-def _of_whole_batch(known: Tensor, *numbers: int) -> list[Tensor | int]:
+def _of_whole_batch(known: Tensor, columns: Tensor, *numbers: int) -> list[Tensor | int]:
     """Add numbers of targets up over the processes that train together; each is at least 1."""
     if num_processes() == 1:
-        return [known.clamp(min=1), *(max(1, number) for number in numbers)]
-    return [*summed(torch.stack([known, *map(known.new_tensor, numbers)])).clamp(min=1)]
+        of_known = known.clamp(min=1), columns.clamp(min=1)
+        return [*of_known, *(max(1, number) for number in numbers)]
+    whole = summed(torch.stack([known, columns, *map(known.new_tensor, numbers)]))
+    return [*whole.clamp(min=1)]
 
 
 def code_entropies(batch: MaskedBatch, atom_sizes: tuple[int, ...]) -> dict[str, float]:

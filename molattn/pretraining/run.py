@@ -119,9 +119,13 @@ def pretrain(
         count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
         validation, rows = np.sort(order[:count]), np.sort(order[count:])
         scaling = descriptor_scaling(store, sample(rows))
-        if not scaling.names:
+        if not scaling.num_descriptors:
             raise InputError(
                 "all descriptors are constant over the molecules, expected more diverse molecules"
+            )
+        if loop.targets == ("columns",) and len(scaling.names) == scaling.num_descriptors:
+            raise InputError(
+                "--targets columns: there are none that vary; name them by --pretraining-columns"
             )
         data = PretrainingData(store, scaling, config.molecules)
         fingerprint = run_fingerprint(config, init_from, store.about["sha256"])
@@ -134,19 +138,21 @@ def pretrain(
         check_same_model(checkpoint, structure, folder)
     preparing = time.perf_counter() - start
     with seeded(loop.seed), threads(loop.threads):
-        model = _new_model(config, scaling.names, featurizer)
+        descriptors = slice(scaling.num_descriptors)
+        model = _new_model(config, scaling.names[descriptors], featurizer)
         if pretrained is not None:  # not its head, which depends on the scaling of its descriptors
             options = FineTuningConfig(pretrained.name)
             _, message = pretrained.apply(model, 0, options, with_head=False)
             if checkpoint is None:
                 print_line(console, message)
-        model.set_target_scaling(scaling.mean, scaling.scale)
+        model.set_target_scaling(scaling.mean[descriptors], scaling.scale[descriptors])
         batches = partial(MaskedLoader, model, data, mask_seed=loop.seed)
+        training = batches if {*loop.targets} & {"atoms", "bonds"} else partial(batches, masked=0.0)
         objective = _objective(model, data, rows, loop)
         history = fit(
             objective,
-            batches(rows, loop.batch_size, order_seed=loop.seed),
-            batches(validation, loop.batch_size),
+            training(rows, loop.batch_size, order_seed=loop.seed),
+            training(validation, loop.batch_size),
             loop,
             console,
             folder=folder,
@@ -155,7 +161,7 @@ def pretrain(
         )
         unmasked = batches(validation, loop.batch_size, masked=0.0)
         masked = batches(validation, loop.batch_size, masked=1.0)
-        scores = pretraining_scores(objective, unmasked, masked)
+        scores = pretraining_scores(objective, scaling.names, unmasked, masked)
     return PretrainingRun(
         config,
         model,
@@ -204,8 +210,9 @@ def _objective(
     masked = batches.batch(np.arange(len(some)), (0, 0))
     entropies = code_entropies(masked, model.config.featurizer.atom_sizes)
     means, variances = count_scaling(data.store, sample(rows))
-    scales = {"descriptors": 1.0, **variances, **entropies}
-    return PretrainingObjective(model, scales, torch.from_numpy(means), loop.targets)
+    scales = {"descriptors": 1.0, "columns": 1.0, **variances, **entropies}
+    num_columns = len(data.scaling.names) - data.scaling.num_descriptors
+    return PretrainingObjective(model, scales, torch.from_numpy(means), loop.targets, num_columns)
 
 
 def _new_model(

@@ -68,18 +68,22 @@ def model_card(run: PretrainingRun) -> str:
     figures, read, loop = pretraining_metrics(run), run.molecules, run.config.training
     invalid = sum(read["excluded_refused"].values())
     scores = run.scores
-    rows = [
-        ("descriptors, R² (mean)", scores["descriptors"]["mean_r2"]),
-        ("descriptors, R² (median)", scores["descriptors"]["median_r2"]),
-        ("Morgan counts, R² (pooled)", scores["morgan"]["r2"]),
-        ("atom-pair counts, R² (pooled)", scores["atom_pairs"]["r2"]),
-        ("torsion counts, R² (pooled)", scores["torsions"]["r2"]),
-        *(
+    rows = {
+        "descriptors": [
+            ("descriptors, R² (mean)", scores["descriptors"]["mean_r2"]),
+            ("descriptors, R² (median)", scores["descriptors"]["median_r2"]),
+        ],
+        "morgan": [("Morgan counts, R² (pooled)", scores["morgan"]["r2"])],
+        "atom_pairs": [("atom-pair counts, R² (pooled)", scores["atom_pairs"]["r2"])],
+        "torsions": [("torsion counts, R² (pooled)", scores["torsions"]["r2"])],
+        "atoms": [
             (f"masked atoms, {name}, accuracy", _both(hits))
             for name, hits in scores["atoms"].items()
-        ),
-        ("masked bonds, accuracy", _both(scores["bonds"])),
-    ]
+        ],
+        "bonds": [("masked bonds, accuracy", _both(scores["bonds"]))],
+    }
+    if "columns" in scores:
+        rows["columns"] = [("columns, R² (mean)", scores["columns"]["mean_r2"])]
     lines = [
         "---",
         "library_name: molattn",
@@ -116,7 +120,12 @@ def model_card(run: PretrainingRun) -> str:
         "",
         "| | |",
         "| --- | --- |",
-        *(f"| {name} | {_shown(value)} |" for name, value in rows),
+        *(
+            f"| {name} | {_shown(value)} |"
+            for target, own in rows.items()
+            if target in loop.targets
+            for name, value in own
+        ),
         "",
     ]
     return "\n".join(lines)

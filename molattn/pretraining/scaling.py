@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from molattn.chem.pretraining_targets import COUNT_GROUPS, NUM_COUNTS
+from molattn.chem.pretraining_targets import COUNT_GROUPS, NUM_COUNTS, PRETRAINING_DESCRIPTORS
 from molattn.pretraining.store import MoleculeStore
 
 __all__ = ["DescriptorScaling", "count_scaling", "descriptor_scaling", "sample"]
@@ -17,15 +17,15 @@ _TAIL = 0.001
 
 @dataclass(frozen=True)
 class DescriptorScaling:
-    """The predicted descriptors and their scaling.
+    """The predicted descriptors, further columns, and their scaling.
 
     A value is clipped to the range between the 0.1% and 99.9% quantiles of the training molecules,
     then standardized by the mean and standard deviation of the clipped values. A descriptor that
     is constant within this range is left out.
 
     Args:
-        names: Names of the descriptors, ``D`` of them.
-        columns: Their columns in the store, ``[D]``.
+        names: Names of the descriptors, then of the further columns, ``D`` of them.
+        columns: Their columns in the store, ascending ``[D]``.
         low: Lower end of the range, ``[D]``.
         high: Upper end, ``[D]``.
         mean: Mean, ``[D]``.
@@ -38,6 +38,11 @@ class DescriptorScaling:
     high: NDArray[np.float32]
     mean: NDArray[np.float32]
     scale: NDArray[np.float32]
+
+    @property
+    def num_descriptors(self) -> int:
+        """Number of descriptors among the names."""
+        return int(np.searchsorted(self.columns, len(PRETRAINING_DESCRIPTORS)))
 
     def scaled(self, values: NDArray[np.floating]) -> NDArray[np.float32]:
         """Scale rows of a store's descriptors to ``[n, D]``; NaN where one is undefined."""
@@ -52,7 +57,7 @@ def sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def descriptor_scaling(store: MoleculeStore, rows: NDArray[np.int64]) -> DescriptorScaling:
-    """Fit the scaling of the descriptors to some of the molecules."""
+    """Fit the scaling of the descriptors and further columns to some of the molecules."""
     fits, values = [], []
     for column, found in enumerate(store.descriptors(rows).T.astype(np.float64)):
         known = found[~np.isnan(found)]

@@ -1,5 +1,6 @@
 """Scores of a pretrained model on the validation molecules."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,21 @@ __all__ = ["pretraining_scores"]
 
 @torch.inference_mode()
 def pretraining_scores(
-    objective: PretrainingObjective, unmasked: MaskedLoader, masked: MaskedLoader
+    objective: PretrainingObjective,
+    names: Sequence[str],
+    unmasked: MaskedLoader,
+    masked: MaskedLoader,
 ) -> dict[str, Any]:
-    """Return R² of descriptors and counts, and the accuracy for masked atoms and bonds.
+    """Return R² of descriptors, columns and counts, and the accuracy for masked atoms and bonds.
 
-    R² is given for each descriptor, with the mean and median over them. R² of a group of counts
+    R² is given for each descriptor and further column of ``names``, with the mean and median over
+    them. R² of a group of counts
     pools its positions: 1 - (squared errors) / (squared deviations from each position's mean).
     Beside each accuracy stands that of always predicting the most frequent value. A score that is
     undefined is None.
     """
     featurizer = objective.model.config.featurizer
-    names = objective.model.config.targets
+    width = len(objective.model.config.tasks)
     descriptors = _Squares()
     counts = {name: _Squares() for name in COUNT_GROUPS}
     for batch in unmasked:
@@ -44,18 +49,23 @@ def pretraining_scores(
             hits.add(logits, codes)
         bonds.add(outputs.bonds, batch.bonds)
     each = descriptors.r2()
-    known = each[np.isfinite(each)]
     return {
-        "descriptors": {
-            "mean_r2": _number(known.mean()) if len(known) else None,
-            "median_r2": _number(np.median(known)) if len(known) else None,
-            "r2": {name: _number(value) for name, value in zip(names, each, strict=True)},
-        },
+        "descriptors": _each_r2(names[:width], each[:width]),
+        **({"columns": _each_r2(names[width:], each[width:])} if len(names) > width else {}),
         **{name: {"r2": _number(squares.pooled_r2())} for name, squares in counts.items()},
         "atoms": {
             name: hits.to_dict() for name, hits in zip(featurizer.atom_names, atoms, strict=True)
         },
         "bonds": bonds.to_dict(),
+    }
+
+
+def _each_r2(names: Sequence[str], each: NDArray[np.float64]) -> dict[str, Any]:
+    known = each[np.isfinite(each)]
+    return {
+        "mean_r2": _number(known.mean()) if len(known) else None,
+        "median_r2": _number(np.median(known)) if len(known) else None,
+        "r2": {name: _number(value) for name, value in zip(names, each, strict=True)},
     }
 
 

@@ -26,10 +26,10 @@ class MoleculeStore:
         shards: Its shards.
         rows: Which molecules, counted over all shards, ascending ``[M]``.
         about: Sources, options, counts and digests, as JSON types.
-    """
 
-    names = PRETRAINING_DESCRIPTORS
-    """Names of the descriptors."""
+    Attributes:
+        names: Names of the descriptors, then of the further columns to predict.
+    """
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class MoleculeStore:
         about: Mapping[str, Any],
     ) -> None:
         self.about = about
+        self.names = tuple(index.descriptors)
         self.num_bytes = index.num_bytes
         self._folder, self._index = folder.absolute(), index
         self._shards = shards
@@ -73,7 +74,10 @@ class MoleculeStore:
         return PackedMolecules.gather(parts).unpack(order)
 
     def descriptors(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:
-        """Return the descriptors of some molecules, ``[len(rows), D]``, NaN where undefined."""
+        """Return the descriptors and further columns of some molecules, NaN where undefined.
+
+        ``[len(rows), len(names)]``.
+        """
         found = np.empty((len(rows), len(self.names)), dtype=np.float16)
         for shard, place, own in self._by_shard(rows):
             found[place] = shard.arrays["descriptors"][own]
@@ -107,7 +111,9 @@ def open_targets(folder: Path, index: StoreIndex) -> list[Shard]:
     Raises:
         InputError: They are damaged, or have the targets of another release.
     """
-    if tuple(index.descriptors) != PRETRAINING_DESCRIPTORS:
+    has_columns = bool(index.options.get("pretraining_columns"))
+    known = index.descriptors[: len(PRETRAINING_DESCRIPTORS) if has_columns else None]
+    if tuple(known) != PRETRAINING_DESCRIPTORS:
         raise InputError(
             f"{folder}: has no targets of pretraining, or those of another release; prepare the "
             "molecules with --pretraining-targets"

@@ -32,7 +32,7 @@ def objective(request, store):
     means, variances = count_scaling(store, rows)
     batch = batches(model, store, masked=1.0).batch(rows, (0, 0))
     entropies = code_entropies(batch, model.config.featurizer.atom_sizes)
-    scales = {"descriptors": 1.0, **variances, **entropies}
+    scales = {"descriptors": 1.0, "columns": 1.0, **variances, **entropies}
     return PretrainingObjective(model, scales, torch.from_numpy(means)).eval()
 
 
@@ -119,7 +119,8 @@ def test_each_loss_of_a_prediction_that_knows_nothing_is_one(objective, store):
     )
     batch = masked._replace(descriptors=whole.descriptors, counts=whole.counts)
     losses = objective.losses(outputs, batch)
-    torch.testing.assert_close(losses, torch.ones(len(GROUPS)), rtol=1e-3, atol=1e-3)
+    uninformed = torch.tensor([float(name != "columns") for name in GROUPS])
+    torch.testing.assert_close(losses, uninformed, rtol=1e-3, atol=1e-3)
 
 
 def test_the_loss_is_the_mean_of_its_groups_by_their_formulas(objective, store):
@@ -136,7 +137,7 @@ def test_the_loss_is_the_mean_of_its_groups_by_their_formulas(objective, store):
         F.cross_entropy(outputs.bonds, batch.bonds),
     ]
     total, count = objective(batch)
-    mean = (torch.stack(expected) / objective.scales).mean()
+    mean = (torch.stack(expected) / objective.scales[:-1]).mean()
     assert count == 20
     torch.testing.assert_close(total / count, mean)
     total.backward()
@@ -157,8 +158,32 @@ def test_targets_that_are_not_chosen_have_no_part_in_the_loss(objective, store):
     assert some.counts[-1].weight.grad[8192:].ne(0).any()
 
 
+def test_columns_are_learned_as_a_linear_function_of_the_molecule(objective, store):
+    batch = batches(objective.model, store, masked=0.0).batch(np.arange(20), (0, 0))
+    columns = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    columns[4, 1] = torch.nan
+    batch = batch._replace(descriptors=torch.cat([batch.descriptors, columns], dim=1))
+    means = torch.zeros(batch.counts.size(1))
+    scales = dict(zip(GROUPS, objective.scales.tolist(), strict=True))
+    targets = ("descriptors", "columns")
+    some = PretrainingObjective(objective.model, scales, means, targets, num_columns=3).eval()
+    losses = some.losses(some.outputs(batch), batch)
+    vectors = some.network.encode(batch.molecules)
+    found = F.linear(vectors, some.columns.weight, some.columns.bias)
+    known = ~columns.isnan()
+    torch.testing.assert_close(losses[6], F.mse_loss(found[known], columns[known]))
+    total, count = some(batch)
+    torch.testing.assert_close(total / count, (losses[0] + losses[6]) / 2)
+    total.backward()
+    assert some.columns.weight.grad.ne(0).all()
+    assert some.counts[0].weight.grad is None  # wide layers that nothing asks for take no time
+    plain = batch._replace(descriptors=batch.descriptors[:, :-3])
+    alone = objective.losses(objective.outputs(plain), plain)
+    torch.testing.assert_close(losses[0], alone[0])
+
+
 def test_a_batch_without_anything_of_a_group_has_no_loss_of_it(objective, store):
-    for masked, empty in ((0.0, [4, 5]), (1.0, [0, 1, 2, 3])):
+    for masked, empty in ((0.0, [4, 5, 6]), (1.0, [0, 1, 2, 3, 6])):
         batch = batches(objective.model, store, masked=masked).batch(np.arange(3), (0, 0))
         losses = objective.losses(objective.outputs(batch), batch)
         assert losses.isfinite().all()

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from rdkit import Chem
@@ -75,6 +77,31 @@ def test_each_molecule_is_taken_once_and_the_rest_is_counted(tmp_path):
     assert (about["kept"], about["duplicates"], about["left_out"]) == (2, 1, 2)
     assert about["refused"] == {"ring_closure": 1, "ragged": 1, "too_large": 1}
     assert [record.num_atoms for record in store.unpack(np.arange(2))] == [3, 6]
+
+
+def test_columns_are_stored_as_numbers(tmp_path):
+    text = "smiles,id,emb_1,emb_0\nCCO,a,1.5,-2\nCCC,b,,7\nCCN,c,x,1\nCCCC,d,1e9,0\n"
+    store = prepared(tmp_path, text, "m.csv", pretraining_columns=("emb_*",))
+    assert store.names == (*PRETRAINING_DESCRIPTORS, "emb_1", "emb_0")
+    largest = np.finfo(np.float16).max
+    expected = [[1.5, -2], [np.nan, 7], [largest, 0]]
+    np.testing.assert_array_equal(store.descriptors(np.arange(3))[:, -2:], expected)
+    assert store.about["refused"] == {"invalid_label": 1}
+    rejected = (tmp_path / "store" / "rejected.csv").read_text()
+    assert "column 'emb_1': got 'x', expected a number or an empty cell" in rejected
+
+
+@pytest.mark.parametrize(
+    "columns, said",
+    [
+        (("absent",), "no column 'absent' (--pretraining-columns)"),
+        (("emb_*", "emb_1"), "expected each column only once"),
+        (("s*",), "none that another option names"),
+    ],
+)
+def test_columns_that_cannot_be_are_an_error(tmp_path, columns, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        prepared(tmp_path, "smiles,emb_1\nCCO,1\n", "m.csv", pretraining_columns=columns)
 
 
 def test_rows_of_an_excluded_table_that_keep_nothing_out_are_counted(tmp_path):

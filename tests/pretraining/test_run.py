@@ -221,6 +221,26 @@ def test_the_command_writes_a_model_that_predicts_descriptors(written, capsys):
     assert "nothing to resume" in capsys.readouterr().out
 
 
+def test_the_command_learns_columns_of_the_table(smiles_file, tmp_path, capsys):
+    smiles = smiles_file.read_text().split()
+    rows = [f"{one},{len(one)},{one.count('C') / 3}" for one in smiles]
+    (tmp_path / "t.csv").write_text("\n".join(["smiles,emb_0,emb_1", *rows]) + "\n")
+    words = f"pretrain {tmp_path / 't.csv'} --pretraining-columns emb_* --targets columns "
+    words += f"{_SMALL} --learning-rate 0.01 --output {tmp_path / 'run'}"
+    words = words.replace("--epochs 1", "--epochs 40")
+    assert main(words.split()) == 0
+    assert "R² of columns" in capsys.readouterr().out
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())["validation"]["columns"]
+    assert found["r2"].keys() == {"emb_0", "emb_1"}
+    assert found["mean_r2"] > 0.3
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "--pretraining-columns 'emb_*'" in card
+    assert "--targets columns" in card
+    assert "| columns, R² (mean) |" in card
+    assert "masked" not in card.partition("Scores")[2]
+    assert "emb_0" not in MolAttn.from_pretrained(tmp_path / "run").config.targets
+
+
 def test_the_command_goes_on_from_a_run_and_its_card_says_so(
     written, smiles_file, tmp_path, capsys
 ):
@@ -353,6 +373,7 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
         (["a.smi", "--output", "o", "--partner", "cross_attention"], "no second molecule"),
         (["--resume", "r"], "no unfinished run"),
         (["few.smi", "--output", "o"], "expected at least 20"),
+        (["some.smi", "--output", "o", "--targets", "columns"], "--pretraining-columns"),
         (
             ["few.smi", "--output", "o", "--width", "16", "--heads", "3"],
             "--heads: got 3, expected a divisor of --width",
@@ -362,6 +383,7 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
 def test_what_cannot_be_is_refused_in_one_line(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "few.smi").write_text("CCO\nCCC\n")
+    (tmp_path / "some.smi").write_text("\n".join("C" * n + "O" for n in range(30)))
     assert main(["pretrain", *words]) == 2
     error = capsys.readouterr().err
     assert said in error

@@ -15,12 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from itertools import accumulate, chain, islice
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
@@ -34,6 +37,7 @@ from molattn.chem.pretraining_targets import (
 from molattn.chem.reader import MoleculeReader
 from molattn.config import WORKER_OPTIONS, MoleculeLimits, PrepareConfig
 from molattn.config.base import check_same_digest, check_same_values
+from molattn.data.labels import LabelError, number
 from molattn.data.store.index import (
     INDEX_FILE,
     REJECTED_FILE,
@@ -60,7 +64,7 @@ from molattn.data.store.store import (
     damage_named,
     store_featurizer,
 )
-from molattn.data.table import Row, Table, escape_formula, open_table, write_table
+from molattn.data.table import Row, Table, escape_formula, listed, open_table, write_table
 from molattn.errors import InputError, SmilesError, is_of_input, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.console import counted, print_line
@@ -126,11 +130,14 @@ def prepare_store(
     tables = [open_table(source) for source in sources]
     if not tables:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
-    places = [_kept_columns(table, config) for table in tables]
+    numbers = [_number_columns(table, config) for table in tables]
+    places = [
+        [*_kept_columns(table, config), *own] for table, own in zip(tables, numbers, strict=True)
+    ]
     for table in tables:
         for remark in table.remarks:
             print_line(console, f"{table.path}: {remark}")
-    run = _run(tables, places, config)
+    run = _run(tables, places, numbers, config)
     unfinished = _unfinished(folder)
     check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
     check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE, _LOCK_FILE))
@@ -173,13 +180,34 @@ def _kept_columns(table: Table, config: PrepareConfig) -> list[int]:
     ]
 
 
+def _number_columns(table: Table, config: PrepareConfig) -> list[int]:
+    """Return the indices of the columns to pretrain on, in the order of the table for a pattern."""
+    option, found = "--pretraining-columns", list[int]()
+    for name in config.pretraining_columns:
+        own = [place for place, one in enumerate(table.header) if fnmatchcase(one, name)]
+        found += own or [table.column(name, option)]
+    named = _kept_columns(table, config)
+    if len({*found, *named}) < len(found) + len(named):
+        names = listed([table.header[place] for place in found])
+        raise InputError(
+            f"{table.path}: {option}: got {names}, expected each column only once, and none that "
+            "another option names"
+        )
+    return found
+
+
 def _run(
-    tables: Sequence[Table], places: Sequence[Sequence[int]], config: PrepareConfig
+    tables: Sequence[Table],
+    places: Sequence[Sequence[int]],
+    numbers: Sequence[Sequence[int]],
+    config: PrepareConfig,
 ) -> dict[str, Any]:
     """Return what decides the content of a store, as fields of its index."""
     headers = [
         [table.header[place] for place in own] for table, own in zip(tables, places, strict=True)
     ]
+    cells = len(headers[0]) - len(numbers[0])
+    descriptors = [*PRETRAINING_DESCRIPTORS, *headers[0][cells:]]
     for table, header in zip(tables, headers, strict=True):
         if len(header) != len(headers[0]):
             raise InputError(
@@ -194,13 +222,13 @@ def _run(
     }
     versions = package_versions()
     return {
-        "columns": headers[0],
+        "columns": headers[0][:cells],
         "unit": tables[0].unit if len(tables) == 1 else "row",
         "inputs": [{"name": Path(table.path).name, "sha256": table.digest()} for table in tables],
         "options": {**options, "shard_rows": SHARD_ROWS},
         "featurizer": FEATURIZERS[config.featurizer]().to_dict(),
         "versions": {name: versions[name] for name in ("molattn", "rdkit")},
-        "descriptors": list(PRETRAINING_DESCRIPTORS) if config.pretraining_targets else [],
+        "descriptors": descriptors if config.pretraining_targets else [],
     }
 
 
@@ -218,7 +246,10 @@ def _check_same(was: Mapping[str, Any], now: Mapping[str, Any], folder: Path) ->
         )
     for old, new in zip(was["inputs"], now["inputs"], strict=True):
         check_same_digest(f"{new['name']}: the file has", new["sha256"], old["sha256"], folder)
-    former = {**dict.fromkeys(now["options"]), **was["options"]}  # None: of an earlier version
+    missing = {  # in stores of earlier versions
+        name: [] if isinstance(value, list) else None for name, value in now["options"].items()
+    }
+    former = {**missing, **was["options"]}
     check_same_values(former, now["options"], folder)
     if was["featurizer"] != now["featurizer"]:
         raise InputError(
@@ -363,7 +394,8 @@ def _write_shards(
         print_line(console, f"resuming after {counted(start, 'row')}")
     total = None if console is None or console.quiet else sum(table.count() for table in tables)
     rows = [0] * len(tables)
-    reader = _BlockReader(featurizer, config, config.pretraining_targets)
+    numbers = run["descriptors"][len(PRETRAINING_DESCRIPTORS) :]
+    reader = _BlockReader(featurizer, config, config.pretraining_targets, numbers)
     is_ray = config.engine == "ray"
     size = _RAY_BLOCK_ROWS if is_ray else _BLOCK_ROWS
     blocks = _Blocks(tables, places, start, size)
@@ -440,6 +472,7 @@ class _BlockReader:
     featurizer: Featurizer
     limits: MoleculeLimits
     targets: bool
+    numbers: Sequence[str]  # names of the last columns, which are stored as numbers
 
     @cached_property
     def _reader(self) -> MoleculeReader:  # which cannot be pickled
@@ -457,12 +490,14 @@ class _BlockReader:
 
     def _arrays(self, rows: Sequence[Row]) -> Arrays:
         """Return the arrays of :class:`molattn.data.store.store.Shard`, to be joined."""
+        rows, numbers = self._with_numbers(rows)
         found = iter(self._reader([row.cells[0] for row in rows if row.fault is None]))
         status: list[int] = []
         reasons: list[str] = []
         records: list[MoleculeRecord] = []
         canonical: list[str] = []
-        for row in rows:
+        kept: list[int] = []
+        for place, row in enumerate(rows):
             record = None if row.fault is not None else next(found)
             if record is None:
                 status.append(FAULTY)
@@ -475,6 +510,7 @@ class _BlockReader:
                 own = record.smiles or ""
                 canonical.append("" if own == row.cells[0] else own)
                 records.append(record)
+                kept.append(place)
         graphs = [MoleculeRecord(record.atoms, record.pairs) for record in records]
         packed = PackedMolecules.pack(graphs, self.featurizer)
         prints = [record.fingerprint for record in records if record.fingerprint is not None]
@@ -491,15 +527,40 @@ class _BlockReader:
             "print": content,
             "print_lengths": lengths,
             **text_arrays("canonical", canonical),
-            **(_target_arrays([record.targets for record in records]) if self.targets else {}),
+            **(
+                _target_arrays([record.targets for record in records], numbers[kept])
+                if self.targets
+                else {}
+            ),
         }
 
+    def _with_numbers(self, rows: Sequence[Row]) -> tuple[list[Row], NDArray[np.float64]]:
+        """Return the rows without the cells that are stored as numbers, and these, NaN if missing.
 
-def _target_arrays(targets: Sequence[PretrainingTarget]) -> Arrays:
+        A row with such a cell that is no number cannot be used.
+        """
+        numbers, others = np.full((len(rows), len(self.numbers)), nan), list[Row]()
+        for own, row in zip(numbers, rows, strict=True):
+            width = len(row.cells) - len(self.numbers)
+            row, cells = row._replace(cells=row.cells[:width]), row.cells[width:]
+            others.append(row)
+            if row.fault is not None:
+                continue
+            for place, (name, cell) in enumerate(zip(self.numbers, cells, strict=True)):
+                try:
+                    own[place] = number(cell)
+                except LabelError as error:
+                    reason = f"column {quoted(name)}: {error}"
+                    others[-1] = row._replace(fault=reason, code="invalid_label")
+                    break
+        return others, numbers
+
+
+def _target_arrays(targets: Sequence[PretrainingTarget], columns: NDArray[np.float64]) -> Arrays:
     most = np.finfo(np.float16).max  # larger values would become infinite
     counts = [target.counts for target in targets]
     numbers = np.array([target.descriptors for target in targets], dtype=np.float32)
-    numbers = numbers.reshape(-1, len(PRETRAINING_DESCRIPTORS))
+    numbers = np.hstack([numbers.reshape(-1, len(PRETRAINING_DESCRIPTORS)), columns])
     return {
         **text_arrays("key", [" ".join(target.keys) for target in targets]),
         "descriptors": np.clip(numbers, -most, most).astype(np.float16),
