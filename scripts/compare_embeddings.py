@@ -2,9 +2,9 @@ r"""Compare frozen embeddings by the errors of exact Gaussian processes on them.
 
 A Gaussian kernel of each embedding, alone and in the mean with Tanimoto kernels of Morgan
 environments and atom pairs, predicts the held-out rows of a cross-validation. The error is the
-RMSE, or what the area under the ROC curve lacks to 1; the change of its logarithm from the first
-embedding is given in percent, with the standard error of the mean over the tables. Of more than
-1,000 rows, so many are drawn at random. A table must have a column ``smiles``::
+RMSE, or 1 - ROC-AUC; the change of its logarithm from the first embedding is given in percent, with
+the standard error of the mean over the tables. At most 1,000 molecules are used, drawn at random,
+each once. A table must have a column ``smiles``::
 
     python scripts/compare_embeddings.py esol.csv:y bace.csv:y --log half_life.csv:y \
         --models base-small base runs/pretrained --minimol
@@ -19,11 +19,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from embed_teachers import minimol
 from numpy.typing import NDArray
+from peers.minimol_loader import load_minimol
+from rdkit import Chem
 from rich.console import Console
 from rich.table import Table
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import KFold, StratifiedKFold
 
 from molattn import MolAttn, MolAttnConfig
 from molattn.chem import parse_smiles
@@ -36,6 +38,7 @@ from molattn.task import Task
 COUNTS = ("morgan", "atom_pairs")
 MOST_ROWS = 1000
 FOLDS = 4
+LEAST = 1e-3  # error, whose logarithm is taken
 
 Array = NDArray[np.float64]
 
@@ -43,15 +46,8 @@ Array = NDArray[np.float64]
 def read(path: str, column: str, *, log: bool) -> tuple[list[str], Array, Task]:
     """Return molecules, labels (classes as 0 and 1, numbers standardized) and the task."""
     table = pd.read_csv(path)[["smiles", column]].dropna()
-    known = []
-    for text in table["smiles"]:
-        try:
-            parse_smiles(text)
-        except SmilesError:
-            known.append(False)
-        else:
-            known.append(True)
-    table = table[known]
+    keys = table["smiles"].map(_key)
+    table = table[~keys.duplicated() & (keys != "")]
     table = table.sample(min(MOST_ROWS, len(table)), random_state=0)
     labels = table[column].to_numpy(np.float64)
     if len(found := np.unique(labels)) == 2:
@@ -60,20 +56,28 @@ def read(path: str, column: str, *, log: bool) -> tuple[list[str], Array, Task]:
     return table["smiles"].tolist(), (labels - labels.mean()) / labels.std(), Task("y")
 
 
+def _key(smiles: str) -> str:
+    """Return the canonical SMILES of a molecule, "" if it cannot be read."""
+    try:
+        return Chem.MolToSmiles(parse_smiles(smiles))
+    except SmilesError:
+        return ""
+
+
 def error(inputs: KernelInputs, labels: Array, task: Task, kernels: Sequence[str]) -> float:
     """Return the mean error over the folds."""
     config = MolAttnConfig(tasks=(task,), kernels=(*kernels, "embedding"))
-    fold = np.random.default_rng(1).permutation(len(labels)) % FOLDS
+    is_class = task.kind == "binary"
+    kind = StratifiedKFold if is_class else KFold
     found = []
-    for number in range(FOLDS):
-        rows, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+    for rows, held_out in kind(FOLDS, shuffle=True, random_state=0).split(labels, labels):
         head = GaussianProcessHead.fit(config, inputs[rows], labels[rows, None].astype(float))
         predicted, known = head.predict(inputs[held_out])[:, 0], labels[held_out]
-        if task.kind == "binary":
+        if is_class:
             found.append(1.0 - roc_auc_score(known, predicted))
         else:
             found.append(np.sqrt(np.mean((predicted - known) ** 2)))
-    return float(np.mean(found))
+    return max(float(np.mean(found)), LEAST)
 
 
 def errors(
@@ -93,7 +97,7 @@ def errors(
     return np.array(found)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -101,12 +105,13 @@ def main() -> None:
     parser.add_argument("--log", nargs="+", default=[], metavar="FILE:COLUMN", help="log labels")
     parser.add_argument("--models", nargs="+", default=["base"], help="default: base")
     parser.add_argument("--minimol", action="store_true", help="compare MiniMol too")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    models = {Path(name).name: MolAttn.from_pretrained(name) for name in given.models}
-    teacher = minimol() if given.minimol else None
+    models = {name: MolAttn.from_pretrained(name) for name in given.models}
+    teacher = load_minimol() if given.minimol else None
     names = [*models, *(["MiniMol"] if given.minimol else [])]
-    result = Table("table", "rows", *names, *(f"{name} + counts" for name in names))
+    short = [Path(name).name for name in names]
+    result = Table("table", "rows", *short, *(f"{name} + counts" for name in short))
     changes = []
     for place, one in enumerate([*given.tables, *given.log]):
         path, _, column = one.rpartition(":")

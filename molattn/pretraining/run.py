@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
+from molattn.chem.pretraining_targets import PRETRAINING_DESCRIPTORS
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, PretrainLoopConfig
+from molattn.config.pretraining import Target
 from molattn.config.yaml_file import writing_config
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -36,7 +38,7 @@ from molattn.training.resume import (
 )
 from molattn.training.run import building_network
 from molattn.training.run_folder import CONFIG_FILE
-from molattn.utils.console import print_line
+from molattn.utils.console import counted, print_line
 from molattn.utils.reproducibility import seeded, threads
 
 __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
@@ -123,12 +125,13 @@ def pretrain(
             raise InputError(
                 "all descriptors are constant over the molecules, expected more diverse molecules"
             )
-        if loop.targets == ("columns",) and len(scaling.names) == scaling.num_descriptors:
-            raise InputError(
-                "--targets columns: there are none that vary; name them by --pretraining-columns"
-            )
+        columns = len(scaling.names) - scaling.num_descriptors
+        if constant := len(store.names) - len(PRETRAINING_DESCRIPTORS) - columns:
+            print_line(console, f"{counted(constant, 'column')} not used: constant or empty")
+        if not columns and "columns" in loop.targets and loop.targets != get_args(Target):
+            raise InputError("--targets columns: got no --pretraining-columns whose values vary")
         data = PretrainingData(store, scaling, config.molecules)
-        fingerprint = run_fingerprint(config, init_from, store.about["sha256"])
+        fingerprint = run_fingerprint(config, init_from, store.digest)
         subject = f"{place}: the molecules have"
         checkpoint = resume_checkpoint(
             folder, config, loop.init_from, fingerprint, subject, console
@@ -189,7 +192,7 @@ def _prepared(
         console,
         f"{len(store)} molecules ({store.num_bytes / len(store):.0f} bytes each); not used: "
         f"{read['duplicates']} duplicates, {read['left_out']} excluded; "
-        f"invalid SMILES: {refusals(read['refused'])}",
+        f"invalid rows: {refusals(read['refused'])}",
     )
     if read["excluded_refused"]:
         print_line(

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from molattn.config.pretraining import Target
 from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.pretraining.run import MOLECULES_FOLDER, PretrainingRun
 from molattn.training.history import write_history
@@ -14,6 +15,20 @@ from molattn.utils.files import write_file, write_json
 __all__ = ["pretrain_command", "pretraining_metrics", "write_pretraining"]
 
 _MODEL_FOLDER = "model"
+_TARGETS: dict[Target, str] = {
+    "descriptors": "RDKit descriptors",
+    "morgan": "Morgan counts",
+    "atom_pairs": "atom-pair counts",
+    "torsions": "torsion counts",
+    "atoms": "masked atoms",
+    "bonds": "masked bonds",
+    "columns": "columns of the table",
+}
+_PARENTHESES = ("In parentheses: the accuracy of always predicting the most frequent value.", "")
+_DESCRIPTORS_PREDICTED = (
+    "`molattn predict` returns the descriptors, clipped to the range between their 0.1% and 99.9%",
+    "quantiles in training.",
+)
 
 
 def write_pretraining(run: PretrainingRun, folder: Path) -> None:
@@ -68,7 +83,7 @@ def model_card(run: PretrainingRun) -> str:
     figures, read, loop = pretraining_metrics(run), run.molecules, run.config.training
     invalid = sum(read["excluded_refused"].values())
     scores = run.scores
-    rows = {
+    rows: dict[Target, list[tuple[str, float | str | None]]] = {
         "descriptors": [
             ("descriptors, R² (mean)", scores["descriptors"]["mean_r2"]),
             ("descriptors, R² (median)", scores["descriptors"]["median_r2"]),
@@ -90,10 +105,10 @@ def model_card(run: PretrainingRun) -> str:
         "tags:",
         "- chemistry",
         "---",
-        "A molattn network pretrained on molecules without labels to predict RDKit descriptors,",
-        "hashed counts of substructures, and masked atoms and bonds. Fine-tune it with",
-        "`molattn train --init-from` and this folder; `molattn predict` returns the descriptors,",
-        "clipped to the range between their 0.1% and 99.9% quantiles in training.",
+        "A molattn network pretrained on molecules without labels to predict "
+        f"{', '.join(_TARGETS[name] for name in rows if name in loop.targets)}.",
+        "Fine-tune it with `molattn train --init-from` and this folder.",
+        *(_DESCRIPTORS_PREDICTED if "descriptors" in loop.targets else ()),
         "",
         "## Data",
         *([run.config.molecules.data_note, ""] if run.config.molecules.data_note else []),
@@ -116,8 +131,7 @@ def model_card(run: PretrainingRun) -> str:
         f"    {pretrain_command(run)}",
         "",
         "## Scores on the validation molecules",
-        "In parentheses: the accuracy of always predicting the most frequent value.",
-        "",
+        *(_PARENTHESES if {"atoms", "bonds"} & {*loop.targets} else ()),
         "| | |",
         "| --- | --- |",
         *(

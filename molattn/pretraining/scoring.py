@@ -25,10 +25,9 @@ def pretraining_scores(
     """Return R² of descriptors, columns and counts, and the accuracy for masked atoms and bonds.
 
     R² is given for each descriptor and further column of ``names``, with the mean and median over
-    them. R² of a group of counts
-    pools its positions: 1 - (squared errors) / (squared deviations from each position's mean).
-    Beside each accuracy stands that of always predicting the most frequent value. A score that is
-    undefined is None.
+    them. R² of a group of counts pools its positions: 1 - (squared errors) / (squared deviations
+    from each position's mean). Beside each accuracy stands that of always predicting the most
+    frequent value. A score that is undefined is None.
     """
     featurizer = objective.model.config.featurizer
     width = len(objective.model.config.tasks)

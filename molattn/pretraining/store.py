@@ -1,5 +1,7 @@
 """The molecules of pretraining: some of those in a store, with their targets."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ class MoleculeStore:
 
     Attributes:
         names: Names of the descriptors, then of the further columns to predict.
+        digest: SHA-256 of the molecules, and of the further columns if there are any.
     """
 
     def __init__(
@@ -45,6 +48,10 @@ class MoleculeStore:
         self._folder, self._index = folder.absolute(), index
         self._shards = shards
         self._rows = rows
+        self.digest: str = about["sha256"]
+        if len(self.names) > len(PRETRAINING_DESCRIPTORS):
+            content = [self.digest, self.names, [shard["sha256"] for shard in index.shards]]
+            self.digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
         self._ends = np.cumsum([len(shard.molecules) for shard in shards])
 
     def __reduce__(self) -> Any:

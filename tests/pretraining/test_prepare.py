@@ -83,20 +83,59 @@ def test_columns_are_stored_as_numbers(tmp_path):
     text = "smiles,id,emb_1,emb_0\nCCO,a,1.5,-2\nCCC,b,,7\nCCN,c,x,1\nCCCC,d,1e9,0\n"
     store = prepared(tmp_path, text, "m.csv", pretraining_columns=("emb_*",))
     assert store.names == (*PRETRAINING_DESCRIPTORS, "emb_1", "emb_0")
-    largest = np.finfo(np.float16).max
-    expected = [[1.5, -2], [np.nan, 7], [largest, 0]]
-    np.testing.assert_array_equal(store.descriptors(np.arange(3))[:, -2:], expected)
-    assert store.about["refused"] == {"invalid_label": 1}
+    expected = [[1.5, -2], [np.nan, 7]]
+    np.testing.assert_array_equal(store.descriptors(np.arange(2))[:, -2:], expected)
+    assert store.about["refused"] == {"invalid_label": 2}
     rejected = (tmp_path / "store" / "rejected.csv").read_text()
     assert "column 'emb_1': got 'x', expected a number or an empty cell" in rejected
+    assert "column 'emb_1': got '1e9', expected a number of magnitude up to 65,504" in rejected
+
+
+def test_columns_of_several_tables_are_found_by_name(tmp_path):
+    (tmp_path / "a.csv").write_text("smiles,emb_1,emb_0\nCCO,1,0\n")
+    (tmp_path / "b.csv").write_text("emb_0,emb_1,smiles\n2,3,CCC\n")
+    (tmp_path / "c.csv").write_text("smiles,emb_1,emb_2\nCCN,5,4\n")
+    config = MoleculesConfig(pretraining_columns=("emb_*",))
+    files = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
+    store = prepare_molecules(files, config, tmp_path / "store")
+    np.testing.assert_array_equal(store.descriptors(np.arange(2))[:, -2:], [[1, 0], [3, 2]])
+    with pytest.raises(InputError, match=re.escape("c.csv: no column 'emb_0'")):
+        prepare_molecules([*files, str(tmp_path / "c.csv")], config, tmp_path / "other")
+
+
+def test_a_store_has_its_own_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("smiles,emb_1,emb_0\nCCO,1,0\nCCC,2,1\n")
+    options = {"pretraining_targets": True, "pretraining_columns": ("emb_0",)}
+    prepare_store([tmp_path / "a.csv"], tmp_path / "store", PrepareConfig(**options))
+    given = str(tmp_path / "store")
+    for columns in ((), ("emb_0",)):
+        config = MoleculesConfig(pretraining_columns=columns)
+        assert prepare_molecules([given], config, tmp_path / "m").names[-1] == "emb_0"
+    config = MoleculesConfig(pretraining_columns=("emb_1",))
+    with pytest.raises(InputError, match="was prepared with --pretraining-columns 'emb_0', got"):
+        prepare_molecules([given], config, tmp_path / "m")
+    with pytest.raises(InputError, match="must be the only input"):
+        prepare_molecules([given, str(tmp_path / "a.csv")], MoleculesConfig(), tmp_path / "m")
+
+
+def test_other_columns_are_other_data(tmp_path):
+    def digest(value, columns=("emb_0",)):
+        folder = tmp_path / f"{value}{len(columns)}"
+        folder.mkdir()
+        (folder / "a.csv").write_text(f"smiles,emb_0\nCCO,{value}\n")
+        config = MoleculesConfig(pretraining_columns=columns)
+        return prepare_molecules([str(folder / "a.csv")], config, folder / "store").digest
+
+    assert digest(1) != digest(2)
+    assert digest(1, ()) == digest(2, ())
 
 
 @pytest.mark.parametrize(
     "columns, said",
     [
         (("absent",), "no column 'absent' (--pretraining-columns)"),
-        (("emb_*", "emb_1"), "expected each column only once"),
-        (("s*",), "none that another option names"),
+        (("emb_*", "emb_1"), "got 'emb_1' more than once"),
+        (("s*",), "got 'smiles' more than once, or in another option too"),
     ],
 )
 def test_columns_that_cannot_be_are_an_error(tmp_path, columns, said):

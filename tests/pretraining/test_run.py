@@ -375,6 +375,10 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
         (["few.smi", "--output", "o"], "expected at least 20"),
         (["some.smi", "--output", "o", "--targets", "columns"], "--pretraining-columns"),
         (
+            ["some.smi", "--pretraining-columns", "x", "--targets", "bonds"],
+            "--pretraining-columns needs columns in --targets",
+        ),
+        (
             ["few.smi", "--output", "o", "--width", "16", "--heads", "3"],
             "--heads: got 3, expected a divisor of --width",
         ),

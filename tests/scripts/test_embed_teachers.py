@@ -23,7 +23,7 @@ class Teacher:
 def script(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "scripts")
     module = importlib.import_module("embed_teachers")
-    monkeypatch.setattr(module, "minimol", Teacher)
+    monkeypatch.setattr(module, "load_minimol", Teacher)
     return module
 
 

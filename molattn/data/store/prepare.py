@@ -87,6 +87,8 @@ SHARD_ROWS = 32_768
 
 _BLOCK_ROWS = 256
 _RAY_BLOCK_ROWS = 4096  # of --engine ray, which has more to do for each block
+_LARGEST = float(np.finfo(np.float16).max)  # descriptors and columns are stored as such
+_COLUMNS_OPTION = "--pretraining-columns"
 _RUN_FILE = "run.json"
 _LOCK_FILE = ".lock"
 _SHARD = re.compile(r"shard_\d{5,}\.safetensors")
@@ -130,14 +132,14 @@ def prepare_store(
     tables = [open_table(source) for source in sources]
     if not tables:
         raise InputError("INPUT is missing: expected one or more tables of molecules")
-    numbers = [_number_columns(table, config) for table in tables]
-    places = [
-        [*_kept_columns(table, config), *own] for table, own in zip(tables, numbers, strict=True)
-    ]
+    places = [_kept_columns(table, config) for table in tables]
+    numbers = _pretraining_columns(tables[0], config)
     for table in tables:
         for remark in table.remarks:
             print_line(console, f"{table.path}: {remark}")
     run = _run(tables, places, numbers, config)
+    for table, own in zip(tables, places, strict=True):  # the last cells of a row
+        own += [table.column(name, _COLUMNS_OPTION) for name in numbers]
     unfinished = _unfinished(folder)
     check_output_folder(folder, "a store", _is_of_store, (INDEX_FILE,))
     check_output_folder(unfinished, "an unfinished store", _is_of_store, (_RUN_FILE, _LOCK_FILE))
@@ -180,34 +182,40 @@ def _kept_columns(table: Table, config: PrepareConfig) -> list[int]:
     ]
 
 
-def _number_columns(table: Table, config: PrepareConfig) -> list[int]:
-    """Return the indices of the columns to pretrain on, in the order of the table for a pattern."""
-    option, found = "--pretraining-columns", list[int]()
+def _pretraining_columns(table: Table, config: PrepareConfig) -> list[str]:
+    """Return the names of the columns to pretrain on, in the order of a table for a pattern."""
+    found = list[int]()
     for name in config.pretraining_columns:
-        own = [place for place, one in enumerate(table.header) if fnmatchcase(one, name)]
-        found += own or [table.column(name, option)]
-    named = _kept_columns(table, config)
-    if len({*found, *named}) < len(found) + len(named):
-        names = listed([table.header[place] for place in found])
+        alike = [place for place, one in enumerate(table.header) if fnmatchcase(one, name)]
+        found += [table.header.index(name)] if name in table.header else alike
+        if not found:
+            table.column(name, _COLUMNS_OPTION)
+    every = Counter([*found, *_kept_columns(table, config)])
+    if twice := [table.header[place] for place in found if every[place] > 1]:
         raise InputError(
-            f"{table.path}: {option}: got {names}, expected each column only once, and none that "
-            "another option names"
+            f"{table.path}: {_COLUMNS_OPTION}: got {listed([*dict.fromkeys(twice)])} more than "
+            "once, or in another option too"
         )
-    return found
+    return [table.header[place] for place in found]
 
 
 def _run(
     tables: Sequence[Table],
     places: Sequence[Sequence[int]],
-    numbers: Sequence[Sequence[int]],
+    numbers: Sequence[str],
     config: PrepareConfig,
 ) -> dict[str, Any]:
-    """Return what decides the content of a store, as fields of its index."""
+    """Return what decides the content of a store, as fields of its index.
+
+    Args:
+        tables: The tables.
+        places: The columns of each that are kept as text.
+        numbers: Names of those that are kept as numbers.
+        config: The options.
+    """
     headers = [
         [table.header[place] for place in own] for table, own in zip(tables, places, strict=True)
     ]
-    cells = len(headers[0]) - len(numbers[0])
-    descriptors = [*PRETRAINING_DESCRIPTORS, *headers[0][cells:]]
     for table, header in zip(tables, headers, strict=True):
         if len(header) != len(headers[0]):
             raise InputError(
@@ -222,13 +230,13 @@ def _run(
     }
     versions = package_versions()
     return {
-        "columns": headers[0][:cells],
+        "columns": headers[0],
         "unit": tables[0].unit if len(tables) == 1 else "row",
         "inputs": [{"name": Path(table.path).name, "sha256": table.digest()} for table in tables],
         "options": {**options, "shard_rows": SHARD_ROWS},
         "featurizer": FEATURIZERS[config.featurizer]().to_dict(),
         "versions": {name: versions[name] for name in ("molattn", "rdkit")},
-        "descriptors": descriptors if config.pretraining_targets else [],
+        "descriptors": [*PRETRAINING_DESCRIPTORS, *numbers] if config.pretraining_targets else [],
     }
 
 
@@ -542,28 +550,36 @@ class _BlockReader:
         numbers, others = np.full((len(rows), len(self.numbers)), nan), list[Row]()
         for own, row in zip(numbers, rows, strict=True):
             width = len(row.cells) - len(self.numbers)
-            row, cells = row._replace(cells=row.cells[:width]), row.cells[width:]
-            others.append(row)
-            if row.fault is not None:
-                continue
-            for place, (name, cell) in enumerate(zip(self.numbers, cells, strict=True)):
-                try:
-                    own[place] = number(cell)
-                except LabelError as error:
-                    reason = f"column {quoted(name)}: {error}"
-                    others[-1] = row._replace(fault=reason, code="invalid_label")
-                    break
+            other = row._replace(cells=row.cells[:width])
+            if row.fault is None:
+                for place, (name, cell) in enumerate(
+                    zip(self.numbers, row.cells[width:], strict=True)
+                ):
+                    try:
+                        own[place] = _half(cell)
+                    except LabelError as error:
+                        reason = f"column {quoted(name)}: {error}"
+                        other = other._replace(fault=reason, code="invalid_label")
+                        break
+            others.append(other)
         return others, numbers
 
 
+def _half(cell: str) -> float:
+    """Return a cell as a number that half precision can represent; NaN where it is missing."""
+    value = number(cell)
+    if abs(value) > _LARGEST:
+        raise LabelError(cell, f"a number of magnitude up to {_LARGEST:,.0f}")
+    return value
+
+
 def _target_arrays(targets: Sequence[PretrainingTarget], columns: NDArray[np.float64]) -> Arrays:
-    most = np.finfo(np.float16).max  # larger values would become infinite
     counts = [target.counts for target in targets]
     numbers = np.array([target.descriptors for target in targets], dtype=np.float32)
     numbers = np.hstack([numbers.reshape(-1, len(PRETRAINING_DESCRIPTORS)), columns])
     return {
         **text_arrays("key", [" ".join(target.keys) for target in targets]),
-        "descriptors": np.clip(numbers, -most, most).astype(np.float16),
+        "descriptors": np.clip(numbers, -_LARGEST, _LARGEST).astype(np.float16),
         "count": np.concatenate([np.zeros(0, np.uint8), *(one.counts for one in counts)]),
         "count_lengths": np.array([len(one.counts) for one in counts], dtype=np.int64),
         "place": np.concatenate([np.zeros(0, np.uint16), *(one.places for one in counts)]),
