@@ -278,11 +278,11 @@ class MolAttn(
 
         ``numbers`` are those of :meth:`scaled_features`.
         """
-        embeddings = [net.encode(batch) for net in self._networks]
-        outputs = [
-            net.decode(embedding, numbers)
-            for net, embedding in zip(self._networks, embeddings, strict=True)
-        ]
+        outputs, embeddings = [], []
+        for net in self._networks:
+            molecules = net.encode(batch)
+            outputs.append(net.decode(molecules, numbers))
+            embeddings.append(net.embed(molecules))
         return torch.stack(outputs), torch.cat(embeddings, dim=-1)
 
     def freeze(self, what: Union[int, Freeze]) -> None:
@@ -683,7 +683,8 @@ class MolAttn(
 
         def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor]:
             of_nets = [
-                net.encode_atoms(batch)[0] if atoms else net.encode(batch) for net in self._networks
+                net.encode_atoms(batch)[0] if atoms else net.embed(net.encode(batch))
+                for net in self._networks
             ]
             return (torch.cat(of_nets, dim=-1).float(),)
 
@@ -699,7 +700,10 @@ class MolAttn(
         partners: Optional[Sequence[Molecule]] = None,
         atoms: bool = False,
     ) -> NDArray[np.float32]:
-        """Return the learned embeddings of molecules, the output of the readout, ``[n, width]``.
+        """Return the learned embeddings of molecules, ``[n, width]``.
+
+        An embedding is the output of the readout or, of a model that was pretrained on columns
+        (``molattn pretrain --pretraining-columns``), a linear function of it.
 
         Extra molecule features are not part of them. An ensemble returns the members' vectors
         concatenated, not their mean: each member has learned coordinates of its own.
@@ -978,6 +982,10 @@ class MolAttn(
         with _config_errors(file):
             _check_sizes(config, weights)  # before memory of these sizes is allocated
             model = cls(config, **parts)
+        for place, net in enumerate(model._networks):
+            if f"nets.{place}.projection" in weights:
+                width = net.readout.out_channels
+                net.register_buffer("projection", torch.zeros(width, width))  # pyright: ignore[reportArgumentType, reportCallIssue]
         files.check_weights(model.state_dict())
         model.load_state_dict(weights)
         model.uncertainty = Uncertainty.from_files(files, model.config.tasks)

@@ -109,6 +109,8 @@ class Network(nn.Module):
                 for _ in range(2)
             )
         self.molecules = 2 if config.has_partner else 1
+        self.projection: Optional[Tensor]
+        self.register_buffer("projection", None)
         if head is None:
             head = HEADS[net.head](
                 self.molecule_width,
@@ -193,6 +195,16 @@ class Network(nn.Module):
             place = true_places(mask.flatten(), number)
             read.append(self.readout(z.flatten(0, 1)[place], place // mask.size(1), count))
         return torch.cat(read, dim=-1)
+
+    def embed(self, molecules: Tensor) -> Tensor:
+        """Return the embeddings of what :meth:`encode` returns, of the same shape.
+
+        They are the vectors of the molecules, or with a ``projection`` A (``[width, width]``, of a
+        model that was pretrained on columns) the products x A of these vectors.
+        """
+        if self.projection is None:
+            return molecules
+        return (molecules.unflatten(-1, (self.molecules, -1)) @ self.projection).flatten(-2)
 
     def encode_atoms(self, batch: Union[MoleculeBatch, Data]) -> tuple[Tensor, Tensor]:
         """Represent each atom of the first molecule of each pair, as for :meth:`encode`.

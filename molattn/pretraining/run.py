@@ -46,6 +46,8 @@ __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
 MOLECULES_FOLDER = "molecules"
 _FEWEST_MOLECULES = 20
 _ENTROPY_SAMPLE = 2048
+_PROJECTION_SAMPLE = 10_000
+_RIDGE = 0.004  # of the variance of each number
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,10 @@ def pretrain(
             checkpoint=checkpoint,
             fingerprint={**fingerprint, "model": structure},
         )
+        if columns and "columns" in loop.targets:
+            some = sample(rows)[:_PROJECTION_SAMPLE]
+            projection = _projection(model, data, some, loop.seed)
+            objective.network.register_buffer("projection", projection)
         unmasked = batches(validation, loop.batch_size, masked=0.0)
         masked = batches(validation, loop.batch_size, masked=1.0)
         scores = pretraining_scores(objective, scaling.names, unmasked, masked)
@@ -216,6 +222,31 @@ def _objective(
     scales = {"descriptors": 1.0, "columns": 1.0, **variances, **entropies}
     num_columns = len(data.scaling.names) - data.scaling.num_descriptors
     return PretrainingObjective(model, scales, torch.from_numpy(means), loop.targets, num_columns)
+
+
+@torch.inference_mode()
+def _projection(
+    model: MolAttn, data: PretrainingData, rows: NDArray[np.int64], seed: int
+) -> torch.Tensor:
+    """Return a matrix A by which molecules are as far apart as the columns predicted for them.
+
+    With the ridge regression W of the columns on the vectors x of some molecules, A Aᵀ = W Wᵀ, so
+    that |x A - y A| = |x W - y W|. A random rotation spreads the variance evenly over the numbers
+    of x A, since a Gaussian process standardizes each of them.
+    """
+    model.eval()
+    (network,) = model.nets
+    network.register_buffer("projection", None)  # that of --init-from
+    vectors = model.embed_records(data.store.unpack(rows)).astype(np.float64)
+    columns = data.scaling.scaled(data.store.descriptors(rows))
+    columns = np.nan_to_num(columns[:, data.scaling.num_descriptors :].astype(np.float64))
+    vectors, columns = (values - values.mean(axis=0) for values in (vectors, columns))
+    penalty = _RIDGE * (vectors**2).sum(axis=0).clip(min=np.finfo(np.float32).eps)
+    fit = np.linalg.solve(vectors.T @ vectors + np.diag(penalty), vectors.T @ columns)
+    values, axes = np.linalg.eigh(fit @ fit.T)
+    rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=axes.shape))[0]
+    product = (axes * np.sqrt(values.clip(min=0.0))) @ rotation
+    return torch.from_numpy(product).to(next(model.parameters()))
 
 
 def _new_model(

@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, TrainConfig
@@ -81,9 +83,9 @@ class PretrainedWeights:
     ) -> tuple[FineTuningPlan, str]:
         """Copy the weights into a new model of one network, and freeze some of them.
 
-        Embeddings, encoder and readout are copied. The head, the target transforms and the scaling
-        of targets and features are copied too, if the tasks and the inputs of the head are the same
-        and no other transforms are asked for.
+        Embeddings, encoder, readout and projection are copied. The head, the target transforms and
+        the scaling of targets and features are copied too, if the tasks and the inputs of the head
+        are the same and no other transforms are asked for.
 
         Args:
             model: The new model.
@@ -114,6 +116,8 @@ class PretrainedWeights:
         names = [*_BACKBONE, *(name for name in _HEAD if keeps_head and name in children)]
         for name in names:
             new.get_submodule(name).load_state_dict(children[name].state_dict())
+        known = old.projection
+        new.register_buffer("projection", torch.clone(known) if torch.is_tensor(known) else None)
         if keeps_head:
             for name, buffer in model.named_buffers(recurse=False):
                 buffer.copy_(self.model.get_buffer(name))

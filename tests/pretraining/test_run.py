@@ -2,12 +2,14 @@ import io
 import json
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from sklearn.linear_model import LinearRegression
 
 import molattn
 from molattn.cli import main
@@ -238,7 +240,29 @@ def test_the_command_learns_columns_of_the_table(smiles_file, tmp_path, capsys):
     assert "--targets columns" in card
     assert "| columns, R² (mean) |" in card
     assert "masked" not in card.partition("Scores")[2]
-    assert "emb_0" not in MolAttn.from_pretrained(tmp_path / "run").config.targets
+    model = MolAttn.from_pretrained(tmp_path / "run")
+    assert "emb_0" not in model.config.targets
+    # Embeddings are as far apart as the columns that are predicted for them.
+    vectors = model.nets[0].encode(model.collate([model.featurize(one) for one in smiles]))
+    embedding = model.embed(smiles)
+    np.testing.assert_allclose(embedding, (vectors @ model.nets[0].projection).detach(), atol=1e-5)
+    spread = np.linalg.svd(embedding - embedding.mean(axis=0), compute_uv=False)
+    assert spread[1] > 0.01 > 1e-4 * spread[0] > spread[2]  # two columns
+    predicted = LinearRegression().fit(
+        embedding, columns := [[len(one), one.count("C") / 3] for one in smiles]
+    )
+    assert predicted.score(embedding, columns) > 0.3
+    # A model that starts from it has its projection, for each of two molecules.
+    table = tmp_path / "pairs.csv"
+    rows = [f"{one},{other},{len(one)}" for one, other in pairwise(smiles)]
+    table.write_text("\n".join(["smiles,second,y", *rows]) + "\n")
+    options = {"target_columns": ["y"], "partner_column": "second", "epochs": 1, "bootstrap": 0}
+    options |= {"init_from": str(tmp_path / "run"), "device": "cpu", "baselines": False}
+    config = TrainConfig.from_options(str(table), {**options, "learning_rate": 1e-9})
+    tuned = train(config).model
+    assert torch.equal(tuned.nets[0].projection, model.nets[0].projection)
+    pair = tuned.embed(smiles[:1], partners=smiles[1:2])
+    np.testing.assert_allclose(pair[0], embedding[:2].ravel(), atol=1e-4)
 
 
 def test_the_command_goes_on_from_a_run_and_its_card_says_so(
