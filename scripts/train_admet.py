@@ -43,6 +43,7 @@ OPTIONS = {
     "precision": "bf16",
     "inducing_points": 9000,
     "descriptors": "none",
+    "init_from": "base-small",
     "keep_training_molecules": True,
     "baselines": False,
     "device": "cpu",
