@@ -271,7 +271,7 @@ def test_a_saved_model_is_verified(run_folder, tmp_path, capsys):
         f"{folder}: format {FORMAT}, saved by molattn {__version__}; all files as saved; "
         "the model can be loaded"
     )
-    assert main(["verify", "base"]) == 0
+    assert main(["verify", "base-small"]) == 0
     assert "format 3, saved by molattn 0.1.0; all files as saved" in capsys.readouterr().out
     (folder / "calibration.json").unlink()
     weights = bytearray((folder / WEIGHTS_FILE).read_bytes())

@@ -115,7 +115,7 @@ def test_a_new_run_begins_with_an_earlier_model(tmp_path, monkeypatch):
 
 def test_options_that_a_format_gained_later_get_their_values_of_then():
     """The packaged model is the oldest there is: it was saved before any of them."""
-    config = config_of(artefact.PACKAGED / "base")
+    config = config_of(artefact.PACKAGED / "base-small")
     added = ("layer", "pairs", "distances", "edge_value", "head", "head_dropout")
     assert not set(added) & set(config["architecture"])
     network = update_config(config)["network"]
