@@ -134,6 +134,7 @@ def test_other_columns_are_other_data(tmp_path):
     "columns, said",
     [
         (("absent",), "no column 'absent' (--pretraining-columns)"),
+        (("emb_*", "absent"), "no column 'absent' (--pretraining-columns)"),
         (("emb_*", "emb_1"), "got 'emb_1' more than once"),
         (("s*",), "got 'smiles' more than once, or in another option too"),
     ],

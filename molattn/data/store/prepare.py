@@ -187,9 +187,9 @@ def _pretraining_columns(table: Table, config: PrepareConfig) -> list[str]:
     found = list[int]()
     for name in config.pretraining_columns:
         alike = [place for place, one in enumerate(table.header) if fnmatchcase(one, name)]
-        found += [table.header.index(name)] if name in table.header else alike
-        if not found:
-            table.column(name, _COLUMNS_OPTION)
+        if name in table.header or not alike:
+            alike = [table.column(name, _COLUMNS_OPTION)]
+        found += alike
     every = Counter([*found, *_kept_columns(table, config)])
     if twice := [table.header[place] for place in found if every[place] > 1]:
         raise InputError(
