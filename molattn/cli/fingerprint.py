@@ -33,9 +33,9 @@ def fingerprint(
             molattn.
         table: CSV, TSV, Parquet, Excel, SDF or SMILES file.
         output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input, the
-            columns embedding_0, embedding_1, ... (the output of the readout; for an ensemble, that
-            of each member in turn), and error, the reason code of a row without an embedding (see
-            "Reason codes" in the documentation).
+            columns embedding_0, embedding_1, ... (see "Embeddings" in the documentation; for an
+            ensemble, that of each member in turn), and error, the reason code of a row without an
+            embedding (see "Reason codes").
     """
     console = make_console()
     open_table(table).column(config.smiles_column, "--smiles-column")
