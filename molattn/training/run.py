@@ -71,6 +71,7 @@ _NO_NETWORK = "gaussian_process"
 # After more, classifications of some thousand rows overfit (docs/accuracy.md).
 _CLASSIFICATION_STEPS = 1_500
 _LEAST_EPOCHS = 10
+_MOST_CALIBRATION = 20_000  # validation rows
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,8 @@ def train_model(
 ) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
     """Train and calibrate a model; see :func:`train_split`.
 
-    Without validation rows it is not calibrated.
+    Of more than 20,000 validation rows, so many are drawn at random to calibrate it. Without
+    validation rows it is not calibrated.
 
     Returns:
         The model, the history of each member, and the outputs of each member for the validation
@@ -303,10 +305,13 @@ def train_model(
     targets = validation.targets
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
-    known = _fingerprints(config, table, parts.train) if config.kernels else molecules
-    uncertainty = Uncertainty.fit(
-        model.config, known, table.fingerprints(parts.val), outputs, targets
-    )
+    held_out = some_rows(np.arange(len(parts.val)), _MOST_CALIBRATION, config.training.seed)
+    with threads(config.training.threads), step_progress(console, "calibrating the intervals"):
+        known = _fingerprints(config, table, parts.train) if config.kernels else molecules
+        prints = table.fingerprints(parts.val[held_out])
+        uncertainty = Uncertainty.fit(
+            model.config, known, prints, outputs[:, held_out], targets[held_out]
+        )
     model.uncertainty = replace(uncertainty, molecules=molecules)
     for line in model.uncertainty.calibration.lines():
         print_line(console, line)

@@ -238,6 +238,32 @@ def test_the_checkpoints_of_all_members_are_checked_before_training(config, tmp_
         train(config, folder=tmp_path)
 
 
+def test_at_most_20000_validation_rows_calibrate(tmp_path, monkeypatch):
+    lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([*lines[:20], *lines[-200:]]) + "\n")
+    config = TrainConfig(
+        str(path),
+        replace(DATA, split_column=None, validation_size=0.2),
+        SMALL,
+        replace(QUICK, checkpoint="last", epochs=1),
+        gaussian_process=GaussianProcessConfig(predictor="network"),
+    )
+    whole = run_module.train(config)
+    assert len(whole.parts.val) > 35
+    monkeypatch.setattr(run_module, "_MOST_CALIBRATION", 35)
+    some = run_module.train(config).model.uncertainty
+    rows = run_module.some_rows(np.arange(len(whole.parts.val)), 35, config.training.seed)
+    expected = Uncertainty.fit(
+        whole.model.config,
+        whole.model.uncertainty.molecules,
+        whole.table.fingerprints(whole.parts.val[rows]),
+        whole.validation_outputs[:, rows],
+        whole.table.targets[whole.parts.val[rows]],
+    )
+    assert some.calibration == expected.calibration != whole.model.uncertainty.calibration
+
+
 def test_rows_of_weight_0_do_not_count_in_the_calibration(tmp_path):
     smiles = ["C" * n + end for n in range(1, 31) for end in "ONF"]
     parts = ["train", "val", "val", "test"]
