@@ -104,7 +104,7 @@ def worth(
     counter = substructure_counter(KERNELS)
     assert counter is not None
     counts = CountMatrix.stack([counter(mol) for mol in mols])
-    embedding = MolAttn.from_pretrained("base").embed(smiles)
+    embedding = MolAttn.from_pretrained("base-small").embed(smiles)
     calculator = DescriptorCalculator(DESCRIPTORS)
     values = pd.DataFrame([calculator(mol) for mol in mols], columns=[*DESCRIPTORS])
     numbers = {"embedding": np.asarray(embedding, dtype=np.float32)}

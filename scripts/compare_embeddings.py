@@ -2,9 +2,9 @@ r"""Compare frozen embeddings by the errors of exact Gaussian processes on them.
 
 A Gaussian kernel of each embedding, alone and in the mean with Tanimoto kernels of Morgan
 environments and atom pairs, predicts the held-out rows of a cross-validation. The error is the
-RMSE, or 1 - ROC-AUC; the change of its logarithm from the first embedding is given in percent, with
-the standard error of the mean over the tables. At most 1,000 molecules are used, drawn at random,
-each once. A table must have a column ``smiles``::
+RMSE, or 1 - ROC-AUC; the geometric mean of its ratio to that of the first embedding is given as a
+change in percent, with the standard error over the tables. At most 1,000 molecules are used, drawn
+at random, each once. A table must have a column ``smiles``::
 
     python scripts/compare_embeddings.py esol.csv:y bace.csv:y --log half_life.csv:y \
         --models base-small base runs/pretrained --minimol
@@ -52,6 +52,10 @@ def read(path: str, column: str, *, log: bool) -> tuple[list[str], Array, Task]:
     labels = table[column].to_numpy(np.float64)
     if len(found := np.unique(labels)) == 2:
         return table["smiles"].tolist(), labels == found[1], Task("y", "binary", classes=("0", "1"))
+    if log and labels.min() <= 0.0:
+        raise SystemExit(
+            f"error: {path}: column {column} has {labels.min()}, --log needs positive labels"
+        )
     labels = np.log(labels) if log else labels
     return table["smiles"].tolist(), (labels - labels.mean()) / labels.std(), Task("y")
 
@@ -106,6 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", default=["base"], help="default: base")
     parser.add_argument("--minimol", action="store_true", help="compare MiniMol too")
     given = parser.parse_args(arguments)
+    if not given.tables and not given.log:
+        parser.error("got no table, expected FILE:COLUMN or --log FILE:COLUMN")
     torch.set_num_threads(1)
     models = {name: MolAttn.from_pretrained(name) for name in given.models}
     teacher = load_minimol() if given.minimol else None
@@ -120,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if teacher is not None:
             embeddings["MiniMol"] = np.concatenate([np.asarray(teacher([text])) for text in smiles])
         found = errors(smiles, labels, task, embeddings)
-        changes.append(100.0 * np.log(found / found[0]))
+        changes.append(np.log(found / found[0]))
         cells = [f"{value:.3f}" for value in found.T.ravel()]
         result.add_row(Path(path).name.partition(".")[0], str(len(smiles)), *cells)
     console = Console()
@@ -128,10 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     every = np.array(changes)  # [tables, E, 2]
     for place, name in enumerate(names[1:], start=1):
         for kind, own in zip(("alone", "with counts"), every[:, place].T, strict=True):
-            spread = own.std(ddof=1) / np.sqrt(len(own)) if len(own) > 1 else np.nan
+            mean = np.exp(own.mean())
+            spread = mean * own.std(ddof=1) / np.sqrt(len(own)) if len(own) > 1 else np.nan
             console.print(
-                f"{name} {kind}: {own.mean():+.1f} ± {spread:.1f} % of {names[0]}'s error, lower "
-                f"on {np.count_nonzero(own < 0)} of {len(own)} tables"
+                f"{name} {kind}: {100 * (mean - 1):+.1f} ± {100 * spread:.1f} % of the error of "
+                f"{names[0]}, lower on {np.count_nonzero(own < 0)} of {len(own)} tables"
             )
 
 

@@ -57,8 +57,10 @@ def embedded(
         for text in block:
             with suppress(ValueError):  # which a SmilesError is
                 own = [model.embed([text])[0] for model in models.values()]
-                vectors.append([np.asarray(teacher([text]))[0], *own])
-                kept.append(text)
+                own.insert(0, np.asarray(teacher([text]))[0])
+                if all(np.isfinite(one).all() for one in own):
+                    vectors.append(own)
+                    kept.append(text)
         columns = {}
         for name, values in zip(["minimol", *models], zip(*vectors, strict=True), strict=False):
             rounded = np.round(np.stack(values).astype(np.float32), DECIMALS)
@@ -96,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         smiles = read_smiles(given.files, given.smiles_column, given.molecules, given.seed)
         found = map(MolAttn.from_pretrained, given.models)
         models = dict(zip(names, found, strict=True))
+        for name, model in models.items():
+            if model.config.has_partner:
+                raise InputError(f"--models: {name} reads pairs of molecules")
         with row_progress(Console(stderr=True), "embedding", len(smiles)) as advance:
             for read, kept, columns in embedded(smiles, teacher, models):
                 advance(read, read - len(kept))

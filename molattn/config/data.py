@@ -68,18 +68,18 @@ class PrepareConfig(TableColumns, WorkerOptions):
 
     Args:
         pretraining_targets: Also calculate what molattn pretrain learns to predict, about 1.5 kB
-            for each molecule, and 2 bytes for each of the --pretraining-columns.
-        pretraining_columns: Numeric columns, or patterns such as emb_*, that it learns too, for
-            example the embedding of another network.
+            for each molecule, and 4 bytes for each of the --pretraining-columns.
         resume: Go on with an interrupted command that wrote to the same --output; begin if there is
             none. Inputs and options must be the same, except for those of the workers.
         overwrite: Replace a store in --output.
+        pretraining_columns: Numeric columns, or patterns such as emb_*, that it learns too, for
+            example the embedding of another network.
     """
 
     pretraining_targets: bool = False
-    pretraining_columns: tuple[str, ...] = ()
     resume: bool = False
     overwrite: bool = False
+    pretraining_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,8 +30,6 @@ class MoleculesConfig(MoleculeLimits):
 
     Args:
         smiles_column: Column of SMILES.
-        pretraining_columns: Numeric columns, or patterns such as emb_*, to predict too, for example
-            the embedding of another network.
         exclude: Tables whose molecules (SMILES or InChIKeys) are excluded, such as test sets.
         max_atoms: Maximum number of atoms, not counting implicit hydrogens.
         validation_molecules: Number of validation molecules (at most 10% of all).
@@ -41,10 +39,11 @@ class MoleculesConfig(MoleculeLimits):
         molecules_folder: Folder for the prepared molecules, so that other runs on the same files
             can reuse them; by default they are temporary.
         data_note: Text about the data for the model card, such as licenses.
+        pretraining_columns: Numeric columns, or patterns such as emb_*, to predict too, for example
+            the embedding of another network.
     """
 
     smiles_column: str = field(default="smiles", metadata=COMMON)
-    pretraining_columns: tuple[str, ...] = ()
     exclude: tuple[str, ...] = field(default=(), metadata=COMMON)
     max_atoms: int = field(default=100, metadata=COMMON, kw_only=True)
     validation_molecules: int = field(default=2000, metadata=COMMON)
@@ -53,6 +52,7 @@ class MoleculesConfig(MoleculeLimits):
     featurizer: str = "default"
     molecules_folder: str | None = None
     data_note: str | None = None
+    pretraining_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()

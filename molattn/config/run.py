@@ -17,6 +17,8 @@ from molattn.errors import InputError, quoted
 
 __all__ = ["ReportConfig", "TrainConfig", "TuneConfig"]
 
+_PACKAGED = ("base", "base-small")  # whose heads are not taken over
+
 
 @dataclass(frozen=True)
 class ReportConfig:
@@ -91,7 +93,11 @@ class TrainConfig(RunConfig):
         # second molecules, decide what is taken over.
         for one in fields(NetworkConfig):
             is_own = not one.metadata.get("from_pretrained", True)
-            if given in ("auto", "none") or "dropout" in one.name or (is_own and given == "base"):
+            if (
+                given in ("auto", "none")
+                or "dropout" in one.name
+                or (is_own and given in _PACKAGED)
+            ):
                 check_unused(self.network, one.name, reason)
         for one in fields(SupervisedConfig):
             # Earlier versions wrote the default number of epochs into config.yaml.
@@ -106,7 +112,7 @@ class TrainConfig(RunConfig):
         for name in ("task_weights", "morgan_counts"):
             check_unused(self.data, name, reason)
         if "embedding" not in self.kernels:
-            if given not in ("auto", "none", "base"):
+            if given not in ("auto", "none", *_PACKAGED):
                 raise InputError(f"--init-from {reason} without embedding in --kernels")
         elif given == "none":
             raise InputError(

@@ -282,7 +282,7 @@ class MolAttn(
         for net in self._networks:
             molecules = net.encode(batch)
             outputs.append(net.decode(molecules, numbers))
-            embeddings.append(net.embed(molecules))
+            embeddings.append(net.project(molecules))
         return torch.stack(outputs), torch.cat(embeddings, dim=-1)
 
     def freeze(self, what: Union[int, Freeze]) -> None:
@@ -683,7 +683,7 @@ class MolAttn(
 
         def compute(batch: MoleculeBatch, rows: slice) -> tuple[Tensor]:
             of_nets = [
-                net.encode_atoms(batch)[0] if atoms else net.embed(net.encode(batch))
+                net.encode_atoms(batch)[0] if atoms else net.project(net.encode(batch))
                 for net in self._networks
             ]
             return (torch.cat(of_nets, dim=-1).float(),)

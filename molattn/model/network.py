@@ -1,6 +1,7 @@
 """The network: from a batch of molecules to outputs in scaled units and logits."""
 
-from typing import Optional, Union
+from collections.abc import Mapping
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,8 @@ class Network(nn.Module):
     Raises:
         InputError: A readout without ``out_channels``.
     """
+
+    projection: Optional[Tensor]
 
     def __init__(
         self,
@@ -109,7 +112,6 @@ class Network(nn.Module):
                 for _ in range(2)
             )
         self.molecules = 2 if config.has_partner else 1
-        self.projection: Optional[Tensor]
         self.register_buffer("projection", None)
         if head is None:
             head = HEADS[net.head](
@@ -196,7 +198,17 @@ class Network(nn.Module):
             read.append(self.readout(z.flatten(0, 1)[place], place // mask.size(1), count))
         return torch.cat(read, dim=-1)
 
-    def embed(self, molecules: Tensor) -> Tensor:
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        # The weights alone tell whether there is a projection.
+        found = state_dict.get(f"{prefix}projection")
+        device = self.atom_embedding.weight.device
+        empty = None if found is None else torch.zeros_like(found, device=device)
+        self.register_buffer("projection", empty)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # pyright: ignore[reportArgumentType]
+
+    def project(self, molecules: Tensor) -> Tensor:
         """Return the embeddings of what :meth:`encode` returns, of the same shape.
 
         They are the vectors of the molecules, or with a ``projection`` A (``[width, width]``, of a

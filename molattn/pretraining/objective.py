@@ -76,7 +76,7 @@ class PretrainingObjective(Objective):
     ) -> None:
         super().__init__()
         self.model = model
-        groups = GROUPS if num_columns else GROUPS[:-1]  # columns
+        groups = [name for name in GROUPS if name != "columns" or num_columns]
         self._chosen = [name in targets for name in groups]
         self._has_counts = any(name in targets for name in COUNT_GROUPS)
         net, seen = self.network, model.config.featurizer

@@ -86,7 +86,7 @@ def prepare_molecules(
         names = ", ".join(str(table.path) for table in tables)
         raise InputError(
             f"{names}: no molecules to train on ({chosen.duplicates} duplicates, "
-            f"{chosen.left_out} excluded; invalid SMILES: {_commonest(chosen.refused)})"
+            f"{chosen.left_out} excluded; invalid rows: {_commonest(chosen.refused)})"
         )
     about = {
         "files": [{name: one[name] for name in ("name", "sha256")} for one in index.inputs],

@@ -17,6 +17,7 @@ from molattn.chem.pretraining_targets import PRETRAINING_DESCRIPTORS
 from molattn.config import FineTuningConfig, NetworkConfig, PretrainConfig, PretrainLoopConfig
 from molattn.config.pretraining import Target
 from molattn.config.yaml_file import writing_config
+from molattn.data.table import listed
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.pretraining.batches import MaskedLoader, PretrainingData
@@ -38,7 +39,7 @@ from molattn.training.resume import (
 )
 from molattn.training.run import building_network
 from molattn.training.run_folder import CONFIG_FILE
-from molattn.utils.console import counted, print_line
+from molattn.utils.console import print_line
 from molattn.utils.reproducibility import seeded, threads
 
 __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
@@ -46,8 +47,6 @@ __all__ = ["MOLECULES_FOLDER", "PretrainingRun", "pretrain"]
 MOLECULES_FOLDER = "molecules"
 _FEWEST_MOLECULES = 20
 _ENTROPY_SAMPLE = 2048
-_PROJECTION_SAMPLE = 10_000
-_RIDGE = 0.004  # of the variance of each number
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,9 @@ def pretrain(
 
     A run that starts from a model (of an ensemble, from its first member) takes over embeddings,
     encoder and readout; all heads are new. The weights of the best epoch are kept. On a CPU the
-    same configuration gives the same weights, bit for bit, whether it is interrupted or not.
+    same configuration gives the same weights, bit for bit, whether it is interrupted or not. With
+    at least as many columns as the molecule's vector has dimensions, the model gets a projection:
+    its embeddings are as far apart as the columns that are predicted for them.
 
     Args:
         config: The molecules, the network and how to train it.
@@ -122,15 +123,17 @@ def pretrain(
         order = np.random.default_rng(loop.seed).permutation(len(store))
         count = max(1, min(config.molecules.validation_molecules, len(store) // 10))
         validation, rows = np.sort(order[:count]), np.sort(order[count:])
-        scaling = descriptor_scaling(store, sample(rows))
+        scaling = descriptor_scaling(store, sample(rows), columns="columns" in loop.targets)
         if not scaling.num_descriptors:
             raise InputError(
                 "all descriptors are constant over the molecules, expected more diverse molecules"
             )
-        columns = len(scaling.names) - scaling.num_descriptors
-        if constant := len(store.names) - len(PRETRAINING_DESCRIPTORS) - columns:
-            print_line(console, f"{counted(constant, 'column')} not used: constant or empty")
-        if not columns and "columns" in loop.targets and loop.targets != get_args(Target):
+        columns = scaling.names[scaling.num_descriptors :]
+        given = store.names[len(PRETRAINING_DESCRIPTORS) :] if "columns" in loop.targets else ()
+        if constant := [name for name in given if name not in columns]:
+            print_line(console, f"columns not used, as constant or empty: {listed(constant)}")
+        is_asked = "columns" in loop.targets and loop.targets != get_args(Target)
+        if not columns and (given or is_asked):
             raise InputError("--targets columns: got no --pretraining-columns whose values vary")
         data = PretrainingData(store, scaling, config.molecules)
         fingerprint = run_fingerprint(config, init_from, store.digest)
@@ -148,25 +151,25 @@ def pretrain(
         if pretrained is not None:  # not its head, which depends on the scaling of its descriptors
             options = FineTuningConfig(pretrained.name)
             _, message = pretrained.apply(model, 0, options, with_head=False)
+            model.nets[0].register_buffer("projection", None)  # not that of other columns
             if checkpoint is None:
                 print_line(console, message)
         model.set_target_scaling(scaling.mean[descriptors], scaling.scale[descriptors])
         batches = partial(MaskedLoader, model, data, mask_seed=loop.seed)
-        training = batches if {*loop.targets} & {"atoms", "bonds"} else partial(batches, masked=0.0)
+        loader = batches if {*loop.targets} & {"atoms", "bonds"} else partial(batches, masked=0.0)
         objective = _objective(model, data, rows, loop)
         history = fit(
             objective,
-            training(rows, loop.batch_size, order_seed=loop.seed),
-            training(validation, loop.batch_size),
+            loader(rows, loop.batch_size, order_seed=loop.seed),
+            loader(validation, loop.batch_size),
             loop,
             console,
             folder=folder,
             checkpoint=checkpoint,
             fingerprint={**fingerprint, "model": structure},
         )
-        if columns and "columns" in loop.targets:
-            some = sample(rows)[:_PROJECTION_SAMPLE]
-            projection = _projection(model, data, some, loop.seed)
+        if objective.columns is not None and len(columns) >= model.embedding_width():
+            projection = _projection(objective.columns.weight.detach(), loop.seed)
             objective.network.register_buffer("projection", projection)
         unmasked = batches(validation, loop.batch_size, masked=0.0)
         masked = batches(validation, loop.batch_size, masked=1.0)
@@ -224,29 +227,17 @@ def _objective(
     return PretrainingObjective(model, scales, torch.from_numpy(means), loop.targets, num_columns)
 
 
-@torch.inference_mode()
-def _projection(
-    model: MolAttn, data: PretrainingData, rows: NDArray[np.int64], seed: int
-) -> torch.Tensor:
+def _projection(weight: torch.Tensor, seed: int) -> torch.Tensor:
     """Return a matrix A by which molecules are as far apart as the columns predicted for them.
 
-    With the ridge regression W of the columns on the vectors x of some molecules, A Aᵀ = W Wᵀ, so
-    that |x A - y A| = |x W - y W|. A random rotation spreads the variance evenly over the numbers
-    of x A, since a Gaussian process standardizes each of them.
+    With the weights W of the columns ``[C, d]``, A Aᵀ = Wᵀ W, so that |x A - y A| = |W x - W y|. A
+    random rotation spreads the variance evenly over the dimensions of x A, since a Gaussian process
+    standardizes each of them.
     """
-    model.eval()
-    (network,) = model.nets
-    network.register_buffer("projection", None)  # that of --init-from
-    vectors = model.embed_records(data.store.unpack(rows)).astype(np.float64)
-    columns = data.scaling.scaled(data.store.descriptors(rows))
-    columns = np.nan_to_num(columns[:, data.scaling.num_descriptors :].astype(np.float64))
-    vectors, columns = (values - values.mean(axis=0) for values in (vectors, columns))
-    penalty = _RIDGE * (vectors**2).sum(axis=0).clip(min=np.finfo(np.float32).eps)
-    fit = np.linalg.solve(vectors.T @ vectors + np.diag(penalty), vectors.T @ columns)
-    values, axes = np.linalg.eigh(fit @ fit.T)
-    rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=axes.shape))[0]
-    product = (axes * np.sqrt(values.clip(min=0.0))) @ rotation
-    return torch.from_numpy(product).to(next(model.parameters()))
+    values, axes = torch.linalg.eigh(weight.double().T @ weight.double())
+    normal = np.random.default_rng(seed).normal(size=axes.shape)
+    rotation = torch.from_numpy(np.linalg.qr(normal)[0])
+    return ((axes * values.clamp(min=0.0).sqrt()) @ rotation).to(weight)
 
 
 def _new_model(

@@ -24,11 +24,6 @@ _TARGETS: dict[Target, str] = {
     "bonds": "masked bonds",
     "columns": "columns of the table",
 }
-_PARENTHESES = ("In parentheses: the accuracy of always predicting the most frequent value.", "")
-_DESCRIPTORS_PREDICTED = (
-    "`molattn predict` returns the descriptors, clipped to the range between their 0.1% and 99.9%",
-    "quantiles in training.",
-)
 
 
 def write_pretraining(run: PretrainingRun, folder: Path) -> None:
@@ -106,9 +101,17 @@ def model_card(run: PretrainingRun) -> str:
         "- chemistry",
         "---",
         "A molattn network pretrained on molecules without labels to predict "
-        f"{', '.join(_TARGETS[name] for name in rows if name in loop.targets)}.",
+        f"{_joined([_TARGETS[name] for name in rows if name in loop.targets])}.",
         "Fine-tune it with `molattn train --init-from` and this folder.",
-        *(_DESCRIPTORS_PREDICTED if "descriptors" in loop.targets else ()),
+        "`molattn predict` returns the descriptors, clipped to the range between their 0.1% and "
+        "99.9% quantiles in training."
+        if "descriptors" in loop.targets
+        else "It did not learn the descriptors: what `molattn predict` returns has no meaning.",
+        *(
+            ["Embeddings are projected: they are as far apart as the columns predicted for them."]
+            if run.model.nets[0].projection is not None
+            else []
+        ),
         "",
         "## Data",
         *([run.config.molecules.data_note, ""] if run.config.molecules.data_note else []),
@@ -131,7 +134,11 @@ def model_card(run: PretrainingRun) -> str:
         f"    {pretrain_command(run)}",
         "",
         "## Scores on the validation molecules",
-        *(_PARENTHESES if {"atoms", "bonds"} & {*loop.targets} else ()),
+        *(
+            ["In parentheses: the accuracy of always predicting the most frequent value.", ""]
+            if {"atoms", "bonds"} & {*loop.targets}
+            else []
+        ),
         "| | |",
         "| --- | --- |",
         *(
@@ -147,6 +154,11 @@ def model_card(run: PretrainingRun) -> str:
 
 def _initial_model(digest: str) -> str:
     return f"Initial weights from a model, SHA-256 {digest} (of {CONFIG_FILE} and {WEIGHTS_FILE})."
+
+
+def _joined(names: list[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _both(hits: dict[str, float | None]) -> str | None:

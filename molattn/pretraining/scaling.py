@@ -56,10 +56,13 @@ def sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return rows[:: max(1, step)]
 
 
-def descriptor_scaling(store: MoleculeStore, rows: NDArray[np.int64]) -> DescriptorScaling:
-    """Fit the scaling of the descriptors and further columns to some of the molecules."""
+def descriptor_scaling(
+    store: MoleculeStore, rows: NDArray[np.int64], *, columns: bool = True
+) -> DescriptorScaling:
+    """Fit the scaling of the descriptors, and of the further columns, to some of the molecules."""
     fits, values = [], []
-    for column, found in enumerate(store.descriptors(rows).T.astype(np.float64)):
+    every = store.descriptors(rows).T.astype(np.float64)
+    for column, found in enumerate(every if columns else every[: len(PRETRAINING_DESCRIPTORS)]):
         known = found[~np.isnan(found)]
         if not len(known):
             continue
@@ -69,9 +72,9 @@ def descriptor_scaling(store: MoleculeStore, rows: NDArray[np.int64]) -> Descrip
         if clipped.std() > 1e-6 * max(1.0, abs(clipped.mean())):
             fits.append(column)
             values.append((low, high, clipped.mean(), clipped.std()))
-    columns = np.array(fits, dtype=np.intp)
+    places = np.array(fits, dtype=np.intp)
     limits = np.array(values, dtype=np.float32).reshape(-1, 4).T
-    return DescriptorScaling(tuple(store.names[column] for column in fits), columns, *limits)
+    return DescriptorScaling(tuple(store.names[column] for column in fits), places, *limits)
 
 
 def count_scaling(

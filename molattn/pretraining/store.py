@@ -80,14 +80,17 @@ class MoleculeStore:
         order = np.argsort(np.concatenate(places))
         return PackedMolecules.gather(parts).unpack(order)
 
-    def descriptors(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:
+    def descriptors(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the descriptors and further columns of some molecules, NaN where undefined.
 
         ``[len(rows), len(names)]``.
         """
-        found = np.empty((len(rows), len(self.names)), dtype=np.float16)
+        found = np.empty((len(rows), len(self.names)), dtype=np.float32)
+        width = len(PRETRAINING_DESCRIPTORS)
         for shard, place, own in self._by_shard(rows):
-            found[place] = shard.arrays["descriptors"][own]
+            found[place, :width] = shard.arrays["descriptors"][own]
+            if len(self.names) > width:
+                found[place, width:] = shard.arrays["columns"][own]
         return found
 
     def log_counts(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -118,9 +121,11 @@ def open_targets(folder: Path, index: StoreIndex) -> list[Shard]:
     Raises:
         InputError: They are damaged, or have the targets of another release.
     """
-    has_columns = bool(index.options.get("pretraining_columns"))
-    known = index.descriptors[: len(PRETRAINING_DESCRIPTORS) if has_columns else None]
-    if tuple(known) != PRETRAINING_DESCRIPTORS:
+    count = len(PRETRAINING_DESCRIPTORS)
+    known, columns = tuple(index.descriptors[:count]), index.descriptors[count:]
+    if known != PRETRAINING_DESCRIPTORS or (
+        columns and not index.options.get("pretraining_columns")
+    ):
         raise InputError(
             f"{folder}: has no targets of pretraining, or those of another release; prepare the "
             "molecules with --pretraining-targets"

@@ -1,11 +1,10 @@
 """Fine-tuning: training from the weights of a trained model."""
 
+import copy
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
-
-import torch
 
 from molattn.chem.featurizer import FEATURIZERS, Featurizer
 from molattn.chem.fingerprint_index import FingerprintIndex
@@ -116,8 +115,7 @@ class PretrainedWeights:
         names = [*_BACKBONE, *(name for name in _HEAD if keeps_head and name in children)]
         for name in names:
             new.get_submodule(name).load_state_dict(children[name].state_dict())
-        known = old.projection
-        new.register_buffer("projection", torch.clone(known) if torch.is_tensor(known) else None)
+        new.register_buffer("projection", copy.deepcopy(old.get_buffer("projection")))
         if keeps_head:
             for name, buffer in model.named_buffers(recurse=False):
                 buffer.copy_(self.model.get_buffer(name))

@@ -80,15 +80,15 @@ def test_each_molecule_is_taken_once_and_the_rest_is_counted(tmp_path):
 
 
 def test_columns_are_stored_as_numbers(tmp_path):
-    text = "smiles,id,emb_1,emb_0\nCCO,a,1.5,-2\nCCC,b,,7\nCCN,c,x,1\nCCCC,d,1e9,0\n"
+    text = "smiles,id,emb_1,emb_0\nCCO,a,-400.123,-2e9\nCCC,b,,7\nCCN,c,x,1\nCCCC,d,1e39,0\n"
     store = prepared(tmp_path, text, "m.csv", pretraining_columns=("emb_*",))
     assert store.names == (*PRETRAINING_DESCRIPTORS, "emb_1", "emb_0")
-    expected = [[1.5, -2], [np.nan, 7]]
+    expected = np.array([[-400.123, -2e9], [np.nan, 7]], dtype=np.float32)
     np.testing.assert_array_equal(store.descriptors(np.arange(2))[:, -2:], expected)
     assert store.about["refused"] == {"invalid_label": 2}
     rejected = (tmp_path / "store" / "rejected.csv").read_text()
     assert "column 'emb_1': got 'x', expected a number or an empty cell" in rejected
-    assert "column 'emb_1': got '1e9', expected a number of magnitude up to 65,504" in rejected
+    assert "column 'emb_1': got '1e39', expected a number of magnitude below 1e+30" in rejected
 
 
 def test_columns_of_several_tables_are_found_by_name(tmp_path):

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from rich.console import Console
@@ -16,6 +17,9 @@ from molattn.cli import main
 from molattn.config import (
     DataConfig,
     FineTuningConfig,
+    MoleculesConfig,
+    PretrainConfig,
+    PretrainLoopConfig,
     PretrainNetworkConfig,
     SupervisedConfig,
     TrainConfig,
@@ -27,6 +31,7 @@ from molattn.errors import InputError
 from molattn.model.artefact import PACKAGED, WEIGHTS_FILE, ModelFiles
 from molattn.model.model import MolAttn
 from molattn.pretraining import pretrain
+from molattn.pretraining import run as run_module
 from molattn.pretraining.batches import MaskedLoader
 from molattn.training.checkpoint import CHECKPOINT_FILE
 from molattn.training.fine_tuning import load_pretrained
@@ -223,35 +228,48 @@ def test_the_command_writes_a_model_that_predicts_descriptors(written, capsys):
     assert "nothing to resume" in capsys.readouterr().out
 
 
+def columns_table(path, smiles, count):
+    """Write a table of molecules with ``count`` columns, functions of three numbers of each."""
+    known = np.array([[len(one), one.count("C"), one.count("c")] for one in smiles])
+    mixed = np.random.default_rng(0).normal(size=(3, count))
+    columns = pd.DataFrame(known @ mixed + 1000.0).add_prefix("emb_")
+    columns.insert(0, "smiles", smiles)
+    columns.to_csv(path, index=False)
+
+
 def test_the_command_learns_columns_of_the_table(smiles_file, tmp_path, capsys):
     smiles = smiles_file.read_text().split()
-    rows = [f"{one},{len(one)},{one.count('C') / 3}" for one in smiles]
-    (tmp_path / "t.csv").write_text("\n".join(["smiles,emb_0,emb_1", *rows]) + "\n")
+    columns_table(tmp_path / "t.csv", smiles, 20)
     words = f"pretrain {tmp_path / 't.csv'} --pretraining-columns emb_* --targets columns "
     words += f"{_SMALL} --learning-rate 0.01 --output {tmp_path / 'run'}"
     words = words.replace("--epochs 1", "--epochs 40")
     assert main(words.split()) == 0
     assert "R² of columns" in capsys.readouterr().out
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())["validation"]["columns"]
-    assert found["r2"].keys() == {"emb_0", "emb_1"}
+    assert found["r2"].keys() == {f"emb_{number}" for number in range(20)}
     assert found["mean_r2"] > 0.3
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "--pretraining-columns 'emb_*'" in card
     assert "--targets columns" in card
     assert "| columns, R² (mean) |" in card
+    assert "It did not learn the descriptors" in card
+    assert "Embeddings are projected" in card
     assert "masked" not in card.partition("Scores")[2]
     model = MolAttn.from_pretrained(tmp_path / "run")
     assert "emb_0" not in model.config.targets
-    # Embeddings are as far apart as the columns that are predicted for them.
     vectors = model.nets[0].encode(model.collate([model.featurize(one) for one in smiles]))
-    embedding = model.embed(smiles)
-    np.testing.assert_allclose(embedding, (vectors @ model.nets[0].projection).detach(), atol=1e-5)
+    embedding, projection = model.embed(smiles), model.nets[0].projection
+    np.testing.assert_allclose(embedding, (vectors @ projection).detach(), atol=1e-4)
+    # The columns have three dimensions; the embedding is about as far apart in others as noise.
     spread = np.linalg.svd(embedding - embedding.mean(axis=0), compute_uv=False)
-    assert spread[1] > 0.01 > 1e-4 * spread[0] > spread[2]  # two columns
-    predicted = LinearRegression().fit(
-        embedding, columns := [[len(one), one.count("C") / 3] for one in smiles]
-    )
-    assert predicted.score(embedding, columns) > 0.3
+    assert spread[3] < 0.2 * spread[0]
+    known = pd.read_csv(tmp_path / "t.csv").iloc[:, 1:]
+    assert LinearRegression().fit(embedding, known).score(embedding, known) > 0.3
+    # The weights alone tell that there is a projection.
+    copied = MolAttn(model.config)
+    copied.load_state_dict(model.state_dict())
+    np.testing.assert_allclose(copied.embed(smiles[:3]), embedding[:3], atol=1e-5)
+    assert MolAttn.ensemble([model, copied]).embed(smiles[:2]).shape[1] == 2 * len(projection)
     # A model that starts from it has its projection, for each of two molecules.
     table = tmp_path / "pairs.csv"
     rows = [f"{one},{other},{len(one)}" for one, other in pairwise(smiles)]
@@ -260,9 +278,56 @@ def test_the_command_learns_columns_of_the_table(smiles_file, tmp_path, capsys):
     options |= {"init_from": str(tmp_path / "run"), "device": "cpu", "baselines": False}
     config = TrainConfig.from_options(str(table), {**options, "learning_rate": 1e-9})
     tuned = train(config).model
-    assert torch.equal(tuned.nets[0].projection, model.nets[0].projection)
+    assert torch.equal(tuned.nets[0].projection, projection)
     pair = tuned.embed(smiles[:1], partners=smiles[1:2])
     np.testing.assert_allclose(pair[0], embedding[:2].ravel(), atol=1e-4)
+
+
+def test_embeddings_are_as_far_apart_as_the_columns_predicted_for_them(smiles_file, tmp_path):
+    smiles = smiles_file.read_text().split()
+    columns_table(tmp_path / "t.csv", smiles, 24)
+    molecules = MoleculesConfig(pretraining_columns=("emb_*",))
+    network = PretrainNetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    training = PretrainLoopConfig(epochs=2, device="cpu", targets=("columns", "descriptors"))
+    config = PretrainConfig((str(tmp_path / "t.csv"),), molecules, network, training)
+    weights = []
+
+    def kept(weight, seed):
+        weights.append(weight)
+        return projection(weight, seed)
+
+    projection = run_module._projection
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_module, "_projection", kept)
+        model = pretrain(config, tmp_path / "whole").model
+    batch = model.collate([model.featurize(one) for one in smiles[:10]])
+    vectors = model.nets[0].encode(batch).detach()
+    predicted = torch.cdist(vectors @ weights[0].T, vectors @ weights[0].T)
+    embedded = torch.from_numpy(model.embed(smiles[:10]))
+    torch.testing.assert_close(torch.cdist(embedded, embedded), predicted, rtol=1e-3, atol=1e-4)
+    # It can be trained on.
+    model.nets[0].project(model.nets[0].encode(batch)).sum().backward()
+    assert model.nets[0].atom_embedding.weight.grad.abs().sum() > 0
+    # One that learns other targets from there, or fewer columns, has none.
+    model.save_pretrained(tmp_path / "first")
+    more = replace(training, init_from=str(tmp_path / "first"), targets=("descriptors",))
+    plain = replace(config, molecules=MoleculesConfig(), training=more)
+    assert pretrain(plain, tmp_path / "on").model.nets[0].projection is None
+    few = replace(molecules, pretraining_columns=("emb_1", "emb_2"))
+    found = pretrain(replace(config, molecules=few), tmp_path / "few")
+    assert found.model.nets[0].projection is None
+    assert found.scores["columns"]["r2"].keys() == {"emb_1", "emb_2"}
+
+
+def test_columns_that_do_not_vary_are_named(smiles_file, tmp_path, capsys):
+    smiles = smiles_file.read_text().split()
+    table = tmp_path / "t.csv"
+    pd.DataFrame({"smiles": smiles, "a": 1.0, "b": 2.0}).to_csv(table, index=False)
+    words = f"pretrain {table} --pretraining-columns a b {_SMALL} --output {tmp_path / 'run'}"
+    assert main(words.split()) == 2
+    shown = capsys.readouterr()
+    assert "columns not used, as constant or empty: 'a', 'b'" in shown.out
+    assert "got no --pretraining-columns whose values vary" in shown.err
 
 
 def test_the_command_goes_on_from_a_run_and_its_card_says_so(

@@ -54,4 +54,4 @@ def test_changes_from_the_first_are_printed(script, tmp_path, capsys):
     script.main([tables[1], "--log", tables[0], "--models", "base", str(tmp_path / "same")])
     out = " ".join(capsys.readouterr().out.split())
     for kind in ("alone", "with counts"):
-        assert f"{kind}: +0.0 ± 0.0 % of base's error, lower on 0 of 2 tables" in out
+        assert f"{kind}: +0.0 ± 0.0 % of the error of base, lower on 0 of 2 tables" in out

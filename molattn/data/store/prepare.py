@@ -87,7 +87,7 @@ SHARD_ROWS = 32_768
 
 _BLOCK_ROWS = 256
 _RAY_BLOCK_ROWS = 4096  # of --engine ray, which has more to do for each block
-_LARGEST = float(np.finfo(np.float16).max)  # descriptors and columns are stored as such
+_LARGEST = float(np.finfo(np.float16).max)  # descriptors are stored as such
 _COLUMNS_OPTION = "--pretraining-columns"
 _RUN_FILE = "run.json"
 _LOCK_FILE = ".lock"
@@ -556,7 +556,7 @@ class _BlockReader:
                     zip(self.numbers, row.cells[width:], strict=True)
                 ):
                     try:
-                        own[place] = _half(cell)
+                        own[place] = number(cell)
                     except LabelError as error:
                         reason = f"column {quoted(name)}: {error}"
                         other = other._replace(fault=reason, code="invalid_label")
@@ -565,21 +565,15 @@ class _BlockReader:
         return others, numbers
 
 
-def _half(cell: str) -> float:
-    """Return a cell as a number that half precision can represent; NaN where it is missing."""
-    value = number(cell)
-    if abs(value) > _LARGEST:
-        raise LabelError(cell, f"a number of magnitude up to {_LARGEST:,.0f}")
-    return value
-
-
 def _target_arrays(targets: Sequence[PretrainingTarget], columns: NDArray[np.float64]) -> Arrays:
     counts = [target.counts for target in targets]
     numbers = np.array([target.descriptors for target in targets], dtype=np.float32)
-    numbers = np.hstack([numbers.reshape(-1, len(PRETRAINING_DESCRIPTORS)), columns])
+    numbers = numbers.reshape(-1, len(PRETRAINING_DESCRIPTORS))
+    numbers = np.clip(numbers, -_LARGEST, _LARGEST)
     return {
         **text_arrays("key", [" ".join(target.keys) for target in targets]),
-        "descriptors": np.clip(numbers, -_LARGEST, _LARGEST).astype(np.float16),
+        "descriptors": numbers.astype(np.float16),
+        **({"columns": columns.astype(np.float32)} if columns.shape[1] else {}),
         "count": np.concatenate([np.zeros(0, np.uint8), *(one.counts for one in counts)]),
         "count_lengths": np.array([len(one.counts) for one in counts], dtype=np.int64),
         "place": np.concatenate([np.zeros(0, np.uint16), *(one.places for one in counts)]),

@@ -28,7 +28,7 @@ __all__ = [
 
 Arrays = Mapping[str, NDArray[Any]]
 
-_DTYPES = {"U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "F16": "<f2"}
+_DTYPES = {"U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "F16": "<f2", "F32": "<f4"}
 _ENCODING_ERRORS = "surrogateescape"  # as tables are read
 
 

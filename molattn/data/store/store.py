@@ -33,7 +33,7 @@ class Shard:
             :class:`molattn.chem.PackedMolecules` has, ``print`` (see
             :func:`molattn.chem.fingerprints.compress_fingerprints`) and ``canonical``, its
             canonical SMILES if it is not the cell; with targets of pretraining ``key``,
-            ``descriptors``, ``place`` and ``count``.
+            ``descriptors``, ``place`` and ``count``, and ``columns`` if there are further ones.
         featurizer: The featurizer of the molecules.
 
     Attributes:
