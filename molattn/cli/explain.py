@@ -5,20 +5,22 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from molattn.cli.inputs import opened
 from molattn.cli.shared import group, make_console, report_same_name, section
 from molattn.config import ExplainConfig
 from molattn.utils.console import print_line
 
 __all__ = ["EXAMPLE", "explain"]
 
-EXAMPLE = """Example:
+EXAMPLE = """Examples:
   molattn explain runs/solubility molecules.csv --output explained --check
+  molattn explain runs/solubility "CCO" "c1ccccc1O" --output explained
 """
 
 
 def explain(
     model: Path,
-    table: Annotated[Path, Parameter(name="INPUT")],
+    inputs: Annotated[list[str], Parameter(name="INPUT")],
     /,
     *,
     output: Annotated[Path, group("Output")],
@@ -29,16 +31,19 @@ def explain(
     Args:
         model: Folder of a run or of a saved model, or base, the pretrained model that comes with
             molattn.
-        table: CSV, TSV, Parquet, Excel, SDF or SMILES file.
+        inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; - for
+            standard input; or one or more SMILES.
         output: Folder for index.html (a self-contained page), molecules/ (pictures as SVG and PNG),
             and atoms.csv, bonds.csv, explanations.json and attention.npz. Rows that cannot be
             explained are listed with a reason code (see "Reason codes" in the documentation).
     """
-    from molattn.explain.page.folder import explain_table
-
     console = make_console()
-    report_same_name(console, model)
-    counts = explain_table(model, table, output, config, console)
+    with opened(inputs, config) as table:
+        table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
+        report_same_name(console, model)
+        from molattn.explain.page.folder import explain_table
+
+        counts = explain_table(model, table, output, config, console)
     print_line(
         console,
         f"{counts.done} rows explained, {counts.errors} with an error; see {output / 'index.html'}",

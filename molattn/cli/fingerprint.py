@@ -5,9 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from molattn.cli.inputs import opened
 from molattn.cli.shared import group, make_console, report_same_name, resume_told, section
 from molattn.config import EmbedConfig
-from molattn.data.table import open_table
 from molattn.utils.console import counted, print_line
 from molattn.utils.memory import reuse_memory
 
@@ -20,7 +20,7 @@ EXAMPLE = """Example:
 
 def fingerprint(
     model: Path,
-    table: Annotated[Path, Parameter(name="INPUT")],
+    inputs: Annotated[list[str], Parameter(name="INPUT")],
     /,
     *,
     output: Annotated[Path, group("Output")],
@@ -31,20 +31,22 @@ def fingerprint(
     Args:
         model: Folder of a run or of a saved model, or base, the pretrained model that comes with
             molattn.
-        table: CSV, TSV, Parquet, Excel, SDF or SMILES file.
+        inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; - for
+            standard input; or one or more SMILES.
         output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input, the
             columns embedding_0, embedding_1, ... (see "Embeddings" in the documentation; for an
             ensemble, that of each member in turn), and error, the reason code of a row without an
             embedding (see "Reason codes").
     """
     console = make_console()
-    open_table(table).column(config.smiles_column, "--smiles-column")
-    report_same_name(console, model)
-    reuse_memory()
-    from molattn.inference.embed import fingerprint_table
+    with opened(inputs, config) as table:
+        table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
+        report_same_name(console, model)
+        reuse_memory()
+        from molattn.inference.embed import fingerprint_table
 
-    with resume_told(output):
-        counts = fingerprint_table(model, table, output, config, console)
+        with resume_told(output):
+            counts = fingerprint_table(model, table, output, config, console)
     print_line(
         console,
         f"{counted(counts.done, 'row')} embedded, {counts.errors:,} with an error; written to "

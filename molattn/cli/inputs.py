@@ -7,15 +7,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
+from molattn.cli.shared import STREAM, standard_input
 from molattn.config import TableConfig
 from molattn.data.table import SMILESList, Table, format_by_suffix, open_table
 from molattn.data.table.text import CopiedPath, file_start
 from molattn.errors import InputError, SmilesError, quoted
 
-__all__ = ["open_inputs", "open_stream"]
+__all__ = ["open_inputs", "open_stream", "opened"]
 
 _SEPARATORS = ("/", "\\")
 _VERSIONS = (b"V2000", b"V3000")
+
+
+@contextmanager
+def opened(words: Sequence[str], config: TableConfig) -> Iterator[Table]:
+    """Open standard input (``-`` alone), or what :func:`open_inputs` opens."""
+    if list(words) == [STREAM]:
+        with open_stream(standard_input(), config) as table:
+            yield table
+    else:
+        yield open_inputs(["-" if word == STREAM else word for word in words], config)
 
 
 def open_inputs(words: Sequence[str], config: TableConfig) -> Table:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.inputs import open_inputs, open_stream
+from molattn.cli.inputs import opened
 from molattn.cli.shared import (
     STREAM,
     group,
@@ -16,7 +16,6 @@ from molattn.cli.shared import (
     report_same_name,
     resume_told,
     section,
-    standard_input,
     standard_output,
 )
 from molattn.config import PredictConfig
@@ -70,10 +69,7 @@ def predict(
     """
     console = make_console(stderr=True)
     with ExitStack() as stack:
-        if inputs == [STREAM]:
-            table = stack.enter_context(open_stream(standard_input(), config))
-        else:
-            table = open_inputs(["-" if word == STREAM else word for word in inputs], config)
+        table = stack.enter_context(opened(inputs, config))
         table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
         report_same_name(console, model)
         reuse_memory()

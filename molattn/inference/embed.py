@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console
 
 from molattn.config import EmbedConfig
+from molattn.data.table import Table
 from molattn.errors import ReasonCode
 from molattn.inference.streaming import Cells, OutputSpec, ReadRow, RowCounts, stream_table
 from molattn.model.model import MolAttn
@@ -17,7 +18,7 @@ __all__ = ["fingerprint_table"]
 
 def fingerprint_table(
     model_folder: str | Path | MolAttn,
-    source: str | Path,
+    source: str | Path | Table,
     output: str | Path,
     config: EmbedConfig | None = None,
     console: Console | None = None,
@@ -33,7 +34,8 @@ def fingerprint_table(
 
     Args:
         model_folder: The folder of a run or of a saved model, or a model.
-        source: The table, in any format that :func:`molattn.data.table.open_table` reads.
+        source: The table, in any format that :func:`molattn.data.table.open_table` reads, or an
+            open one.
         output: The file to write, in the format of its name; an existing file is replaced.
         config: The options.
         console: Where to show progress; None = nowhere.

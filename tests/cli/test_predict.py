@@ -47,8 +47,24 @@ def test_molecules_in_place_of_a_file_give_a_table(model_folder, capfd):
     assert [row["error"] for row in rows_of(Path("out.csv"))] == ["", "", "name"]
 
 
-def test_a_missing_file_is_told_as_both(model_folder, capsys):
-    assert main(["predict", str(model_folder), "mols.csv"]) == 2
+@pytest.mark.parametrize("name, table", [("explain", "/atoms.csv"), ("fingerprint", ".csv")])
+def test_other_commands_take_molecules_and_standard_input_too(
+    model_folder, monkeypatch, name, table
+):
+    Path("in.csv").write_text("smiles\nCCO\nc1ccccc1O\nnonsense\n")
+    for place, inputs in (("a", ["in.csv"]), ("b", ["CCO", "c1ccccc1O", "nonsense"]), ("c", ["-"])):
+        output = f"{place}{table}".removesuffix("/atoms.csv")
+        with open("in.csv") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            assert main([name, str(model_folder), *inputs, "--output", output]) == 0
+    first, *others = [Path(f"{place}{table}").read_text() for place in "abc"]
+    assert first.rstrip().endswith(",name")
+    assert others == [first, first]
+
+
+@pytest.mark.parametrize("name", ["predict", "explain", "fingerprint"])
+def test_a_missing_file_is_told_as_both(model_folder, capsys, name):
+    assert main([name, str(model_folder), "mols.csv", "--output", "out.csv"]) == 2
     line = capsys.readouterr().err
     assert line.startswith("error: mols.csv: no such file, and not a SMILES: ")
     assert line.count("\n") == 1

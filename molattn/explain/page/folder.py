@@ -47,7 +47,7 @@ _Explained = tuple[Instance, list[Explanation]]
 
 def explain_table(
     model_folder: str | Path,
-    source: str | Path,
+    source: str | Path | Table,
     output: str | Path,
     config: ExplainConfig | None = None,
     console: Console | None = None,
@@ -61,7 +61,8 @@ def explain_table(
 
     Args:
         model_folder: A run folder, or the folder of a saved model.
-        source: The table, in any format that :func:`molattn.data.table.open_table` reads.
+        source: The table, in any format that :func:`molattn.data.table.open_table` reads, or an
+            open one.
         output: Output folder; the result of an earlier call is replaced.
         config: Methods, target and how to read the table.
         console: Console for progress and messages; None = silent.
@@ -78,7 +79,7 @@ def explain_table(
     meanings = {name: METHODS[name].meaning for name in config.method}
     check_output_folder(Path(output), "an explanation", CONTENTS.__contains__)
     console = console or Console(quiet=True)
-    table, model = open_with_model(Path(source), model_folder, config, console)
+    table, model = open_with_model(source, model_folder, config, console)
     target = describe_target(model, config.target)  # checks the name before anything is written
     if config.target is None and (count := len(model.config.tasks)) > 1:
         print_line(
@@ -91,7 +92,7 @@ def explain_table(
     facts: dict[str, Any] = {
         "molattn": __version__,
         "model": str(model_folder),
-        "table": str(source),
+        "table": str(table.path),
         "target": config.target or model.config.tasks[0].name,
         "methods": list(config.method),
         "other_inputs": other,
@@ -126,7 +127,7 @@ def explain_table(
         facts["check"] = None if check is None else check.to_dict()
         page.write(
             folder / PAGE_FILE,
-            name=Path(source).name,
+            name=Path(table.path).name,
             model=str(model_folder),
             target=target,
             methods=meanings,
