@@ -69,9 +69,10 @@ def molattn(name: str = "molattn", **options: object) -> Tool:
     )
 
 
-def chemprop(python: str, epochs: int) -> Tool:
-    """Chemprop, by the Python of its environment."""
+def chemprop(python: str, epochs: int, others: Sequence[str]) -> Tool:
+    """Chemprop, by the Python of its environment; ``others`` are options as ``name=value``."""
     options = {"epochs": epochs, "pytorch_seed": 0}
+    options |= dict(one.split("=", 1) for one in others)
     return Tool(
         "chemprop",
         lambda problem, folder: chemprop_train(
@@ -138,6 +139,13 @@ def main() -> None:
     parser.add_argument("--chemprop", metavar="PYTHON", help="Python of an environment with it")
     parser.add_argument("--data", nargs="+", default=["esol", "lipo", "bbbp"])
     parser.add_argument("--chemprop-epochs", type=int, default=50)
+    parser.add_argument(
+        "--chemprop-options",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of chemprop train, such as message-hidden-dim=2048 depth=6",
+    )
     parser.add_argument("--molattn-epochs", type=int, default=30)
     parser.add_argument("--molecules", type=int, default=5000, help="how many to predict")
     parser.add_argument("--rounds", type=int, default=3, help="of predictions, tools in turn")
@@ -147,7 +155,10 @@ def main() -> None:
     epochs = {"epochs": arguments.molattn_epochs}
     tools = [molattn(**epochs), molattn("molattn_network", predictor="network", **epochs)]
     if arguments.chemprop:
-        tools.append(chemprop(arguments.chemprop, arguments.chemprop_epochs))
+        options = arguments.chemprop_options
+        if wrong := [one for one in options if "=" not in one]:
+            parser.error(f"--chemprop-options: got {wrong[0]}, expected NAME=VALUE")
+        tools.append(chemprop(arguments.chemprop, arguments.chemprop_epochs, options))
     else:
         print("Chemprop is left out: no --chemprop\n")
     trained, rounds = [], []

