@@ -118,6 +118,12 @@ def pretrain(
     with writing_config(folder / CONFIG_FILE, config):
         # Report invalid options before molecules are prepared.
         featurizer = FEATURIZERS[config.molecules.featurizer]()
+        wants_columns = "columns" in loop.targets and loop.targets != get_args(Target)
+        if wants_columns and not (
+            config.molecules.pretraining_columns
+            or any(Path(file).is_dir() for file in config.files)
+        ):
+            raise InputError("--targets columns needs --pretraining-columns")
         structure = model_fingerprint(_new_model(config, ["any"], featurizer))
         store = _prepared(config, place, console, num_workers)
         order = np.random.default_rng(loop.seed).permutation(len(store))
@@ -132,8 +138,7 @@ def pretrain(
         given = store.names[len(PRETRAINING_DESCRIPTORS) :] if "columns" in loop.targets else ()
         if constant := [name for name in given if name not in columns]:
             print_line(console, f"columns not used, as constant or empty: {listed(constant)}")
-        is_asked = "columns" in loop.targets and loop.targets != get_args(Target)
-        if not columns and (given or is_asked):
+        if not columns and (given or wants_columns):
             raise InputError("--targets columns: got no --pretraining-columns whose values vary")
         data = PretrainingData(store, scaling, config.molecules)
         fingerprint = run_fingerprint(config, init_from, store.digest)
