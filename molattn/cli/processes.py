@@ -220,7 +220,8 @@ class _Processes:
                 continue
             error = _received(receiver)
             if error is None:
-                name = "process {RANK} of {WORLD_SIZE}".format(**self._places[place])
+                where = self._places[place]
+                name = f"process {int(where['RANK']) + 1} of {where['WORLD_SIZE']}"
                 how = f"ended with exit code {code}"
                 if code < 0:
                     how = f"was killed ({signal.Signals(-code).name})"

@@ -72,6 +72,7 @@ class PrepareConfig(TableColumns, WorkerOptions):
         resume: Go on with an interrupted command that wrote to the same --output; begin if there is
             none. Inputs and options must be the same, except for those of the workers.
         overwrite: Replace a store in --output.
+        keep_columns: Other columns to keep, such as names or identifiers.
         pretraining_columns: Numeric columns, or patterns such as emb_*, that it learns too, for
             example the embedding of another network.
     """
@@ -79,14 +80,15 @@ class PrepareConfig(TableColumns, WorkerOptions):
     pretraining_targets: bool = False
     resume: bool = False
     overwrite: bool = False
+    keep_columns: tuple[str, ...] = ()
     pretraining_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_workers(self)
-        if not isinstance(self.pretraining_columns, tuple):
-            got = quoted(self.pretraining_columns)
-            raise InputError(f"--pretraining-columns: got {got}, expected a tuple of names")
+        for name in ("keep_columns", "pretraining_columns"):
+            if not isinstance(value := getattr(self, name), tuple):
+                raise InputError(f"{option(name)}: got {quoted(value)}, expected a tuple of names")
         if self.pretraining_columns and not self.pretraining_targets:
             raise InputError("--pretraining-columns needs --pretraining-targets")
         if self.resume and self.overwrite:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from molattn.config.pretraining import Target
+from molattn.data.store.index import REJECTED_FILE
 from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.pretraining.run import MOLECULES_FOLDER, PretrainingRun
 from molattn.training.history import write_history
@@ -29,12 +30,16 @@ _TARGETS: dict[Target, str] = {
 def write_pretraining(run: PretrainingRun, folder: Path) -> None:
     """Write the model (``model/``) with a card, ``metrics.json`` and ``history.csv``.
 
-    Molecules that were prepared for this run only are removed.
+    Molecules that were prepared for this run only are removed, but for ``rejected.csv``, the list
+    of invalid rows.
     """
     run.model.save_pretrained(folder / _MODEL_FOLDER)
     write_file(folder / _MODEL_FOLDER / "README.md", model_card(run).encode())
     write_history(folder, run.history.epochs)
     write_json(folder / RESULT_FILE, pretraining_metrics(run))
+    rejected = folder / MOLECULES_FOLDER / REJECTED_FILE
+    if run.molecules["refused"] and rejected.exists():
+        rejected.replace(folder / REJECTED_FILE)
     shutil.rmtree(folder / MOLECULES_FOLDER, ignore_errors=True)
 
 

@@ -62,7 +62,7 @@ def ray_map(
             one on this machine and ends it after the last item. Where Ray is connected already,
             that cluster is used.
         threads: Number of CPUs that Ray reserves for each worker.
-        report: Called with a line for each worker that was killed.
+        report: Called with a line when Ray is started, and for each worker that was killed.
 
     Raises:
         InputError: As :func:`check_ray`.
@@ -74,6 +74,8 @@ def ray_map(
         raise InputError(
             '--engine ray needs the package ray, which is not installed: pip install "molattn[ray]"'
         )
+    if address is None:
+        report("starting Ray on this machine")
     with _cluster(address, num_workers * threads) as ray:
         yield from _mapped(ray, function, items, num_workers, threads, report)
 

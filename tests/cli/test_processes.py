@@ -183,7 +183,8 @@ def test_a_killed_process_ends_the_run_with_one_line(plugin, rank):
     at_checkpoint(run)
     os.kill(processes(run)[rank], signal.SIGKILL)
     assert ended(run, 1) == (
-        f"error: process {rank} of 2 was killed (SIGKILL); to resume: molattn train --resume run\n"
+        f"error: process {rank + 1} of 2 was killed (SIGKILL); "
+        "to resume: molattn train --resume run\n"
     )
 
 

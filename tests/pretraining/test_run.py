@@ -38,6 +38,8 @@ from molattn.training.fine_tuning import load_pretrained
 from molattn.training.run import train
 from molattn.training.run_folder import CONFIG_FILE
 
+from ..conftest import rows_of
+
 
 def weights(run):
     return run.model.state_dict()
@@ -240,11 +242,15 @@ def columns_table(path, smiles, count):
 def test_the_command_learns_columns_of_the_table(smiles_file, tmp_path, capsys):
     smiles = smiles_file.read_text().split()
     columns_table(tmp_path / "t.csv", smiles, 20)
+    with (tmp_path / "t.csv").open("a") as file:
+        file.write(f"CCCCCCCCl{',n.d.' * 20}\n")
     words = f"pretrain {tmp_path / 't.csv'} --pretraining-columns emb_* --targets columns "
     words += f"{_SMALL} --learning-rate 0.01 --output {tmp_path / 'run'}"
     words = words.replace("--epochs 1", "--epochs 40")
     assert main(words.split()) == 0
     assert "R² of columns" in capsys.readouterr().out
+    (invalid,) = rows_of(tmp_path / "run" / "rejected.csv")
+    assert invalid["reason"] == "column 'emb_0': got 'n.d.', expected a number or an empty cell"
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())["validation"]["columns"]
     assert found["r2"].keys() == {f"emb_{number}" for number in range(20)}
     assert found["mean_r2"] > 0.3
@@ -263,7 +269,7 @@ def test_the_command_learns_columns_of_the_table(smiles_file, tmp_path, capsys):
     # The columns have three dimensions; the embedding is about as far apart in others as noise.
     spread = np.linalg.svd(embedding - embedding.mean(axis=0), compute_uv=False)
     assert spread[3] < 0.2 * spread[0]
-    known = pd.read_csv(tmp_path / "t.csv").iloc[:, 1:]
+    known = pd.read_csv(tmp_path / "t.csv", nrows=len(smiles)).iloc[:, 1:]
     assert LinearRegression().fit(embedding, known).score(embedding, known) > 0.3
     # The weights alone tell that there is a projection.
     copied = MolAttn(model.config)

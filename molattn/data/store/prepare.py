@@ -176,6 +176,7 @@ def _kept_columns(table: Table, config: PrepareConfig) -> list[int]:
         *((name, "--feature-columns") for name in config.feature_columns),
         (config.split_column, "--split-column"),
         (config.order_column, "--order-column"),
+        *((name, "--keep-columns") for name in config.keep_columns),
     ]
     return [
         *dict.fromkeys(table.column(name, option) for name, option in named if name is not None)

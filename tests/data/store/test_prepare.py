@@ -87,6 +87,17 @@ def assert_same(one, other):
         np.testing.assert_equal(*values)
 
 
+def test_other_columns_can_be_kept(tmp_path):
+    (tmp_path / "a.csv").write_text("id,smiles,note\n7,CCO,x\n8,C,\n")
+    prepare_store([tmp_path / "a.csv"], tmp_path / "s", PrepareConfig(keep_columns=("note", "id")))
+    found = open_table(tmp_path / "s")
+    assert found.header == ["smiles", "note", "id"]
+    assert [row.cells for row in found] == [["CCO", "x", "7"], ["C", "", "8"]]
+    absent = PrepareConfig(keep_columns=("absent",))
+    with pytest.raises(InputError, match=r"no column 'absent' \(--keep-columns\)"):
+        prepare_store([tmp_path / "a.csv"], tmp_path / "other", absent)
+
+
 def test_a_store_has_the_rows_of_the_table(table, store):
     rows, stored = list(open_table(table)), open_table(store)
     assert stored.header == ["smiles", "logS", "split"]
