@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.inputs import opened
-from molattn.cli.shared import group, make_console, report_same_name, section
+from molattn.cli.inputs import input_table
+from molattn.cli.shared import check_is_path, group, make_console, report_same_name, section
 from molattn.config import ExplainConfig
 from molattn.utils.console import print_line
 
@@ -37,8 +37,9 @@ def explain(
             and atoms.csv, bonds.csv, explanations.json and attention.npz. Rows that cannot be
             explained are listed with a reason code (see "Reason codes" in the documentation).
     """
+    check_is_path(output)
     console = make_console()
-    with opened(inputs, config) as table:
+    with input_table(inputs, config) as table:
         table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
         report_same_name(console, model)
         from molattn.explain.page.folder import explain_table

@@ -5,16 +5,24 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.inputs import opened
-from molattn.cli.shared import group, make_console, report_same_name, resume_told, section
+from molattn.cli.inputs import input_table
+from molattn.cli.shared import (
+    check_is_path,
+    group,
+    make_console,
+    report_same_name,
+    resume_told,
+    section,
+)
 from molattn.config import EmbedConfig
 from molattn.utils.console import counted, print_line
 from molattn.utils.memory import reuse_memory
 
 __all__ = ["EXAMPLE", "fingerprint"]
 
-EXAMPLE = """Example:
+EXAMPLE = """Examples:
   molattn fingerprint runs/solubility molecules.csv --output embeddings.parquet
+  molattn fingerprint base "CCO" "c1ccccc1O" --output embeddings.csv
 """
 
 
@@ -38,8 +46,9 @@ def fingerprint(
             ensemble, that of each member in turn), and error, the reason code of a row without an
             embedding (see "Reason codes").
     """
+    check_is_path(output)
     console = make_console()
-    with opened(inputs, config) as table:
+    with input_table(inputs, config) as table:
         table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
         report_same_name(console, model)
         reuse_memory()

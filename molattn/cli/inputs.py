@@ -13,14 +13,14 @@ from molattn.data.table import SMILESList, Table, format_by_suffix, open_table
 from molattn.data.table.text import CopiedPath, file_start
 from molattn.errors import InputError, SmilesError, quoted
 
-__all__ = ["open_inputs", "open_stream", "opened"]
+__all__ = ["input_table", "open_inputs", "open_stream"]
 
 _SEPARATORS = ("/", "\\")
 _VERSIONS = (b"V2000", b"V3000")
 
 
 @contextmanager
-def opened(words: Sequence[str], config: TableConfig) -> Iterator[Table]:
+def input_table(words: Sequence[str], config: TableConfig) -> Iterator[Table]:
     """Open standard input (``-`` alone), or what :func:`open_inputs` opens."""
     if list(words) == [STREAM]:
         with open_stream(standard_input(), config) as table:

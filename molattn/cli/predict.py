@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from molattn.cli.inputs import opened
+from molattn.cli.inputs import input_table
 from molattn.cli.shared import (
     STREAM,
     group,
@@ -69,7 +69,7 @@ def predict(
     """
     console = make_console(stderr=True)
     with ExitStack() as stack:
-        table = stack.enter_context(opened(inputs, config))
+        table = stack.enter_context(input_table(inputs, config))
         table.column(config.smiles_column, "--smiles-column")  # checked before torch is loaded
         report_same_name(console, model)
         reuse_memory()

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from molattn.cli.inputs import open_stream
 from molattn.cli.shared import (
     STREAM,
+    check_is_path,
     group,
     make_console,
     resume_told,
@@ -46,6 +47,7 @@ def prepare(
             input.
         output: Folder of the store. Rows without a molecule are listed in its rejected.csv.
     """
+    check_is_path(output)
     console = make_console()
     with ExitStack() as stack:
         tables = [

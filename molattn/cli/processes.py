@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from multiprocessing import connection, get_context
 from typing import TYPE_CHECKING, Any
 
+from molattn.cli.shared import make_console
 from molattn.errors import InputError, MolattnError
+from molattn.utils.console import print_line
 from molattn.utils.signals import (
     interrupts_blocked,
     interrupts_deferred,
@@ -109,6 +111,9 @@ def run_on_devices(
         for local in range(count)
     ]
     os.environ.setdefault(*_QUIET)
+    if not node:
+        number = training.num_nodes * count
+        print_line(make_console(), f"training in {number} processes, one for each device")
     _Processes(places, command, args).run()
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "STREAM",
     "RunOptions",
+    "check_is_path",
     "group",
     "make_console",
     "report_same_name",
@@ -162,6 +163,16 @@ def make_console(*, stderr: bool = False) -> "Console":
             _discard(sys.stderr if stderr else sys.stdout)
 
     return QuietConsole(stderr=stderr)
+
+
+def check_is_path(output: Path) -> None:
+    """Refuse ``--output -`` of a command that does not write to standard output.
+
+    Raises:
+        InputError: It is ``-``.
+    """
+    if str(output) == STREAM:
+        raise InputError("--output: got -, expected a path; only predict writes to standard output")
 
 
 def standard_input() -> IO[bytes]:

@@ -17,7 +17,7 @@ from molattn.errors import InputError, quoted
 
 __all__ = ["ReportConfig", "TrainConfig", "TuneConfig"]
 
-_PACKAGED = ("base", "base-small")  # whose heads are not taken over
+_PRETRAINED = ("base", "base-small")  # whose heads are not taken over
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class TrainConfig(RunConfig):
             if (
                 given in ("auto", "none")
                 or "dropout" in one.name
-                or (is_own and given in _PACKAGED)
+                or (is_own and given in _PRETRAINED)
             ):
                 check_unused(self.network, one.name, reason)
         for one in fields(SupervisedConfig):
@@ -112,7 +112,7 @@ class TrainConfig(RunConfig):
         for name in ("task_weights", "morgan_counts"):
             check_unused(self.data, name, reason)
         if "embedding" not in self.kernels:
-            if given not in ("auto", "none", *_PACKAGED):
+            if given not in ("auto", "none", "base"):
                 raise InputError(f"--init-from {reason} without embedding in --kernels")
         elif given == "none":
             raise InputError(

@@ -202,10 +202,13 @@ class Network(nn.Module):
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
         # The weights alone tell whether there is a projection.
-        found = state_dict.get(f"{prefix}projection")
-        device = self.atom_embedding.weight.device
-        empty = None if found is None else torch.zeros_like(found, device=device)
-        self.register_buffer("projection", empty)
+        others = (f"{prefix}{name}" for name in self.state_dict() if name != "projection")
+        if f"{prefix}projection" in state_dict:
+            if self.projection is None:
+                width = self.molecule_width // self.molecules
+                self.projection = self.atom_embedding.weight.new_zeros(width, width)
+        elif all(name in state_dict for name in others):
+            self.projection = None
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # pyright: ignore[reportArgumentType]
 
     def project(self, molecules: Tensor) -> Tensor:

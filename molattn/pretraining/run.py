@@ -121,7 +121,7 @@ def pretrain(
         wants_columns = "columns" in loop.targets and loop.targets != get_args(Target)
         if wants_columns and not (
             config.molecules.pretraining_columns
-            or any(Path(file).is_dir() for file in config.files)
+            or not all(Path(file).is_file() for file in config.files)  # a store, or no such file
         ):
             raise InputError("--targets columns needs --pretraining-columns")
         structure = model_fingerprint(_new_model(config, ["any"], featurizer))
@@ -156,7 +156,6 @@ def pretrain(
         if pretrained is not None:  # not its head, which depends on the scaling of its descriptors
             options = FineTuningConfig(pretrained.name)
             _, message = pretrained.apply(model, 0, options, with_head=False)
-            model.nets[0].register_buffer("projection", None)  # not that of other columns
             if checkpoint is None:
                 print_line(console, message)
         model.set_target_scaling(scaling.mean[descriptors], scaling.scale[descriptors])
@@ -173,9 +172,10 @@ def pretrain(
             checkpoint=checkpoint,
             fingerprint={**fingerprint, "model": structure},
         )
+        projection = None  # also where that of --init-from is of other columns
         if objective.columns is not None and len(columns) >= model.embedding_width():
             projection = _projection(objective.columns.weight.detach(), loop.seed)
-            objective.network.register_buffer("projection", projection)
+        objective.network.register_buffer("projection", projection)
         unmasked = batches(validation, loop.batch_size, masked=0.0)
         masked = batches(validation, loop.batch_size, masked=1.0)
         scores = pretraining_scores(objective, scaling.names, unmasked, masked)

@@ -61,15 +61,18 @@ def descriptor_scaling(
 ) -> DescriptorScaling:
     """Fit the scaling of the descriptors, and of the further columns, to some of the molecules."""
     fits, values = [], []
-    every = store.descriptors(rows).T.astype(np.float64)
-    for column, found in enumerate(every if columns else every[: len(PRETRAINING_DESCRIPTORS)]):
-        known = found[~np.isnan(found)]
+    width = len(PRETRAINING_DESCRIPTORS)
+    every = store.descriptors(rows).T
+    for column, found in enumerate(every if columns else every[:width]):
+        known = found[~np.isnan(found)].astype(np.float64)
         if not len(known):
             continue
         low, high = np.quantile(known, [_TAIL, 1.0 - _TAIL], method="nearest")
         clipped = np.clip(known, low, high)
-        # Equal values leave rounding noise, not zero, for a standard deviation.
-        if clipped.std() > 1e-6 * max(1.0, abs(clipped.mean())):
+        # Equal values leave rounding noise, not zero, for a standard deviation. Further columns
+        # may have any unit.
+        size = max(1.0, abs(clipped.mean())) if column < width else 0.1 * np.abs(clipped).max()
+        if clipped.std() > 1e-6 * size:
             fits.append(column)
             values.append((low, high, clipped.mean(), clipped.std()))
     places = np.array(fits, dtype=np.intp)

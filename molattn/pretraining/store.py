@@ -131,7 +131,10 @@ def open_targets(folder: Path, index: StoreIndex) -> list[Shard]:
             "molecules with --pretraining-targets"
         )
     featurizer = store_featurizer(folder, index)
-    return [open_shard(folder, index, number, featurizer) for number in range(len(index.shards))]
+    shards = [open_shard(folder, index, number, featurizer) for number in range(len(index.shards))]
+    if columns and not all("columns" in shard.arrays for shard in shards):
+        raise InputError(f"{folder}: is of another release; prepare the molecules again")
+    return shards
 
 
 def _reopened(

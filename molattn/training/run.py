@@ -71,7 +71,7 @@ _NO_NETWORK = "gaussian_process"
 # After more, classifications of some thousand rows overfit (docs/accuracy.md).
 _CLASSIFICATION_STEPS = 1_500
 _LEAST_EPOCHS = 10
-_MOST_CALIBRATION = 20_000  # validation rows
+_MOST_CALIBRATION = 20_000  # labeled validation rows of a target
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def train_model(
 ) -> tuple[MolAttn, list[History], NDArray[np.float64]]:
     """Train and calibrate a model; see :func:`train_split`.
 
-    Of more than 20,000 validation rows, so many are drawn at random to calibrate it. Without
+    At most 20,000 labeled validation rows of each target, drawn at random, calibrate it; without
     validation rows it is not calibrated.
 
     Returns:
@@ -305,7 +305,7 @@ def train_model(
     targets = validation.targets
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
-    held_out = some_rows(np.arange(len(parts.val)), _MOST_CALIBRATION, config.training.seed)
+    held_out = _calibration_rows(targets, config.training.seed)
     with threads(config.training.threads), step_progress(console, "calibrating the intervals"):
         known = _fingerprints(config, table, parts.train) if config.kernels else molecules
         prints = table.fingerprints(parts.val[held_out])
@@ -318,6 +318,13 @@ def train_model(
     if unusable := int((~np.isfinite(outputs).all(axis=(0, 2))).sum()):
         print_line(console, f"{unusable} validation rows without a finite prediction")
     return model, histories, outputs
+
+
+def _calibration_rows(targets: NDArray[np.float64], seed: int) -> NDArray[np.int64]:
+    """Return at most 20,000 labeled rows of each target ``[n, T]``, the same ones if possible."""
+    order = np.random.default_rng(seed).permutation(len(targets))
+    found = [order[~np.isnan(labels[order])][:_MOST_CALIBRATION] for labels in targets.T]
+    return np.unique(np.concatenate(found))
 
 
 def number_of_epochs(config: SupervisedConfig, tasks: Sequence[Task], rows: int) -> int:

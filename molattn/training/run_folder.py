@@ -57,6 +57,7 @@ _CONTENTS = {
     "out_of_fold.safetensors",
     "parity.png",
     "predictions.csv",
+    "rejected.csv",
     "roc_pr.png",
     "similarity.png",
     "skipped.csv",

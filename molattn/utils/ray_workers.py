@@ -74,9 +74,7 @@ def ray_map(
         raise InputError(
             '--engine ray needs the package ray, which is not installed: pip install "molattn[ray]"'
         )
-    if address is None:
-        report("starting Ray on this machine")
-    with _cluster(address, num_workers * threads) as ray:
+    with _cluster(address, num_workers * threads, report) as ray:
         yield from _mapped(ray, function, items, num_workers, threads, report)
 
 
@@ -259,7 +257,7 @@ class _Worker:
 
 
 @contextmanager
-def _cluster(address: str | None, cpus: int) -> Iterator[Any]:
+def _cluster(address: str | None, cpus: int, report: Callable[[str], None]) -> Iterator[Any]:
     """Connect to a cluster, or start one on this machine, within the block."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -271,6 +269,8 @@ def _cluster(address: str | None, cpus: int) -> Iterator[Any]:
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)
         is_own = not ray.is_initialized()
         if is_own:
+            if address is None:
+                report("starting Ray on this machine")
             _connect(ray, address, cpus)
     try:
         yield ray

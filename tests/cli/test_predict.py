@@ -62,6 +62,16 @@ def test_other_commands_take_molecules_and_standard_input_too(
     assert others == [first, first]
 
 
+@pytest.mark.parametrize("name", ["explain", "fingerprint", "prepare"])
+def test_only_predict_writes_to_standard_output(model_folder, capsys, name):
+    model = [] if name == "prepare" else [str(model_folder)]
+    Path("in.csv").write_text("smiles\nCCO\n")
+    assert main([name, *model, "in.csv", "--output", "-"]) == 2
+    expected = "error: --output: got -, expected a path; only predict writes to standard output\n"
+    assert capsys.readouterr().err == expected
+    assert [path.name for path in Path().iterdir()] == ["in.csv"]
+
+
 @pytest.mark.parametrize("name", ["predict", "explain", "fingerprint"])
 def test_a_missing_file_is_told_as_both(model_folder, capsys, name):
     assert main([name, str(model_folder), "mols.csv", "--output", "out.csv"]) == 2

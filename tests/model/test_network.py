@@ -284,3 +284,26 @@ def test_the_whole_network_is_compiled_once_for_all_layouts():
             results.append((out, *gradients))
         torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
         assert counter.frame_count == 1
+
+
+def test_the_weights_decide_whether_there_is_a_projection():
+    config = MolAttnConfig(("y",), SMALL)
+    plain, projected = MolAttn(config), MolAttn(config)
+    width = projected.embedding_width()
+    projected.nets[0].register_buffer("projection", torch.randn(width, width))
+    new = MolAttn(config).double()
+    new.load_state_dict(projected.state_dict())
+    assert new.nets[0].projection.dtype == torch.float64
+    torch.testing.assert_close(new.nets[0].projection.float(), projected.nets[0].projection)
+    assert new.embed(["CCO"]).shape == (1, width)
+    held = new.nets[0].projection
+    new.load_state_dict(projected.state_dict())
+    assert new.nets[0].projection is held
+    new.load_state_dict({}, strict=False)  # says nothing of it
+    assert new.nets[0].projection is held
+    new.load_state_dict(plain.state_dict())
+    assert new.nets[0].projection is None
+    state = projected.state_dict()
+    state["nets.0.projection"] = torch.zeros(3, 3)
+    with pytest.raises(RuntimeError, match=r"size mismatch for nets\.0\.projection"):
+        MolAttn(config).load_state_dict(state)

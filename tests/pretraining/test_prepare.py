@@ -1,6 +1,7 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
@@ -14,6 +15,7 @@ from molattn.data.store.index import INDEX_FILE
 from molattn.data.store.prepare import prepare_store
 from molattn.errors import InputError
 from molattn.pretraining.prepare import prepare_molecules
+from molattn.pretraining.scaling import descriptor_scaling
 from molattn.utils.files import lock_file
 
 
@@ -89,6 +91,19 @@ def test_columns_are_stored_as_numbers(tmp_path):
     rejected = (tmp_path / "store" / "rejected.csv").read_text()
     assert "column 'emb_1': got 'x', expected a number or an empty cell" in rejected
     assert "column 'emb_1': got '1e39', expected a number of magnitude below 1e+30" in rejected
+
+
+def test_columns_may_have_any_unit(tmp_path):
+    values = np.random.default_rng(0).normal(size=30)
+    columns = {"small": 1e-9 * values, "large": 2e6 + values, "constant": 1e-9 * np.ones(30)}
+    table = pd.DataFrame({"smiles": ["C" * n for n in range(1, 31)], **columns})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    config = MoleculesConfig(pretraining_columns=tuple(columns))
+    store = prepare_molecules([str(tmp_path / "t.csv")], config, tmp_path / "store")
+    scaling = descriptor_scaling(store, np.arange(len(store)))
+    assert scaling.names[scaling.num_descriptors :] == ("small", "large")
+    scaled = scaling.scaled(store.descriptors(np.arange(len(store))))[:, -2:]
+    np.testing.assert_allclose(np.corrcoef(scaled.T, values)[2, :2], 1.0, atol=0.02)
 
 
 def test_columns_of_several_tables_are_found_by_name(tmp_path):

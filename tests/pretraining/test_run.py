@@ -251,6 +251,7 @@ def test_the_command_learns_columns_of_the_table(smiles_file, tmp_path, capsys):
     assert "R² of columns" in capsys.readouterr().out
     (invalid,) = rows_of(tmp_path / "run" / "rejected.csv")
     assert invalid["reason"] == "column 'emb_0': got 'n.d.', expected a number or an empty cell"
+    assert main([*words.split(), "--overwrite"]) == 0  # the list is a part of the run
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())["validation"]["columns"]
     assert found["r2"].keys() == {f"emb_{number}" for number in range(20)}
     assert found["mean_r2"] > 0.3
@@ -468,7 +469,11 @@ def test_a_config_file_repeats_a_run(config, tmp_path):
         (["a.smi", "--output", "o", "--partner", "cross_attention"], "no second molecule"),
         (["--resume", "r"], "no unfinished run"),
         (["few.smi", "--output", "o"], "expected at least 20"),
-        (["some.smi", "--output", "o", "--targets", "columns"], "--pretraining-columns"),
+        (
+            ["some.smi", "--output", "o", "--targets", "columns"],
+            "--targets columns needs --pretraining-columns",
+        ),
+        (["stores/typo", "--output", "o", "--targets", "columns"], "stores/typo: no such file"),
         (
             ["some.smi", "--pretraining-columns", "x", "--targets", "bonds"],
             "--pretraining-columns needs columns in --targets",

@@ -238,7 +238,7 @@ def test_the_checkpoints_of_all_members_are_checked_before_training(config, tmp_
         train(config, folder=tmp_path)
 
 
-def test_at_most_20000_validation_rows_calibrate(tmp_path, monkeypatch):
+def test_at_most_20000_validation_rows_of_a_target_calibrate(tmp_path, monkeypatch):
     lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
     path = tmp_path / "table.csv"
     path.write_text("\n".join([*lines[:20], *lines[-200:]]) + "\n")
@@ -253,7 +253,8 @@ def test_at_most_20000_validation_rows_calibrate(tmp_path, monkeypatch):
     assert len(whole.parts.val) > 35
     monkeypatch.setattr(run_module, "_MOST_CALIBRATION", 35)
     some = run_module.train(config).model.uncertainty
-    rows = run_module.some_rows(np.arange(len(whole.parts.val)), 35, config.training.seed)
+    rows = run_module._calibration_rows(whole.table.targets[whole.parts.val], 0)
+    assert len(rows) == 35
     expected = Uncertainty.fit(
         whole.model.config,
         whole.model.uncertainty.molecules,
@@ -262,6 +263,17 @@ def test_at_most_20000_validation_rows_calibrate(tmp_path, monkeypatch):
         whole.table.targets[whole.parts.val[rows]],
     )
     assert some.calibration == expected.calibration != whole.model.uncertainty.calibration
+
+
+def test_a_rare_label_calibrates_always(monkeypatch):
+    monkeypatch.setattr(run_module, "_MOST_CALIBRATION", 10)
+    targets = np.full((1000, 3), np.nan)
+    targets[:, 0] = 1.0
+    targets[5:900:100, 1] = 2.0
+    rows = run_module._calibration_rows(targets, seed=3)
+    assert len(rows) in range(10, 20)
+    assert {*range(5, 900, 100)} <= {*rows.tolist()}
+    assert run_module._calibration_rows(targets[:, 2:], seed=3).tolist() == []
 
 
 def test_rows_of_weight_0_do_not_count_in_the_calibration(tmp_path):

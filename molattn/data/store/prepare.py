@@ -233,7 +233,9 @@ def _run(
     return {
         "columns": headers[0],
         "unit": tables[0].unit if len(tables) == 1 else "row",
-        "inputs": [{"name": Path(table.path).name, "sha256": table.digest()} for table in tables],
+        "inputs": [
+            {"name": Path(str(table.path)).name, "sha256": table.digest()} for table in tables
+        ],
         "options": {**options, "shard_rows": SHARD_ROWS},
         "featurizer": FEATURIZERS[config.featurizer]().to_dict(),
         "versions": {name: versions[name] for name in ("molattn", "rdkit")},

@@ -127,7 +127,7 @@ def explain_table(
         facts["check"] = None if check is None else check.to_dict()
         page.write(
             folder / PAGE_FILE,
-            name=Path(table.path).name,
+            name=Path(str(table.path)).name,
             model=str(model_folder),
             target=target,
             methods=meanings,

@@ -100,8 +100,6 @@ def fit(
         if precision == "bf16" and console is not None:
             print_line(console, "Precision: bf16, as this CPU has AMX (--precision)")
         config = replace(config, precision=precision)
-    if console is not None and group_size() > 1:
-        print_line(console, f"Training in {group_size()} processes, one for each device")
     own = {"console": console, "fingerprint": fingerprint, "on_epoch": on_epoch}
     shared = objective, loader, validation, config, folder, checkpoint, plan
     return call_everywhere(_fit, *shared, own=own)
