@@ -984,8 +984,7 @@ class MolAttn(
             model = cls(config, **parts)
         for place, net in enumerate(model._networks):
             if f"nets.{place}.projection" in weights:
-                width = net.readout.out_channels
-                net.register_buffer("projection", torch.zeros(width, width))  # pyright: ignore[reportArgumentType, reportCallIssue]
+                net.make_projection()
         files.check_weights(model.state_dict())
         model.load_state_dict(weights)
         model.uncertainty = Uncertainty.from_files(files, model.config.tasks)

@@ -204,12 +204,16 @@ class Network(nn.Module):
         # The weights alone tell whether there is a projection.
         others = (f"{prefix}{name}" for name in self.state_dict() if name != "projection")
         if f"{prefix}projection" in state_dict:
-            if self.projection is None:
-                width = self.molecule_width // self.molecules
-                self.projection = self.atom_embedding.weight.new_zeros(width, width)
+            self.make_projection()
         elif all(name in state_dict for name in others):
             self.projection = None
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # pyright: ignore[reportArgumentType]
+
+    def make_projection(self) -> None:
+        """Make a projection to load weights into, if there is none."""
+        if self.projection is None:
+            width = self.molecule_width // self.molecules
+            self.projection = self.atom_embedding.weight.new_zeros(width, width)
 
     def project(self, molecules: Tensor) -> Tensor:
         """Return the embeddings of what :meth:`encode` returns, of the same shape.

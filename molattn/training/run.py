@@ -306,7 +306,7 @@ def train_model(
     if validation.weights is not None:  # rows of weight 0 do not count in calibration either
         targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
     held_out = _calibration_rows(targets, config.training.seed)
-    with threads(config.training.threads), step_progress(console, "calibrating the intervals"):
+    with threads(config.training.threads), step_progress(console, "calibrating"):
         known = _fingerprints(config, table, parts.train) if config.kernels else molecules
         prints = table.fingerprints(parts.val[held_out])
         uncertainty = Uncertainty.fit(

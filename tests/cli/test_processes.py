@@ -148,7 +148,9 @@ def test_two_processes_give_the_run_of_one(capfd, words):
         Path("run").rename(f"run{len(outputs)}")
     one, two = outputs
     assert one.err == two.err == ""
-    assert [line.split()[:1] for line in two.out.splitlines()] == [
+    told, *lines = two.out.splitlines()
+    assert told == "training in 2 processes, one for each device"
+    assert [line.split()[:1] for line in lines] == [
         line.split()[:1] for line in one.out.splitlines()
     ]
     assert {file.name for file in Path("run1").iterdir()} == {
