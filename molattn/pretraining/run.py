@@ -173,8 +173,13 @@ def pretrain(
             fingerprint={**fingerprint, "model": structure},
         )
         projection = None  # also where that of --init-from is of other columns
-        if objective.columns is not None and len(columns) >= model.embedding_width():
-            projection = _projection(objective.columns.weight.detach(), loop.seed)
+        if objective.columns is not None:
+            width = model.embedding_width()
+            if len(columns) >= width:
+                projection = _projection(objective.columns.weight.detach(), loop.seed)
+            else:
+                message = f"no projection: {len(columns)} columns, needs at least {width}"
+                print_line(console, message)
         objective.network.register_buffer("projection", projection)
         unmasked = batches(validation, loop.batch_size, masked=0.0)
         masked = batches(validation, loop.batch_size, masked=1.0)
