@@ -17,7 +17,7 @@ from molattn.errors import InputError, quoted
 
 __all__ = ["ReportConfig", "TrainConfig", "TuneConfig"]
 
-_PRETRAINED = ("base", "base-small")  # whose heads are not taken over
+_PRETRAINED = ("base", "base-large", "base-small")  # whose heads are not taken over
 
 
 @dataclass(frozen=True)

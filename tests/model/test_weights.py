@@ -23,6 +23,11 @@ RECORDED = {
         "TPSA": [39.255, 66.4857, 37.041],
         "HeavyAtomCount": [8.2049, 12.7959, 8.6527],
     },
+    "base-large": {
+        "MolLogP": [-0.1283, 1.4064, -0.6903],
+        "TPSA": [25.3295, 62.0408, 35.2926],
+        "HeavyAtomCount": [4.805, 13.358, 7.3661],
+    },
     "base-small": {
         "MolLogP": [0.2244, 1.1448, -1.2267],
         "TPSA": [21.8486, 65.236, 26.2853],
@@ -41,10 +46,11 @@ def test_a_packaged_model_predicts_what_was_recorded(name):
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_packaged_models_are_of_the_default_network(name):
+def test_packaged_models_are_of_the_default_network_or_a_wider_one(name):
     config, default = MolAttn.from_pretrained(name).config, NetworkConfig()
     own = {name: getattr(default, name) for name in ("dropout", "head", "head_dropout")}
-    assert replace(config.network, **own) == default
+    width = 256 if name == "base-large" else default.width
+    assert replace(config.network, **own) == replace(default, width=width)
     assert config.featurizer == Featurizer.default()
 
 
