@@ -178,8 +178,8 @@ def pretrain(
             if len(columns) >= width:
                 projection = _projection(objective.columns.weight.detach(), loop.seed)
             else:
-                message = f"no projection: {len(columns)} columns, needs at least {width}"
-                print_line(console, message)
+                message = f"{len(columns)} columns, fewer than the {width} dimensions"
+                print_line(console, f"no projection: {message} of the embedding")
         objective.network.register_buffer("projection", projection)
         unmasked = batches(validation, loop.batch_size, masked=0.0)
         masked = batches(validation, loop.batch_size, masked=1.0)

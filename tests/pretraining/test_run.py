@@ -323,7 +323,7 @@ def test_embeddings_are_as_far_apart_as_the_columns_predicted_for_them(smiles_fi
     few = replace(molecules, pretraining_columns=("emb_1", "emb_2"))
     shown = io.StringIO()
     found = pretrain(replace(config, molecules=few), tmp_path / "few", Console(file=shown))
-    assert "no projection: 2 columns, needs at least 16" in shown.getvalue()
+    assert "2 columns, fewer than the 16 dimensions" in shown.getvalue()
     assert found.model.nets[0].projection is None
     assert found.scores["columns"]["r2"].keys() == {"emb_1", "emb_2"}
 
