@@ -94,6 +94,10 @@ class PretrainingObjective(Objective):
             last.bias.copy_(count_means)
         self.atoms = _head(net.atom_width, net.atom_width, sum(seen.atom_sizes))
         self.bonds = _head(2 * net.atom_width, net.atom_width, seen.pair_sizes[0])
+        # Several processes exchange the gradients of all weights that require them.
+        self.counts.requires_grad_(self._has_counts)
+        self.atoms.requires_grad_("atoms" in targets)
+        self.bonds.requires_grad_("bonds" in targets)
         self._num_columns = num_columns
         self.columns = Linear(net.molecule_width, num_columns) if num_columns else None
         self.register_buffer("scales", torch.tensor([scales[name] for name in groups]))

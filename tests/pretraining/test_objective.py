@@ -157,6 +157,16 @@ def test_targets_that_are_not_chosen_have_no_part_in_the_loss(objective, store):
     assert some.counts[-1].weight.grad[8192:].ne(0).any()
 
 
+@pytest.mark.parametrize("target", ["descriptors", "morgan", "atoms", "bonds"])
+def test_only_heads_of_chosen_targets_are_trained(objective, target):
+    scales = dict(zip(GROUPS[:-1], objective.scales.tolist(), strict=True))
+    means = torch.zeros(objective.counts[-1].bias.size(0))
+    one = PretrainingObjective(objective.model, scales, means, (target,))
+    trained = {name.split(".")[0] for name, p in one.named_parameters() if p.requires_grad}
+    heads = {"descriptors": set(), "morgan": {"counts"}}.get(target, {target})
+    assert trained == {"model", "hidden_atom", "hidden_pair", *heads}
+
+
 def test_columns_are_learned_as_a_linear_function_of_the_molecule(objective, store):
     batch = batches(objective.model, store, masked=0.0).batch(np.arange(20), (0, 0))
     columns = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
