@@ -31,6 +31,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--width", type=int, default=128, help="of the network in pretraining")
+    parser.add_argument("--targets", nargs="+", help="of pretraining; by default all but columns")
     options = parser.parse_args()
     if _RANK in os.environ:
         _measure(options)
@@ -110,7 +112,13 @@ def _measure(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    from molattn.config import NetworkConfig, PretrainConfig, PretrainLoopConfig, SupervisedConfig
+    from molattn.config import (
+        NetworkConfig,
+        PretrainConfig,
+        PretrainLoopConfig,
+        PretrainNetworkConfig,
+        SupervisedConfig,
+    )
     from molattn.data.dataset import Molecules
     from molattn.data.table import open_table
     from molattn.errors import SmilesError
@@ -121,14 +129,19 @@ def _train(options: argparse.Namespace) -> None:
 
     smiles = [row.cells[0] for row in islice(open_table(options.file), options.molecules)]
     loop = {"epochs": 1, "device": "cpu", "batch_size": options.batch_size}
+    if options.targets:
+        loop["targets"] = tuple(options.targets)
     count = options.steps * options.batch_size
     if options.tasks == ["pretrain"]:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "some.smi"
             file.write_text("\n".join(smiles) + "\n")
-            pretrain(
-                PretrainConfig((str(file),), training=PretrainLoopConfig(**loop)), Path(folder)
+            config = PretrainConfig(
+                (str(file),),
+                network=PretrainNetworkConfig(width=options.width),
+                training=PretrainLoopConfig(**loop),
             )
+            pretrain(config, Path(folder))
         return
     model = MolAttn(MolAttnConfig((Task("y"),), NetworkConfig()))
     records = []

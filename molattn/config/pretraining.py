@@ -83,7 +83,8 @@ class PretrainLoopConfig(TrainingLoopConfig):
         targets: What is predicted: descriptors, counts of substructures (morgan, atom_pairs,
             torsions), masked atoms and bonds, and the --pretraining-columns (columns).
         max_hours: Time limit for training, in hours; --resume may change it.
-        init_from: Model to continue pretraining from: base, a folder, owner/model, or none.
+        init_from: Model to continue pretraining from: base, base-large, a folder, owner/model, or
+            none.
     """
 
     epochs: int = field(default=10, metadata=COMMON)
