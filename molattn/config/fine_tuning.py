@@ -19,8 +19,8 @@ class FineTuningConfig:
     does not, ``auto`` means training from scratch.
 
     Args:
-        init_from: Model to fine-tune: base, base-large, a folder, owner/model, none, or auto (base if
-            it fits).
+        init_from: Model to fine-tune: base, base-large, a folder, owner/model, none, or auto (base
+            if it fits).
         freeze: Pretrained weights to freeze; N freezes the embeddings and the first N blocks.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
         head_steps: Number of initial steps in which only a new head is trained; at most half of all
