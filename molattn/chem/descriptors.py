@@ -19,6 +19,7 @@ __all__ = [
     "DESCRIPTORS",
     "DESCRIPTOR_SETS",
     "DescriptorCalculator",
+    "are_atom_sums",
     "atom_contributions",
     "calculate",
     "descriptor_matrix",
@@ -164,6 +165,11 @@ def calculate(
         return [one._numbers(mol, known) for one in calculators]
 
 
+def are_atom_sums(descriptors: Iterable[str]) -> bool:
+    """Return whether each descriptor is a sum over atoms, as those of ``lipinski`` are."""
+    return _SUMS.keys() >= {*descriptors}
+
+
 def atom_contributions(mol: Chem.Mol, descriptors: Iterable[str]) -> NDArray[np.float64] | None:
     """Return what each of n atoms adds to F descriptors, which are sums over atoms, ``[n, F]``.
 
@@ -175,7 +181,7 @@ def atom_contributions(mol: Chem.Mol, descriptors: Iterable[str]) -> NDArray[np.
         [[0.0, 0.0], [1.0, 1.0]]
     """
     names = list(descriptors)
-    if not names or not _SUMS.keys() >= {*names}:
+    if not names or not are_atom_sums(names):
         return None
     return np.array([[_SUMS[name](atom) for name in names] for atom in mol.GetAtoms()])
 

@@ -34,6 +34,7 @@ __all__ = ["EXAMPLE", "predict"]
 _RESAMPLES = 1000  # of the bootstrap
 _MOST_RESAMPLED = 4000  # rows of a target, more if labels are rare; fewer of several, but at least
 _FEWEST_RESAMPLED = 1000
+_MOST_TARGETS = 5  # whose molecules beyond the domain are listed
 
 EXAMPLE = """Examples:
   molattn predict runs/solubility molecules.csv --output predictions.csv
@@ -101,6 +102,15 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
             console,
             f"{counted(screening.outside, 'molecule')} beyond the domain of the model "
             f"(training_similarity below {DOMAIN_SIMILARITY})",
+        )
+    if outside := +screening.outside_by_task:
+        most, others = outside.most_common(_MOST_TARGETS), len(outside) - _MOST_TARGETS
+        counts = [f"{name} {count:,}" for name, count in most]
+        counts += [f"{others} more targets"] if others > 0 else []
+        print_line(
+            console,
+            f"molecules whose NAME_training_similarity is below {DOMAIN_SIMILARITY}: "
+            f"{', '.join(counts)} (of {screening.counts.done:,})",
         )
     for task in screening.tasks:
         if task.kind == "binary" and task.classes != ("0", "1"):

@@ -118,8 +118,9 @@ def find_leakage(
     tested = [group for group in groups if in_test[group].any()]
     rng = np.random.default_rng(seed)
     test = _some([group[0] for group in tested], _MOST_TEST, rng)
-    is_training = np.zeros(len(table.rows), dtype=bool)
+    is_training, is_learned = np.zeros((2, len(table.rows)), dtype=bool)
     is_training[parts.train] = True
+    is_learned[np.concatenate([parts.train, parts.val])] = True
     training = [group[0] for group in groups if is_training[group].any()]
     training = _some(training, _MOST_TRAINING, rng)
     known = FingerprintIndex(table.fingerprints(training))
@@ -128,7 +129,7 @@ def find_leakage(
         duplicates=len(repeated),
         conflicts=len(conflicts),
         first_conflict=_places(table, conflicts[0]) if conflicts else "",
-        shared_test=sum(not in_test[group].all() for group in tested),
+        shared_test=sum(bool(is_learned[group].any()) for group in tested),
         test_molecules=len(tested),
         median_similarity=float(np.median(nearest)) if test else None,
         near_share=float((nearest >= _NEAR).mean()) if test else None,

@@ -35,7 +35,7 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     A split column decides; if it marks no validation rows, some of the training rows are set aside.
     It may mark no test rows. Without one, the rows are split by the configured method. Rows of one
     molecule stay together unless the split column or ``split_duplicates`` separates them. A
-    training row of weight 0 is in no part, so that neither scales nor baselines are fitted to it.
+    training or validation row of weight 0 is in no part, so that nothing is fitted to it.
 
     Args:
         table: The rows.
@@ -49,7 +49,7 @@ def split_rows(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     """
     parts = _parted(table, config, seed)
     check_labels(table, parts, config)
-    return parts._replace(train=_weighing(table, parts.train))
+    return parts._replace(train=_weighing(table, parts.train), val=_weighing(table, parts.val))
 
 
 def undivided(table: TrainingTable) -> Split:

@@ -50,7 +50,9 @@ def score_uncertainty(
         score_tasks(given, targets, tasks).tasks for given in (uncalibrated, prediction.prediction)
     )
     ends = {
-        at: uncertainty.intervals(model.config, mean.numpy(), prediction.task_similarity, at)
+        at: uncertainty.intervals(
+            model.config, mean.numpy(), prediction.task_similarity, at, model.training_set
+        )
         for at in (*_LEVELS, level)
     }
     return {

@@ -427,6 +427,7 @@ class Instance:
             scaled = self._outputs(self.batch()[0], self.input_weights).cpu()
         outputs = np.zeros((1, len(config.output_names)))
         outputs[:, self.target.column] = self.target.transformed(scaled).numpy()
-        ends = uncertainty.intervals(config, outputs, self.task_similarity, level)
+        training = self.model.training_set
+        ends = uncertainty.intervals(config, outputs, self.task_similarity, level, training)
         low, high = (float(end[0, config.tasks.index(task)]) for end in ends)
         return (low, high) if math.isfinite(high - low) else (None, None)

@@ -51,7 +51,10 @@ class Screening(NamedTuple):
         seconds: The time that it took, including that before an interruption.
         outside: Number of molecules beyond the domain of the model; None if it does not know its
             training molecules.
-        trained: Number of rows with a label whose fingerprint is that of a training molecule.
+        outside_by_task: For each task, the number of molecules less similar than that to the
+            nearest training molecule with a label of it; empty if these are the same for all tasks.
+        trained: Number of rows whose fingerprint is that of a training molecule with a label of a
+            task that they have a label of.
         labeled: Number of rows with a label.
         tasks: The T tasks of the model.
         prediction: Predictions ``[n, outputs]`` of the rows with a label, as from
@@ -66,6 +69,7 @@ class Screening(NamedTuple):
     counts: RowCounts
     seconds: float
     outside: int | None
+    outside_by_task: Counter[str]
     trained: int
     labeled: int
     tasks: tuple[Task, ...]
@@ -167,19 +171,27 @@ class _Labels:
         self._places = [self._place(table, task) for task in self._tasks]
         self._relations = self._relation_places(table, relations, model.config.relation_columns)
         self._knows_molecules = model.uncertainty is not None
+        known = model.uncertainty and model.uncertainty.molecules
+        self._differs_by_task = known is not None and known.labeled is not None
         self._new: dict[str, Any] = _nothing_new()
 
     def add(self, rows: Sequence[ReadRow], prediction: Prediction) -> None:
         new = self._new
         if self._knows_molecules:
             new["counts"]["outside"] += int((prediction.similarity < DOMAIN_SIMILARITY).sum())
+        if self._differs_by_task:
+            numbers = (prediction.task_similarity < DOMAIN_SIMILARITY).sum(axis=0).tolist()
+            names = (task.name for task in self._tasks)
+            new["outside"].update(dict(zip(names, numbers, strict=True)))
         if all(place is None for place in self._places):
             return
         for number, (row, predicted) in enumerate(zip(rows, prediction.prediction, strict=True)):
             labels = [self._label(row.row.cells, k) for k in range(len(self._tasks))]
             if any(label is not None for label in labels):
                 if self._knows_molecules:
-                    new["counts"]["trained"] += int(prediction.similarity[number] >= 1.0)
+                    has_label = [label is not None for label in labels]
+                    similarity = prediction.task_similarity[number, has_label].max()
+                    new["counts"]["trained"] += int(similarity >= 1.0)
                 new["labeled"].append([*predicted.tolist(), *labels])
 
     def take(self) -> dict[str, Any]:
@@ -246,7 +258,7 @@ def _column(table: Table, name: str) -> int | None:
 
 
 def _nothing_new() -> dict[str, Any]:
-    counters = {name: Counter[str]() for name in ("counts", "unusable", "censored")}
+    counters = {name: Counter[str]() for name in ("counts", "outside", "unusable", "censored")}
     return {**counters, "first_unusable": {}, "labeled": []}
 
 
@@ -255,6 +267,7 @@ class _Found:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._outside: Counter[str] = Counter()
         self._unusable: Counter[str] = Counter()
         self._first_unusable: dict[str, str] = {}
         self._censored: Counter[str] = Counter()
@@ -262,6 +275,7 @@ class _Found:
 
     def add(self, found: Mapping[str, Any]) -> None:
         self._counts.update(found["counts"])
+        self._outside.update(found.get("outside", {}))
         for name, told in found.get("first_unusable", {}).items():
             if name not in self._unusable:  # in rows of an earlier version the first is unknown
                 self._first_unusable[name] = told
@@ -278,6 +292,7 @@ class _Found:
             streamed.counts,
             streamed.seconds,
             None if model.uncertainty is None else self._counts["outside"],
+            self._outside,
             self._counts["trained"],
             self._rows.count,
             tasks,

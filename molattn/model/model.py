@@ -782,8 +782,8 @@ class MolAttn(
 
         Raises:
             SmilesError: An invalid molecule; gives its position and the reason.
-            InputError: No training molecule, or a label of 0 or below of a target of which the
-                model learned logarithms.
+            InputError: No training molecule; a label that is infinite, no class of the target, or
+                0 or below if the model learned logarithms.
             ValueError: Targets of another shape.
         """
         labels = np.asarray(targets, dtype=np.float64)
@@ -792,10 +792,18 @@ class MolAttn(
         for task, transform, column in zip(
             self.config.tasks, self.config.target_transforms, labels.T, strict=True
         ):
-            if transform.kind == "log" and len(rows := np.flatnonzero(column <= 0.0)):
+            if task.kind != "regression":
+                is_label = np.isin(column, np.arange(len(task.classes)))
+                expected = f"the index of a class, from 0 to {len(task.classes) - 1}, or NaN"
+            elif transform.kind == "log":
+                is_label = np.isfinite(column) & (column > 0.0)
+                expected = "a number above 0 or NaN, as the model learned logarithms"
+            else:
+                is_label, expected = np.isfinite(column), "a finite number or NaN"
+            if len(rows := np.flatnonzero(~is_label & ~np.isnan(column))):
                 raise InputError(
                     f"targets: molecule {rows[0]}, {quoted(task.name)}: got {column[rows[0]]:g}, "
-                    "expected a number above 0 or NaN, as the model learned logarithms"
+                    f"expected {expected}"
                 )
         outputs, held_out = self._outputs_and_fingerprints(smiles, **inputs)
         prints = read_fingerprints(training_smiles, standardize=self.config.standardize)

@@ -14,6 +14,7 @@ from molattn.task import output_slices
 __all__ = ["PredictionColumns", "number_text", "standardized_cells", "standardized_columns"]
 
 _LARGE = 1000.0
+_LEAST_SHARE = 0.005  # of the networks, printed as 0%
 
 
 def number_text(number: float) -> str:
@@ -42,7 +43,8 @@ class PredictionColumns:
 
     Each task has the columns of :attr:`molattn.task.Task.columns`. A regression of a calibrated
     model adds ``NAME_low`` and ``NAME_high``, the ends of its interval, and an ensemble adds
-    ``NAME_std``, the standard deviation over members, for each task. The last column of a
+    ``NAME_std``, the standard deviation over members, for each task. A Gaussian process beside the
+    networks is the same for all members, so that its share reduces it. The last column of a
     calibrated model is ``training_similarity``. If training labels were missing, each task has a
     column ``NAME_training_similarity`` too, to the nearest molecule with a label of the task.
 
@@ -58,6 +60,9 @@ class PredictionColumns:
         known = model.uncertainty and model.uncertainty.molecules
         self._by_task = known is not None and known.labeled is not None
         self._slices = output_slices(model.config.tasks)
+        process = model.gaussian_process
+        shares = np.zeros(len(self._slices)) if process is None else process.shares
+        self._network_shares = 1.0 - shares
         self.columns: dict[str, str] = {}
         """The Arrow type of each column, by name."""
         for task in model.config.tasks:
@@ -84,7 +89,11 @@ class PredictionColumns:
         )
 
     def cells(self, prediction: Prediction, row: int) -> list[float | str | None]:
-        """Return the cells of one molecule; None for the ends of an infinite interval."""
+        """Return the cells of one molecule.
+
+        None for the ends of an infinite interval, and for the standard deviation over the networks
+        where these have no share in the prediction.
+        """
         cells: list[float | str | None] = []
         for place, (task, part) in enumerate(
             zip(self._model.config.tasks, self._slices, strict=True)
@@ -95,7 +104,8 @@ class PredictionColumns:
                 ends = np.array([prediction.low[row, place], prediction.high[row, place]])
                 cells += ends.tolist() if np.isfinite(ends).all() else [None, None]
             if self._model.config.members > 1:
-                cells.append(float(prediction.std[row, place]))
+                std = float(prediction.std[row, place])
+                cells.append(std if self._network_shares[place] > _LEAST_SHARE else None)
             if self._by_task:
                 cells.append(float(prediction.task_similarity[row, place]))
         return [*cells, *([float(prediction.similarity[row])] if self._is_calibrated else [])]

@@ -13,7 +13,7 @@ from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.errors import quoted
 from molattn.model.gaussian_process.combination import share_of_second
-from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
+from molattn.model.gaussian_process.head import GaussianProcessHead, in_turn, log_bayes_factor
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
 from molattn.task import output_slices
@@ -39,7 +39,8 @@ def add_gaussian_process(
 
     A Gaussian process of the training rows predicts the validation rows, which determines its
     share in the predictions of the model. The model then gets one of both sets of rows. Of more
-    than 100,000 training rows or 20,000 validation rows, so many are drawn at random. With the
+    than 100,000 training rows or 20,000 validation rows, so many are drawn at random, in turn for
+    each target of the rows that have its label. With the
     default kernels, it compares descriptors only if there is very strong evidence for that: if they
     make the labels of the training rows, or of 800 of them, more likely by a factor of exp(5).
 
@@ -66,8 +67,9 @@ def add_gaussian_process(
         validation = table.molecules(parts.val)
         return model.predict_outputs(validation.records, features=validation.features)
     start = time.perf_counter()
-    train = some_rows(parts.train, _MOST_LEARNED, config.training.seed)
-    rows = np.concatenate([train, some_rows(parts.val, _MOST_HELD_OUT, config.training.seed)])
+    train = _drawn(table, parts.train, _MOST_LEARNED, config.training.seed)
+    val = _drawn(table, parts.val, _MOST_HELD_OUT, config.training.seed)
+    rows = np.concatenate([train, val])
     molecules, held_out = table.molecules(rows), np.arange(len(train), len(rows))
     network, inputs = model.network_outputs(molecules.records, features=molecules.features)
     labels = model.scale(torch.from_numpy(molecules.targets)).double().numpy()
@@ -126,8 +128,6 @@ def add_gaussian_process(
     unseen = inputs[held_out]
     first = mean_of_members(torch.from_numpy(network[:, held_out]), tasks).numpy()
     second, known = process.predict(unseen), labels[held_out]
-    if molecules.weights is not None:
-        known = np.where(molecules.weights[held_out, None] > 0.0, known, np.nan)
     shares = process.shares
     if options.predictor == "both" and len(held_out):
         columns = zip(tasks, output_slices(tasks), known.T, strict=True)
@@ -153,6 +153,16 @@ def add_gaussian_process(
         f"Gaussian process with {len(process.rows)} inducing points fitted in {seconds:.1f} s",
     )
     return outputs
+
+
+def _drawn(
+    table: TrainingTable, rows: NDArray[np.int64], most: int, seed: int
+) -> NDArray[np.int64]:
+    """Return the rows; of more than ``most``, so many at random, in turn for each target."""
+    if len(rows) <= most:
+        return rows
+    order = np.random.default_rng(seed).permutation(len(rows))
+    return np.sort(rows[in_turn(order, ~np.isnan(table.targets[rows]))[:most]])
 
 
 def some_rows(rows: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:

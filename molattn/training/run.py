@@ -303,8 +303,6 @@ def train_model(
     if not len(parts.val):
         return model, histories, outputs
     targets = validation.targets
-    if validation.weights is not None:  # rows of weight 0 do not count in calibration either
-        targets = np.where(validation.weights[:, None] > 0, targets, np.nan)
     held_out = _calibration_rows(targets, config.training.seed)
     with threads(config.training.threads), step_progress(console, "calibrating"):
         known = _fingerprints(config, table, parts.train) if config.kernels else molecules

@@ -42,6 +42,12 @@ def test_duplicates_conflicts_and_shared_molecules_are_counted(tmp_path):
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_rows_that_are_in_no_part_are_not_learned_from(tmp_path):
+    table = read(tmp_path, ["CCO,1.0,", "C,5.5,1", "OCC,1.0,", "CC,2.0,2"])
+    found = find_leakage(table, split([3], [1], [2]))  # of the ethanols one has a weight of 0
+    assert (found.shared_test, found.test_molecules) == (0, 1)
+
+
 def test_the_rows_that_contradict_are_named(tmp_path):
     rows = ["CCO,1.0,", "OCC,1.0,2", "CC,3.5,", "C(O)C,4.0,2"]
     found = find_leakage(read(tmp_path, rows), split([0, 1], [2], [3]))

@@ -30,6 +30,14 @@ def test_the_split_column_decides(tmp_path):
     assert (train.tolist(), validation.tolist(), test.tolist()) == ([1, 3, 4], [2], [0])
 
 
+def test_training_and_validation_rows_of_weight_0_are_in_no_part(tmp_path):
+    config = DataConfig(target_columns=("y",), split_column="part", weight_column="w")
+    rows = [(part, weight) for part in ("train", "val", "test") for weight in (0, 1)]
+    lines = [f"{'C' * (n + 1)},{n},{part},{weight}" for n, (part, weight) in enumerate(rows)]
+    table = read(tmp_path, "\n".join(["smiles,y,part,w", *lines, ""]), config)
+    assert [part.tolist() for part in split_rows(table, config, seed=0)] == [[1], [3], [4, 5]]
+
+
 @pytest.mark.parametrize("split", ["random", "scaffold"])
 def test_validation_rows_are_set_aside_from_the_training_rows_alone(tmp_path, split):
     config = DataConfig(target_columns=("y",), split_column="part", split=split)

@@ -17,6 +17,8 @@ from rdkit import Chem
 from rich.console import Console
 
 from molattn.chem import Featurizer, parse_smiles
+from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprints import packed_fingerprints
 from molattn.config import NetworkConfig, PredictConfig, PrepareConfig
 from molattn.data.store.prepare import prepare_store
 from molattn.data.table import open_table
@@ -473,6 +475,21 @@ def test_molecules_beyond_the_domain_are_counted(tmp_path, model):
     rows = [row["training_similarity"] for row in rows_of(tmp_path / "out.csv")]
     assert found.outside == sum(float(text) < 0.4 for text in rows if text) == 2
     assert len(found.target) == 0
+    assert not found.outside_by_task
+
+
+def test_domain_and_known_molecules_are_those_of_each_target(tmp_path, model):
+    known = copy.deepcopy(model)
+    training = ["CCCCO", "c1ccccc1"]
+    known.calibrate(["CCO", "CCN"] * 15, np.zeros((30, 2)), training)
+    prints = packed_fingerprints(map(parse_smiles, training))
+    labeled = np.array([[True, False], [False, True]])
+    molecules = FingerprintIndex.from_fingerprints(prints, labeled=labeled)
+    known.uncertainty = replace(known.uncertainty, molecules=molecules)
+    source = saved(tmp_path, "smiles,y\nc1ccccc1,1\nCCCCO,2\nCCCCO,\nnonsense,3\n")
+    found = screen_table(known, source, tmp_path / "out.csv")
+    assert (found.outside, found.outside_by_task) == (0, {"y": 1, "z": 2})
+    assert (found.labeled, found.trained) == (2, 1)
 
 
 def test_worker_processes_change_no_byte(tmp_path, rich_folder):

@@ -19,6 +19,7 @@ from molattn.evaluation.scoring import score_run
 from molattn.inference.predict import predict_table
 from molattn.model.artefact import GAUSSIAN_PROCESS_FILE
 from molattn.sklearn import MolAttnClassifier, MolAttnRegressor
+from molattn.training import gaussian_process
 from molattn.training.fine_tuning import load_pretrained
 from molattn.training.run import train
 
@@ -457,6 +458,19 @@ def test_the_order_of_rows_does_not_change_the_inducing_points(frame):
     assert smiles[0] == smiles[1]
     assert len({*smiles[0]}) == 15
     np.testing.assert_allclose(*(run.model.predict(NEW) for run in runs), rtol=1e-4, atol=1e-5)
+
+
+def test_of_many_rows_those_with_rare_labels_are_learned(frame, both, monkeypatch):
+    monkeypatch.setattr(gaussian_process, "_MOST_LEARNED", 10)
+    monkeypatch.setattr(gaussian_process, "_MOST_HELD_OUT", 3)
+    rare = np.full(len(frame), np.nan)
+    places = both.parts.train[[3, -3]]
+    rare[places] = 1.0, 2.0
+    run = trained(frame.assign(rare=rare), targets=["logS", "rare"], epochs=1)
+    np.testing.assert_array_equal(run.parts.train, both.parts.train)
+    lines = [run.table.rows[place].line for place in places]
+    assert {*lines} <= {*run.model.gaussian_process.rows.tolist()}
+    assert np.isfinite(run.model.predict(NEW)).all()
 
 
 def test_many_sets_of_missing_labels_have_fewer_inducing_points(frame):

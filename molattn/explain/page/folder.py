@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from molattn.chem.descriptors import are_atom_sums
 from molattn.config import ExplainConfig
 from molattn.data.table import Table
 from molattn.errors import ReasonCode, check_one_of, reason_meaning
@@ -150,9 +151,11 @@ def _explained_rows(
 
 
 def other_inputs(config: MolAttnConfig) -> str:
-    """List the inputs of a model besides the molecular graph; "" = none."""
-    groups = config.number_groups.items()
-    parts = [f"{part.stop - part.start:,} {what}" for what, part in groups]
+    """List the inputs of a model that are no part of the atom scores; "" = none."""
+    groups = config.number_groups
+    if are_atom_sums(config.descriptors):
+        groups.pop("descriptors", None)
+    parts = [f"{part.stop - part.start:,} {what}" for what, part in groups.items()]
     return ", ".join([*parts, *(["a second molecule"] if config.has_partner else [])])
 
 

@@ -13,6 +13,7 @@ Array = NDArray[np.float64]
 
 _PRIOR_ROWS = 20.0
 _SHARES = np.linspace(0.0, 1.0, 101)
+_SHARES[-1] = np.nextafter(1.0, 0.0)  # with a share of 1 there is no trained network
 
 
 def share_of_second(task: Task, first: Array, second: Array, labels: Array) -> float:

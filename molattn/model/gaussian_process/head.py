@@ -108,7 +108,7 @@ class GaussianProcessHead:
         whatever the order of the rows. The time then grows with n, and memory does not. Each set of
         tasks that have labels for the same rows is fitted by itself, on the inducing points that
         have them; with more than 16 sets there are fewer inducing points, so that their time grows
-        no further.
+        no further. A task without labels is predicted as 0, or with equal probabilities.
 
         Args:
             config: Of the model, with T tasks.
@@ -138,6 +138,8 @@ class GaussianProcessHead:
         unseen = np.full(labels.shape, np.nan)  # leave-one-out predictions of classes
         for columns, known in groups:
             chosen = used[known]
+            if not len(chosen):  # no row has such a label
+                continue
             own = np.flatnonzero(np.isin(points, chosen))
             if not len(own):  # fewer inducing points than tasks
                 own = np.arange(len(points))
@@ -419,7 +421,7 @@ def _used_rows(
     """Return the rows with a label and a weight, and these in the order in which they are drawn."""
     used = np.flatnonzero((weights > 0.0) & ~np.isnan(targets).all(axis=1))
     texts = [str(row) if keys is None else keys[row] for row in used.tolist()]
-    return used, used[_in_turn(_random_order(texts, seed), ~np.isnan(targets[used]))]
+    return used, used[in_turn(_random_order(texts, seed), ~np.isnan(targets[used]))]
 
 
 def _random_order(keys: Sequence[str], seed: int) -> NDArray[np.int64]:
@@ -429,12 +431,12 @@ def _random_order(keys: Sequence[str], seed: int) -> NDArray[np.int64]:
     return np.array(sorted(range(len(keys)), key=digests.__getitem__), dtype=np.int64)
 
 
-def _in_turn(order: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
+def in_turn(order: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Reorder n rows so that tasks take turns: the first with each label, the second, and so on.
 
     Args:
         order: Order of the rows, ``[n]``.
-        known: Which labels each row has, ``[n, T]``, one or more.
+        known: Which labels each row has, ``[n, T]``; rows without any come last.
     """
     turns = np.where(known[order], known[order].cumsum(axis=0), len(order) + 1).min(axis=1)
     return order[np.argsort(turns, kind="stable")]

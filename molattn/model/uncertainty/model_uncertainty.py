@@ -92,17 +92,25 @@ class Uncertainty:
         return own_units(calibrated, config.tasks, config.target_transforms).numpy()
 
     def intervals(
-        self, config: MolAttnConfig, outputs: Array, similarity: Array, level: float
+        self,
+        config: MolAttnConfig,
+        outputs: Array,
+        similarity: Array,
+        level: float,
+        training: Optional[TrainingSet] = None,
     ) -> tuple[Array, Array]:
         """Return the ends of the interval of each regression in own units, ``[n, T]`` each.
 
-        Infinite where a task has too few labels for the level; NaN for classifications.
+        Infinite where a task has too few labels for the level; NaN for classifications. Intervals
+        of targets in percent whose training labels are from 0 to 100 end there, or at the predicted
+        value if it is outside.
 
         Args:
             config: Of the model.
             outputs: As of :meth:`predictions`.
             similarity: To the nearest training molecule of each task, ``[n, T]``.
             level: Between 0 and 1.
+            training: What is known of the training labels.
 
         Raises:
             InputError: A level outside the range.
@@ -115,6 +123,11 @@ class Uncertainty:
             for ends, end in ((low, middle - width), (high, middle + width)):
                 found = transform.inverse(torch.from_numpy(end)).numpy()
                 ends[:, place] = np.where(np.isinf(width), end, found)
+            if training is not None and training.are_shares(config.tasks[place], place):
+                value = transform.inverse(torch.from_numpy(middle)).numpy()
+                known = np.isfinite(width)
+                np.maximum(low[:, place], np.minimum(value, 0), out=low[:, place], where=known)
+                np.minimum(high[:, place], np.maximum(value, 100), out=high[:, place], where=known)
         return low, high
 
     def to_files(self) -> dict[str, bytes]:
@@ -155,9 +168,6 @@ def assemble_prediction(
 ) -> Prediction:
     """Combine the predictions of n molecules with the model's uncertainty, if it is calibrated.
 
-    Intervals of targets in percent whose training labels are from 0 to 100 end there, or at the
-    predicted value if it is outside.
-
     Args:
         config: Of the model, with T tasks.
         uncertainty: Its uncertainty; None = not calibrated.
@@ -180,12 +190,7 @@ def assemble_prediction(
         prediction = uncertainty.predictions(config, mean.numpy())
         by_task = uncertainty.molecules.task_similarity(molecules, len(tasks))
         similarity = by_task.max(axis=1)  # each training molecule has a label
-        low, high = uncertainty.intervals(config, mean.numpy(), by_task, level)
-        for place, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-            if training is not None and training.are_shares(task, place):
-                value, known = prediction[:, part.start], np.isfinite(low[:, place])
-                np.maximum(low[:, place], np.minimum(value, 0), out=low[:, place], where=known)
-                np.minimum(high[:, place], np.maximum(value, 100), out=high[:, place], where=known)
+        low, high = uncertainty.intervals(config, mean.numpy(), by_task, level, training)
     members = own_units(class_probabilities(of_members, tasks), tasks, transforms).numpy()
     std = _spread(tasks, members, prediction)
     return Prediction(prediction, low, high, std, similarity, by_task)

@@ -16,7 +16,7 @@ from molattn.explain import METHODS as KNOWN
 from molattn.explain import Method, Scores, explain, measure_faithfulness
 from molattn.explain.faithfulness.summary import summarize
 from molattn.explain.page.files import CONTENTS
-from molattn.explain.page.folder import explain_table
+from molattn.explain.page.folder import explain_table, other_inputs
 
 from ...conftest import rows_of
 from ..conftest import GOOD, METHODS, ROWS, TARGET, make
@@ -207,6 +207,12 @@ def test_without_a_pair_of_atoms_there_is_nothing_to_check(explained, tmp_path, 
     assert main(["explain", model, str(table), "--output", out, "--check"]) == 0
     assert "--check: skipped, because no molecule has two or more atoms" in capsys.readouterr().out
     assert json.loads((tmp_path / "out" / "explanations.json").read_text())["check"] is None
+
+
+def test_descriptors_that_are_sums_over_atoms_are_in_the_atom_scores():
+    of_atoms = {"descriptors": ("MolWt", "NOCount", "NHOHCount")}
+    assert other_inputs(make(**of_atoms).config) == ""
+    assert other_inputs(make(**of_atoms, morgan_counts=8).config) == "8 Morgan counts"
 
 
 def test_other_inputs_of_a_model_are_reported(tmp_path, capsys):

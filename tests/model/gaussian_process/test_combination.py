@@ -60,7 +60,8 @@ def test_the_better_one_has_the_larger_share(kind):
     task, first, _, labels = outputs(kind, 2000, 0)
     noise = np.random.default_rng(1).normal(size=first.shape)
     assert share_of_second(task, first, first + 5.0 * noise, labels) < 0.1
-    assert share_of_second(task, first + 5.0 * noise, first, labels) > 0.9
+    # A share of one says that there is no trained network.
+    assert 0.9 < share_of_second(task, first + 5.0 * noise, first, labels) < 1.0
 
 
 def test_a_constant_added_to_the_logits_of_a_row_changes_nothing():

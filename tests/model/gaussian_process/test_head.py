@@ -118,6 +118,17 @@ def test_each_task_is_learned_from_the_rows_that_have_its_label():
     np.testing.assert_allclose(found, head.predict(NEW)[:, 0] + 1.0, rtol=1e-6)
 
 
+def test_a_task_without_labels_does_not_disturb_the_others():
+    labels = make_labels()
+    labels[:, 0] = labels[:, 2] = np.nan
+    found = GaussianProcessHead.fit(CONFIG, INPUTS, labels).predict(NEW)
+    assert (found[:, 0] == 0.0).all()
+    assert (np.ptp(found[:, 2:], axis=1) < 1e-12).all()
+    task = MolAttnConfig(TASKS[1:2], SMALL, kernels=CONFIG.kernels)
+    other = GaussianProcessHead.fit(task, INPUTS, labels[:, 1:2]).predict(NEW)
+    np.testing.assert_allclose(found[:, 1:2], other)
+
+
 def test_rows_without_labels_and_of_weight_0_are_left_out():
     labels, weights = make_labels(), np.ones(len(SMILES))
     labels[3], weights[7] = np.nan, 0.0

@@ -1,4 +1,6 @@
+import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +11,11 @@ import torch
 from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import NetworkConfig, PredictConfig
 from molattn.errors import InputError
+from molattn.evaluation.uncertainty_metrics import score_uncertainty
 from molattn.inference.predict import predict_table
 from molattn.model.artefact import CALIBRATION_FILE, FINGERPRINTS_FILE, ModelFiles
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.target_transform import LogTransform, TargetTransform
 from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
@@ -220,6 +224,11 @@ def test_intervals_of_percent_end_where_percent_do(unit, largest, ends):
     if ends:
         np.testing.assert_array_equal(low, np.maximum(free[0], np.minimum(value, 0)))
         np.testing.assert_array_equal(high, np.minimum(free[1], np.maximum(value, 100)))
+        labels = np.full_like(value, 50.0)
+        outputs = model.predict_outputs([model.featurize(text) for text in NEW])
+        found = PredictionColumns(model, 0.95).predict_with_uncertainty(outputs, NEW)
+        scores = score_uncertainty(model, found, outputs, labels, 0.95)["bound"]
+        assert scores["mean_width"] == pytest.approx((high - low).mean())
         assert (model.predict_interval(NEW, level=0.99)[1] == np.inf).all()
     else:
         np.testing.assert_array_equal([low, high], free)
@@ -270,3 +279,29 @@ def test_the_calibration_is_small(folder):
     content = json.loads((folder / CALIBRATION_FILE).read_text())
     assert content["y"]["count"] == len(content["y"]["scores"]) == 40
     assert set(content["b"]) == {"scale", "bias"}
+
+
+@pytest.mark.parametrize(
+    "column, label, expected",
+    [
+        (0, np.inf, "'y': got inf, expected a finite number or NaN"),
+        (1, 0.5, "'b': got 0.5, expected the index of a class, from 0 to 1, or NaN"),
+        (2, 3.0, "'c': got 3, expected the index of a class, from 0 to 2, or NaN"),
+    ],
+)
+def test_a_label_that_does_not_fit_its_task_is_refused(column, label, expected):
+    targets = labels()
+    targets[4, column] = label
+    with pytest.raises(InputError, match=f"targets: molecule 4, {expected}"):
+        make(0).calibrate(HELD_OUT, targets, KNOWN)
+
+
+def test_without_a_share_of_the_networks_there_is_no_deviation_of_theirs(ensemble):
+    outputs = ensemble.predict_outputs([ensemble.featurize(text) for text in NEW])
+    known = copy.copy(ensemble)
+    known.gaussian_process = SimpleNamespace(shares=np.array([np.nextafter(1, 0), 0.5, 0.0]))
+    columns = PredictionColumns(known, 0.9)
+    found = columns.predict_with_uncertainty(outputs, NEW)
+    row = dict(zip(columns.columns, columns.cells(found, 0), strict=True))
+    assert row["y_std"] is None
+    assert row["b_std"] == found.std[0, 1] > 0.0
