@@ -153,6 +153,8 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
         print_line(console, f"{words}:")
         console.print(label_score_table(screening.tasks, scores))
     (done, errors), seconds = screening.counts, screening.seconds
+    if errors and not done:
+        print_line(console, "no row has a prediction; --smiles-column names the column of SMILES")
     print_line(
         console,
         f"{counted(done, 'row')} predicted, {errors:,} with an error{place}, "
