@@ -129,11 +129,15 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def check_one_of(name: str, value: object, choices: Iterable[str]) -> None:
-    """Raise an :class:`InputError` with the choices, and the closest one, for any other value."""
+    """Raise an :class:`InputError` with the choices, and the closest one, for any other value.
+
+    The closest one is found whatever the case.
+    """
     choices = tuple(choices)
     if value not in choices:
-        close = get_close_matches(str(value), choices, n=1)
-        hint = f"; did you mean {quoted(close[0])}?" if close else ""
+        alike = {choice.lower(): choice for choice in choices}
+        close = get_close_matches(str(value).lower(), alike, n=1)
+        hint = f"; did you mean {quoted(alike[close[0]])}?" if close else ""
         listed = ", ".join(choices[:_MOST_CHOICES])
         more = f" and {len(choices) - _MOST_CHOICES:,} more" * (len(choices) > _MOST_CHOICES)
         raise InputError(f"{name}: got {quoted(value)}, expected one of {listed}{more}{hint}")

@@ -5,7 +5,14 @@ import pytest
 from molattn.chem import parse, parse_smiles
 from molattn.config.limits import MoleculeLimits
 from molattn.data.table import sdf
-from molattn.errors import REASONS, SmilesError, reason_meaning, reason_table
+from molattn.errors import (
+    REASONS,
+    InputError,
+    SmilesError,
+    check_one_of,
+    reason_meaning,
+    reason_table,
+)
 
 
 def test_every_code_has_its_meaning_and_its_line():
@@ -27,3 +34,10 @@ def test_the_limits_are_those_that_are_told():
         with pytest.raises(SmilesError) as caught:
             parse_smiles(text)
         assert caught.value.code == code
+
+
+@pytest.mark.parametrize("value, close", [("hERG", "herg"), ("logs", "logS"), ("LOG_S", "logS")])
+def test_the_closest_choice_is_found_whatever_the_case(value, close):
+    with pytest.raises(InputError, match=rf"--target: got '{value}'.*; did you mean '{close}'\?$"):
+        check_one_of("--target", value, ["herg", "logS"])
+    check_one_of("--target", close, ["herg", "logS"])

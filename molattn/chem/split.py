@@ -15,6 +15,10 @@ from molattn.errors import InputError
 __all__ = ["Split", "fold_rows", "fold_split", "group_split", "order_split"]
 
 _NAMES = ("training", "validation", "test")
+_REMEDIES = {
+    "validation": "; use a larger --validation-size, or --folds with --validation-size 0",
+    "test": "; use a larger --test-size, or --test-size 0",
+}
 
 
 class Split(NamedTuple):
@@ -195,7 +199,8 @@ def _counts(rows: int, sizes: Sequence[float]) -> tuple[int, int, int]:
     val, test = (round(rows * size) for size in sizes[1:])
     for name, size, count in zip(_NAMES, sizes, (rows - val - test, val, test), strict=True):
         if size > 0 and count <= 0:
-            raise InputError(f"split: too few rows ({rows}) for a {name} set of {size:.0%}")
+            remedy = _REMEDIES.get(name, "") if rows >= sum(size > 0 for size in sizes) else ""
+            raise InputError(f"split: too few rows ({rows}) for a {name} set of {size:.0%}{remedy}")
     return rows - val - test, val, test
 
 

@@ -6,9 +6,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from molattn.cli.inputs import input_table
-from molattn.cli.shared import check_is_path, group, make_console, report_same_name, section
+from molattn.cli.shared import (
+    ModelFolder,
+    check_is_path,
+    group,
+    make_console,
+    report_same_name,
+    section,
+)
 from molattn.config import ExplainConfig
-from molattn.utils.console import print_line
+from molattn.utils.console import counted, print_line
 
 __all__ = ["EXAMPLE", "explain"]
 
@@ -19,7 +26,7 @@ EXAMPLE = """Examples:
 
 
 def explain(
-    model: Path,
+    model: ModelFolder,
     inputs: Annotated[list[str], Parameter(name="INPUT")],
     /,
     *,
@@ -29,8 +36,7 @@ def explain(
     """Explain the prediction of each molecule in a table.
 
     Args:
-        model: Folder of a run or of a saved model, or base, the pretrained model that comes with
-            molattn.
+        model: See ``ModelFolder``.
         inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; - for
             standard input; or one or more SMILES.
         output: Folder for index.html (a self-contained page), molecules/ (pictures as SVG and PNG),
@@ -47,5 +53,6 @@ def explain(
         counts = explain_table(model, table, output, config, console)
     print_line(
         console,
-        f"{counts.done} rows explained, {counts.errors} with an error; see {output / 'index.html'}",
+        f"{counted(counts.done, 'row')} explained, {counts.errors:,} with an error; see "
+        f"{output / 'index.html'}",
     )

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from molattn.cli.inputs import input_table
 from molattn.cli.shared import (
+    ModelFolder,
     check_is_path,
     group,
     make_console,
@@ -27,7 +28,7 @@ EXAMPLE = """Examples:
 
 
 def fingerprint(
-    model: Path,
+    model: ModelFolder,
     inputs: Annotated[list[str], Parameter(name="INPUT")],
     /,
     *,
@@ -37,8 +38,7 @@ def fingerprint(
     """Write the learned embedding of each molecule in a table.
 
     Args:
-        model: Folder of a run or of a saved model, or base, the pretrained model that comes with
-            molattn.
+        model: See ``ModelFolder``.
         inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; - for
             standard input; or one or more SMILES.
         output: CSV, TSV, Parquet, Excel, SDF or SMILES file: all rows and columns of the input, the

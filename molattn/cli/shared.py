@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STREAM",
+    "ModelFolder",
     "RunOptions",
     "check_is_path",
     "group",
@@ -33,6 +34,15 @@ __all__ = [
 
 STREAM = " -"
 """The word - of a command line, which cyclopts would take for an option."""
+
+ModelFolder = Annotated[
+    Path,
+    Parameter(
+        help="Folder of a run or of a saved model, or a packaged model: admet, base, base-large, "
+        "base-small."
+    ),
+]
+"""The argument of commands that use a model."""
 
 _TITLES = (
     "Run",

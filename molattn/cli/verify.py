@@ -1,8 +1,6 @@
 """``molattn verify``."""
 
-from pathlib import Path
-
-from molattn.cli.shared import make_console
+from molattn.cli.shared import ModelFolder, make_console
 from molattn.utils.console import print_line
 
 __all__ = ["EXAMPLE", "verify"]
@@ -12,15 +10,14 @@ EXAMPLE = """Example:
 """
 
 
-def verify(model: Path, /) -> None:
+def verify(model: ModelFolder, /) -> None:
     """Check that the files of a saved model are complete and unchanged.
 
     Compares the files with the manifest (sizes, SHA-256), loads the model, and compares its inputs
     if RDKit or molattn have other versions than in the training.
 
     Args:
-        model: Folder of a run or of a saved model, or base, the pretrained model that comes with
-            molattn.
+        model: See ``ModelFolder``.
     """
     from molattn.model.artefact import ModelFiles, find_local_model
     from molattn.model.model import MolAttn

@@ -204,7 +204,8 @@ def _read_number(cell: str, relation: str, _: Mapping[str, float]) -> tuple[floa
     except RelationError:
         raise
     except LabelError as error:
-        raise LabelError(cell, f"{error.expected}; for class labels use --task") from None
+        expected = f"{error.expected}; for class labels use --task classification"
+        raise LabelError(cell, expected) from None
 
 
 def _read_class(cell: str, relation: str, places: Mapping[str, float]) -> tuple[float, int]:

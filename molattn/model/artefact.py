@@ -112,7 +112,8 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
         hub_options: Passed to ``huggingface_hub.snapshot_download`` (``revision``, ...).
 
     Raises:
-        InputError: No such model, folder or hub name, or the folder of a cross-validation.
+        InputError: No such model, folder or hub name, the folder of a cross-validation, or a file
+            that belongs to no model.
     """
     if is_packaged(name):
         return PACKAGED / name
@@ -140,6 +141,8 @@ def find_model(name: Union[str, Path], **hub_options: Any) -> Path:
             f"{name}: a cross-validation of {len(folds)} models; expected the folder of one of "
             f"them, such as {folder / folds[0]}"
         )
+    if path.is_file():
+        raise InputError(f"{name}: a file, expected the folder of a saved model")
     return folder
 
 
@@ -147,11 +150,12 @@ def find_local_model(path: Union[str, Path]) -> Path:
     """Return the folder of a saved model or of a model of the package; the Hub is not searched.
 
     Raises:
-        InputError: No such folder, or the folder of a cross-validation.
+        InputError: No such model or folder, the folder of a cross-validation, or a file that
+            belongs to no model.
     """
     if Path(path).exists():
         return find_model(Path(path))
-    if is_packaged(str(path)):
+    if _PLAIN_NAME.fullmatch(str(path)):
         return find_model(str(path))
     if _unfinished(Path(path)):
         return find_model(Path(path))

@@ -224,6 +224,7 @@ def check_output_folder(
 
 def _restored(path: Path) -> Path:
     """Return the name of a folder that is being replaced; undo a replacement that was cut short."""
+    path = Path(os.path.abspath(path))  # "." has no name
     previous = path.with_name(f".{path.name}.former")
     if previous.exists() and not path.exists():
         previous.rename(path)

@@ -121,8 +121,13 @@ def test_bad_seed_is_refused(splitter: Splitter, seed: object) -> None:
 
 @BOTH
 def test_sets_that_would_be_empty_are_refused(splitter: Splitter) -> None:
-    with pytest.raises(InputError, match=r"too few rows \(2\) for a"):
+    with pytest.raises(InputError, match=r"too few rows \(2\) for a .* set of 10%$"):
         splitter(["C", "CC"], seed=0)
+    few = "for a validation set of 10%; use a larger --validation-size, or --folds with --valid"
+    with pytest.raises(InputError, match=few):
+        splitter(["C", "CC", "CCC", "CCCC"], seed=0)
+    with pytest.raises(InputError, match="test set of 10%; use a larger --test-size, or --test-s"):
+        splitter(["C", "CC", "CCC", "CCCC"], sizes=(0.5, 0.4, 0.1), seed=0)
     with pytest.raises(InputError, match="too few groups of equal or similar molecules"):
         splitter(["CCO"] * 10, seed=0)
 

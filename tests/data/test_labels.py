@@ -102,7 +102,8 @@ def test_classes_that_make_no_sense_are_refused(choice, cells, words):
 
 
 def test_text_as_a_number_is_refused_with_the_option_for_classes():
-    with pytest.raises(LabelError, match=r"an empty cell; for class labels use --task$"):
+    expected = "an empty cell; for class labels use --task classification$"
+    with pytest.raises(LabelError, match=expected):
         label_values(["1.5", "n-pentane"], Task("y"))
 
 

@@ -165,6 +165,21 @@ def test_a_folder_that_is_missing_is_named(tmp_path):
         MolAttn.from_pretrained(tmp_path / "nowhere")
 
 
+def test_a_name_of_no_model_is_refused_with_those_of_the_package():
+    for find in (find_model, find_local_model):
+        with pytest.raises(InputError, match=r"admett: no such folder.*packaged model: admet, b"):
+            find("admett")
+
+
+def test_a_file_of_no_model_is_refused(folder, tmp_path):
+    assert find_local_model(folder / "README.md") == folder
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / "t.csv"
+    path.touch()
+    with pytest.raises(InputError, match=r"t\.csv: a file, expected the folder of a saved model"):
+        find_local_model(path)
+
+
 @pytest.mark.parametrize("find", [find_model, find_local_model])
 def test_the_interrupted_run_of_a_missing_folder_is_named(tmp_path, monkeypatch, find):
     (tmp_path / "runs" / "a.unfinished").mkdir(parents=True)

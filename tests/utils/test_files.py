@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from itertools import count
+from pathlib import Path
 
 import pytest
 import torch
@@ -156,6 +157,15 @@ def test_a_folder_with_anything_else_is_not_replaced(tmp_path):
         check_output_folder(tmp_path, "a run", "ab".__contains__, "a")
     with pytest.raises(InputError, match="is a file or a link"):
         check_output_folder(tmp_path / "a", "a run", "ab".__contains__)
+
+
+def test_the_working_folder_is_replaced(tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    check_output_folder(Path("."), "a run", "a".__contains__)
+    with atomic_folder(Path(".")) as folder:
+        (folder / "a").touch()
+    assert (tmp_path / "out" / "a").is_file()
 
 
 def write_run(path, what):

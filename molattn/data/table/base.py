@@ -75,6 +75,7 @@ class Table(ABC):
     Attributes:
         path: The file.
         header: Names of the columns.
+        place: Where the table is in the file, for messages on columns, such as ``, sheet 'Data'``.
         unit: What ``Row.line`` counts: ``line`` or ``row``.
         schema: The columns' types (a ``pyarrow.Schema``), if the file has them.
         remarks: Properties found in the file that its name does not show, for the log.
@@ -82,6 +83,7 @@ class Table(ABC):
 
     path: Path
     header: list[str]
+    place = ""
     unit = "line"
     schema: Any = None
     remarks: tuple[str, ...] = ()
@@ -120,17 +122,17 @@ class Table(ABC):
         Raises:
             InputError: There is no such column, or more than one; suggests a similar name.
         """
-        found = _columns_named(self.header, name)
+        found, file = _columns_named(self.header, name), f"{self.path}{self.place}"
         if len(found) == 1:
             return found[0]
         if found:
             raise InputError(
-                f"{self.path}: {len(found)} columns are named {quoted(self.header[found[0]])} "
+                f"{file}: {len(found)} columns are named {quoted(self.header[found[0]])} "
                 f"({option}), expected one"
             )
         if len(self.header) == 1 and "|" in self.header[0]:
             raise InputError(
-                f"{self.path}: no column {quoted(name)} ({option}): the cells seem to be separated "
+                f"{file}: no column {quoted(name)} ({option}): the cells seem to be separated "
                 "by '|', expected commas, semicolons or tabs"
             )
         if any("\udc80" <= character <= "\udcff" for column in self.header for character in column):
@@ -139,8 +141,7 @@ class Table(ABC):
         close = get_close_matches(name.strip().lower(), alike, n=1)
         hint = f"; did you mean {quoted(alike[close[0]])}? The" if close else "; the"
         raise InputError(
-            f"{self.path}: no column {quoted(name)} ({option}){hint} "
-            f"columns are {listed(self.header)}"
+            f"{file}: no column {quoted(name)} ({option}){hint} columns are {listed(self.header)}"
         )
 
     def check_header(self) -> None:

@@ -115,7 +115,7 @@ def _recognized(path: Path) -> FileFormat:
     if found.signature:
         others = (name for signature, name in _SIGNATURES.items() if start.startswith(signature))
         got = next(others, "something else") if start else "an empty file"
-        raise InputError(f"{path}: got {got}, expected a {found.name} file")
+        raise InputError(f"{path}: got {got}, expected a file in {found.name} format")
     for signature, name in _SIGNATURES.items():
         if found.is_text and start.startswith(signature):
             *names, last = (one.name for one in FORMATS.values())

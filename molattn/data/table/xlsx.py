@@ -18,6 +18,7 @@ from molattn.data.table.base import (
     TableWriter,
     cell_text,
     escape_formula,
+    listed,
 )
 from molattn.data.table.text import ENCODING_ERRORS, check_expansion
 from molattn.errors import InputError, quoted
@@ -74,14 +75,16 @@ class XlsxTable(Table):
                 self._check_values(sheet)
             if marks["mergeCell"]:
                 self.remarks += ("has merged cells; only the first of them has their value",)
-            count = len(sheet.parent.sheetnames)
-            if count > 1:
-                self.remarks += (f"read the sheet {quoted(sheet.title)}, one of {count}",)
+            name, names = quoted(sheet.title), sheet.parent.sheetnames
+            if len(names) > 1:
+                self.remarks += (f"read the sheet {name}, one of {len(names)}",)
+                one = "the first" if sheet.title == names[0] else "the first visible one"
+                self.place = f", sheet {name} ({one} of {len(names)}: {listed(names)})"
         self._count = max(0, marks["row"] - 1)
         with self._sheet() as sheet:
             first = next(self._filled(sheet), None)
         if first is None:
-            raise InputError(f"{path}: the sheet is empty, expected a header and rows")
+            raise InputError(f"{path}{self.place}: the sheet is empty, expected a header and rows")
         self._first, values = first
         self.header = [cell_text(_plain(value)) for value in values]
         self.check_header()

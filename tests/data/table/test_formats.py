@@ -190,7 +190,7 @@ def test_a_format_that_is_only_read_is_refused_as_output(json_lines, tmp_path):
     ):
         check_output(tmp_path / "t.xyz")
     (tmp_path / "t.xyz").write_text("abc")
-    with pytest.raises(InputError, match="got something else, expected a XYZ file"):
+    with pytest.raises(InputError, match="got something else, expected a file in XYZ format"):
         open_table(tmp_path / "t.xyz")
     with pytest.raises(ValueError, match="registered already"):
         FORMATS.register("xyz")(FORMATS["csv"])

@@ -153,6 +153,17 @@ def test_merged_cells_and_other_sheets_are_told(tmp_path):
         "has merged cells; only the first of them has their value",
         "read the sheet 'Sheet', one of 3",
     )
+    place = "sheet 'Sheet' (the first visible one of 3: 'hidden', 'Sheet', 'last')"
+    words = f"t.xlsx, {place}: no column 'logS' (--x); the columns are 'series', 'smiles'"
+    with pytest.raises(InputError, match=re.escape(words)):
+        table.column("logS", "--x")
+
+
+def test_the_empty_first_of_several_sheets_is_named(tmp_path):
+    path = book_of(tmp_path / "t.xlsx", [], lambda book: book.create_sheet("Data").append(["C"]))
+    words = "sheet 'Sheet' (the first of 2: 'Sheet', 'Data'): the sheet is empty"
+    with pytest.raises(InputError, match=re.escape(words)):
+        open_table(path)
 
 
 def test_blank_rows_and_cells_beyond_the_header(tmp_path):
@@ -227,7 +238,7 @@ def empty(path):
         (empty, "the sheet is empty"),
         (lambda path: path.write_bytes(b"\xd0\xcf\x11\xe0" + bytes(99)), "encrypted"),
         (lambda path: path.write_bytes(b""), "got an empty file"),
-        (lambda path: path.write_bytes(b"smiles\nC\n"), "expected a Excel file"),
+        (lambda path: path.write_bytes(b"smiles\nC\n"), "expected a file in Excel format"),
     ],
 )
 def test_a_hostile_workbook_is_one_line(tmp_path, make, words):
