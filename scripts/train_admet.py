@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rdkit import Chem
+from rdkit import Chem, rdBase
 from rich.console import Console
 
 from molattn import MolAttn
@@ -43,7 +43,7 @@ OPTIONS = {
     "precision": "bf16",
     "inducing_points": 9000,
     "descriptors": "none",
-    "init_from": "base-small",
+    "init_from": "base",
     "keep_training_molecules": True,
     "baselines": False,
     "device": "cpu",
@@ -53,7 +53,8 @@ OPTIONS = {
 def read_task(path: Path) -> pd.Series:
     """Return the mean label of each molecule, by canonical SMILES."""
     table = pd.read_csv(path).rename(columns={"Drug": "smiles", "Y": "target"})
-    table["smiles"] = [Chem.CanonSmiles(text) for text in table["smiles"]]
+    with rdBase.BlockLogs():
+        table["smiles"] = [Chem.CanonSmiles(text) for text in table["smiles"]]
     labels = table.groupby("smiles", sort=False)["target"].mean()
     if set(table["target"]) <= {0.0, 1.0}:
         labels = labels[labels != 0.5].round()
