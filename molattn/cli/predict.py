@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from molattn.cli.inputs import input_table
 from molattn.cli.shared import (
     STREAM,
+    ModelFolder,
     group,
     make_console,
     report_same_name,
@@ -44,7 +45,7 @@ EXAMPLE = """Examples:
 
 
 def predict(
-    model: Path,
+    model: ModelFolder,
     inputs: Annotated[list[str], Parameter(name="INPUT")],
     /,
     *,
@@ -54,8 +55,7 @@ def predict(
     """Predict the properties of each molecule in a table.
 
     Args:
-        model: Folder of a run or of a saved model; or admet, the packaged model of ADMET
-            properties, or base, the pretrained one.
+        model: See ``ModelFolder``.
         inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; - for
             standard input; or one or more SMILES. If there is a column of a target of the model,
             the predictions are scored.

@@ -24,9 +24,9 @@ class GaussianProcessConfig:
         predictor: What predicts: a network, a Gaussian process, or the mean of both, weighted by
             their errors on the validation rows.
         kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors. By
-            default morgan, atom_pairs, embedding, and descriptors if the labels speak for them.
-        inducing_points: Number of training rows that the Gaussian process rests on; with no more
-            rows than that it is exact.
+            default morgan, atom_pairs, embedding, and descriptors if they clearly raise the
+            marginal likelihood.
+        inducing_points: Number of inducing points; with no more rows than that it is exact.
     """
 
     predictor: Predictor = "both"

@@ -37,6 +37,7 @@ from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Task
+from molattn.utils.console import counted
 from molattn.utils.progress import row_progress
 from molattn.utils.spooled_list import Selection, SpooledList
 
@@ -306,7 +307,8 @@ def describe_tasks(table: TrainingTable) -> list[str]:
         if table.bounds is not None:
             low, high = (~np.isnan(table.bounds[:, :, place])).sum(axis=1).tolist()
             if low or high:
-                censored = f"; {low + high} censored labels ({low} lower and {high} upper bounds)"
+                count = counted(low + high, "censored label")
+                censored = f"; {count} ({low:,} lower and {high:,} upper bounds)"
         known = values[~np.isnan(values)]
         lines.append(f"{quoted(task.name)}: {_described(task, known)}{censored}")
     return lines
@@ -324,7 +326,7 @@ def _baseline_numbers(
 
 
 def _described(task: Task, values: NDArray[np.float64]) -> str:
-    count = f"{len(values)} labels"
+    count = counted(len(values), "label")
     if task.kind == "regression":
         unit = f" {task.unit}" if task.unit else ""
         return f"regression, {count} from {values.min():.6g} to {values.max():.6g}{unit}"

@@ -39,10 +39,10 @@ def add_gaussian_process(
 
     A Gaussian process of the training rows predicts the validation rows, which determines its
     share in the predictions of the model. The model then gets one of both sets of rows. Of more
-    than 100,000 training rows or 20,000 validation rows, so many are drawn at random, in turn for
-    each target of the rows that have its label. With the
-    default kernels, it compares descriptors only if there is very strong evidence for that: if they
-    make the labels of the training rows, or of 800 of them, more likely by a factor of exp(5).
+    than 100,000 training rows or 20,000 validation rows, so many are drawn (:func:`some_rows`).
+    With the default kernels, it compares descriptors only if there is very strong evidence for
+    that: if they make the labels of the training rows, or of 800 of them, more likely by a factor
+    of exp(5).
 
     A censored label counts as its bound if the Gaussian process of the others predicts a value on
     the wrong side of it, and is left out otherwise; it has no part in the share. Without validation
@@ -67,8 +67,8 @@ def add_gaussian_process(
         validation = table.molecules(parts.val)
         return model.predict_outputs(validation.records, features=validation.features)
     start = time.perf_counter()
-    train = _drawn(table, parts.train, _MOST_LEARNED, config.training.seed)
-    val = _drawn(table, parts.val, _MOST_HELD_OUT, config.training.seed)
+    train = some_rows(table, parts.train, _MOST_LEARNED, config.training.seed)
+    val = some_rows(table, parts.val, _MOST_HELD_OUT, config.training.seed)
     rows = np.concatenate([train, val])
     molecules, held_out = table.molecules(rows), np.arange(len(train), len(rows))
     network, inputs = model.network_outputs(molecules.records, features=molecules.features)
@@ -155,21 +155,17 @@ def add_gaussian_process(
     return outputs
 
 
-def _drawn(
+def some_rows(
     table: TrainingTable, rows: NDArray[np.int64], most: int, seed: int
 ) -> NDArray[np.int64]:
-    """Return the rows; of more than ``most``, so many at random, in turn for each target."""
+    """Return rows of a table; of more than ``most``, so many drawn at random, ascending.
+
+    They are drawn in turn for each target of the rows that have its label.
+    """
     if len(rows) <= most:
         return rows
     order = np.random.default_rng(seed).permutation(len(rows))
     return np.sort(rows[in_turn(order, ~np.isnan(table.targets[rows]))[:most]])
-
-
-def some_rows(rows: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
-    """Return the rows; of more than ``most``, so many drawn at random, ascending."""
-    if len(rows) <= most:
-        return rows
-    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
 def share_lines(model: MolAttn) -> list[str]:

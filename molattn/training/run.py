@@ -346,7 +346,7 @@ def _fingerprints(
     config: TrainConfig, table: TrainingTable, rows: NDArray[np.int64]
 ) -> FingerprintIndex:
     seed = config.training.seed
-    rows = some_rows(rows, 2 * MOST_KEPT, seed)  # more than are kept, as some may be equal
+    rows = some_rows(table, rows, 2 * MOST_KEPT, seed)  # more than are kept, as some may be equal
     labeled = ~np.isnan(table.values[rows])
     return FingerprintIndex.from_fingerprints(table.fingerprints(rows), seed, labeled)
 

@@ -14,12 +14,15 @@ from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.explain import METHODS, Method, MethodOptions, Scores, explain
 from molattn.explain.attention_hooks import attention_weights
 from molattn.explain.explainer import explain_instance, read_instances
+from molattn.model.model import MolAttnConfig
 from molattn.model.target_transform import (
     LogTransform,
     RankTransform,
     YeoJohnsonTransform,
 )
+from molattn.model.training_set import TrainingSet
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
+from molattn.task import Task
 
 from .conftest import SMALL, make
 
@@ -288,6 +291,20 @@ def test_a_calibrated_model_gives_its_interval_and_probability():
     for row, found in enumerate(explain(model, SMILES, "attention", target="toxic")):
         assert found.probability == pytest.approx(said.prediction[row, 1], abs=1e-6)
         assert found.low is found.high is None
+
+
+def test_an_interval_of_percent_ends_as_that_of_the_prediction():
+    torch.manual_seed(0)
+    model = MolAttn(MolAttnConfig((Task("bound", unit="%"),), SMALL)).eval()
+    smiles = ["C" * n + "O" for n in range(1, 41)]
+    targets = np.linspace(0.0, 100.0, 40)[:, None]
+    model.calibrate(smiles, targets, smiles)
+    free = explain(model, SMILES[0], "attention")
+    model.training_set = TrainingSet.of(model.config.tasks, targets)
+    found = explain(model, SMILES[0], "attention")
+    low, high = model.predict_interval(SMILES[:1])
+    assert (found.low, found.high) == pytest.approx((low.item(), high.item()), abs=1e-4)
+    assert found.high - found.low < free.high - free.low
 
 
 def test_methods_share_what_they_all_need(small_model):
