@@ -106,7 +106,7 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
     if outside := +screening.outside_by_task:
         most, others = outside.most_common(_MOST_TARGETS), len(outside) - _MOST_TARGETS
         counts = [f"{name} {count:,}" for name, count in most]
-        counts += [f"{others} more targets"] if others > 0 else []
+        counts += [counted(others, "more target")] if others > 0 else []
         print_line(
             console,
             f"molecules whose NAME_training_similarity is below {DOMAIN_SIMILARITY}: "

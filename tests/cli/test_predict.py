@@ -165,6 +165,19 @@ def test_an_error_of_another_file_is_not_taken_for_standard_output(
     assert line == f"error: {error.strerror}"
 
 
+def test_targets_with_molecules_beyond_the_domain_are_listed(capsys):
+    assert main(["predict", "admet", "CC(=O)Oc1ccccc1C(=O)O", "--output", "o.csv"]) == 0
+    (line,) = (one for one in capsys.readouterr().err.splitlines() if "below 0.4" in one)
+    (row,) = rows_of("o.csv")
+    far = [name for name, text in row.items() if name.endswith("_training_similarity")]
+    far = [name for name in far if float(row[name]) < 0.4]
+    assert len(far) == 6
+    assert line.endswith(", 1 more target (of 1)")
+    for listed in line.partition(": ")[2].split(", ")[:5]:
+        name, _, count = listed.partition(" ")
+        assert (f"{name}_training_similarity" in far, count) == (True, "1")
+
+
 def test_one_of_a_kind_is_not_plural(model, capsys):
     known = copy.deepcopy(model)
     known.calibrate(["CCO", "CCN"] * 15, np.zeros((30, 2)), ["CCCCO", "c1ccccc1"])
