@@ -23,6 +23,7 @@ from molattn.chem.limits import is_fast, read_molecule
 from molattn.chem.mol_binary import Pieces, cut
 from molattn.chem.parse import Molecule, check_list
 from molattn.chem.prepared import PreparedSmiles
+from molattn.chem.rdkit_log import quiet
 from molattn.chem.standardize import standardized_smiles
 from molattn.config import MoleculeLimits
 from molattn.errors import SmilesError, quoted
@@ -240,7 +241,8 @@ class _BlockReader:
         )
 
     def __call__(self, texts: Sequence[Molecule]) -> list[MoleculeRecord | SmilesError]:
-        read = [self._read(text) for text in texts]
+        with quiet:  # once for all
+            read = [self._read(text) for text in texts]
         known = [found for found in read if isinstance(found, tuple)]
         mols = [mol for mol, _ in known]
         pieces = [cut(mol) for mol in mols]

@@ -93,7 +93,7 @@ def attention_weights(
     The result has no layers (``L = 0``) if a custom encoder does not apply attention layers of
     ``molattn.nn``, all with the same number of heads, to the edges of the molecule.
     """
-    n, reads_blocks = len(molecule.x), cast(Network, model.nets[0]).reads_blocks
+    n, reads_blocks = molecule.layout.num_nodes, cast(Network, model.nets[0]).reads_blocks
     batch = molecule if reads_blocks else _edge_list(model, molecule)
     with record_attention(model, batch.edge_index) as members:
         model(batch, features)
@@ -102,7 +102,7 @@ def attention_weights(
         return Attention(no_layer, no_layer[..., 0], False)
     weights = torch.stack([torch.stack(net.weights) for net in members])
     if reads_blocks:
-        # One graph is a block without padding: one row for each pair, ordered by receiver.
+        # One graph is a block without padding: all pairs, ordered by receiver.
         weights = weights.unflatten(2, (n, n)).permute(0, 1, 4, 2, 3)
     else:
         weights = _matrices(weights, molecule.edge_index.edge_index, n)
@@ -110,6 +110,7 @@ def attention_weights(
     gates = weights.new_ones(1)
     if gated:
         gates = torch.stack([torch.stack(net.gates) for net in members]).transpose(2, 3)
+        gates = gates[..., :n]  # without padding after the block
     return Attention(
         weights.cpu().double().numpy(),
         gates.expand(weights.shape[:-1]).cpu().double().numpy(),
@@ -131,7 +132,7 @@ def attention_gradients(
     """
     # As a list of edges: on this path the weights that a layer returns are those in its sums, so
     # that gradients with respect to them exist.
-    data, n = _edge_list(model, molecule), len(molecule.x)
+    data, n = _edge_list(model, molecule), molecule.layout.num_nodes
     with torch.enable_grad(), record_attention(model, data.edge_index) as members:
         values = predict(data)
         flat = [weights for net in members for weights in net.weights]
@@ -163,10 +164,10 @@ def _edge_list(model: MolAttn, molecule: MoleculeBatch) -> Data:
     table = torch.tensor(model.config.featurizer.pair_table, device=molecule.x.device).long()
     codes = molecule.pair_codes[graph.pairs_to_edges(molecule.edge_attr).long()]
     data = Data(
-        x=molecule.x.long(),
+        x=graph.rows_to_nodes(molecule.x.long()),
         edge_index=graph.edge_index,
         edge_attr=table[codes.long()],
-        num_nodes=len(molecule.x),
+        num_nodes=graph.num_nodes,
     )
     for name in ("numbers", "partners", "partner_index"):
         setattr(data, name, getattr(molecule, name))

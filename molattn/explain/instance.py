@@ -242,7 +242,8 @@ class Instance:
         """
         count = len(atoms)
         batch = self._batch([self.record] * count)
-        batch = replace(batch, x=atoms.flatten(0, 1), edge_attr=pairs.flatten(0, 2))
+        rows = batch.layout.nodes_to_rows(atoms.flatten(0, 1))
+        batch = replace(batch, x=rows, edge_attr=pairs.flatten(0, 2))
         if weights is None:
             weights = self.input_weights.expand(count, -1)
         return self._values(batch, weights)

@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from typing import Any, Optional, Self, Union
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from molattn.graph.complete import CompleteGraphs
+from molattn.graph.complete import CompleteGraphs, OnDevice
 from molattn.record import NO_EDGE, MoleculeRecord
+
+ROW_MULTIPLE = 128
+"""On a CPU, linear maps of so many rows are the fastest (:mod:`molattn.nn.linear`)."""
 
 
 @dataclass(frozen=True)
-class EdgeLists:
+class EdgeLists(OnDevice):
     """Graphs whose edges are listed, as everywhere in PyG, in memory linear in their number.
 
     Args:
@@ -37,20 +40,12 @@ class EdgeLists:
         """Number of nodes of the largest graph."""
         return max(self.sizes, default=0)
 
-    def to(self, device: "torch.device | str", *, non_blocking: bool = False) -> "EdgeLists":
-        """The same graphs on another device."""
-        return self._map(lambda part: part.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> "EdgeLists":
-        """The same graphs in page-locked memory."""
-        return self._map(Tensor.pin_memory)
-
-    def _map(self, move: Callable[[Tensor], Tensor]) -> "EdgeLists":
+    def _map(self, move: Callable[[Any], Any]) -> Self:
         return replace(self, edge_index=move(self.edge_index), batch=move(self.batch))
 
 
 @dataclass(frozen=True)
-class MoleculeBatch:
+class MoleculeBatch(OnDevice):
     """Molecules as complete graphs, in rows (see :class:`CompleteGraphs`), or as lists of edges.
 
     With :class:`EdgeLists` rows are atoms, and pairs are edges.
@@ -95,15 +90,7 @@ class MoleculeBatch:
             raise ValueError("edge_index: got EdgeLists, expected CompleteGraphs")
         return self.edge_index
 
-    def to(self, device: "torch.device | str", *, non_blocking: bool = False) -> "MoleculeBatch":
-        """The same batch on another device."""
-        return self._map(lambda part: part.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> "MoleculeBatch":
-        """The same batch in page-locked memory."""
-        return self._map(lambda part: part.pin_memory())
-
-    def _map(self, move: Callable[[Any], Any]) -> "MoleculeBatch":
+    def _map(self, move: Callable[[Any], Any]) -> Self:
         parts = {
             name: move(part)
             for name, part in vars(self).items()
@@ -179,7 +166,8 @@ def _padded(
 ) -> tuple[NDArray[np.uint8], CompleteGraphs, NDArray[np.uint8]]:
     """Atoms and pairs in the rows of complete graphs."""
     sizes = [record.num_atoms for record in records]
-    graphs = CompleteGraphs(sizes, self_loops=self_loops, device=device)
+    multiple = ROW_MULTIPLE if torch.device(device).type == "cpu" else 1
+    graphs = CompleteGraphs(sizes, self_loops=self_loops, device=device, row_multiple=multiple)
     x = np.zeros((graphs.num_rows, records[0].atoms.shape[1]), dtype=np.uint8)
     pairs = np.full(graphs.num_pairs, NO_EDGE, dtype=np.uint8)
     for record, start in zip(records, graphs.graph_starts(), strict=True):

@@ -2,9 +2,9 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Self, Union
 
 import numpy as np
 import torch
@@ -109,7 +109,31 @@ def _derived(compute: Callable[["CompleteGraphs"], Any]) -> Any:
     return property(get)
 
 
-class CompleteGraphs:
+class OnDevice:
+    """What moves to a device as a tensor does, also as an attribute of a PyG ``Data``."""
+
+    def _map(self, move: Callable[[Any], Any]) -> Self:
+        """Return a copy with other tensors."""
+        raise NotImplementedError
+
+    def to(self, device: "torch.device | str | int", *, non_blocking: bool = False) -> Self:
+        """The same on another device."""
+        return self._map(lambda part: part.to(device, non_blocking=non_blocking))
+
+    def cuda(self, device: "torch.device | str | int" = "cuda", non_blocking: bool = False) -> Self:
+        """The same on a GPU."""
+        return self.to(device, non_blocking=non_blocking)
+
+    def cpu(self) -> Self:
+        """The same on the CPU."""
+        return self.to("cpu")
+
+    def pin_memory(self) -> Self:
+        """The same in page-locked memory."""
+        return self._map(lambda part: part.pin_memory())
+
+
+class CompleteGraphs(OnDevice):
     """The layout of a batch of graphs in which all nodes of a graph are neighbors.
 
     Graphs are sorted by size into a few blocks, each padded to its largest graph; the number of
@@ -131,6 +155,7 @@ class CompleteGraphs:
         self_loops: Whether a node is a neighbor of itself.
         device: Kind of device that the layout is planned for: fewer, larger blocks for others than
             ``cpu``. Tensors are not moved there.
+        row_multiple: More rows than this are padded at the end to a multiple of it.
 
     Raises:
         ValueError: A negative size.
@@ -151,6 +176,7 @@ class CompleteGraphs:
         *,
         self_loops: bool = True,
         device: "torch.device | str" = "cpu",
+        row_multiple: int = 1,
     ) -> None:
         self.sizes = tuple(int(n) for n in sizes)
         if any(n < 0 for n in self.sizes):
@@ -187,13 +213,16 @@ class CompleteGraphs:
         self._most_nodes = max(self.sizes, default=0)
         self._num_all_edges = int((count * (count if self_loops else count - 1)).sum())
         self.num_rows, self.num_pairs = row, pair
+        self._rows_at_end = -row % row_multiple if row > row_multiple else 0
+        self.num_rows += self._rows_at_end
+        row_graph.append(np.zeros(self._rows_at_end, np.int64))
         batch, within = _runs(count)
         node_row = row_start[batch] + within
-        mask = np.zeros(row, dtype=bool)
+        mask = np.zeros(self.num_rows, dtype=bool)
         mask[node_row] = True
         self.batch = torch.from_numpy(batch)
         self.node_row = torch.from_numpy(node_row)
-        self.row_graph = torch.from_numpy(np.concatenate([*row_graph, np.zeros(0, np.int64)]))
+        self.row_graph = torch.from_numpy(np.concatenate(row_graph))
         self.row_mask = torch.from_numpy(mask)
         # For each graph its size, its first row, its first pair and its padded size.
         self._places = torch.from_numpy(np.stack([count, row_start, pair_start, width]))
@@ -308,18 +337,14 @@ class CompleteGraphs:
         """Position of each graph, in the order given."""
         return map(GraphStart, *self._places[1:].tolist())
 
-    def to(self, device: "torch.device | str", *, non_blocking: bool = False) -> "CompleteGraphs":
+    def to(self, device: "torch.device | str | int", *, non_blocking: bool = False) -> Self:
         """The same layout on another device."""
-        moved = self._map(lambda t: t.to(device, non_blocking=non_blocking))
+        moved = super().to(device, non_blocking=non_blocking)
         if self.kept is not None and self.device.type == "cpu" != moved.device.type:
             moved._num_kept = sum(int(mask.sum()) for mask in self.pair_masks)
         return moved
 
-    def pin_memory(self) -> "CompleteGraphs":
-        """The same layout in page-locked memory."""
-        return self._map(Tensor.pin_memory)
-
-    def _map(self, move: Callable[[Tensor], Tensor]) -> "CompleteGraphs":
+    def _map(self, move: Callable[[Any], Any]) -> Self:
         moved = copy.copy(self)
         for name, thing in vars(self).items():
             if isinstance(thing, Tensor):
@@ -388,10 +413,17 @@ class CompleteGraphs:
         _check_rows("pairs", pairs, self.num_pairs, self.device)
         return pairs.index_select(0, self.edge_row)
 
+    def clear_end(self, rows: Tensor) -> None:
+        """Set the rows after the last block to zero."""
+        if self._rows_at_end:
+            rows[-self._rows_at_end :].zero_()
+
     def join_rows(self, parts: list[Tensor], like: Tensor) -> Tensor:
         """Join nodes ``[B N, ...]`` of each block to rows, empty ones if there is no block."""
         if torch.compiler.is_compiling():
             return _put(parts[0], self._whole_batch().row_index, self.num_rows)
+        if self._rows_at_end:
+            parts = [*parts, parts[0].new_zeros((self._rows_at_end, *parts[0].shape[1:]))]
         return torch.cat(parts) if parts else like.new_zeros((0, *like.shape[1:]))
 
     def join_pairs(self, parts: list[Tensor], like: Tensor) -> Tensor:
@@ -495,7 +527,7 @@ class CompleteGraphs:
 
 
 @dataclass(frozen=True)
-class CodedEdges:
+class CodedEdges(OnDevice):
     """Features of pair rows as a code for each pair and a table of the features of each code.
 
     A molecule has few distinct kinds of pairs: a layer transforms the features of each code once,
@@ -526,6 +558,9 @@ class CodedEdges:
         """
         rows = codes.new_full((graphs.num_pairs,), table.size(0), dtype=torch.int64)
         return cls(rows.index_copy(0, graphs.edge_row, codes.long()), table)
+
+    def _map(self, move: Callable[[Any], Any]) -> Self:
+        return replace(self, codes=move(self.codes), table=move(self.table))
 
     @property
     def padded_table(self) -> Tensor:

@@ -148,7 +148,7 @@ def _fused(
 
     ``kept`` is a list to which the tensors that the gradient needs are added; None = no gradient.
     """
-    nodes, out = _Nodes(query, key, value), _Nodes.like(value)
+    nodes, out = _Nodes(query, key, value), _Nodes.like(graph, value)
     into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
     kept = _Nothing() if kept is None else kept
     for block, mask, isolated in zip(
@@ -230,7 +230,7 @@ def _gradients(ctx: Any, grad_out: Tensor) -> Any:
     wide = _sum_dtype(grad_out)
     shift = (grad_out.to(wide) * out).sum(dim=-1, keepdim=True)  # sum_s b_rs dL/db_rs
     shift = _Nodes(shift)
-    grad_nodes = _Nodes.like(query, key, value)
+    grad_nodes = _Nodes.like(graph, query, key, value)
     into_key, into_value = _by_head(edge_key, scale), _by_head(edge_value)
     # Contiguous, or each head would be a product of its own.
     grad_key, grad_value = (
@@ -318,12 +318,16 @@ class _Nodes:
         self._whole = None if whole is None else whole.view(-1, len(parts), *parts[0].shape[1:])
 
     @classmethod
-    def like(cls, *parts: Tensor) -> "_Nodes":
-        """Make tensors of these shapes, not initialized."""
-        if len({part.shape for part in parts}) != 1:
-            return cls(*(part.new_empty(part.shape) for part in parts))
-        rows, *shape = parts[0].shape
-        return cls(*parts[0].new_empty(rows, len(parts), *shape).unbind(1))
+    def like(cls, graph: CompleteGraphs, *parts: Tensor) -> "_Nodes":
+        """Make tensors of these shapes; rows of blocks are not initialized."""
+        if len({part.shape for part in parts}) == 1:
+            rows, *shape = parts[0].shape
+            made = [*parts[0].new_empty(rows, len(parts), *shape).unbind(1)]
+        else:
+            made = [part.new_empty(part.shape) for part in parts]
+        for part in made:
+            graph.clear_end(part)
+        return cls(*made)
 
     def heads(self, block: GraphBlock) -> Sequence[Tensor]:
         """A block of each."""
@@ -383,9 +387,12 @@ class _Pairs:
         """For each pair the sum over the basis of its features and its receiver's scores."""
         assert self._edges is not None
         if self.coded:
-            index = self._edges.expand(scores.size(0), *self._edges.shape)
-            each = scores.unflatten(1, (self._graphs, self._nodes))
-            return each.gather(3, index).flatten(0, 1)
+            # Faster than torch.gather, which reads an index for each head.
+            rows, size = scores.shape[1:]
+            first = torch.arange(0, rows * size, size, device=scores.device)
+            index = self._edges + first.view(self._graphs, self._nodes, 1)
+            each = scores.flatten(1).index_select(1, index.flatten())
+            return each.view(-1, self._nodes, self._nodes)
         by_row = self.by_row(scores) @ self._edges.mT  # [B, N, H, N]
         return by_row.permute(2, 0, 1, 3).flatten(0, 1)
 

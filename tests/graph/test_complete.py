@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter
 
-from molattn.graph import CompleteGraphs
+from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.graph.complete import plan_blocks
 
 SIZES = st.lists(st.integers(0, 12), max_size=12)
@@ -286,3 +286,35 @@ def test_moves_between_devices_and_shows_itself():
     assert "graphs=3, nodes=9" in repr(graphs)
     with pytest.raises(ValueError, match="got -1, expected at least 0 nodes"):
         CompleteGraphs([2, -1])
+
+
+@given(SIZES, st.integers(1, 40))
+def test_rows_at_the_end_change_nothing(sizes, multiple):
+    graphs, padded = CompleteGraphs(sizes), CompleteGraphs(sizes, row_multiple=multiple)
+    assert padded.num_rows == graphs.num_rows or padded.num_rows % multiple == 0
+    assert 0 <= padded.num_rows - graphs.num_rows < multiple
+    assert len(padded.row_graph) == len(padded.row_mask) == padded.num_rows
+    assert not padded.row_mask[graphs.num_rows :].any()
+    x = torch.arange(float(graphs.num_nodes)).unsqueeze(-1)
+    rows = padded.nodes_to_rows(x)
+    assert torch.equal(rows[: graphs.num_rows], graphs.nodes_to_rows(x))
+    assert torch.equal(padded.rows_to_nodes(rows), x)
+    assert torch.equal(padded.edge_index, graphs.edge_index)
+    means = padded.neighbor_mean(rows)
+    assert len(means) == padded.num_rows
+    assert torch.equal(
+        padded.rows_to_nodes(means),
+        graphs.rows_to_nodes(graphs.neighbor_mean(rows[: graphs.num_rows])),
+    )
+
+
+def test_layouts_and_codes_move_as_attributes_of_a_graph():
+    graphs = CompleteGraphs([2, 1])
+    codes = torch.zeros(graphs.num_edges, dtype=torch.int64)
+    edges = CodedEdges.from_edges(graphs, codes, torch.ones(1, 3))
+    data = Data(x=torch.ones(3, 1), layout=graphs, edges=edges)
+    assert data.cpu().layout.num_nodes == 3  # as data.cuda() calls it
+    with pytest.raises((RuntimeError, AssertionError)):  # there is no such GPU
+        graphs.cuda(10**4)
+    moved = data.to("meta")
+    assert moved.layout.device.type == moved.edges.table.device.type == "meta"
