@@ -17,6 +17,7 @@ errors.
 
 import copy
 import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union
@@ -39,14 +40,20 @@ __all__ = [
 
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 _HALF_TOLERANCE = 2e-2
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def permute_nodes(data: Data, node_order: Tensor, edge_order: Optional[Tensor] = None) -> Data:
     """Relabel the nodes of a graph, and list its edges in another order.
 
+    Which attributes have a row for each node or edge is decided by PyG (``Data.is_node_attr``,
+    ``Data.is_edge_attr``). Integers that PyG increments by the number of nodes in a batch
+    (``Data.__inc__``), such as ``pair_index``, are node indices and are relabelled. Index
+    attributes with several dimensions, such as a list of pairs ``[2, P]``, keep their order, except
+    for ``edge_index``. ``ptr`` stays.
+
     Args:
-        data: The graph. Which attributes are those of nodes and edges is decided by PyG
-            (``Data.is_node_attr``, ``Data.is_edge_attr``).
+        data: The graph.
         node_order: New node ``i`` is old node ``node_order[i]``, ``[N]``.
         edge_order: New edge ``k`` is old edge ``edge_order[k]``, ``[E]``; None = the same order.
 
@@ -54,19 +61,22 @@ def permute_nodes(data: Data, node_order: Tensor, edge_order: Optional[Tensor] =
         A new graph.
 
     Raises:
-        ValueError: A sparse ``adj_t``.
+        ValueError: A sparse ``adj_t``; node indices that no node has.
     """
     new_label = _inverse(node_order)
     out = data.clone()
     for name, value in data.to_dict().items():
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) or name.endswith("ptr"):
             continue
         if value.layout != torch.strided:
             raise ValueError(f"{name}: got {value.layout}, expected edge_index: a dense tensor")
-        if name == "edge_index":
-            edges = new_label[value]
-            out[name] = edges if edge_order is None else edges[:, edge_order]
-        elif data.is_node_attr(name):
+        if _is_index(data, name, value, new_label.numel()):
+            out[name] = value = new_label[value.long()].to(value.dtype)
+            if name == "edge_index" and edge_order is not None:
+                out[name] = value[:, edge_order]
+            if value.dim() != 1:
+                continue
+        if data.is_node_attr(name):
             out[name] = value[node_order]
         elif data.is_edge_attr(name) and edge_order is not None:
             out[name] = value[edge_order]
@@ -94,8 +104,11 @@ def assert_permutation_equivariant(
         module: The layer.
         data: A graph, with different numbers of nodes and edges.
         trials: Number of random permutations.
-        tolerance: Largest error relative to the largest magnitude in that output and in the inputs;
-            None = 1e-10 in float64, 1e-5 in float32, 2e-2 in half precision.
+        tolerance: Largest error relative to the largest magnitude in that output, or to the scale
+            of the inputs if that is larger. This is the largest of the median magnitudes of the
+            floating-point tensors that the layer is called with; entries that are 0 or not finite
+            do not count, nor does ``y`` if it is called with ``data`` itself. None = 1e-10 in
+            float64, 1e-5 in float32, 2e-2 in half precision; 0 = any difference is an error.
         seed: Seed of the permutations.
         kwargs: Further arguments of the layer.
 
@@ -115,7 +128,7 @@ def assert_permutation_equivariant(
             "outputs of nodes and of edges could not be distinguished"
         )
     expected = _outputs(module, data, kwargs)
-    worst = _Worst(tolerance, data)
+    worst = _Worst(tolerance, _scale(module, data, kwargs))
     for node_order, edge_order in _orders(data, trials, seed):
         permuted = permute_nodes(data, node_order, edge_order)
         new_label = _inverse(node_order)
@@ -171,7 +184,7 @@ def assert_permutation_invariant(
     """
     orders = list(_orders(data, trials, seed))
     expected = _outputs(module, data, kwargs)
-    worst = _Worst(tolerance, data)
+    worst = _Worst(tolerance, _scale(module, data, kwargs))
     for node_order, edge_order in orders:
         permuted = permute_nodes(data, node_order, edge_order)
         for before, after in _pairs(expected, _outputs(module, permuted, kwargs)):
@@ -241,7 +254,7 @@ def assert_graphs_independent(
     with torch.enable_grad():
         expected = _call(module, data, kwargs)
     owners = [_owners(output, graph_of) for output in expected]
-    worst, flow = _Worst(tolerance, data), _Worst(tolerance)
+    worst, flow = _Worst(tolerance, _scale(module, data, kwargs)), _Worst(tolerance)
     for graph in range(num_graphs):
         changed = data.clone()
         for name, value in features.items():
@@ -311,7 +324,7 @@ def assert_batch_invariant(
     graphs: list[Any] = [Batch.from_data_list([graph]) for graph in data.to_data_list()]
     together = _outputs(module, data, kwargs)
     alone = [_outputs(module, graph, kwargs) for graph in graphs]
-    worst = _Worst(tolerance, data)
+    worst = _Worst(tolerance, _scale(module, data, kwargs))
     for got, *parts in _pairs(together, *alone):
         if got.value.dim() == 0:
             raise ValueError(
@@ -349,7 +362,7 @@ def assert_attention_normalized(
         AssertionError: Not normalized; the message has the worst error and its place.
         ValueError: The layer returns no such pair, or one without elements.
     """
-    if "return_attention_weights" in inspect.signature(module.forward).parameters:
+    if "return_attention_weights" in inspect.signature(_original(module).forward).parameters:
         kwargs = {"return_attention_weights": True, **kwargs}
     num_nodes, _ = _counts(data)
     receiver = 0 if getattr(module, "flow", "") == "target_to_source" else 1
@@ -378,7 +391,7 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
     Args:
         module: The layer or model. It is copied.
         data: A graph, or a batch.
-        kwargs: Further arguments of the module.
+        kwargs: Further arguments of the module; floating-point tensors become float64, too.
 
     Raises:
         AssertionError: A derivative is wrong or missing; the message has the order, and what torch
@@ -388,6 +401,8 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
     name, module = type(module).__name__, copy.deepcopy(module).double()
     data = data.clone()
     _update(data, {key: value.double() for key, value in _floats(data).items()})
+    kwargs = {key: value.double() if _is_float(value) else value for key, value in kwargs.items()}
+    _outputs(module, data, kwargs)  # lazy modules get their parameters
     args, given = _arguments(module, data, kwargs)
     features = [key for key, value in given.items() if _is_float(value)]
     if args:
@@ -447,15 +462,13 @@ class _Output:
 class _Worst:
     """The largest error so far, relative to the tolerance."""
 
-    def __init__(self, tolerance: Optional[float], data: Optional[Data] = None) -> None:
+    def __init__(self, tolerance: Optional[float], scale: float = 0.0) -> None:
         self.tolerance = tolerance
         self.error = 0.0
         self.excess = 0.0
         self.where = ""
         # Rounding errors of outputs that are truly 0 have the scale of the inputs.
-        self.scale = (
-            0.0 if data is None else max(map(_largest, _floats(data).values()), default=0.0)
-        )
+        self.scale = scale
 
     def see(self, name: str, expected: Tensor, got: Tensor, rows: Optional[Tensor] = None) -> None:
         """Compare two tensors, or some rows of them."""
@@ -477,13 +490,14 @@ class _Worst:
         error = torch.where(before == after, 0.0, error)  # two equal infinities
         error = error.nan_to_num(nan=torch.inf)
         most = float(error.max())
-        if self.where and most / allowed <= self.excess:
+        excess = most / allowed if allowed else math.inf if most else 0.0
+        if self.where and (excess, most) <= (self.excess, self.error):
             return
         place = int(error.argmax())
         index = [int(i) for i in torch.unravel_index(torch.tensor(place), error.shape)]
         if rows is not None:
             index[0] = int(rows[index[0]])
-        self.error, self.excess = most, most / allowed
+        self.error, self.excess = most, excess
         self.where = (
             f"worst error {most:.3g} (allowed {allowed:.3g}) in {name}{index}: "
             f"got {float(after.flatten()[place]):.9g}, "
@@ -573,6 +587,19 @@ def _largest(x: Tensor) -> float:
     return float(finite.abs().max()) if finite.numel() else 0.0
 
 
+def _median(x: Tensor) -> float:
+    magnitudes = x.detach()[x.isfinite() & (x != 0)].abs()
+    return float(magnitudes.median()) if magnitudes.numel() else 0.0
+
+
+def _scale(module: nn.Module, data: Data, kwargs: dict[str, Any]) -> float:
+    """The largest median magnitude of the inputs: of a maximum, one far value could decide."""
+    args, given = _arguments(module, data, kwargs)
+    if args:
+        given = {name: value for name, value in _floats(data).items() if name != "y"} | kwargs
+    return max((_median(value) for value in given.values() if _is_float(value)), default=0.0)
+
+
 def _is_float(value: object) -> bool:
     if not isinstance(value, Tensor):
         return False
@@ -581,6 +608,22 @@ def _is_float(value: object) -> bool:
 
 def _floats(data: Data) -> dict[str, Tensor]:
     return {name: value for name, value in data.to_dict().items() if _is_float(value)}
+
+
+def _is_index(data: Data, name: str, value: Tensor, num_nodes: int) -> bool:
+    """Whether an attribute holds indices of nodes, which PyG increments in a batch."""
+    if name != "edge_index":
+        if "batch" in name or value.dtype not in _INTEGERS:
+            return False
+        step = torch.as_tensor(data.__inc__(name, value))
+        if not (step.all() and (step == num_nodes).all()):
+            return False
+    if value.numel() and not 0 <= value.min() <= value.max() < num_nodes:
+        raise ValueError(
+            f"{name}: got {int(value.min())} to {int(value.max())}, "
+            f"expected indices of nodes from 0 to {num_nodes - 1}"
+        )
+    return True
 
 
 def _codes(data: Data) -> dict[str, Tensor]:
@@ -626,10 +669,16 @@ def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor
         yield order.to(device), edges.to(device)
 
 
+def _original(module: nn.Module) -> nn.Module:
+    """The module that torch.compile wrapped, whose forward has the parameters' names."""
+    return getattr(module, "_orig_mod", module)
+
+
 def _arguments(
     module: nn.Module, data: Data, kwargs: dict[str, Any]
 ) -> tuple[tuple[Data, ...], dict[str, Any]]:
     """Return what to call the module with: ``data`` itself, or its attributes by name."""
+    module = _original(module)
     parameters = [
         parameter
         for parameter in inspect.signature(module.forward).parameters.values()

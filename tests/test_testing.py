@@ -11,6 +11,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, global_add_pool
 from torch_geometric.utils import softmax
 
+from molattn.graph import AddDummyNode, BondsAndDistances
+from molattn.nn import MATConv
 from molattn.testing import (
     assert_attention_normalized,
     assert_batch_invariant,
@@ -208,6 +210,77 @@ def test_permute_nodes_relabels_all_that_is_of_nodes_and_edges():
         assert torch.equal(back[key], data[key])
 
 
+def test_permute_nodes_relabels_indices_of_nodes():
+    data = Data(
+        x=torch.arange(3.0).unsqueeze(-1),
+        edge_index=torch.tensor([[0, 1], [1, 2]]),
+        pair_index=torch.tensor([[0, 0, 2], [1, 2, 2]]),  # as many pairs as nodes
+        edge_label_index=torch.tensor([[0, 1], [1, 2]], dtype=torch.int32),  # as many as edges
+        parent_index=torch.tensor([2, 0, 1]),
+        edge_root_index=torch.tensor([2, 0]),
+        root_index=torch.tensor(0),
+        atom=torch.tensor([0, 1, 2]),
+        some_batch=torch.tensor([0, 1, 2, 2]),
+    )
+    moved = permute_nodes(data, torch.tensor([2, 0, 1]), torch.tensor([1, 0]))
+    assert moved.pair_index.tolist() == [[1, 1, 0], [2, 0, 0]]
+    assert moved.edge_label_index.tolist() == [[1, 2], [2, 0]]
+    assert moved.edge_label_index.dtype == torch.int32
+    assert moved.parent_index.tolist() == [2, 0, 1]  # of nodes 2, 0, 1: 1, 2, 0, now 2, 0, 1
+    assert moved.edge_root_index.tolist() == [1, 0]
+    assert moved.root_index == 1
+    assert moved.atom.tolist() == [2, 0, 1]
+    assert moved.some_batch.tolist() == [0, 1, 2, 2]
+    back = permute_nodes(moved, torch.tensor([1, 2, 0]), torch.tensor([1, 0]))
+    assert all(torch.equal(back[key], data[key]) for key in data.to_dict())
+
+
+def test_permute_nodes_follows_the_increments_of_the_users_own_data():
+    class Molecule(Data):
+        def __inc__(self, key, value, *args, **kwargs):
+            own = {"center": self.num_nodes, "bond_index": self.num_edges}
+            return own.get(key, super().__inc__(key, value, *args, **kwargs))
+
+    data = Molecule(
+        x=torch.randn(3, 1),
+        edge_index=torch.tensor([[0, 1], [1, 2]]),
+        center=torch.tensor([0]),
+        bond_index=torch.tensor([0, 1, 0, 1]),
+    )
+    moved = permute_nodes(data, torch.tensor([2, 0, 1]))
+    assert moved.center.tolist() == [1]
+    assert moved.bond_index.tolist() == [0, 1, 0, 1]
+
+
+def test_permute_nodes_leaves_ptr():
+    """Three nodes, and a ptr of three numbers."""
+    data = Batch.from_data_list([graph(1, 1), graph(2, 3)])
+    assert data.ptr.tolist() == [0, 1, 3]
+    moved = permute_nodes(data, torch.tensor([0, 2, 1]))
+    assert moved.ptr.tolist() == [0, 1, 3]
+    assert moved.batch.tolist() == [0, 1, 1]
+
+
+def test_indices_that_no_node_has_are_refused():
+    data = graph()
+    data.row_index = torch.tensor([3, 17])
+    message = "row_index: got 3 to 17, expected indices of nodes from 0 to 4"
+    with pytest.raises(ValueError, match=message):
+        permute_nodes(data, torch.arange(5))
+
+
+def test_layers_that_read_pairs_of_nodes_pass():
+    class Pairs(nn.Module):
+        def forward(self, x, pair_index):
+            first, second = pair_index
+            return torch.zeros_like(x).index_add(0, second, x[first])
+
+    for pairs in (5, 7, 8):  # of 5 nodes and 8 edges
+        data = graph()
+        data.pair_index = torch.randint(0, 5, (2, pairs))
+        assert_permutation_equivariant(Pairs(), data)
+
+
 def test_errors_are_relative_to_outputs_and_inputs():
     def faint(x, edge_index, edge_attr):
         return 1e-8 * x * torch.arange(len(x)).unsqueeze(-1)
@@ -222,6 +295,88 @@ def test_errors_are_relative_to_outputs_and_inputs():
         assert zero(data.x, data.edge_index, None).abs().max() > 0  # rounding errors
         assert_permutation_equivariant(Function(zero), data)
     assert_permutation_equivariant(Function(lambda x, i, e: 0 * x), graph())
+
+
+class MATPlusPlace(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = MATConv(4, 8, heads=2)
+
+    def forward(self, x, edge_index, edge_attr):
+        out = self.conv(x, edge_index, edge_attr)
+        return out + torch.arange(len(x)).unsqueeze(-1)
+
+
+def test_far_values_of_the_transforms_hide_no_error():
+    bonds = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    data = AddDummyNode()(BondsAndDistances()(Data(x=torch.randn(4, 3), edge_index=bonds)))
+    assert data.edge_attr.max() == 1e6
+    with pytest.raises(AssertionError, match="MATPlusPlace is not permutation equivariant"):
+        assert_permutation_equivariant(MATPlusPlace(), data)
+    assert_permutation_equivariant(MATPlusPlace().conv, data)
+
+
+class TakesData(nn.Module):
+    """A function of a whole graph or batch."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, data, scale=None):
+        return self.function(data)
+
+
+def plus_place(x, edge_index, edge_attr):
+    return x + 0.01 * torch.arange(len(x)).unsqueeze(-1)
+
+
+def test_labels_hide_no_error():
+    data = graph()
+    data.y = torch.tensor([1e6])
+    takes = TakesData(lambda data: plus_place(data.x, None, None))
+    for layer in (Function(plus_place), takes):
+        with pytest.raises(AssertionError, match="not permutation equivariant"):
+            assert_permutation_equivariant(layer, data)
+    pooled = Layer(lambda x, i, b: pyg.global_mean_pool(x * torch.arange(len(x))[:, None], b))
+    data = batch_of_graphs(torch.float32)
+    data.y = torch.full((3,), 1e7)
+    for assertion in (assert_permutation_invariant, assert_batch_invariant):
+        with pytest.raises(AssertionError, match="Layer is not"):
+            assertion(pooled, data)
+    leak = Layer(lambda x, i, b: x + x.detach().mean(0))
+    with pytest.raises(AssertionError, match="graphs of a batch affect each other"):
+        assert_graphs_independent(leak, data)
+
+
+def test_the_scale_of_the_inputs_is_the_largest_median():
+    """Outputs are 0 or 1, so errors are 1 / the scale of the inputs."""
+
+    class Places(nn.Module):
+        def forward(self, x, scale=None):
+            return torch.arange(len(x)) % 2
+
+    x = torch.tensor([0, 1, torch.inf, torch.nan, -1e4, 1e8]).unsqueeze(-1)
+    data = Data(x=x, edge_index=torch.zeros(2, 2).long(), y=torch.full((6,), 1e12))
+    scale = torch.tensor([1e5, -1e5, 1e9])
+    for layer in (Places(), TakesData(lambda data: Places()(data.x))):
+        assert assert_permutation_equivariant(layer, data, tolerance=1) == 1e-4
+        assert assert_permutation_equivariant(layer, data, tolerance=1, scale=scale) == 1e-5
+    data.z = torch.full((6,), 1e6)  # the first layer does not read it
+    assert assert_permutation_equivariant(Places(), data, tolerance=1) == 1e-4
+    assert assert_permutation_equivariant(layer, data, tolerance=1) == 1e-6
+
+
+def test_with_a_tolerance_of_0_any_difference_is_an_error():
+    data = graph()
+    assert assert_permutation_equivariant(Function(lambda x, i, e: x), data, tolerance=0) == 0
+    exact, faint = {"tolerance": 0, "trials": 20}, {"tolerance": 1e-30, "trials": 20}
+    messages = []
+    for options in (exact, faint):
+        with pytest.raises(AssertionError, match="worst error ") as caught:
+            assert_permutation_equivariant(Function(plus_place), data, **options)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1].replace("allowed 1e-30", "allowed 0")
 
 
 def test_an_edge_index_that_is_not_the_one_given_is_caught():
@@ -451,6 +606,39 @@ def test_a_model_that_takes_a_batch_passes_all():
     data.y = torch.randn(3, dtype=torch.float64)  # not read
     for assertion in (INVARIANT, INDEPENDENT, assert_batch_invariant, assert_smooth):
         assertion(model, data)
+
+
+def test_compiled_layers_are_called_like_the_original():
+    data = graph(dtype=torch.float64)
+    layer = pyg.TransformerConv(3, 4, edge_dim=2).double()
+    compiled = torch.compile(layer, backend="eager")
+    assert assert_permutation_equivariant(compiled, data) < 1e-10
+    assert NORMALIZED(compiled, data) < 1e-10
+    with pytest.raises(AssertionError, match="not permutation equivariant"):
+        EQUIVARIANT(torch.compile(Function(lambda x, i, e: x.cumsum(0)), backend="eager"), data)
+
+
+class Scaled(nn.Module):
+    def __init__(self, in_channels):
+        super().__init__()
+        self.conv = pyg.TransformerConv(in_channels, 4, edge_dim=2)
+
+    def forward(self, x, edge_index, edge_attr, weight=None):
+        return self.conv(x, edge_index, edge_attr) * weight
+
+
+def test_keyword_arguments_are_smooth_in_float64_too():
+    weight = torch.rand(4)
+    assert_smooth(Scaled(3), graph(), weight=weight)
+    takes = TakesData(lambda data: data.x.sin())
+    assert_smooth(takes, graph(), scale=weight)
+    assert weight.dtype == torch.float32
+
+
+def test_lazy_layers_are_smooth():
+    layer = pyg.TransformerConv(-1, 4, edge_dim=2)
+    assert_smooth(layer, graph())
+    assert isinstance(layer.lin_key.weight, nn.UninitializedParameter)  # a copy was called
 
 
 def test_normalized_layers_may_leave_nodes_without_edges_and_turn_the_flow():
