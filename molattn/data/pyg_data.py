@@ -84,8 +84,8 @@ def from_mol(
         coordinates.
 
     Raises:
-        InputError: Not a molecule (RDKit returns None for unreadable text), one without atoms, or
-            coordinates that are not finite.
+        InputError: Not a molecule (RDKit returns None for unreadable text), one without atoms or
+            not sanitized, or coordinates that are not finite.
 
     Example:
         >>> from molattn.chem import parse_smiles
@@ -96,6 +96,8 @@ def from_mol(
     if not isinstance(mol, Chem.Mol) or not mol.GetNumAtoms():
         got = "a molecule without atoms" if isinstance(mol, Chem.Mol) else repr(mol)[:80]
         raise InputError(f"mol: got {got}, expected an RDKit molecule")
+    if mol.NeedsUpdatePropertyCache():
+        raise InputError("mol: got a molecule that is not sanitized; call rdkit.Chem.SanitizeMol")
     if isinstance(featurizer, str):
         featurizer = FEATURIZERS[featurizer]()
     return _complete_graph(mol, featurizer(mol), featurizer, self_loops, conformer)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.typing import OptTensor, Size
 
-from molattn.graph.complete import CompleteGraphs
 from molattn.nn.attention_conv import AttentionConv, optional_linear
 from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
 from molattn.nn.dense_attention import Attended
@@ -196,9 +195,7 @@ class EdgeAttentionConv(AttentionConv):
             IndexError: An edge to a node that does not exist.
         """
         nodes, edges = self.read(x, edge_index, edge_attr, size)
-        graph = edges.index
-        batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
-        globals_ = read_globals(u, batch, nodes, self.global_dim)
+        globals_ = read_globals(u, batch, nodes, self.global_dim, edges.index)
         heads, alpha, messages = self.attend_heads(
             nodes, edges, globals_, bool(return_attention_weights), self.update_edges
         )

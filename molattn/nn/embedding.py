@@ -67,12 +67,12 @@ class CodeEmbedding(nn.Module):
                 f"codes: got shape {list(codes.shape)}, expected [*, {len(self.sizes)}]"
             )
         if codes.device.type == "cpu" and codes.numel() and not torch.compiler.is_compiling():
-            for column, (most, size) in enumerate(
-                zip(codes.amax(dim=0).tolist(), self.sizes, strict=True)
-            ):
-                if most >= size:
+            low, high = (part.tolist() for part in codes.aminmax(dim=0))
+            for column, (least, most, size) in enumerate(zip(low, high, self.sizes, strict=True)):
+                if least < 0 or most >= size:
+                    got = least if least < 0 else most
                     raise IndexError(
-                        f"codes: got {most} in column {column}, expected 0 to {size - 1}; were "
+                        f"codes: got {got} in column {column}, expected 0 to {size - 1}; were "
                         "they made by another featurizer?"
                     )
         return F.embedding_bag(codes.long() + self.offsets, weight, mode="sum")
@@ -123,7 +123,7 @@ class PairEmbedding(CodeEmbedding):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Embed joint codes ``[E]``, or rows of component codes or coefficients."""
-        return super().forward(self.table[codes.long()] if codes.dim() == 1 else codes)
+        return super().forward(F.embedding(codes.long(), self.table) if codes.dim() == 1 else codes)
 
 
 class FixedPairEmbedding(PairEmbedding):

@@ -58,7 +58,7 @@ class Score:
             ``W`` ``[..., C, weight * C]`` (None where ``weight`` is 0). None = the query itself.
         key: :math:`g_k`, likewise. It must be linear in the key, because edge features enter keys
             as a term of a sum. None = the key itself.
-        scaled: Whether the query is divided by :math:`\sqrt C`.
+        scaled: Whether the projected query is divided by :math:`\sqrt C`.
         weight: Columns of ``W``, as a multiple of ``C``; 0 = there is no ``W``.
         vector: Whether there is a ``w``.
 
@@ -186,10 +186,11 @@ def score(
         )
     rule = SCORES[kind]
     rule.check_parameters(kind, query.size(-1), weight, vector)
-    if rule.scaled:
-        query = query / math.sqrt(query.size(-1))
+    width = query.size(-1)
     if rule.query is not None:
         query = rule.query(query, weight)
+    if rule.scaled:
+        query = query / math.sqrt(width)
     if rule.key is not None:
         key = rule.key(key, weight)
     if rule.pair is None:
@@ -287,8 +288,11 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
 
     Raises:
         ValueError: The temperature is negative or NaN.
+        TypeError: Logits that are not floating point.
     """
     check_temperature(temperature)
+    if not logits.is_floating_point():
+        raise TypeError(f"logits: got {logits.dtype}, expected a floating-point tensor")
     dtype = logits.dtype
     if dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()

@@ -62,6 +62,14 @@ def check_features(name: str, x: object, channels: int, rows: Optional[int] = No
         )
 
 
+def _check_dtype(name: str, given: EdgeAttr, like: Tensor) -> None:
+    """Check that features have the type of the nodes; autocast converts what differs."""
+    given = given.table if isinstance(given, CodedEdges) else given
+    if given is None or given.dtype == like.dtype or torch.is_autocast_enabled(like.device.type):
+        return
+    raise TypeError(f"{name}: got {given.dtype}, expected {like.dtype}, as the nodes have")
+
+
 def read_graph(
     x: Nodes,
     graph: Graph,
@@ -102,6 +110,7 @@ def read_graph(
     one = x_src is x_dst
     check_features("x" if one else "x[0] (senders)", x_src, source)
     check_features("x" if one else "x[1] (receivers)", x_dst, target)
+    _check_dtype("x[1] (receivers)", x_dst, x_src)
     reverse = flow == "target_to_source"
     if reverse and (not one or not isinstance(graph, Tensor) or is_torch_sparse_tensor(graph)):
         raise ValueError(
@@ -111,7 +120,9 @@ def read_graph(
     if isinstance(graph, CompleteGraphs):
         if size is not None:
             raise ValueError("size cannot be used with CompleteGraphs")
-        return pair, read_complete(pair, graph, edge_attr, edge_dim)
+        edges = read_complete(pair, graph, edge_attr, edge_dim)
+        _check_dtype("edge_attr", edges.attr, x_src)
+        return pair, edges
     if isinstance(edge_attr, CodedEdges):
         raise TypeError(
             "edge_attr: got CodedEdges, expected a tensor; CodedEdges are used only with "
@@ -123,6 +134,7 @@ def read_graph(
     ):
         raise ValueError(f"size: got {size}, expected {numbers}, the rows of x")
     edges = read_edges(graph, edge_attr, *numbers, edge_dim)
+    _check_dtype("edge_attr", edges.attr, x_src)
     return pair, edges._replace(index=edges.index.flip(0)) if reverse else edges
 
 
@@ -248,6 +260,7 @@ def read_globals(
     batch: Union[Tensor, Pair, None],
     x: Pair,
     global_dim: Optional[int],
+    graph: Union[Tensor, CompleteGraphs],
 ) -> Globals:
     """Check graph features, for senders and for receivers."""
     if global_dim is None:
@@ -258,7 +271,11 @@ def read_globals(
         raise ValueError(
             f"u: got None, expected [B, {global_dim}]: the layer has global_dim={global_dim}"
         )
-    check_features("u", u, global_dim)
+    complete = isinstance(graph, CompleteGraphs)
+    check_features("u", u, global_dim, graph.num_graphs if complete else None)
+    _check_dtype("u", u, x[1])
+    if complete:
+        batch = graph.row_graph
     if batch is None:
         if u.size(0) != 1:
             raise ValueError(

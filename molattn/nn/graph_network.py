@@ -81,7 +81,8 @@ class GraphNetwork(MessagePassing):
         update_edges: Also return edges: :math:`e_k + W_{oe}\, \mathrm{combine}_h\, e'_k`, or the
             output of ``edge_function``.
         update_global: Also return :math:`u'`, ``[B, global_dim]``.
-        edge_function: Replaces the attention.
+        edge_function: Replaces the attention, whose options (``heads`` and those from ``score`` to
+            ``dropout``) are then not used.
         node_function: Replaces :math:`\phi^v`.
         global_function: Replaces :math:`\phi^u`.
         score: See :class:`EdgeAttentionConv`.
@@ -159,6 +160,12 @@ class GraphNetwork(MessagePassing):
                 raise ValueError(f"{name}: got {reducer!r}, expected one of {', '.join(REDUCERS)}")
         if update_global and global_dim is None:
             raise ValueError("update_global needs global_dim, got None")
+        for name, function, option, updates in (
+            ("node_function", node_function, "update_nodes", update_nodes),
+            ("global_function", global_function, "update_global", update_global),
+        ):
+            if function is not None and not updates:
+                raise ValueError(f"{name} cannot be used with {option}=False")
         self.edge_inputs = _chosen("edge_inputs", edge_inputs, EDGE_INPUTS)
         self.node_inputs = _chosen("node_inputs", node_inputs, NODE_INPUTS)
         self.global_inputs = _chosen("global_inputs", global_inputs, GLOBAL_INPUTS)
@@ -279,8 +286,7 @@ class GraphNetwork(MessagePassing):
         graph = edges.index
         if isinstance(graph, CompleteGraphs) and self.attention is None:
             return self._through_edges(nodes[1], graph, edges.attr, u)
-        batch = graph.row_graph if isinstance(graph, CompleteGraphs) else batch
-        globals_ = read_globals(u, batch, nodes, self.global_dim)
+        globals_ = read_globals(u, batch, nodes, self.global_dim, graph)
         stage = self._edge_stage(nodes, edges, globals_, bool(return_attention_weights))
         node = nodes[1]
         if self.node_function is not None:

@@ -135,7 +135,7 @@ class MATConv(AttentionConv):
         self,
         x: Nodes,
         edge_index: Graph,
-        edge_attr: EdgeAttr,
+        edge_attr: EdgeAttr = None,
         return_attention_weights: Optional[bool] = False,
         size: Size = None,
     ) -> Any:
@@ -145,7 +145,7 @@ class MATConv(AttentionConv):
             x: Node features, or a pair (senders, receivers); None for receivers without features,
                 which then count as zeros.
             edge_index: The graph.
-            edge_attr: Distance and bond of each edge.
+            edge_attr: Distance and bond of each edge; None = the values of a sparse ``adj_t``.
             return_attention_weights: Also return ``edge_index`` as given and the weights
                 :math:`A^h` of its edges, before dropout.
             size: Number of senders and of receivers; needed if ``x`` does not have it.

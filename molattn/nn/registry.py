@@ -90,20 +90,21 @@ class Layer:
             heads: Number of heads.
             edge_dim: Number of edge features; None = no edge features.
             options: Keyword arguments of the class. An option of another layer may be given if it
-                is off (None, False or 0).
+                is off (None or False) or the default there.
 
         Raises:
             ValueError: An option that the layer does not support.
         """
         for name in [name for name in options if not self.has(name)]:
-            able = [other.conv.__name__ for other in LAYERS.values() if other.has(name)]
+            able = [other.conv for other in LAYERS.values() if other.has(name)]
             if not able:  # leave the error to the class
                 continue
             value = options.pop(name)
-            if value:
+            default = inspect.signature(able[0]).parameters[name].default
+            if not (value is None or value is False or value == default):
                 raise ValueError(
                     f"{name}={value!r} cannot be used with {self.conv.__name__}, only with "
-                    f"{', '.join(able)}"
+                    f"{', '.join(conv.__name__ for conv in able)}"
                 )
         if not self.edge_columns:
             options["edge_dim"] = edge_dim

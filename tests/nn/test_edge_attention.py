@@ -306,7 +306,7 @@ def test_wrong_graph_features_name_got_and_expected():
         ([1, 2], "edge_attr: got list, expected a tensor"),
         (
             torch.ones(4, 2, dtype=DOUBLE),
-            "edge_attr: got torch.float64, expected torch.float32, that of the parameters",
+            "edge_attr: got torch.float64, expected torch.float32, as the nodes have",
         ),
     ],
 )

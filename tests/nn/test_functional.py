@@ -11,7 +11,15 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch_geometric.utils import softmax
 
 from molattn.nn import functional as F
-from molattn.nn.functional import DenseRows, ScatteredEdges, attention, normalize, score
+from molattn.nn.functional import (
+    SCORES,
+    DenseRows,
+    ScatteredEdges,
+    Score,
+    attention,
+    normalize,
+    score,
+)
 
 INF = math.inf
 DOUBLE = torch.float64
@@ -253,3 +261,16 @@ def test_errors_name_got_and_expected(call, error, message):
     with pytest.raises(error) as caught:
         call()
     assert message in str(caught.value)
+
+
+def test_a_scaled_score_divides_the_projected_query(monkeypatch):
+    rule = Score(query=lambda query, weight: query.tanh(), scaled=True)
+    monkeypatch.setitem(SCORES._items, "tanh_query", rule)
+    query, key = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    torch.testing.assert_close(score(query, key, "tanh_query"), query.tanh() @ key.mT / 2.0)
+
+
+@pytest.mark.parametrize("receivers", [DenseRows(None), ScatteredEdges(torch.tensor([0, 0]), 1)])
+def test_integer_logits_are_refused(receivers):
+    with pytest.raises(TypeError, match=r"logits: got torch.int64, expected a floating-point"):
+        normalize(torch.tensor([1, 2]), receivers)

@@ -9,6 +9,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 
 from molattn.graph import CodedEdges, CompleteGraphs
+from molattn.nn import EdgeAttentionConv, MATConv
 from molattn.nn.graph_inputs import (
     as_pair,
     at_receivers,
@@ -20,6 +21,7 @@ from molattn.nn.graph_inputs import (
 )
 
 INDEX = torch.tensor([[2, 0, 2, 1], [0, 0, 1, 1]])  # three senders, two receivers
+LISTED = torch.zeros(2, 0, dtype=torch.int64)
 ORDERED = torch.tensor([[0, 2, 1, 2], [0, 0, 1, 1]])  # as a sparse matrix of receivers has it
 
 
@@ -114,12 +116,12 @@ def test_receivers_rows_for_each_edge_in_both_forms():
 def test_graph_features_of_senders_and_receivers():
     x = torch.ones(3, 1), torch.ones(2, 1)
     u = torch.tensor([[1.0], [2.0]])
-    src, dst = read_globals(u, (torch.tensor([0, 1, 1]), torch.tensor([1, 0])), x, 1)
+    src, dst = read_globals(u, (torch.tensor([0, 1, 1]), torch.tensor([1, 0])), x, 1, LISTED)
     assert src.at_nodes(u).flatten().tolist() == [1, 2, 2]
     assert dst.at_nodes(u).flatten().tolist() == [2, 1]
-    one, _ = read_globals(u[:1], None, x, 1)
+    one, _ = read_globals(u[:1], None, x, 1, LISTED)
     assert (one.at_nodes(u[:1]) + torch.zeros(3, 1)).flatten().tolist() == [1, 1, 1]
-    assert read_globals(None, None, x, None) == (None, None)
+    assert read_globals(None, None, x, None, LISTED) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -149,27 +151,27 @@ def test_graph_features_of_senders_and_receivers():
             "edge_attr: got shape [6, 2], expected [9, 2]",
         ),
         (
-            lambda x: read_globals(torch.ones(2, 1), torch.tensor([0, 1, 2]), (x, x), 1),
+            lambda x: read_globals(torch.ones(2, 1), torch.tensor([0, 1, 2]), (x, x), 1, LISTED),
             IndexError,
             "batch: got indices from 0 to 2, expected 0 <= index < 2, the number of graphs",
         ),
         (
-            lambda x: read_globals(torch.ones(2, 1), torch.tensor([0, -1, 1]), (x, x), 1),
+            lambda x: read_globals(torch.ones(2, 1), torch.tensor([0, -1, 1]), (x, x), 1, LISTED),
             IndexError,
             "batch: got indices from -1 to 1, expected 0 <= index < 2",
         ),
         (
-            lambda x: read_globals(torch.ones(2, 1), torch.zeros(3), (x, x), 1),
+            lambda x: read_globals(torch.ones(2, 1), torch.zeros(3), (x, x), 1, LISTED),
             TypeError,
             "batch: got torch.float32, expected integers",
         ),
         (
-            lambda x: read_globals(torch.ones(2, 1), "graphs", (x, x), 1),
+            lambda x: read_globals(torch.ones(2, 1), "graphs", (x, x), 1, LISTED),
             TypeError,
             "batch: got str, expected a tensor or a pair",
         ),
         (
-            lambda x: read_globals(torch.ones(1, 1).long(), None, (x, x), 1),
+            lambda x: read_globals(torch.ones(1, 1).long(), None, (x, x), 1, LISTED),
             TypeError,
             "u: got torch.int64, expected a floating-point tensor [*, 1]",
         ),
@@ -191,3 +193,26 @@ def test_each_result_of_a_layer_gets_the_rows_of_its_kind():
     found = results_in_rows((x, (graph.edge_index, alpha)), graph, edges=False, weights=True)
     assert torch.equal(found[0], graph.nodes_to_rows(x))
     assert found[1][0] is graph
+
+
+def test_complete_graphs_have_as_many_rows_of_graph_features_as_graphs():
+    graph, layer = CompleteGraphs([3, 2]), EdgeAttentionConv(4, 8, global_dim=3)
+    x = graph.nodes_to_rows(torch.randn(5, 4))
+    layer(x, graph, u=torch.randn(2, 3))
+    for rows in (1, 5):
+        with pytest.raises(ValueError, match=re.escape(f"u: got shape [{rows}, 3], expected [2,")):
+            layer(x, graph, u=torch.randn(rows, 3))
+
+
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        (lambda x, e: MATConv(4, 8)(x, INDEX[:, :2], e.double()), "edge_attr"),
+        (lambda x, e: EdgeAttentionConv((4, 4), 8)((x, x.double()), INDEX), "x[1] (receivers)"),
+        (lambda x, e: EdgeAttentionConv(4, 8, global_dim=2)(x, INDEX, u=e[:1].double()), "u"),
+    ],
+)
+def test_features_of_another_type_than_the_nodes_are_named(call, name):
+    message = f"{name}: got torch.float64, expected torch.float32, as the nodes have"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        call(torch.randn(3, 4), torch.rand(2, 2))

@@ -503,3 +503,12 @@ def test_a_function_of_yours_has_no_weights_to_report():
     block = GraphNetwork(NODE, 6, edge_function=nn.Identity())
     with pytest.raises(ValueError, match="cannot be used with edge_function, which has no weights"):
         block(torch.randn(2, NODE), torch.tensor([[0], [1]]), return_attention_weights=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"node_function": nn.Identity(), "update_nodes": False}, {"global_function": nn.Identity()}],
+)
+def test_a_function_of_what_is_not_updated_is_refused(options):
+    with pytest.raises(ValueError, match="_function cannot be used with update_"):
+        GraphNetwork(8, 16, global_dim=5, **options)

@@ -198,3 +198,11 @@ def test_gradients_are_right():
 def test_wrong_options_name_got_and_expected(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         MATConv(4, 6, **options)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant:UserWarning")
+def test_the_values_of_adj_t_are_distances_and_bonds():
+    conv, x = MATConv(8, 16, 4), torch.randn(3, 8)
+    edge_index, e = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.rand(3, 2)
+    adj_t = torch.sparse_coo_tensor(edge_index.flip(0), e, (3, 3, 2)).coalesce()
+    torch.testing.assert_close(conv(x, adj_t), conv(x, edge_index, e))

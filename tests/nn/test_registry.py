@@ -145,3 +145,9 @@ def test_an_option_that_no_layer_has_is_refused():
     for layer in LAYERS.values():
         with pytest.raises(TypeError, match="color"):
             layer.make(4, 8, edge_dim=2, color="red")
+
+
+def test_an_option_of_another_layer_may_have_its_default():
+    LAYERS["gaan"].make(8, 16, 2, temperature=1.0)
+    with pytest.raises(ValueError, match="temperature=0 cannot be used with GaANConv"):
+        LAYERS["gaan"].make(8, 16, 2, temperature=0)
