@@ -152,6 +152,6 @@ def is_of_input(error: BaseException | None) -> bool:
 
 
 def quoted(text: object) -> str:
-    """Return ``text`` escaped to printable ASCII, in quotes, and cut to 80 characters."""
-    shown = ascii(text)
+    """Return ``text`` in quotes, with escapes for what is not printable, cut to 80 characters."""
+    shown = repr(text)
     return shown if len(shown) <= _QUOTE_LIMIT else f"{shown[: _QUOTE_LIMIT - 4]}...{shown[-1]}"

@@ -10,6 +10,7 @@ from molattn.errors import (
     InputError,
     SmilesError,
     check_one_of,
+    quoted,
     reason_meaning,
     reason_table,
 )
@@ -34,6 +35,11 @@ def test_the_limits_are_those_that_are_told():
         with pytest.raises(SmilesError) as caught:
             parse_smiles(text)
         assert caught.value.code == code
+
+
+def test_names_are_quoted_as_they_are_without_what_would_not_show():
+    assert quoted("Löslichkeit µM") == "'Löslichkeit µM'"
+    assert quoted("a\x1b[31m\u202e\udcf6") == r"'a\x1b[31m\u202e\udcf6'"
 
 
 @pytest.mark.parametrize("value, close", [("hERG", "herg"), ("logs", "logS"), ("LOG_S", "logS")])

@@ -154,7 +154,8 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
         console.print(label_score_table(screening.tasks, scores))
     (done, errors), seconds = screening.counts, screening.seconds
     if errors and not done:
-        print_line(console, "no row has a prediction; --smiles-column names the column of SMILES")
+        hint = "if the SMILES are in another column, name it with --smiles-column"
+        print_line(console, f"no row has a prediction; {hint}")
     print_line(
         console,
         f"{counted(done, 'row')} predicted, {errors:,} with an error{place}, "

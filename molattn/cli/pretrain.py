@@ -1,6 +1,6 @@
 """``molattn pretrain``."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +27,16 @@ EXAMPLES = """Examples:
   molattn pretrain mine.smi.gz --init-from base --output runs/mine --epochs 2
   molattn train assay.csv --target-columns pIC50 --init-from runs/pretrained
 """
+
+_FIGURES = {
+    "descriptors": ("R² of descriptors", "mean_r2"),
+    "morgan": ("R² of Morgan counts", "r2"),
+    "atom_pairs": ("R² of atom-pair counts", "r2"),
+    "torsions": ("R² of torsion counts", "r2"),
+    "atoms": ("accuracy of masked elements", "accuracy"),
+    "bonds": ("accuracy of masked bonds", "accuracy"),
+    "columns": ("R² of columns", "mean_r2"),
+}
 
 
 def pretrain(
@@ -78,29 +88,18 @@ def _pretrain(config: PretrainConfig, folder: Path, num_workers: int) -> None:
     console = make_console()
     done = run_pretraining(config, folder, console, num_workers=num_workers)
     write_pretraining(done, folder)
-    print_line(console, _score_line(done.scores, config.training.targets))
+    print_line(console, _score_line(done.scores))
     print_line(console, f"Trained in {done.seconds:.0f} s ({done.history.steps} steps)")
 
 
-def _score_line(scores: Mapping[str, Any], targets: Collection[str]) -> str:
-    figures = {
-        "descriptors": ("R² of descriptors", scores["descriptors"]["mean_r2"]),
-        "morgan": ("R² of Morgan counts", scores["morgan"]["r2"]),
-        "atom_pairs": ("R² of atom-pair counts", scores["atom_pairs"]["r2"]),
-        "torsions": ("R² of torsion counts", scores["torsions"]["r2"]),
-        "atoms": (
-            "accuracy of masked elements",
-            scores["atoms"].get("element", {}).get("accuracy"),
-        ),
-        "bonds": ("accuracy of masked bonds", scores["bonds"]["accuracy"]),
-    }
-    if "columns" in scores:
-        figures["columns"] = ("R² of columns", scores["columns"]["mean_r2"])
-    return "Validation: " + ", ".join(
-        f"{name} {'undefined' if value is None else f'{value:.3f}'}"
-        for target, (name, value) in figures.items()
-        if target in targets
-    )
+def _score_line(scores: Mapping[str, Any]) -> str:
+    figures = []
+    for target, (name, key) in _FIGURES.items():
+        if target in scores:
+            found = scores[target].get("element", {}) if target == "atoms" else scores[target]
+            value = found.get(key)
+            figures.append(f"{name} {'undefined' if value is None else f'{value:.3f}'}")
+    return "Validation: " + ", ".join(figures)
 
 
 def _absolute(path: str) -> str:

@@ -1,6 +1,7 @@
 """The program: its commands, its help and its exit codes."""
 
 import gc
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -84,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit: the entry point of ``molattn``."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names in no letters of the terminal
     postpone_collection()
     import_lazily(_UNUSED)
     code = main(argv)
@@ -132,8 +135,7 @@ def _run(words: list[str]) -> int:
 
 def _fail(message: str, code: int) -> int:
     line = "".join(
-        char if char.isascii() and char.isprintable() else ascii(char)[1:-1]
-        for char in " ".join(message.split())
+        char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(message.split())
     )
     if len(line) > _LONGEST_MESSAGE:
         line = f"{line[:_LONGEST_MESSAGE]}..."

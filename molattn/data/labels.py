@@ -132,7 +132,8 @@ def infer_task(
         unit: Unit of a regression.
 
     Raises:
-        LabelError: A label that does not fit; names it.
+        LabelError: A label that does not fit, or differs from another one in upper and lower case
+            alone; names it.
         InputError: There are too few or too many classes.
     """
     texts = [cell.strip() for cell in cells if not is_missing(cell)]
@@ -150,6 +151,12 @@ def infer_task(
         raise LabelError(odd, "class labels that are all numbers or all text")
     else:
         classes = sorted(distinct)
+        if choice != "multiclass":
+            spelled: dict[str, str] = {}
+            for text in classes:
+                if (other := spelled.setdefault(text.lower(), text)) != text:
+                    expected = f"{quoted(other)}, another spelling of it (or --task multiclass)"
+                    raise LabelError(text, expected)
     return _classification(name, classes, choice)
 
 

@@ -12,11 +12,12 @@ from molattn.chem.split import Split, fold_split, group_split, order_split
 from molattn.config import DataConfig
 from molattn.data.dataset import TrainingTable
 from molattn.data.labels import LabelError, is_missing, number
+from molattn.data.table import listed
 from molattn.errors import InputError, quoted
 from molattn.record import MoleculeRecord
 from molattn.utils.spooled_list import Selection
 
-__all__ = ["check_labels", "marks_validation", "split_rows", "undivided"]
+__all__ = ["check_labels", "marks_validation", "missing_classes", "split_rows", "undivided"]
 
 _PARTS = {
     "train": "train",
@@ -91,6 +92,18 @@ def check_labels(table: TrainingTable, parts: Split, config: DataConfig) -> None
     for task, name in enumerate(config.target_columns):
         if np.isnan(learned[:, task]).all():
             raise InputError(f"{table.path}, column {quoted(name)}: no training row has {label}")
+
+
+def missing_classes(table: TrainingTable, parts: Split) -> list[str]:
+    """Return a log line for each target with classes that no training row is of."""
+    learned = table.targets[_weighing(table, parts.train)]
+    lines = []
+    for place, task in enumerate(table.tasks):
+        found = np.unique(learned[:, place])
+        missing = [name for number, name in enumerate(task.classes) if number not in found]
+        if missing:
+            lines.append(f"{quoted(task.name)}: no training row is of class {listed(missing)}")
+    return lines
 
 
 def _weighing(table: TrainingTable, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -76,6 +76,7 @@ class PretrainingObjective(Objective):
     ) -> None:
         super().__init__()
         self.model = model
+        self.targets = tuple(targets)
         groups = [name for name in GROUPS if name != "columns" or num_columns]
         self._chosen = [name in targets for name in groups]
         self._has_counts = any(name in targets for name in COUNT_GROUPS)

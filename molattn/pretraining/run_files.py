@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from molattn.config.pretraining import Target
 from molattn.data.store.index import REJECTED_FILE
 from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE
 from molattn.pretraining.run import MOLECULES_FOLDER, PretrainingRun
@@ -16,7 +15,7 @@ from molattn.utils.files import write_file, write_json
 __all__ = ["pretrain_command", "pretraining_metrics", "write_pretraining"]
 
 _MODEL_FOLDER = "model"
-_TARGETS: dict[Target, str] = {
+_TARGETS = {
     "descriptors": "RDKit descriptors",
     "morgan": "Morgan counts",
     "atom_pairs": "atom-pair counts",
@@ -82,23 +81,7 @@ def model_card(run: PretrainingRun) -> str:
     """Return the model's README."""
     figures, read, loop = pretraining_metrics(run), run.molecules, run.config.training
     invalid = sum(read["excluded_refused"].values())
-    scores = run.scores
-    rows: dict[Target, list[tuple[str, float | str | None]]] = {
-        "descriptors": [
-            ("descriptors, R² (mean)", scores["descriptors"]["mean_r2"]),
-            ("descriptors, R² (median)", scores["descriptors"]["median_r2"]),
-        ],
-        "morgan": [("Morgan counts, R² (pooled)", scores["morgan"]["r2"])],
-        "atom_pairs": [("atom-pair counts, R² (pooled)", scores["atom_pairs"]["r2"])],
-        "torsions": [("torsion counts, R² (pooled)", scores["torsions"]["r2"])],
-        "atoms": [
-            (f"masked atoms, {name}, accuracy", _both(hits))
-            for name, hits in scores["atoms"].items()
-        ],
-        "bonds": [("masked bonds, accuracy", _both(scores["bonds"]))],
-    }
-    if "columns" in scores:
-        rows["columns"] = [("columns, R² (mean)", scores["columns"]["mean_r2"])]
+    targets = [target for target in _TARGETS if target in run.scores]
     lines = [
         "---",
         "library_name: molattn",
@@ -106,7 +89,7 @@ def model_card(run: PretrainingRun) -> str:
         "- chemistry",
         "---",
         "A molattn network pretrained on molecules without labels to predict "
-        f"{_joined([_TARGETS[name] for name in rows if name in loop.targets])}.",
+        f"{_joined([_TARGETS[target] for target in targets])}.",
         "Fine-tune it with `molattn train --init-from` and this folder.",
         "`molattn predict` returns the descriptors, clipped to the range between their 0.1% and "
         "99.9% quantiles in training."
@@ -148,13 +131,25 @@ def model_card(run: PretrainingRun) -> str:
         "| --- | --- |",
         *(
             f"| {name} | {_shown(value)} |"
-            for target, own in rows.items()
-            if target in loop.targets
-            for name, value in own
+            for target in targets
+            for name, value in _score_rows(target, run.scores[target])
         ),
         "",
     ]
     return "\n".join(lines)
+
+
+def _score_rows(target: str, scores: dict[str, Any]) -> list[tuple[str, float | str | None]]:
+    """Return the scores of a target, each with its name."""
+    if target == "descriptors":
+        return [(f"descriptors, R² ({kind})", scores[f"{kind}_r2"]) for kind in ("mean", "median")]
+    if target == "columns":
+        return [("columns, R² (mean)", scores["mean_r2"])]
+    if target == "atoms":
+        return [(f"masked atoms, {name}, accuracy", _both(hits)) for name, hits in scores.items()]
+    if target == "bonds":
+        return [("masked bonds, accuracy", _both(scores))]
+    return [(f"{_TARGETS[target]}, R² (pooled)", scores["r2"])]
 
 
 def _initial_model(digest: str) -> str:

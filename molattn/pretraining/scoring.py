@@ -24,6 +24,8 @@ def pretraining_scores(
 ) -> dict[str, Any]:
     """Return R² of descriptors, columns and counts, and the accuracy for masked atoms and bonds.
 
+    Targets that were not learned are left out.
+
     R² is given for each descriptor and further column of ``names``, with the mean and median over
     them. R² of a group of counts pools its positions: 1 - (squared errors) / (squared deviations
     from each position's mean). Beside each accuracy stands that of always predicting the most
@@ -48,7 +50,7 @@ def pretraining_scores(
             hits.add(logits, codes)
         bonds.add(outputs.bonds, batch.bonds)
     each = descriptors.r2()
-    return {
+    scores = {
         "descriptors": _each_r2(names[:width], each[:width]),
         **({"columns": _each_r2(names[width:], each[width:])} if len(names) > width else {}),
         **{name: {"r2": _number(squares.pooled_r2())} for name, squares in counts.items()},
@@ -57,6 +59,7 @@ def pretraining_scores(
         },
         "bonds": bonds.to_dict(),
     }
+    return {name: scores[name] for name in scores if name in objective.targets}
 
 
 def _each_r2(names: Sequence[str], each: NDArray[np.float64]) -> dict[str, Any]:

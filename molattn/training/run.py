@@ -23,7 +23,7 @@ from molattn.data.dataset import (
     table_calculator,
 )
 from molattn.data.leakage import Leakage, find_leakage
-from molattn.data.splitting import marks_validation, split_rows
+from molattn.data.splitting import marks_validation, missing_classes, split_rows
 from molattn.errors import InputError, is_out_of_memory, quoted
 from molattn.model.artefact import is_packaged
 from molattn.model.config import substructure_counter
@@ -227,6 +227,8 @@ def train_model(
             f"training for {epochs} epochs, as there are many rows and only classes (--epochs sets "
             "another number)",
         )
+    for line in missing_classes(table, parts):
+        print_line(console, line)
     members = [replace(member, epochs=epochs) for member in config.training.members()]
     folders = [None] * len(members)
     checkpoints = [None] * len(members)
@@ -266,6 +268,10 @@ def train_model(
                 )
                 for line in lines:
                     print_line(console, line)
+            if config.gaussian_process.predictor == _NO_NETWORK:
+                message = "no network is trained"
+                if pretrained is not None:
+                    message += f"; embeddings of the pretrained model {pretrained.name}"
             if checkpoint is not None:
                 print_line(console, resume_message(checkpoint))
             elif message != said:  # members mostly start alike

@@ -23,6 +23,7 @@ __all__ = [
     "UNFINISHED",
     "atomic_folder",
     "atomic_write",
+    "behind_link",
     "check_output_folder",
     "lock_file",
     "naming_path",
@@ -98,17 +99,24 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     The content goes to a temporary file in the same folder, which is renamed once it is on disk.
     Readers therefore see the previous file or the new one. After an exception the temporary file is
     removed and the previous file is unchanged. A killed process leaves its temporary file behind,
-    under a name that ends in ``.part``; the next one that writes the same file removes it.
+    under a name that ends in ``.part``; the next one that writes the same file removes it. Of a
+    symbolic link the file that it points to is replaced.
 
     Raises:
         OSError: Names ``path``, also if the disk is full.
     """
+    path = behind_link(path)
     with _temporary(path, lambda part: open(part, "xb").close()) as part:
         with open(part, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+
+
+def behind_link(path: Path) -> Path:
+    """Return the file that a symbolic link points to, and another path as it is."""
+    return path.resolve() if path.is_symlink() else path
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -107,6 +107,13 @@ def test_text_as_a_number_is_refused_with_the_option_for_classes():
         label_values(["1.5", "n-pentane"], Task("y"))
 
 
+def test_classes_that_differ_in_case_alone_are_refused():
+    cells = ["Active", "active", "Inactive"]
+    with pytest.raises(LabelError, match="'active', expected 'Active', another spelling of it"):
+        infer_task("y", cells)
+    assert infer_task("y", cells, "multiclass").classes == ("Active", "Inactive", "active")
+
+
 def test_labels_become_places_of_classes():
     binary = Task("y", "binary", ("0", "1"))
     np.testing.assert_array_equal(

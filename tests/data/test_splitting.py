@@ -7,7 +7,7 @@ import pytest
 from molattn.chem import Featurizer
 from molattn.config import DataConfig
 from molattn.data.dataset import read_training_table
-from molattn.data.splitting import split_rows
+from molattn.data.splitting import missing_classes, split_rows
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 
@@ -36,6 +36,16 @@ def test_training_and_validation_rows_of_weight_0_are_in_no_part(tmp_path):
     lines = [f"{'C' * (n + 1)},{n},{part},{weight}" for n, (part, weight) in enumerate(rows)]
     table = read(tmp_path, "\n".join(["smiles,y,part,w", *lines, ""]), config)
     assert [part.tolist() for part in split_rows(table, config, seed=0)] == [[1], [3], [4, 5]]
+
+
+def test_classes_without_a_training_row_are_told(tmp_path):
+    config = DataConfig(target_columns=("y",), split_column="part")
+    parts = ["train", "train", "train", "val", "test"]
+    lines = [f"{'C' * (n + 1)},{'aabbc'[n]},{part}" for n, part in enumerate(parts)]
+    table = read(tmp_path, "\n".join(["smiles,y,part", *lines, ""]), config)
+    parts = split_rows(table, config, seed=0)
+    assert missing_classes(table, parts) == ["'y': no training row is of class 'c'"]
+    assert missing_classes(table, parts._replace(train=np.arange(5))) == []
 
 
 @pytest.mark.parametrize("split", ["random", "scaffold"])

@@ -138,7 +138,11 @@ def test_descriptors_are_compared_if_the_labels_speak_for_it(frame):
 
 
 def test_alone_it_reads_the_embedding_of_the_packaged_model(frame):
-    run = trained(frame, predictor="gaussian_process", init_from="base")
+    shown = io.StringIO()
+    console = Console(file=shown, width=200)
+    run = trained(frame, console=console, predictor="gaussian_process", init_from="base")
+    assert "no network is trained; embeddings of the pretrained model base\n" in shown.getvalue()
+    assert "Starting from" not in shown.getvalue()
     base = MolAttn.from_pretrained("base")
     np.testing.assert_allclose(run.model.embed(NEW), base.embed(NEW), atol=1e-5)
     assert np.isfinite(run.model.predict(NEW)).all()

@@ -47,6 +47,14 @@ def test_a_file_is_replaced_when_the_block_ends(path):
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
+def test_the_file_behind_a_link_is_replaced(path, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    write_file(link, b"new")
+    assert link.is_symlink()
+    assert path.read_bytes() == b"new"
+
+
 def test_a_file_has_the_permissions_of_any_new_file(path, tmp_path):
     write_file(path, b"new")
     (tmp_path / "other").write_bytes(b"")

@@ -136,7 +136,10 @@ class Table(ABC):
                 "by '|', expected commas, semicolons or tabs"
             )
         if any("\udc80" <= character <= "\udcff" for column in self.header for character in column):
-            raise InputError(f"{self.path}: got binary data, expected a table (text in UTF-8)")
+            raise InputError(
+                f"{file}: the header is not in UTF-8; save the table as UTF-8 ('CSV UTF-8' in "
+                "Excel)"
+            )
         alike = {column.strip().lower(): column for column in self.header}
         close = get_close_matches(name.strip().lower(), alike, n=1)
         hint = f"; did you mean {quoted(alike[close[0]])}? The" if close else "; the"

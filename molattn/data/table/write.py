@@ -16,7 +16,7 @@ from molattn.data.table.formats import (
     format_by_suffix,
 )
 from molattn.errors import InputError
-from molattn.utils.files import atomic_write
+from molattn.utils.files import atomic_write, behind_link
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -173,7 +173,7 @@ def move_rows(rows: Path, path: Path) -> None:
     if compress is None:
         with open(rows, "rb") as file:
             os.fsync(file.fileno())
-        rows.replace(path)
+        rows.replace(behind_link(path))
         return
     with open(rows, "rb") as source, atomic_write(path) as file:
         stream = compress(file)

@@ -164,8 +164,10 @@ class XlsxTable(Table):
             for _, element in iterparse(source):
                 name = element.tag.rpartition("}")[2]
                 if name == "c":
-                    parts = {child.tag.rpartition("}")[2] for child in element}
-                    if "f" in parts and not parts & {"v", "is"}:
+                    parts = {child.tag.rpartition("}")[2]: child.text for child in element}
+                    # An empty text is a value, but openpyxl writes an empty one for no value too.
+                    has_value = parts.get("v") or "is" in parts or element.get("t") == "str"
+                    if "f" in parts and not has_value:
                         place = f"sheet {quoted(sheet.title)}, cell {element.get('r')}"
                         raise InputError(
                             f"{self.path}, {place}: the formula has no stored value; open the file "

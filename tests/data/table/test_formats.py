@@ -234,6 +234,12 @@ def test_any_file_has_rows_that_fit_its_header_or_one_error(tmp_path_factory, co
     assert [row.cells for row in open_table(copy)] == [[str(r.line), *r.cells] for r in rows]
 
 
+def test_a_header_that_is_not_in_utf_8_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_bytes("smiles,Löslichkeit\nC,1\n".encode("latin-1"))
+    with pytest.raises(InputError, match="the header is not in UTF-8; save the table as UTF-8"):
+        open_table(tmp_path / "t.csv").column("Löslichkeit", "--target-columns")
+
+
 @pytest.mark.parametrize(
     "name, content",
     [
