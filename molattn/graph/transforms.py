@@ -5,11 +5,13 @@ Use them as ``transform=`` or ``pre_transform=`` of a dataset, or call them on a
 that add nodes or edges do not accept a ``Batch``.
 """
 
+import math
 from collections.abc import Callable
 from typing import Optional
+from zlib import crc32
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
@@ -39,11 +41,12 @@ class CompleteGraph(BaseTransform):
         - **input**: ``edge_index`` ``[2, E]``, each edge once; ``edge_attr`` ``[E, D]`` or ``[E]``
           or none
         - **output**: ``edge_index`` ``[2, n (n - 1)]``, or ``[2, n n]`` with self loops, sorted by
-          sender, then receiver; ``edge_attr`` ``[E', D + 2]`` of the same dtype (``D = 0`` and
-          float if there was none)
+          sender, then receiver; ``edge_attr`` ``[E', D + 2]`` of the same dtype, ``int64`` if that
+          is ``bool`` or has 8 bits (``D = 0`` and float if there was none)
 
     Raises:
-        ValueError: An invalid option or graph; the message states what was expected.
+        ValueError: An invalid option or graph, such as one with other edge attributes, whose edges
+            would be replaced; the message states what was expected.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -75,17 +78,13 @@ class CompleteGraph(BaseTransform):
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
         num_nodes = _single(data, self)
-        edge_index, features = _bonds(data, self.bond_column)
+        edge_index, features = _bonds(data, num_nodes, self.bond_column)
         if self.max_distance is None and 0 <= self.no_path < num_nodes:
             raise ValueError(
                 f"no_path: got {self.no_path}, expected a number below 0 or of at least the "
                 f"number of nodes, {num_nodes}"
             )
-        if not features.is_floating_point() and self.no_path != int(self.no_path):
-            raise ValueError(
-                f"no_path: got {self.no_path}, expected a whole number for edge_attr of "
-                f"{features.dtype}"
-            )
+        _check_holds("no_path", self.no_path, features.dtype)
         length = path_lengths(edge_index, num_nodes)
         limit = num_nodes if self.max_distance is None else self.max_distance
         distance = length.clamp(max=limit).to(features.dtype)
@@ -100,7 +99,8 @@ class CompleteGraph(BaseTransform):
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}(self_loops={self.self_loops}, "
-            f"max_distance={self.max_distance}, no_path={self.no_path})"
+            f"max_distance={self.max_distance}, no_path={self.no_path}, "
+            f"bond_column={self.bond_column})"
         )
 
 
@@ -114,15 +114,19 @@ class TopologicalRadiusGraph(BaseTransform):
     Args:
         radius: Largest number of bonds on the shortest path between the nodes of an edge.
         self_loops: Whether a node has an edge to itself; its distance is 0.
+        bond_column: Column of ``edge_attr`` that is 0 where an edge is no bond; None = all edges
+            are bonds. Give 0 for graphs of :func:`molattn.from_smiles`, which are complete.
 
     Shapes:
         - **input**: ``edge_index`` ``[2, E]``, each edge once; ``edge_attr`` ``[E, D]`` or ``[E]``
           or none
         - **output**: ``edge_index`` ``[2, E']``, sorted by sender, then receiver; ``edge_attr``
-          ``[E', D + 2]`` of the same dtype (``D = 0`` and float if there was none)
+          ``[E', D + 2]`` of the same dtype, ``int64`` if that is ``bool`` or has 8 bits
+          (``D = 0`` and float if there was none)
 
     Raises:
-        ValueError: An invalid option or graph; the message states what was expected.
+        ValueError: An invalid option or graph, such as one with other edge attributes, whose edges
+            would be replaced; the message states what was expected.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -131,16 +135,19 @@ class TopologicalRadiusGraph(BaseTransform):
         ([[0, 1, 1, 2], [1, 0, 2, 1]], [1.0, 1.0])
     """
 
-    def __init__(self, radius: int, self_loops: bool = False) -> None:
+    def __init__(
+        self, radius: int, self_loops: bool = False, *, bond_column: Optional[int] = None
+    ) -> None:
         if radius < 1:
             raise ValueError(f"radius: got {radius}, expected at least 1")
         self.radius = radius
         self.self_loops = self_loops
+        self.bond_column = bond_column
 
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
         num_nodes = _single(data, self)
-        bonds, features = _bonds(data, None)
+        bonds, features = _bonds(data, num_nodes, self.bond_column)
         found, length = pairs_within(num_nodes, bonds.cpu().numpy(), self.radius)
         pairs = torch.from_numpy(found).long().to(bonds.device)
         distance = torch.from_numpy(length).to(features)
@@ -157,12 +164,17 @@ class TopologicalRadiusGraph(BaseTransform):
         return data
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(radius={self.radius}, self_loops={self.self_loops})"
+        return (
+            f"{type(self).__name__}(radius={self.radius}, self_loops={self.self_loops}, "
+            f"bond_column={self.bond_column})"
+        )
 
 
 @functional_transform("pair_distances")
 class PairDistances(BaseTransform):
     r"""Append to each edge the Euclidean distance between its nodes (name: ``pair_distances``).
+
+    Gradients do not flow to ``pos``: for forces, compute distances inside the model.
 
     Args:
         basis: What expands distances ``[E]`` into features ``[E, K]``, such as PyG's
@@ -192,7 +204,7 @@ class PairDistances(BaseTransform):
     @torch.no_grad()
     def forward(self, data: Data) -> Data:
         """Transform a graph, or a ``Batch``."""
-        edge_index, features = _bonds(data, None, distinct=False)
+        edge_index, features = _edges(data)
         distance = _distances(data, edge_index)
         expanded = distance.unsqueeze(-1) if self.basis is None else self.basis(distance)
         if not bool(expanded.isfinite().all()):
@@ -207,7 +219,8 @@ class PairDistances(BaseTransform):
         return data
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(basis={self.basis})"
+        state = f", state={_digest(self.basis)}" if isinstance(self.basis, nn.Module) else ""
+        return f"{type(self).__name__}(basis={self.basis}{state})"
 
 
 @functional_transform("bonds_and_distances")
@@ -229,7 +242,8 @@ class BondsAndDistances(BaseTransform):
           ``[n n, 2]``, floating point
 
     Raises:
-        ValueError: An invalid graph; the message states what was expected.
+        ValueError: An invalid option or graph, such as one with other edge attributes, whose edges
+            would be replaced; the message states what was expected.
 
     Example:
         >>> bonds = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -249,7 +263,7 @@ class BondsAndDistances(BaseTransform):
     def forward(self, data: Data) -> Data:
         """Transform a graph."""
         num_nodes = _single(data, self)
-        edge_index, _ = _bonds(data, self.bond_column, distinct=False)
+        edge_index, _ = _bonds(data, num_nodes, self.bond_column, distinct=False)
         nodes = torch.arange(num_nodes, device=edge_index.device)
         if data.pos is None:
             length = path_lengths(edge_index, num_nodes)
@@ -264,7 +278,7 @@ class BondsAndDistances(BaseTransform):
         return data
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(no_path={self.no_path})"
+        return f"{type(self).__name__}(no_path={self.no_path}, bond_column={self.bond_column})"
 
 
 @functional_transform("add_dummy_node")
@@ -277,6 +291,11 @@ class AddDummyNode(BaseTransform):
     dummy node are 0). In ``pos`` it is ``distance`` away from the others; in
     all other node and edge attributes it is zero. ``dummy_mask`` marks it: ``x[~dummy_mask]``
     leaves it out of a readout. Functional name: ``add_dummy_node``.
+
+    An attribute is of the nodes or edges if it has as many rows; if both fit, the edges' names
+    contain ``edge``. With one node, only ``pos``, ``z`` and names that begin with ``node`` are of
+    the nodes. With at most one edge, only names that contain ``edge`` are of the edges. Labels
+    (``y``, ``edge_label``) and indices stay as they are.
 
     Apply it to each graph before batching; ``batch`` and ``ptr`` then count each graph's dummy as
     one of its nodes. Apply it after :class:`BondsAndDistances` or :class:`CompleteGraph`, which
@@ -323,14 +342,18 @@ class AddDummyNode(BaseTransform):
             [torch.stack([nodes, dummy]), torch.stack([dummy[:-1], nodes[:-1]])], dim=1
         )
         features = self._edge_features(data, new_edges.size(1))
-        for name, value in data.to_dict().items():
-            if name in ("x", "edge_index", "edge_attr") or not isinstance(value, Tensor):
+        num_edges = edge_index.size(1)
+        for name, (dim, size) in _rows(data).items():
+            named = name in ("pos", "z") or name.startswith("node")
+            if size == num_edges and ("edge" in name or (num_edges > 1 and size != n)):
+                more = new_edges.size(1)
+            elif size == n and (n > 1 or named):
+                more = 1
+            else:
                 continue
-            if data.is_node_attr(name):
-                data[name] = torch.cat([value, value.new_zeros(1, *value.shape[1:])])
-            elif data.is_edge_attr(name):
-                more = value.new_zeros(new_edges.size(1), *value.shape[1:])
-                data[name] = torch.cat([value, more])
+            shape = list(data[name].shape)
+            shape[dim] = more
+            data[name] = torch.cat([data[name], data[name].new_zeros(shape)], dim)
         if data.pos is not None:
             data.pos[-1, 0] = data.pos[:-1, 0].amax() + self.distance if n else self.distance
         if features is not None:
@@ -356,11 +379,15 @@ class AddDummyNode(BaseTransform):
                     f"edge_attr: got {list(features.shape)}, expected [E, D] with the distance in "
                     f"column {self.distance_column}"
                 )
+            _check_holds("distance", self.distance, features.dtype)
             new[:, self.distance_column] = self.distance
         return torch.cat([features, new])
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(distance={self.distance})"
+        return (
+            f"{type(self).__name__}(distance={self.distance}, "
+            f"distance_column={self.distance_column})"
+        )
 
 
 def _single(data: Data, transform: BaseTransform) -> int:
@@ -374,10 +401,22 @@ def _single(data: Data, transform: BaseTransform) -> int:
     return data.num_nodes or 0
 
 
-def _bonds(
-    data: Data, bond_column: Optional[int], *, distinct: bool = True
-) -> tuple[Tensor, Tensor]:
-    """Bonds of a graph and their features ``[E, D]``."""
+def _rows(data: Data) -> dict[str, tuple[int, int]]:
+    """Dimension and number of rows of each attribute that is no feature, label or index."""
+    rows = {}
+    for name, value in data.to_dict().items():
+        if name in ("x", "edge_index", "edge_attr", "y", "edge_label"):
+            continue
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            continue
+        dim = data.__cat_dim__(name, value)
+        if isinstance(dim, int) and not torch.as_tensor(data.__inc__(name, value)).any():
+            rows[name] = dim, value.size(dim)
+    return rows
+
+
+def _edges(data: Data) -> tuple[Tensor, Tensor]:
+    """Edges of a graph and their features ``[E, D]``."""
     edge_index, features = data.edge_index, data.edge_attr
     if edge_index is None or edge_index.dim() != 2 or edge_index.size(0) != 2:
         got = None if edge_index is None else list(edge_index.shape)
@@ -388,12 +427,32 @@ def _bonds(
     features = features.view(-1, 1) if features.dim() == 1 else features
     if features.dim() != 2 or features.size(0) != num_edges:
         raise ValueError(f"edge_attr: got {list(features.shape)}, expected [{num_edges}, D]")
+    return edge_index, features
+
+
+def _bonds(
+    data: Data, num_nodes: int, bond_column: Optional[int], *, distinct: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Bonds of a graph whose edges will be replaced, and their features ``[E, D]``."""
+    edge_index, features = _edges(data)
+    num_edges, width = features.shape
+    codes = not features.is_floating_point() and features.dtype != torch.bool
+    for name, (_, size) in _rows(data).items():
+        if "edge" in name and size == num_edges:
+            raise ValueError(
+                f"{name}: got a row for each of {num_edges} edges, expected none, as the edges are "
+                "replaced; remove it or put it into edge_attr"
+            )
     if bond_column is not None:
-        width = features.size(1)
         if not -width <= bond_column < width:
             raise ValueError(f"bond_column: got {bond_column}, expected a column of {width}")
         bonded = features[:, bond_column] != 0
         edge_index, features = edge_index[:, bonded], features[bonded]
+    elif num_nodes >= 5 and width >= 2 and codes and _all_pairs(edge_index, num_nodes):
+        raise ValueError(
+            f"edge_index: got all pairs of {num_nodes} nodes as bonds, expected only bonds; give "
+            "bond_column, 0 for graphs of molattn.from_smiles"
+        )
     if distinct:
         pairs, counts = edge_index.unique(dim=1, return_counts=True)
         if bool((counts > 1).any()):
@@ -402,7 +461,33 @@ def _bonds(
                 f"edge_index: got edge {sender} -> {receiver} {int(counts.max())} times, "
                 "expected each edge once"
             )
-    return edge_index, features
+    narrow = features.dtype in (torch.bool, torch.int8, torch.uint8)
+    return edge_index, features.long() if narrow else features
+
+
+def _all_pairs(edge_index: Tensor, num_nodes: int) -> bool:
+    """Whether all ordered pairs of different nodes are edges."""
+    sender, receiver = edge_index[:, edge_index[0] != edge_index[1]]
+    return (sender * num_nodes + receiver).unique().numel() == num_nodes * (num_nodes - 1)
+
+
+def _check_holds(name: str, value: float, dtype: torch.dtype) -> None:
+    """Check that a dtype represents a number; floating point ones round it."""
+    stored = float(torch.tensor(value, dtype=torch.float64).to(dtype))
+    if not math.isclose(stored, value, rel_tol=0.01 if dtype.is_floating_point else 0):
+        raise ValueError(
+            f"{name}: got {value}, expected a number that edge_attr of {dtype} can hold"
+        )
+
+
+def _digest(module: nn.Module) -> str:
+    """Digest of a module's numbers; PyG's bases do not show their options."""
+    options = [
+        {name: value for name, value in vars(part).items() if isinstance(value, (int, float))}
+        for part in module.modules()
+    ]
+    tensors = [tensor.tolist() for tensor in (*module.parameters(), *module.buffers())]
+    return f"{crc32(repr((options, tensors)).encode()):08x}"
 
 
 def _distances(data: Data, edge_index: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
 import copy
+import inspect
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -12,6 +14,7 @@ from torch_geometric.nn.models.dimenet import BesselBasisLayer
 from torch_geometric.nn.models.schnet import GaussianSmearing
 from torch_geometric.transforms import Compose
 
+import molattn
 from molattn.graph import (
     AddDummyNode,
     BondsAndDistances,
@@ -25,10 +28,11 @@ from molattn.testing import permute_nodes
 
 @st.composite
 def molecules(draw):
-    """Graphs with up to 9 nodes and any bonds, features and positions included."""
+    """Graphs with up to 9 nodes and any bonds but all, features and positions included."""
     n = draw(st.integers(1, 9))
     pairs = [(i, j) for i in range(n) for j in range(i)]
-    chosen = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    most = len(pairs) - (n >= 5)  # all pairs of many nodes are refused as bonds
+    chosen = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=most)) if pairs else []
     edges = [pair for i, j in chosen for pair in ((i, j), (j, i))]
     generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
     return Data(
@@ -256,11 +260,41 @@ def test_mat_with_the_dummy_node_is_the_papers_formula(kernel):
 
 def test_transforms_show_their_options():
     assert repr(CompleteGraph(True, max_distance=4)) == (
-        "CompleteGraph(self_loops=True, max_distance=4, no_path=-1)"
+        "CompleteGraph(self_loops=True, max_distance=4, no_path=-1, bond_column=None)"
+    )
+    assert repr(TopologicalRadiusGraph(3)) == (
+        "TopologicalRadiusGraph(radius=3, self_loops=False, bond_column=None)"
     )
     assert repr(PairDistances()) == "PairDistances(basis=None)"
-    assert repr(BondsAndDistances()) == "BondsAndDistances(no_path=1000000.0)"
-    assert repr(AddDummyNode(9.0)) == "AddDummyNode(distance=9.0)"
+    assert repr(BondsAndDistances()) == "BondsAndDistances(no_path=1000000.0, bond_column=None)"
+    assert repr(AddDummyNode(9.0)) == "AddDummyNode(distance=9.0, distance_column=0)"
+
+
+OPTIONS = {
+    CompleteGraph: {"self_loops": True, "max_distance": 4, "no_path": -2, "bond_column": 0},
+    TopologicalRadiusGraph: {"radius": 2, "self_loops": True, "bond_column": 0},
+    PairDistances: {"basis": GaussianSmearing(0, 5, 7)},
+    BondsAndDistances: {"no_path": 9.0, "bond_column": 0},
+    AddDummyNode: {"distance": 9.0, "distance_column": -1},
+}
+
+
+@pytest.mark.parametrize("transform", OPTIONS, ids=lambda transform: transform.__name__)
+def test_transforms_that_differ_have_reprs_that_differ(transform):
+    assert list(OPTIONS[transform]) == list(inspect.signature(transform).parameters)
+    needed = {"radius": 1} if transform is TopologicalRadiusGraph else {}
+    shown = {repr(transform(**needed | {name: v})) for name, v in OPTIONS[transform].items()}
+    assert len(shown | {repr(transform(**needed))}) == len(OPTIONS[transform]) + 1
+
+
+def test_bases_that_differ_have_reprs_that_differ():
+    def make():
+        yield from (GaussianSmearing(0, 5, 7), GaussianSmearing(0, 9, 7), GaussianSmearing(0, 5, 8))
+        yield from (BesselBasisLayer(4, 5.0), BesselBasisLayer(4, 9.0), BesselBasisLayer(4, 5.0, 6))
+
+    shown = [repr(PairDistances(basis)) for basis in make()]
+    assert len(set(shown)) == 6
+    assert shown == [repr(PairDistances(basis)) for basis in make()]
 
 
 BOND = torch.tensor([[0, 1], [1, 0]])
@@ -274,7 +308,7 @@ BOND = torch.tensor([[0, 1], [1, 0]])
         (lambda: CompleteGraph(no_path=1)(Data(edge_index=BOND, num_nodes=2)), "of nodes, 2"),
         (
             lambda: CompleteGraph(no_path=-0.5)(Data(edge_index=BOND, edge_attr=BOND, num_nodes=2)),
-            "no_path: got -0.5, expected a whole number",
+            "no_path: got -0.5, expected a number that edge_attr of torch.int64 can hold",
         ),
         (lambda: CompleteGraph()(Data(x=torch.ones(2, 1))), "edge_index: got None"),
         (
@@ -320,6 +354,8 @@ def test_gradients_and_modules_stay_out_of_data():
     data = Data(pos=torch.eye(3), edge_index=BOND)
     out = PairDistances(lambda distance: basis(distance.unsqueeze(-1)))(data)
     assert not out.edge_attr.requires_grad
+    data.pos.requires_grad_()
+    assert not PairDistances()(data).edge_attr.requires_grad
 
 
 def test_the_dummy_lies_beyond_the_farthest_node_along_x():
@@ -342,3 +378,153 @@ def test_a_radius_selects_edges_of_the_complete_graph(self_loops):
         assert torch.equal(near.edge_attr, whole.edge_attr[kept])
     with pytest.raises(ValueError, match="radius: got 0, expected at least 1"):
         TopologicalRadiusGraph(0)
+
+
+PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+
+
+def test_the_dummy_leaves_labels_and_indices():
+    for count in (1, 2, 3, 4):  # of nodes 3, of edges 4
+        given = {
+            "y": torch.ones(count),
+            "edge_label": torch.ones(count),
+            "edge_label_index": torch.zeros(2, count, dtype=torch.long),
+            "ring_index": torch.zeros(count, dtype=torch.long),
+        }
+        out = AddDummyNode()(Data(x=torch.ones(3, 2), edge_index=PATH, **given))
+        for name, value in given.items():
+            assert torch.equal(out[name], value)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_dummy_extends_attributes_in_any_order(backward):
+    given = {
+        "x": torch.ones(3, 2),
+        "edge_index": PATH[:, :3],  # as many as nodes
+        "charge": torch.ones(3),
+        "edge_weight": torch.ones(3),
+        "u": torch.ones(1, 5),
+        "row": torch.ones(4),  # as many as there will be nodes
+        "rings": torch.ones(10),  # as many as there will be edges
+        "pos": torch.ones(3, 3),  # PyG counts the nodes of pos or x, whichever comes first
+    }
+    data = Data()
+    for name in reversed(given) if backward else given:
+        data[name] = given[name]
+    out = AddDummyNode()(data)
+    sizes = {name: out[name].size(0) for name in ("charge", "edge_weight", "u", "row", "rings")}
+    assert sizes == {"charge": 4, "edge_weight": 10, "u": 1, "row": 4, "rings": 10}
+    assert out.charge.tolist() == [1, 1, 1, 0]
+
+
+def test_the_dummy_extends_along_the_dimension_of_batches():
+    class Across(Data):
+        def __cat_dim__(self, key, value, *args, **kwargs):
+            return 1 if key in ("node_map", "edge_map") else super().__cat_dim__(key, value)
+
+    data = Across(x=torch.ones(3, 2), edge_index=PATH)
+    data.node_map, data.edge_map = torch.ones(4, 3), torch.ones(3, 4)
+    out = AddDummyNode()(data)
+    assert (out.node_map.shape, out.edge_map.shape) == ((4, 4), (3, 11))
+
+
+@pytest.mark.parametrize("num_edges", [0, 1])
+def test_the_dummy_of_a_single_atom(num_edges):
+    names = ("z", "node_charge", "charge", "u", "y", "edge_weight", "bond_length")
+    data = Data(
+        x=torch.ones(1, 2),
+        edge_index=torch.zeros(2, num_edges, dtype=torch.long),
+        pos=torch.ones(1, 3),
+        **{name: torch.ones(1) for name in names[:5]},
+        **{name: torch.ones(num_edges) for name in names[5:]},
+    )
+    out = AddDummyNode()(data)
+    assert out.pos.shape == (2, 3)
+    expected = [2, 2, 1, 1, 1, num_edges + 3, num_edges]
+    assert [out[name].size(0) for name in names] == expected
+
+
+@pytest.mark.parametrize(
+    "dtype, distance, held",
+    [
+        (torch.float32, 1e6, True),
+        (torch.float32, 0.1, True),
+        (torch.float32, float("inf"), True),
+        (torch.bfloat16, 1e6, True),
+        (torch.float16, 1e6, False),
+        (torch.float16, 1e-9, False),
+        (torch.int64, 1e6, True),
+        (torch.int64, 1.5, False),
+        (torch.int64, float("inf"), False),
+        (torch.int8, 100, True),
+        (torch.int8, 1e6, False),
+        (torch.bool, 1e6, False),
+    ],
+)
+def test_the_dummys_distance_fits_the_dtype(dtype, distance, held):
+    features = torch.ones(4, 2, dtype=dtype)
+    data = Data(x=torch.ones(3, 2), edge_index=PATH, edge_attr=features)
+    if held:
+        out = AddDummyNode(distance)(data).edge_attr
+        assert out.dtype == dtype
+        assert float(out[-1, 0]) == pytest.approx(distance, rel=0.01)
+    else:
+        with pytest.raises(ValueError, match=rf"distance: got {distance}, expected .* {dtype} can"):
+            AddDummyNode(distance)(data)
+
+
+PAIR_GRAPHS = [CompleteGraph, partial(TopologicalRadiusGraph, 300)]
+
+
+@pytest.mark.parametrize("make", [*PAIR_GRAPHS, BondsAndDistances])
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_complete_graphs_of_codes_need_the_bond_column(make, self_loops):
+    data = molattn.from_smiles("CCCCC", self_loops=self_loops)
+    message = r"all pairs of 5 nodes as bonds.*bond_column, 0 for graphs of molattn\.from_smiles"
+    with pytest.raises(ValueError, match=message):
+        make()(data)
+    assert of_pairs(make(bond_column=0)(data))[0, 4][-1] in (4, 0)  # its distance, or no bond
+    some = data.clone()
+    some.edge_index, some.edge_attr = data.edge_index[:, 2:], data.edge_attr[2:]
+    make()(some)
+    one = data.clone()
+    one.edge_attr = data.edge_attr[:, 0]
+    make()(one)
+    data.edge_attr = data.edge_attr.float()
+    make()(data)
+    make()(molattn.from_smiles("CCCC"))
+
+
+def test_a_radius_of_a_complete_graph():
+    data = TopologicalRadiusGraph(1, bond_column=0)(molattn.from_smiles("CCCCC"))
+    assert data.edge_index.tolist() == [[0, 1, 1, 2, 2, 3, 3, 4], [1, 0, 2, 1, 3, 2, 4, 3]]
+    assert data.edge_attr[:, -2:].tolist() == [[1, 1]] * 8
+
+
+@pytest.mark.parametrize("make", [*PAIR_GRAPHS, BondsAndDistances])
+def test_other_attributes_of_replaced_edges_are_refused(make):
+    given = Data(edge_index=PATH, num_nodes=3)
+    for name, shape in (("edge_weight", [4]), ("edge_type", [4, 1]), ("my_edges", [4, 4, 2])):
+        data = given.clone()
+        data[name] = torch.ones(shape)
+        message = f"{name}: got a row for each of 4 edges, .*replaced; remove it or put it into"
+        with pytest.raises(ValueError, match=message):
+            make()(data)
+    data = given.clone()
+    data.edge_label, data.edge_label_index = torch.ones(4), torch.zeros(2, 4, dtype=torch.long)
+    data.edge_scale, data.edge_total, data.charge = torch.ones(1), torch.tensor(4.0), torch.ones(4)
+    assert make()(data).edge_label.tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("make", PAIR_GRAPHS)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8])
+def test_narrow_dtypes_hold_all_distances(make, dtype):
+    n = 300
+    chain = torch.stack([torch.arange(n - 1), torch.arange(1, n)])
+    bonds = torch.cat([chain, chain.flip(0)], dim=1)
+    given = Data(edge_index=bonds, edge_attr=torch.ones(bonds.size(1), 1, dtype=dtype), num_nodes=n)
+    out = make()(given)
+    assert out.edge_attr.dtype == torch.int64
+    assert of_pairs(out)[0, n - 1] == [0, 0, n - 1]
+    given.edge_attr = given.edge_attr.short()
+    assert make()(given).edge_attr.dtype == torch.int16
