@@ -151,11 +151,14 @@ def check_list(name: str, molecules: object) -> None:
     """Refuse one molecule where several are expected: the characters of a text are molecules too.
 
     Raises:
-        TypeError: It is a SMILES or an RDKit molecule.
+        TypeError: It is a SMILES, an RDKit molecule or a table.
     """
     if isinstance(molecules, Molecule):
         got = quoted(written(molecules))
         raise TypeError(f"{name}: got one molecule, expected a list: [{got}]")
+    if getattr(molecules, "ndim", 1) != 1:
+        got = f"a {type(molecules).__name__} of shape {list(getattr(molecules, 'shape', []))}"
+        raise TypeError(f"{name}: got {got}, expected a list of molecules")
 
 
 def parse_accepted(molecule: Molecule) -> Chem.Mol:

@@ -64,13 +64,20 @@ def record_attention(model: MolAttn, graph: Any) -> Iterator[list[Recorded]]:
 
 
 def _hook(conv: nn.Module, graph: Any, recorded: Recorded) -> Iterator[Any]:
+    # A call with another graph is of a second molecule, or of another thread.
+    def is_of_graph(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        return (args[1] if len(args) > 1 else kwargs["edge_index"]) is graph
+
     def request(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        return args, {**kwargs, "return_attention_weights": True}
+        if is_of_graph(args, kwargs):
+            return args, {**kwargs, "return_attention_weights": True}
+        return None
 
     def record(_: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
+        if not is_of_graph(args, kwargs):
+            return None
         *rest, (_, weights) = result
-        if (args[1] if len(args) > 1 else kwargs["edge_index"]) is graph:
-            recorded.weights.append(weights)
+        recorded.weights.append(weights)
         return rest[0] if len(rest) == 1 else tuple(rest)
 
     def record_gate(_: nn.Module, args: tuple[Any, ...], gates: Tensor) -> None:

@@ -31,12 +31,20 @@ def given_numbers(
 ) -> Optional[Tensor]:
     """Convert extra features ``[rows, len(config.features)]`` to a tensor; None stays None.
 
+    Columns of a DataFrame are found by name.
+
     Raises:
-        ValueError: Features of a wrong shape, or not finite.
+        ValueError: Features of a wrong shape or with other names, or not finite.
     """
     if features is None:
         return None
-    given = torch.as_tensor(np.asarray(features), dtype=number_type())
+    if (columns := getattr(features, "columns", None)) is not None:  # of a DataFrame
+        if sorted(columns) != sorted(config.features):
+            raise ValueError(
+                f"features: got the columns {list(columns)}, expected {list(config.features)}"
+            )
+        features = features[list(config.features)]  # pyright: ignore
+    given = torch.tensor(np.array(features, np.float64, order="C"), dtype=number_type())
     expected = (rows, len(config.features))
     if given.shape != expected or not bool(given.isfinite().all()):
         raise ValueError(f"features: got {tuple(given.shape)}, expected finite numbers {expected}")

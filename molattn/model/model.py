@@ -1,11 +1,13 @@
 """MolAttn: a molecular property predictor."""
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional, Union
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -43,6 +45,9 @@ from molattn.utils.devices import finish, to_device, to_host
 __all__ = ["MolAttn", "MolAttnConfig"]
 
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
+_LOCK = threading.Lock()
+_PREDICTING: "WeakKeyDictionary[MolAttn, tuple[int, bool]]" = WeakKeyDictionary()
+"""Number of threads in which a model predicts, and whether it was in training mode before."""
 
 
 class MolAttn(
@@ -169,7 +174,8 @@ class MolAttn(
 
         The ensemble is saved, loaded and used like any other model. If a model is itself an
         ensemble, its members become members of the new one. Weights are copied. The ensemble has
-        no Gaussian process and no calibration, which are those of one model.
+        no Gaussian process and no calibration, which are those of one model: it predicts the mean
+        of the networks alone, so train the models with ``predictor="network"``.
 
         Args:
             models: Models with the same scaling and, except for the number of members, the same
@@ -741,18 +747,32 @@ class MolAttn(
         for place, record in enumerate(records):
             if not record.num_atoms or (record.partner and not record.partner.num_atoms):
                 raise ValueError(f"records: molecule {place} has no atoms")
-        training, parts, start = self.training, [], 0
-        self.eval()
-        try:
+        parts, start = [], 0
+        with self._evaluating():
             for group in batches(records, size, lambda record: record):
                 rows = slice(start, start + len(group))
                 batch = to_device(self.collate(group), self._weight.device)
                 parts.append(tuple(to_host(part) for part in compute(batch, rows)))
                 start = rows.stop
             finish(self._weight.device)
-        finally:
-            self.train(training)
         return parts
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Be in evaluation mode until the last thread that predicts has left the block."""
+        with _LOCK:
+            count, training = _PREDICTING.get(self, (0, self.training))
+            _PREDICTING[self] = count + 1, training
+            self.eval()
+        try:
+            yield
+        finally:
+            with _LOCK:
+                count, training = _PREDICTING.pop(self)
+                if count > 1:
+                    _PREDICTING[self] = count - 1, training
+                else:
+                    self.train(training)
 
     @property
     def _networks(self) -> list[Network]:

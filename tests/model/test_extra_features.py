@@ -4,6 +4,7 @@ import csv
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -11,7 +12,7 @@ from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, descript
 from molattn.config import DataConfig, NetworkConfig, SupervisedConfig, TrainConfig
 from molattn.errors import InputError
 from molattn.inference.predict import predict_table
-from molattn.model.extra_features import CLIP, scaled_numbers
+from molattn.model.extra_features import CLIP, given_numbers, scaled_numbers
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.record import MoleculeRecord
 from molattn.training.run import train
@@ -121,3 +122,11 @@ def test_molecules_without_the_numbers_of_the_model_are_refused(run):
 def test_impossible_lengths_of_fingerprints_are_refused(count):
     with pytest.raises(InputError, match="--morgan-counts: got"):
         DataConfig(morgan_counts=count)
+
+
+def test_columns_of_a_frame_are_found_by_name():
+    config = MolAttnConfig("y", features=("pH", "T"))
+    frame = pd.DataFrame({"T": [300.0, 310.0], "pH": [7.0, 8.0]})
+    assert given_numbers(frame, 2, config).tolist() == [[7.0, 300.0], [8.0, 310.0]]
+    with pytest.raises(ValueError, match=r"features: got the columns \['T', 'w'\], expected"):
+        given_numbers(frame.rename(columns={"pH": "w"}), 2, config)

@@ -1,7 +1,9 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from rdkit import Chem
@@ -277,3 +279,20 @@ def test_a_model_that_standardizes_reads_every_molecule_as_its_standard_form():
 def test_whether_molecules_are_standardized_is_a_boolean(model):
     with pytest.raises(InputError, match="standardize: got 'yes', expected a boolean"):
         replace(model.config, standardize="yes")
+
+
+def test_threads_that_predict_share_the_mode_of_the_model():
+    model = MolAttn(MolAttnConfig("y", network=NetworkConfig(dropout=0.5))).train()
+    smiles = ["CCO", "c1ccccc1O", "CC(=O)N"] * 20
+    expected = model.predict(smiles)
+    assert model.training
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: model.predict(smiles), range(16)):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert model.training
+
+
+@pytest.mark.parametrize("molecules", [np.array([["CCO"]]), pd.DataFrame({"CCO": ["C"]})])
+def test_a_table_is_no_list_of_molecules(molecules):
+    with pytest.raises(TypeError, match=r"of shape \[1, 1\], expected a list of molecules"):
+        MolAttn(MolAttnConfig("y")).predict(molecules)

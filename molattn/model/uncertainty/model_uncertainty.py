@@ -57,7 +57,7 @@ class Uncertainty:
         """
         tasks = config.tasks
         mean = mean_of_members(torch.from_numpy(outputs), tasks).numpy()
-        labels = transformed_labels(torch.from_numpy(targets), config.target_transforms).numpy()
+        labels = transformed_labels(torch.tensor(targets), config.target_transforms).numpy()
         similarity = molecules.task_similarity(held_out, len(tasks))
         return cls(Calibration.fit(tasks, mean, labels, similarity), molecules)
 
