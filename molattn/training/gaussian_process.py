@@ -88,10 +88,11 @@ def add_gaussian_process(
             seed=config.training.seed,
         )
         compares = factor > _VERY_STRONG
+        said, relation = ("compares", "above") if compares else ("does not compare", "at most")
         print_line(
             console,
-            f"the Gaussian process {'compares' if compares else 'does not compare'} descriptors "
-            f"(log Bayes factor {factor:.1f}, {_VERY_STRONG:.0f} is needed)",
+            f"the Gaussian process {said} descriptors: their log Bayes factor is {factor:.1f}, "
+            f"{relation} {_VERY_STRONG:.0f}",
         )
         if not compares:
             kernels = tuple(name for name in config.kernels if name != _DESCRIPTORS)

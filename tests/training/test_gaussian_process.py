@@ -129,7 +129,7 @@ def test_descriptors_are_compared_if_the_labels_speak_for_it(frame):
         assert model.config.descriptors == ("MolWt", "NOCount", "NHOHCount")
         assert {*model.gaussian_process.kernel.numbers} == {*expected} - {"morgan", "atom_pairs"}
         said = "compares" if "descriptors" in expected else "does not compare"
-        assert f"the Gaussian process {said} descriptors (log Bayes factor " in shown.getvalue()
+        assert f"the Gaussian process {said} descriptors: their log Bayes" in shown.getvalue()
         assert np.isfinite(model.predict(NEW)).all()
     given = (*kernels, "descriptors")  # what is listed is compared in any case
     model = trained(frame.assign(logS=random), kernels=given, **options).model
