@@ -13,7 +13,11 @@ from molattn.graph.complete import CompleteGraphs, OnDevice
 from molattn.record import NO_EDGE, MoleculeRecord
 
 ROW_MULTIPLE = 128
-"""On a CPU, linear maps of so many rows are the fastest (:mod:`molattn.nn.linear`)."""
+"""Linear maps on a CPU have a multiple of so many rows (:func:`molattn.nn.linear.linear`).
+
+oneDNN compiles code for each shape, and torch caches that of the last 1,024, megabytes each; the
+number of rows differs from batch to batch. Batches have such a number, so that nothing is copied.
+"""
 
 
 @dataclass(frozen=True)

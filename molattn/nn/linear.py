@@ -11,11 +11,10 @@ from torch.nn import functional as F
 from torch_geometric.nn.dense.linear import Linear as PyGLinear
 from torch_geometric.nn.dense.linear import is_uninitialized_parameter
 
+from molattn.graph.batch import ROW_MULTIPLE
+
 # Below this many rows the call costs more than the product.
 _LEAST_ROWS = 128
-# oneDNN compiles code for each shape, and torch caches that of the last 1,024, megabytes each: the
-# number of rows, which differs from batch to batch, is padded to a multiple of this.
-_ROWS = 128
 
 
 def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
@@ -175,8 +174,8 @@ def _dense(x: Tensor) -> Tensor:
 
 
 def _padded(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows of zeros at the end, up to a multiple of ``_ROWS``, and converted."""
-    rows, missing = len(x), -len(x) % _ROWS
+    """Rows of zeros at the end, up to a multiple of ``ROW_MULTIPLE``, and converted."""
+    rows, missing = len(x), -len(x) % ROW_MULTIPLE
     if not missing:
         return x.to(dtype)
     padded = x.new_empty(rows + missing, x.size(1), dtype=dtype)
