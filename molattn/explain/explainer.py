@@ -1,13 +1,13 @@
 """Explain the predictions of a model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Optional, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rdkit import Chem
 
-from molattn.chem.parse import Molecule
+from molattn.chem.parse import Molecule, check_list
 from molattn.explain.baseline import baseline_atom
 from molattn.explain.explanation import Explanation
 from molattn.explain.instance import LEVEL, Instance
@@ -24,17 +24,17 @@ def explain(model: MolAttn, smiles: Molecule, method: str = ..., **options: Any)
 
 @overload
 def explain(
-    model: MolAttn, smiles: Sequence[Molecule], method: str = ..., **options: Any
+    model: MolAttn, smiles: Iterable[Molecule], method: str = ..., **options: Any
 ) -> list[Explanation]: ...
 
 
 def explain(
     model: MolAttn,
-    smiles: Molecule | Sequence[Molecule],
+    smiles: Molecule | Iterable[Molecule],
     method: str = "integrated_gradients",
     *,
     target: Optional[str] = None,
-    partners: Molecule | Sequence[Molecule] | None = None,
+    partners: Molecule | Iterable[Molecule] | None = None,
     features: Optional[ArrayLike] = None,
     background: Optional[Sequence[Molecule]] = None,
     interval: float = LEVEL,
@@ -44,7 +44,7 @@ def explain(
 
     Args:
         model: The model.
-        smiles: A SMILES or an RDKit molecule, or a list of them. The scores of an RDKit molecule
+        smiles: A SMILES or an RDKit molecule, or several of them. The scores of an RDKit molecule
             are in the order of its atoms, without explicit hydrogen atoms.
         method: A name in :data:`molattn.explain.METHODS`.
         target: The prediction to explain: a task, or one class of a multiclass task by its column
@@ -64,7 +64,7 @@ def explain(
         An explanation, or a list of explanations in the order of the molecules.
 
     Raises:
-        InputError: An unknown method or target, or an invalid option.
+        InputError: An unknown method, target or option, or an invalid value.
         SmilesError: An invalid molecule.
 
     Example:
@@ -74,7 +74,7 @@ def explain(
         ((3,), (4, 8, 3, 3))
     """
     METHODS[method]  # refuses an unknown name before any molecule is read
-    chosen = MethodOptions(**options)
+    chosen = MethodOptions.named(options)
     is_one = smiles is None or isinstance(smiles, Molecule)  # None is RDKit's invalid molecule
     molecules: Any = [smiles] if is_one else smiles
     seconds = [partners] if isinstance(partners, Molecule) else partners
@@ -85,13 +85,16 @@ def explain(
 
 def read_instances(
     model: MolAttn,
-    smiles: Sequence[Molecule],
+    smiles: Iterable[Molecule],
     target: Optional[str] = None,
-    partners: Optional[Sequence[Molecule]] = None,
+    partners: Optional[Iterable[Molecule]] = None,
     features: Optional[ArrayLike] = None,
     background: Optional[Sequence[Molecule]] = None,
 ) -> Iterator[Instance]:
     """Featurize and predict molecules to explain; the arguments are those of :func:`explain`."""
+    check_list("smiles", smiles)
+    check_list("partners", partners)
+    smiles, partners = [*smiles], None if partners is None else [*partners]
     baseline = baseline_atom(model.config.featurizer, background)
     rows = None if features is None else np.asarray(features, dtype=np.float64)
     seconds = [None] * len(smiles) if partners is None else partners

@@ -37,9 +37,10 @@ class Explanation:
         unit: Unit of the prediction: that of the task, ``log-odds`` for a class, empty if unknown.
         method: A name in :data:`molattn.explain.METHODS`.
         signed: Whether scores are contributions that add up, as above.
-        prediction: The explained value: of a regression in its unit, of a class its log-odds.
-        probability: Predicted probability of the class, calibrated if the model is (the log-odds
-            are those before calibration); None for a regression.
+        prediction: The explained value: of a regression in its unit, of a class the log-odds of
+            ``probability``.
+        probability: Predicted probability of the class, calibrated if the model is; None for a
+            regression.
         low: Lower bound of the prediction interval, in the same unit; None = no interval.
         high: Upper bound of the prediction interval; None = no interval.
         baseline: Prediction with all atoms masked and the features of ``other_scores`` at their

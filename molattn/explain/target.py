@@ -12,7 +12,9 @@ from torch import Tensor
 
 from molattn.errors import check_one_of
 from molattn.model.model import MolAttn
+from molattn.model.outputs import class_logits
 from molattn.model.target_transform import TargetTransform
+from molattn.model.uncertainty.calibration import ProbabilityScaling
 from molattn.task import Task, output_slices
 
 __all__ = ["Target", "describe_target", "find_target"]
@@ -24,7 +26,8 @@ class Target:
 
     A regression is explained in the unit of its task. A class is explained as its log-odds
     :math:`\log \frac{p}{1 - p}`, which are 0 at a probability of 0.5: log-odds can be attributed
-    additively, whereas probabilities saturate near 0 and 1.
+    additively, whereas probabilities saturate near 0 and 1. The probability :math:`p` is the
+    calibrated one, if the model is calibrated.
 
     Args:
         name: Name of the output, see :func:`find_target`.
@@ -34,6 +37,7 @@ class Target:
         mean: Mean of the transformed training labels, 0 for a class.
         scale: Their standard deviation, 1 for a class.
         transform: The transform of the labels.
+        scaling: The calibration of the task's probabilities; None = they are not calibrated.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Target:
     mean: float
     scale: float
     transform: TargetTransform
+    scaling: Optional[ProbabilityScaling] = None
 
     @property
     def unit(self) -> str:
@@ -61,7 +66,7 @@ class Target:
         """Return the value on the transformed scale for scaled outputs and logits.
 
         Args:
-            outputs: ``[..., outputs]``.
+            outputs: ``[..., outputs]``, before calibration.
 
         Returns:
             ``float64 [...]``: a mean may be much larger than the scale. From an MPS device, which
@@ -70,12 +75,15 @@ class Target:
         if outputs.device.type == "mps":
             outputs = outputs.cpu()
         outputs = outputs.double()
-        own = outputs[..., self.column]
-        if self.task.kind != "multiclass":
-            return own * self.scale + self.mean
-        columns = range(self.first, self.first + self.task.num_outputs)
-        others = [column for column in columns if column != self.column]
-        return own - outputs[..., others].logsumexp(dim=-1)
+        if self.task.kind == "regression":
+            return outputs[..., self.column] * self.scale + self.mean
+        part = outputs[..., self.first : self.first + self.task.num_outputs]
+        logits = class_logits(part, self.task)
+        if self.scaling is not None:
+            logits = self.scaling.logits(logits.flatten(end_dim=-2)).view_as(logits)
+        own = self.column - self.first + (self.task.kind == "binary")  # its second class
+        others = [one for one in range(logits.size(-1)) if one != own]
+        return logits[..., own] - logits[..., others].logsumexp(dim=-1)
 
     def value(self, outputs: Tensor) -> Tensor:
         """Return the explained value, in its unit, for scaled outputs and logits.
@@ -125,9 +133,11 @@ def find_target(
     index = known[name]
     task, part = tasks[index], output_slices(tasks)[index]
     mean, scale = float(model.target_mean[index]), float(model.target_scale[index])
-    scaling = mean, scale, model.config.target_transforms[index]
+    calibrated = None if model.uncertainty is None else model.uncertainty.calibration.parts[index]
+    scaling = calibrated if isinstance(calibrated, ProbabilityScaling) else None
+    parts = part.start, mean, scale, model.config.target_transforms[index], scaling
     if task.kind != "multiclass":
-        return Target(task.name, task, part.start, part.start, *scaling)
+        return Target(task.name, task, part.start, *parts)
     if name == task.name:
         name = task.output_names[int(np.argmax(predicted[part]))]
-    return Target(name, task, part.start + task.output_names.index(name), part.start, *scaling)
+    return Target(name, task, part.start + task.output_names.index(name), *parts)

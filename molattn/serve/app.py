@@ -29,6 +29,7 @@ from molattn.serve.bodies import (
     SDF,
     ExplainRequest,
     PredictRequest,
+    accepts,
     check_parameters,
     content_type,
     line_queries,
@@ -160,7 +161,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     ) -> Response:
         kind = content_type(request, _BODIES)
         check_parameters(request, _PARAMETERS[kind])
-        wants_lines = NDJSON in request.headers.get("accept", "")
+        wants_lines = accepts(request, NDJSON)
         if kind == JSON:
             return await predict_json(request, wants_lines)
         served = catalog[model]

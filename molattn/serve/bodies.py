@@ -1,6 +1,7 @@
 """Bodies of requests: JSON, and tables that are kept in a temporary file."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -24,6 +25,7 @@ __all__ = [
     "SDF",
     "ExplainRequest",
     "PredictRequest",
+    "accepts",
     "check_parameters",
     "content_type",
     "line_queries",
@@ -107,6 +109,15 @@ def content_type(request: Request, allowed: Iterable[str]) -> str:
             415, "content_type", f"Content-Type: got {quoted(given)}, expected {expected}"
         )
     return given
+
+
+def accepts(request: Request, kind: str) -> bool:
+    """Return whether a request names a type that it accepts, with a weight ``q`` above 0."""
+    for part in request.headers.get("accept", "").lower().split(","):
+        name, *parameters = (one.strip() for one in part.split(";"))
+        if name == kind and not any(re.fullmatch(r"q=0(\.0*)?", one) for one in parameters):
+            return True
+    return False
 
 
 def check_parameters(request: Request, names: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from molattn.chem.limits import read_molecule
 from molattn.config import ServeConfig
 from molattn.data.table import bundled_dataset, open_table
-from molattn.errors import InputError, SmilesError, check_one_of
+from molattn.errors import SmilesError, check_one_of
 from molattn.explain import METHODS, MethodOptions
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.explain.explanation import Explanation
@@ -20,6 +20,7 @@ from molattn.explain.methods.base import NotFiniteError
 from molattn.explain.target import find_target
 from molattn.serve.bodies import ExplainRequest, check_inputs
 from molattn.serve.catalog import Catalog, ServedModel
+from molattn.serve.errors import APIError
 from molattn.utils.time_limit import StoppedError
 
 __all__ = ["Explanations"]
@@ -55,6 +56,7 @@ class Explanations:
             stop: Set when nobody waits for the result any more.
 
         Raises:
+            APIError: A test of a method is asked for that the model's inputs do not allow.
             InputError: An unknown method or task, or inputs that do not fit the model.
             SmilesError: A molecule that cannot be used, or is too large to be explained.
             StoppedError: ``stop`` was set.
@@ -62,9 +64,12 @@ class Explanations:
         check_one_of("method", asked.method, METHODS)
         check_inputs(served, asked.partner is not None, asked.features or {})
         if asked.check and (served.model.config.has_partner or served.model.config.features):
-            raise InputError(
-                "check: this model takes more than a molecule; use molattn explain --check, with "
-                "a table that has all of it"
+            # Not an InputError, whose --check would be read as the name of a field.
+            raise APIError(
+                422,
+                "bad_request",
+                "check: got true, expected false: this model takes more than a molecule; use "
+                "molattn explain --check, with a table that has all of it",
             )
         if stop.is_set():
             raise StoppedError("stopped")

@@ -1,3 +1,4 @@
+import copy
 import json
 from dataclasses import replace
 from unittest.mock import patch
@@ -11,7 +12,14 @@ from rdkit import Chem
 from molattn import InputError, MolAttn, SmilesError
 from molattn.chem import parse_smiles
 from molattn.chem.fingerprint_index import FingerprintIndex
-from molattn.explain import METHODS, Method, MethodOptions, Scores, explain
+from molattn.explain import (
+    METHODS,
+    Method,
+    MethodOptions,
+    Scores,
+    explain,
+    measure_faithfulness,
+)
 from molattn.explain.attention_hooks import attention_weights
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.model.model import MolAttnConfig
@@ -21,10 +29,15 @@ from molattn.model.target_transform import (
     YeoJohnsonTransform,
 )
 from molattn.model.training_set import TrainingSet
+from molattn.model.uncertainty.calibration import (
+    Calibration,
+    ConformalScores,
+    ProbabilityScaling,
+)
 from molattn.model.uncertainty.model_uncertainty import Uncertainty, assemble_prediction
 from molattn.task import Task
 
-from .conftest import SMALL, make
+from .conftest import SMALL, TASKS, make, with_process
 
 SMILES = ["CC(=O)Nc1ccccc1", "O", "[Na+].CC(=O)[O-]", "F/C=C/[C@H](O)N"]
 SIGNED = [name for name, method in METHODS.items() if method.signed]
@@ -189,6 +202,10 @@ def test_an_explanation_is_json(model):
         ({"tolerance": 0.0}, "tolerance: got 0.0"),
         ({"groups": "rungs", "method": "occlusion"}, "groups: got 'rungs'"),
         ({"background": []}, "background: got no molecule"),
+        (
+            {"steps": -1},
+            "options: got 'steps', expected one of groups, orders, masking, tolerance, seed$",
+        ),
     ],
 )
 def test_what_does_not_exist_is_refused(model, arguments, words):
@@ -293,6 +310,56 @@ def test_a_calibrated_model_gives_its_interval_and_probability():
         assert found.low is found.high is None
 
 
+@pytest.fixture(scope="module", params=["network", "ensemble", "gaussian_process"])
+def both(request):
+    """A model, and the same one with calibrated probabilities."""
+    if request.param == "ensemble":
+        plain = MolAttn.ensemble([make(0), make(1)])
+    elif request.param == "gaussian_process":
+        plain = with_process(make(kernels=("morgan", "embedding")), 0.5)
+    else:
+        plain = make()
+    parts = (
+        ConformalScores(0, ()),
+        ProbabilityScaling(0.5, (0.6, -1.0)),
+        ProbabilityScaling(1.5, (0.3, -1.2, 0.4)),
+    )
+    calibrated = copy.deepcopy(plain)
+    molecules = FingerprintIndex.from_smiles(["CCO"])
+    calibrated.uncertainty = Uncertainty(Calibration(TASKS, parts), molecules)
+    return plain, calibrated
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("method", METHODS)
+def test_calibrated_probabilities_are_explained(both, method, target):
+    model = both[1]
+    for found in explain(model, SMILES, method, target=target):
+        predicted = model.predict([found.smiles])[0]
+        if target == "logS":
+            assert found.prediction == pytest.approx(predicted[0], abs=1e-5)
+            continue
+        name = found.target.replace("toxic", "toxic_probability")
+        chance = predicted[model.config.output_names.index(name)]
+        assert found.probability == pytest.approx(chance, abs=1e-6)
+        assert found.prediction == pytest.approx(np.log(chance / (1 - chance)), abs=1e-5)
+        if method in SIGNED:
+            assert found.adds_up
+            total = found.baseline + found.atom_scores.sum() + sum(found.other_scores.values())
+            assert found.prediction == pytest.approx(total, abs=found.tolerance)
+
+
+@pytest.mark.parametrize("method", SIGNED)
+def test_calibration_of_two_classes_is_affine_in_log_odds(both, method):
+    before, after = (explain(one, SMILES[0], method, target="toxic") for one in both)
+    for name in ("prediction", "baseline"):
+        expected = 0.5 * getattr(before, name) - 1.6
+        assert getattr(after, name) == pytest.approx(expected, abs=1e-5)
+    np.testing.assert_allclose(after.atom_scores, 0.5 * before.atom_scores, atol=after.tolerance)
+    np.testing.assert_allclose(after.bond_scores, 0.5 * before.bond_scores, atol=after.tolerance)
+    assert np.abs(after.atom_scores).max() > 2 * after.tolerance
+
+
 def test_an_interval_of_percent_ends_as_that_of_the_prediction():
     torch.manual_seed(0)
     model = MolAttn(MolAttnConfig((Task("bound", unit="%"),), SMALL)).eval()
@@ -354,6 +421,24 @@ def test_none_is_an_invalid_molecule(model):
     for invalid in (None, [None]):
         with pytest.raises(SmilesError, match="the value is missing"):
             explain(model, invalid)
+
+
+def test_molecules_may_come_from_a_generator(model):
+    texts = ["CCO", "CCN"]
+    expected = explain(model, texts, "attention")
+    found = explain(model, (text for text in texts), "attention")
+    for one, other in zip(found, expected, strict=True):
+        assert one.smiles == other.smiles
+        np.testing.assert_array_equal(one.atom_scores, other.atom_scores)
+    pairs = make(tasks=("y",), partner_column="solvent")
+    found = explain(pairs, iter(texts), "attention", partners=iter(["O", "C"]))
+    assert [one.smiles for one in found] == texts
+    tested = measure_faithfulness(model, iter(texts), ["attention"])
+    assert tested.molecules == 2
+    for name in ("smiles", "partners"):
+        given = {"smiles": ["CCO"], "partners": ["O"]} | {name: "CCO"}
+        with pytest.raises(TypeError, match=f"^{name}: got one molecule, expected a list"):
+            next(read_instances(pairs, **given))
 
 
 def test_a_series_is_a_list(model):

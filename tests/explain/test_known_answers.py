@@ -1,5 +1,6 @@
 """A model that is a sum over atoms and pairs, in which every score can be worked out."""
 
+import re
 from collections import Counter
 from itertools import permutations
 
@@ -8,7 +9,7 @@ import pytest
 
 from molattn import InputError
 from molattn.chem import parse_smiles
-from molattn.explain import METHODS, MethodOptions, measure_faithfulness
+from molattn.explain import METHODS, MethodOptions, explain, measure_faithfulness
 from molattn.explain.baseline import average_atom, one_hot
 from molattn.explain.explainer import read_instances
 from molattn.explain.faithfulness.deletion_insertion import FRACTIONS
@@ -147,9 +148,18 @@ def test_groups_are_named_or_listed():
     for kind in ("rings", "brics"):
         assert sorted(sum(atom_groups(mol, kind), ())) == [*range(11)]
     assert len(atom_groups(mol, "brics")) > 1
+    assert atom_groups(mol, np.array([[0, 1], [2, 3]]))[:3] == [(0, 1), (2, 3), (4,)]
     for bad in ([[0], [0]], [[11]], [[]], [[-1]]):
-        with pytest.raises(InputError, match="groups: got"):
-            atom_groups(mol, bad)
+        for given in (bad, np.array(bad)):
+            with pytest.raises(InputError, match=re.escape(f"groups: got {bad}, expected lists")):
+                atom_groups(mol, given)
+
+
+@pytest.mark.parametrize("groups", [[[0, 1], [2, 3]], [(0, 1), np.array([2, 3])]])
+def test_an_array_of_groups_is_a_list_of_lists(model, groups):
+    expected = explain(model, "CCOC", "occlusion", groups=groups).atom_scores
+    found = explain(model, "CCOC", "occlusion", groups=np.array([[0, 1], [2, 3]])).atom_scores
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_the_average_atom_is_counted(linear):

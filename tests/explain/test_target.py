@@ -1,10 +1,12 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from molattn.explain.target import Target
 from molattn.model.target_transform import LogTransform, TargetTransform
+from molattn.model.uncertainty.calibration import ProbabilityScaling
 from molattn.task import Task
 
 
@@ -37,3 +39,18 @@ def test_a_device_without_double_precision_is_left_first():
     target = Target("c_probability_b", task, 1, 0, 0.0, 1.0, TargetTransform())
     odds = target.value(without_doubles([[0.0, 1.0, 0.5]])).item()
     assert odds == pytest.approx(1.0 - math.log(1.0 + math.exp(0.5)))
+
+
+def test_a_class_is_worth_the_log_odds_of_its_calibrated_probability():
+    outputs = 3 * torch.randn(2, 5, 4, dtype=torch.float64)  # of members and molecules
+    scaling = ProbabilityScaling(0.5, (0.3, -1.2, 0.4))
+    task = Task("c", "multiclass", ("a", "b", "c"))
+    for place in range(3):
+        target = Target("c", task, 1 + place, 1, 0.0, 1.0, TargetTransform(), scaling)
+        for member, found in zip(outputs, target.value(outputs), strict=True):
+            chance = scaling(member[:, 1:].numpy())[:, place]
+            assert found.tolist() == pytest.approx(np.log(chance / (1 - chance)).tolist())
+    task = Task("c", "binary", ("a", "b"))
+    scaling = ProbabilityScaling(0.5, (0.3, -1.2))
+    target = Target("c", task, 2, 2, 0.0, 1.0, TargetTransform(), scaling)
+    torch.testing.assert_close(target.value(outputs), 0.5 * outputs[..., 2] - 1.5)

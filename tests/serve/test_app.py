@@ -303,6 +303,25 @@ def test_json_can_be_answered_as_lines(client):
     assert [one["smiles"] for one in found] == SMILES
 
 
+@pytest.mark.parametrize(
+    "accept, kind",
+    [
+        ("application/x-ndjson;q=0", "application/json"),
+        ("application/json, application/x-ndjson ; Q=0.000", "application/json"),
+        ("application/x-ndjson-seq", "application/json"),
+        ("*/*", "application/json"),
+        ("application/x-ndjson;q=0.5", "application/x-ndjson"),
+        ("text/csv;q=0, Application/X-NDJSON; charset=utf-8; q=0.01", "application/x-ndjson"),
+    ],
+)
+def test_a_type_of_no_weight_is_not_accepted(client, accept, kind):
+    response = client.post("/predict", json={"smiles": ["CCO"]}, headers={"Accept": accept})
+    assert response.headers["content-type"].partition(";")[0] == kind
+    table = client.post("/predict", content="smiles\nC\n", headers={**CSV, "Accept": accept})
+    expected = "text/csv" if kind == "application/json" else kind
+    assert table.headers["content-type"].partition(";")[0] == expected
+
+
 def test_an_sdf_is_answered_as_csv_or_lines(client):
     block = Chem.MolToMolBlock(Chem.MolFromSmiles("CCO")).split("\n", 1)[1]
     text = f"ethanol\n{block}> <id>\n7\n\n$$$$\nbroken\nM  END\n$$$$\n"
@@ -408,6 +427,16 @@ def test_an_explanation_says_what_the_tests_of_the_method_found(client):
         ({"smiles": "C" * 201}, "limited to 200"),
         ({"smiles": "C("}, "parenthesis"),
         ({"smiles": "CC", "model": "pair"}, "partner: got none"),
+        (
+            {
+                "smiles": "CC",
+                "model": "pair",
+                "partner": "O",
+                "features": {"temperature": 20},
+                "check": True,
+            },
+            "use molattn explain --check, with a table",
+        ),
     ],
 )
 def test_what_cannot_be_explained_is_refused(client, body, words):

@@ -1,7 +1,7 @@
 """Deletion and insertion tests: do the atoms that a method ranks highest matter to the model?"""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Optional, get_args
 
@@ -188,11 +188,11 @@ class Faithfulness:
 
 def measure_faithfulness(
     model: MolAttn,
-    smiles: Sequence[Molecule],
+    smiles: Iterable[Molecule],
     methods: Optional[Sequence[str]] = None,
     *,
     target: Optional[str] = None,
-    partners: Optional[Sequence[Molecule]] = None,
+    partners: Optional[Iterable[Molecule]] = None,
     features: Optional[ArrayLike] = None,
     background: Optional[Sequence[Molecule]] = None,
     measure: Measure = "support",
@@ -223,12 +223,12 @@ def measure_faithfulness(
             and ``seed`` apply to the test too.
 
     Raises:
-        InputError: An unknown method, no molecule with two or more atoms, or ``random_orders``
-            below 1.
+        InputError: An unknown method or option, no molecule with two or more atoms, or
+            ``random_orders`` below 1.
     """
     instances = [*read_instances(model, smiles, target, partners, features, background)]
     return instances_faithfulness(
-        instances, methods, MethodOptions(**options), measure, random_orders
+        instances, methods, MethodOptions.named(options), measure, random_orders
     )
 
 

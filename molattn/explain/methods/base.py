@@ -1,9 +1,9 @@
 """Explanation methods: functions from a molecule and options to scores."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import NamedTuple, Optional, get_args
+from typing import Any, NamedTuple, Optional, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,17 @@ class MethodOptions:
             raise InputError(f"orders: got {self.orders}, expected 1 or more")
         if not self.tolerance > 0:
             raise InputError(f"tolerance: got {self.tolerance}, expected more than 0")
+
+    @classmethod
+    def named(cls, options: Mapping[str, Any]) -> "MethodOptions":
+        """Return options by name.
+
+        Raises:
+            InputError: An unknown name, or an invalid value.
+        """
+        for name in options:
+            check_one_of("options", name, [field.name for field in fields(cls)])
+        return cls(**options)
 
 
 @dataclass(frozen=True)

@@ -117,17 +117,14 @@ def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> Groups:
                 f"groups: got {quoted(groups)}, expected one of {names}, or lists of atom indices"
             )
         return GROUPINGS[groups](mol)
-    named = [atom for group in groups for atom in group]
-    if (
-        not all(groups)
-        or len({*named}) != len(named)
-        or not {*named} <= {*range(mol.GetNumAtoms())}
-    ):
+    lists = [np.asarray(group).tolist() for group in groups]
+    named = [atom for group in lists for atom in group]
+    if not all(lists) or len({*named}) != len(named) or not {*named} <= {*range(mol.GetNumAtoms())}:
         raise InputError(
-            f"groups: got {quoted([list(group) for group in groups])}, expected lists of atom "
-            f"indices from 0 to {mol.GetNumAtoms() - 1}, each index in at most one list"
+            f"groups: got {quoted(lists)}, expected lists of atom indices from 0 to "
+            f"{mol.GetNumAtoms() - 1}, each index in at most one list"
         )
-    return _filled(mol, groups)
+    return _filled(mol, lists)
 
 
 def _filled(mol: Chem.Mol, groups: "Sequence[Sequence[int] | set[int]]") -> Groups:
