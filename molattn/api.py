@@ -1,6 +1,8 @@
 """``molattn.train``: train and score a model in one call."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from molattn.config import TrainConfig
-from molattn.errors import InputError
+from molattn.config.validation import as_in_file
+from molattn.errors import InputError, MolattnError
 from molattn.evaluation.metrics import Scores
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import RunScores, score_run
@@ -18,11 +21,30 @@ from molattn.training.fine_tuning import NO_MODEL
 from molattn.training.run import TrainingRun
 from molattn.training.run import train as train_run
 from molattn.training.run_folder import run_folder
+from molattn.utils.console import counted, print_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TrainingResult", "train"]
+__all__ = ["TrainingResult", "python_names", "train"]
+
+
+@contextmanager
+def python_names(options: Collection[str] | None = None, **renamed: str) -> Iterator[None]:
+    """Let the messages of errors name options as Python does: ``test_size`` for ``--test-size``.
+
+    Args:
+        options: The options to name so, as on the command line; None = all.
+        renamed: Other names of some options in Python, such as ``seed="random_state"``.
+    """
+    try:
+        yield
+    except MolattnError as error:
+        message = str(error)
+        for name, other in renamed.items():
+            message = re.sub(rf"--{name}(?![\w-])", f"--{other}", message)
+        error.args = (as_in_file(message, options),)
+        raise
 
 
 @dataclass(frozen=True)
@@ -58,16 +80,21 @@ class TrainingResult:
             InputError: If the folder is not a run or cannot be written, or there is a run of that
                 name and ``overwrite`` is false.
         """
-        with run_folder(folder, overwrite=overwrite) as place:
+        names = python_names(("--folder", "--overwrite"), output="folder")
+        with names, run_folder(folder, overwrite=overwrite) as place:
             write_run(self.run, self.run_scores, place)
 
     def __str__(self) -> str:
         console = Console(width=100)
         with console.capture() as text:
             console.print(score_table(self.run_scores, self.run), markup=False)
+            if skipped := self.run.table.skipped:
+                first = f"{self.run.table.unit} {skipped[0].line}: {skipped[0].reason}"
+                print_line(console, f"{counted(len(skipped), 'row')} skipped; the first: {first}")
         return text.get()
 
 
+@python_names()
 def train(
     table: "str | Path | pd.DataFrame",
     target_columns: str | list[str],

@@ -22,6 +22,7 @@ from sklearn.utils import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from molattn.api import python_names
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.groups import same_molecule
 from molattn.chem.parse import Molecule, written
@@ -54,8 +55,9 @@ _DATA_OPTIONS = (
     "task_weights",
     "validation_size",
 )
-# Of the other options those of run folders, and the seed, which is scikit-learn's random_state.
-_EXCLUDED = ("seed", "checkpoint_steps", "tensorboard")
+# Of the other options those of run folders and of several processes, which only the command line
+# starts, and the seed, which is scikit-learn's random_state.
+_EXCLUDED = ("seed", "checkpoint_steps", "tensorboard", "devices", "num_nodes")
 _RENAMED = {"score": "attention_score"}  # `score` is a method
 
 
@@ -110,6 +112,7 @@ class _MolAttnEstimator(BaseEstimator):
             state = {**state, "model_": MolAttn.from_files(files)}
         super().__setstate__(state)
 
+    @python_names(**_RENAMED, seed="random_state")
     def _fit(
         self,
         X: Any,
@@ -124,7 +127,13 @@ class _MolAttnEstimator(BaseEstimator):
         text, weight = (free_name(name, names) for name in (_SMILES, _WEIGHT))
         frame = pd.DataFrame({text: smiles, **dict(zip(names, targets.T, strict=True))})
         options = {name: getattr(self, parameter) for name, parameter in _OPTIONS.items()}
+        if (size := options["validation_size"]) == 0.0:
+            raise InputError(
+                f"validation_size: got {size}, expected a number above 0, as the validation rows "
+                "calibrate the model"
+            )
         options |= {"smiles_column": text, "target_columns": names, "seed": self._seed()}
+        options["test_size"] = 0.0  # there are no test rows
         options["task"] = {0: "regression", 2: "binary"}.get(len(classes), "multiclass")
         kept = np.arange(len(frame))
         if weights is not None:
@@ -153,7 +162,7 @@ class _MolAttnEstimator(BaseEstimator):
                 f"X: got only one molecule (n_samples={len(rows)}), expected two or more"
             )
         size = max(config.data.validation_size, min(map(len, groups)) / len(rows))
-        sizes = (1.0 - size, size, 0.0)  # there are no test rows
+        sizes = (1.0 - size, size, 0.0)
         parts = group_split(groups, sizes=sizes, seed=config.training.seed, balanced=False)
         check_labels(table, parts, config.data)
         self.model_, self.histories_, _ = train_model(config, table, parts, pretrained)
@@ -280,11 +289,14 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
             sample_weight: Weights of the rows in the loss ``[n]``; rows of weight 0 are ignored.
 
         Raises:
-            InputError: An invalid molecule (with its row), labels of a single class, or an invalid
-                option.
+            InputError: An invalid molecule or a missing label (with its row), labels of a single
+                class, or an invalid option.
             ValueError: Wrong shapes or labels.
         """
         labels: Any = column_or_1d(_given(y), warn=True)
+        missing = pd.isna(np.asarray(y, dtype=object)).ravel()
+        if missing.any():
+            raise InputError(f"y, row {missing.argmax() + 1}: the label is missing")
         check_classification_targets(labels)
         assert_all_finite(labels, input_name="y")
         weights = _weights(sample_weight, labels)

@@ -31,8 +31,17 @@ def test_scores_are_told(trained):
     assert "random forest" in str(trained)
 
 
+def test_skipped_rows_are_told(trained):
+    assert "skipped" not in str(trained)
+    frame = FRAME.assign(molecule=[FRAME["molecule"][0], None, "C(", *FRAME["molecule"][3:]])
+    result = train(frame, "y", smiles_column="molecule", **QUICK)
+    assert "2 rows skipped; the first: row 2: the value is missing" in str(result)
+
+
 def test_the_folder_is_that_of_a_run(trained, tmp_path):
     trained.save(tmp_path / "run")
+    with pytest.raises(InputError, match="use overwrite to replace it, or another folder"):
+        trained.save(tmp_path / "run")
     trained.save(tmp_path / "run", overwrite=True)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["test"] == trained.scores
@@ -47,7 +56,8 @@ def test_an_unfinished_run_of_that_name_is_not_lost(trained, tmp_path):
     unfinished.mkdir()
     for name in ("config.yaml", "checkpoint.safetensors"):
         (unfinished / name).touch()
-    with pytest.raises(InputError, match="contains an unfinished run"):
+    words = "contains an unfinished run; --resume .* continues it, overwrite replaces it"
+    with pytest.raises(InputError, match=words):
         trained.save(tmp_path / "run")
     assert (unfinished / "checkpoint.safetensors").exists()
 
@@ -56,7 +66,9 @@ def test_an_unfinished_run_of_that_name_is_not_lost(trained, tmp_path):
     "options,words",
     [
         ({"epoch": 3}, "unknown option 'epoch', did you mean 'epochs'"),
-        ({"epochs": 0}, "--epochs: got 0"),
+        ({"epochs": 0}, "^epochs: got 0"),
+        ({"split": "foo"}, "^split: got 'foo'"),
+        ({"test_size": 2}, "^test_size: got 2"),
         ({"smiles_column": "smiles"}, "DataFrame: no column 'smiles'"),
         ({"folds": 3}, "folds"),
     ],

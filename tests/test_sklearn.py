@@ -224,8 +224,49 @@ def test_parameters_are_the_options_of_a_run():
     assert repr(MolAttnRegressor(epochs=3)) == "MolAttnRegressor(epochs=3)"
     with pytest.raises(TypeError, match="unknown parameter 'epoch'"):
         MolAttnRegressor(epoch=3)
-    with pytest.raises(InputError, match="--epochs: got 0"):
-        fitted(epochs=0)
+    for name in ("devices", "num_nodes"):  # only the command line starts processes
+        with pytest.raises(TypeError, match=f"unknown parameter '{name}'"):
+            MolAttnRegressor(**{name: 2})
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        ({"epochs": 0}, "epochs: got 0"),
+        ({"random_state": -1}, "random_state: got -1"),
+        ({"attention_score": "x"}, "attention_score: got 'x'"),
+        ({"validation_size": 0.0}, "validation_size: got 0.0, expected a number above 0, as the"),
+        ({"validation_size": 1.0}, "validation_size: got 1.0, expected a number of at least 0"),
+    ],
+)
+def test_options_are_named_as_parameters(options, words):
+    with pytest.raises(InputError, match=f"^{words}") as caught:
+        fitted(**options)
+    assert "--" not in str(caught.value)
+    assert "fold" not in str(caught.value)
+
+
+def test_the_validation_rows_may_be_most_rows():
+    assert fitted(validation_size=0.9).predict(SMILES).shape == (24,)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.array(["a", np.nan, "b"], dtype=object),
+        ["a", None, "b"],
+        ("a", np.nan, "b"),
+        [0.0, np.nan, 1.0],
+        pd.Series(["a", pd.NA, "b"], dtype="string"),
+        pd.Series([0, pd.NA, 1], dtype="Int64"),
+        pd.DataFrame({"y": ["a", None, "b"]}),
+    ],
+    ids=["array", "list", "tuple", "numbers", "string", "Int64", "frame"],
+)
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+def test_a_missing_class_is_named_by_its_row(y):
+    with pytest.raises(InputError, match=r"^y, row 2: the label is missing$"):
+        fitted(MolAttnClassifier, y, SMILES[:3])
 
 
 def test_several_targets_with_missing_labels():
@@ -311,7 +352,9 @@ def test_rdkit_molecules_are_fitted_and_predicted_as_their_smiles():
     bad = [mols[0], Chem.MolFromSmiles("CC", sanitize=False), *mols[2:]]
     with pytest.raises(InputError, match=r"row 2 \(counted from 1\): 'CC': .* not sanitized"):
         MolAttnRegressor(**TINY).fit(bad, CARBONS)
-    with pytest.raises(InputError, match=r"row 2 \(counted from 1\): '': .*; 1 of 24 rows"):
+    with pytest.raises(
+        InputError, match=r"row 2 \(counted from 1\): '': the value is missing; 1 of"
+    ):
         MolAttnRegressor(**TINY).fit([mols[0], None, *mols[2:]], CARBONS)
     with pytest.raises(InputError, match=r"got one molecule, expected a list: \['CCO'\]"):
         classifier.predict(Chem.MolFromSmiles("CCO"))

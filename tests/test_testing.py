@@ -763,3 +763,10 @@ def test_outputs_without_elements_are_refused(assertion):
 def test_weights_without_elements_are_refused():
     with pytest.raises(ValueError, match="got no attention weights"):
         NORMALIZED(Layer(lambda x, i, b: (i, x[i[0], :0])), batch_of_graphs())
+
+
+def test_negative_indices_of_nodes_stay():
+    data = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0], [1]]))
+    data.parent_index = torch.tensor([-1, 0, 1])
+    permuted = permute_nodes(data, torch.tensor([2, 0, 1]))
+    assert permuted.parent_index.tolist() == [2, -1, 1]

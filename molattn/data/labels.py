@@ -154,8 +154,8 @@ def infer_task(
         if choice != "multiclass":
             spelled: dict[str, str] = {}
             for text in classes:
-                if (other := spelled.setdefault(text.lower(), text)) != text:
-                    expected = f"{quoted(other)}, another spelling of it (or --task multiclass)"
+                if (other := spelled.setdefault(text.casefold(), text)) != text:
+                    expected = f"one spelling for {quoted(other)} and it (or --task multiclass)"
                     raise LabelError(text, expected)
     return _classification(name, classes, choice)
 

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 from molattn.chem import FEATURIZERS, ConformerGenerator, Featurizer
 from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule
+from molattn.chem.rdkit_log import quiet
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
@@ -96,11 +97,20 @@ def from_mol(
     if not isinstance(mol, Chem.Mol) or not mol.GetNumAtoms():
         got = "a molecule without atoms" if isinstance(mol, Chem.Mol) else repr(mol)[:80]
         raise InputError(f"mol: got {got}, expected an RDKit molecule")
-    if mol.NeedsUpdatePropertyCache():
+    if not _is_sanitized(mol):
         raise InputError("mol: got a molecule that is not sanitized; call rdkit.Chem.SanitizeMol")
     if isinstance(featurizer, str):
         featurizer = FEATURIZERS[featurizer]()
     return _complete_graph(mol, featurizer(mol), featurizer, self_loops, conformer)
+
+
+def _is_sanitized(mol: Chem.Mol) -> bool:
+    """Whether the valences and rings of a molecule are known."""
+    with quiet:
+        try:
+            return not mol.NeedsUpdatePropertyCache() and mol.GetRingInfo().NumRings() >= 0
+        except RuntimeError:
+            return False
 
 
 def _complete_graph(

@@ -2,8 +2,8 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Optional
@@ -404,15 +404,9 @@ class Instance:
         found = np.concatenate([present, kept[:, : self.num_contributing], groups], axis=1)
         return torch.from_numpy(found).to(self.input_weights)
 
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> AbstractContextManager[None]:
         """Put the model in evaluation mode inside the block."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.model.train(training)
+        return self.model.evaluating()
 
     def interval(self, level: float = LEVEL) -> tuple[float, float] | tuple[None, None]:
         """Return the prediction interval; None for a class or a model that is not calibrated.

@@ -8,10 +8,9 @@ that add nodes or edges do not accept a ``Batch``.
 import math
 from collections.abc import Callable
 from typing import Optional
-from zlib import crc32
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
@@ -219,8 +218,7 @@ class PairDistances(BaseTransform):
         return data
 
     def __repr__(self) -> str:
-        state = f", state={_digest(self.basis)}" if isinstance(self.basis, nn.Module) else ""
-        return f"{type(self).__name__}(basis={self.basis}{state})"
+        return f"{type(self).__name__}(basis={self.basis})"
 
 
 @functional_transform("bonds_and_distances")
@@ -410,7 +408,9 @@ def _rows(data: Data) -> dict[str, tuple[int, int]]:
         if not isinstance(value, Tensor) or value.dim() == 0:
             continue
         dim = data.__cat_dim__(name, value)
-        if isinstance(dim, int) and not torch.as_tensor(data.__inc__(name, value)).any():
+        # To PyG, batch vectors are indices too.
+        is_index = "batch" not in name and torch.as_tensor(data.__inc__(name, value)).any()
+        if isinstance(dim, int) and not is_index:
             rows[name] = dim, value.size(dim)
     return rows
 
@@ -438,7 +438,7 @@ def _bonds(
     num_edges, width = features.shape
     codes = not features.is_floating_point() and features.dtype != torch.bool
     for name, (_, size) in _rows(data).items():
-        if "edge" in name and size == num_edges:
+        if "edge" in name and size == num_edges > 1:
             raise ValueError(
                 f"{name}: got a row for each of {num_edges} edges, expected none, as the edges are "
                 "replaced; remove it or put it into edge_attr"
@@ -478,16 +478,6 @@ def _check_holds(name: str, value: float, dtype: torch.dtype) -> None:
         raise ValueError(
             f"{name}: got {value}, expected a number that edge_attr of {dtype} can hold"
         )
-
-
-def _digest(module: nn.Module) -> str:
-    """Digest of a module's numbers; PyG's bases do not show their options."""
-    options = [
-        {name: value for name, value in vars(part).items() if isinstance(value, (int, float))}
-        for part in module.modules()
-    ]
-    tensors = [tensor.tolist() for tensor in (*module.parameters(), *module.buffers())]
-    return f"{crc32(repr((options, tensors)).encode()):08x}"
 
 
 def _distances(data: Data, edge_index: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Extra molecule features that join the readout: table columns, descriptors, Morgan counts."""
 
+from collections import Counter
 from typing import Optional, Union
 
 import numpy as np
@@ -38,13 +39,15 @@ def given_numbers(
     """
     if features is None:
         return None
-    if (columns := getattr(features, "columns", None)) is not None:  # of a DataFrame
-        if sorted(columns) != sorted(config.features):
-            raise ValueError(
-                f"features: got the columns {list(columns)}, expected {list(config.features)}"
-            )
-        features = features[list(config.features)]  # pyright: ignore
-    given = torch.tensor(np.array(features, np.float64, order="C"), dtype=number_type())
+    if hasattr(features, "iloc") and hasattr(features, "columns"):  # a DataFrame
+        columns, names = list(features.columns), list(config.features)  # pyright: ignore
+        if Counter(columns) != Counter(names):
+            raise ValueError(f"features: got the columns {columns}, expected {names}")
+        features = features[names]  # pyright: ignore
+    numbers = np.array(features, order="C")
+    if numbers.dtype.kind not in "biuf":
+        raise ValueError(f"features: got {numbers.dtype}, expected numbers")
+    given = torch.tensor(numbers, dtype=number_type())
     expected = (rows, len(config.features))
     if given.shape != expected or not bool(given.isfinite().all()):
         raise ValueError(f"features: got {tuple(given.shape)}, expected finite numbers {expected}")

@@ -748,7 +748,7 @@ class MolAttn(
             if not record.num_atoms or (record.partner and not record.partner.num_atoms):
                 raise ValueError(f"records: molecule {place} has no atoms")
         parts, start = [], 0
-        with self._evaluating():
+        with self.evaluating():
             for group in batches(records, size, lambda record: record):
                 rows = slice(start, start + len(group))
                 batch = to_device(self.collate(group), self._weight.device)
@@ -758,7 +758,7 @@ class MolAttn(
         return parts
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> Iterator[None]:
         """Be in evaluation mode until the last thread that predicts has left the block."""
         with _LOCK:
             count, training = _PREDICTING.get(self, (0, self.training))

@@ -392,7 +392,7 @@ class _Pairs:
             first = torch.arange(0, rows * size, size, device=scores.device)
             index = self._edges + first.view(self._graphs, self._nodes, 1)
             each = scores.flatten(1).index_select(1, index.flatten())
-            return each.view(-1, self._nodes, self._nodes)
+            return each.view(len(scores) * self._graphs, self._nodes, self._nodes)
         by_row = self.by_row(scores) @ self._edges.mT  # [B, N, H, N]
         return by_row.permute(2, 0, 1, 3).flatten(0, 1)
 

@@ -13,7 +13,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from molattn.config import TrainConfig
 from molattn.config.yaml_file import load_yaml
 from molattn.errors import InputError, quoted
-from molattn.nn.registry import check_network, unused_options
+from molattn.nn.registry import check_heads, check_network, unused_options
 from molattn.utils.files import write_file
 
 __all__ = [
@@ -41,6 +41,8 @@ DEFAULT_SPACE: dict[str, Any] = {
 }
 """What a search varies by default, except options that are set to a value."""
 _RANGE_KEYS = ("low", "high", "log")
+_OF_HEADS = ("width", "heads", "combine", "layer")
+"""Options on which it depends whether the heads must divide the width."""
 
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
@@ -116,13 +118,21 @@ def suggest(trial: Trial, name: str, of: Distribution) -> Any:
 def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]) -> None:
     """Check that every value of a space is valid for its option.
 
+    If only one of width, heads and the options that relate them is varied, each of its values must
+    fit the others.
+
     Raises:
         InputError: Names the option.
     """
+    varied = [name for name in _OF_HEADS if name in space]
     for name, of in space.items():
         bounds = of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high)
         for value in bounds:  # if these are valid, so are all others
             check_network(chosen({name: value}).network)
+        if varied == [name]:
+            is_range = isinstance(of, IntDistribution)
+            for value in range(of.low, of.high + 1) if is_range else bounds:
+                check_heads(chosen({name: value}).network)
 
 
 def _read(where: str, name: Any, value: Any) -> Distribution:

@@ -36,7 +36,7 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import split_rows
 from molattn.data.table import write_table
 from molattn.errors import InputError, MolattnError
-from molattn.nn.registry import check_network
+from molattn.nn.registry import check_heads, check_network
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.history import Epoch
 from molattn.training.lightning.loop import check_processes
@@ -222,6 +222,7 @@ def _objective(
     try:
         config = chosen(options)  # values that are valid one by one, but perhaps not together
         check_network(config.network)
+        check_heads(config.network)
         one = replace(
             config, training=replace(config.training, ensemble=1), gaussian_process=_NETWORK
         )
@@ -260,7 +261,10 @@ def _finish(study: optuna.Study, space: Space, chosen: Any, folder: Path) -> Stu
         if trials:
             reason = trials[-1].user_attrs.get(_ERROR, "pruned")
             failure = f"none of {len(trials)} trials succeeded (reason of the last: {reason})"
-        raise InputError(f"{folder}: {failure}; --resume {folder} continues the study")
+        more = ""
+        if len(trials) >= study.user_attrs[_WANTED]:
+            more = f" --trials N with N above {len(trials)}"
+        raise InputError(f"{folder}: {failure}; --resume {folder}{more} continues the study")
     best = min(complete, key=_loss)
     result = StudyResult(chosen({name: best.params[name] for name in space}), _loss(best), trials)
     write_config_file(folder / BEST_FILE, result.config)

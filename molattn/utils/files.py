@@ -23,7 +23,6 @@ __all__ = [
     "UNFINISHED",
     "atomic_folder",
     "atomic_write",
-    "behind_link",
     "check_output_folder",
     "lock_file",
     "naming_path",
@@ -105,18 +104,13 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         OSError: Names ``path``, also if the disk is full.
     """
-    path = behind_link(path)
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     with _temporary(path, lambda part: open(part, "xb").close()) as part:
         with open(part, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-
-
-def behind_link(path: Path) -> Path:
-    """Return the file that a symbolic link points to, and another path as it is."""
-    return path.resolve() if path.is_symlink() else path
 
 
 def write_file(path: Path, content: bytes) -> None:

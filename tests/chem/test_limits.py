@@ -13,7 +13,7 @@ from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, descriptor_ma
 from molattn.chem.limits import read_mol_block, read_molecule
 from molattn.config import MoleculeLimits
 from molattn.data import pyg_data
-from molattn.errors import SmilesError
+from molattn.errors import InputError, SmilesError
 
 BUCKMINSTERFULLERENE = (
     "c12c3c4c5c1c1c6c7c2c2c8c3c3c9c4c4c%10c5c5c1c1c6c6c%11c7c2c2c7c8c3c3c8c9c4c4c9c%10c5c5c1c1c6c6c"
@@ -198,3 +198,12 @@ def test_more_rings_are_read_in_this_process_where_no_descriptor_is_calculated(m
         read.all([given])
     with pytest.raises(TypeError, match="NoneType"):  # in the child process
         MoleculeReader(Featurizer.default(), DescriptorCalculator(("TPSA",))).all([given])
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_a_molecule_that_is_not_sanitized_is_refused(update):
+    mol = Chem.MolFromSmiles("C1CC1", sanitize=False)
+    if update:  # without which RDKit calls fail, as without rings
+        mol.UpdatePropertyCache()
+    with pytest.raises(InputError, match="mol: got a molecule that is not sanitized"):
+        from_mol(mol)

@@ -287,16 +287,6 @@ def test_transforms_that_differ_have_reprs_that_differ(transform):
     assert len(shown | {repr(transform(**needed))}) == len(OPTIONS[transform]) + 1
 
 
-def test_bases_that_differ_have_reprs_that_differ():
-    def make():
-        yield from (GaussianSmearing(0, 5, 7), GaussianSmearing(0, 9, 7), GaussianSmearing(0, 5, 8))
-        yield from (BesselBasisLayer(4, 5.0), BesselBasisLayer(4, 9.0), BesselBasisLayer(4, 5.0, 6))
-
-    shown = [repr(PairDistances(basis)) for basis in make()]
-    assert len(set(shown)) == 6
-    assert shown == [repr(PairDistances(basis)) for basis in make()]
-
-
 BOND = torch.tensor([[0, 1], [1, 0]])
 
 
@@ -528,3 +518,12 @@ def test_narrow_dtypes_hold_all_distances(make, dtype):
     assert of_pairs(out)[0, n - 1] == [0, 0, n - 1]
     given.edge_attr = given.edge_attr.short()
     assert make()(given).edge_attr.dtype == torch.int16
+
+
+def test_batch_vectors_have_a_row_for_the_dummy_node():
+    data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    data.batch = torch.zeros(2, dtype=torch.int64)
+    assert AddDummyNode()(data).batch.tolist() == [0, 0, 0]
+    empty = Data(x=torch.ones(0, 1), edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    empty.batch = torch.zeros(0, dtype=torch.int64)
+    assert CompleteGraph()(empty).num_edges == 0

@@ -96,6 +96,31 @@ def test_a_value_that_its_option_cannot_have_is_named():
         )
 
 
+@pytest.mark.parametrize(
+    "space,options,words",
+    [
+        ({"width": CategoricalDistribution((32, 33))}, {}, r"--heads: got 8, .*--width \(33\)"),
+        ({"width": IntDistribution(32, 40)}, {}, r"--width \(33\)"),
+        ({"heads": CategoricalDistribution((3,))}, {"width": 32}, "--heads: got 3"),
+        ({"width": IntDistribution(32, 40)}, {"heads": 1}, None),
+        (
+            {"width": CategoricalDistribution((32, 33)), "heads": CategoricalDistribution((3, 8))},
+            {},
+            None,  # 33 and 3 go together
+        ),
+    ],
+)
+def test_the_heads_divide_the_width(space, options, words):
+    def chosen(values):
+        return TrainConfig.from_options("", {"heads": 8, **options, **values})
+
+    if words is None:
+        check_space(space, chosen)
+    else:
+        with pytest.raises(InputError, match=words):
+            check_space(space, chosen)
+
+
 def test_a_number_that_may_be_left_out_has_a_range(tmp_path):
     (tmp_path / "space.yaml").write_text("epochs: {low: 5, high: 40}\npatience: [2, 3]\n")
     space = read_space(tmp_path / "space.yaml")

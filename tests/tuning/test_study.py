@@ -129,10 +129,12 @@ def test_failed_trials_are_told_and_count(config, tmp_path, monkeypatch):
 
 
 def test_a_study_of_failures_says_why(config, tmp_path):
-    with pytest.raises(
-        InputError, match=r"none of 2 trials .*heads=3.*; --resume .* continues the study"
-    ):
-        searched(config, tmp_path, 2, {"heads": CategoricalDistribution((3,))})
+    space = {"heads": CategoricalDistribution((3,)), "width": CategoricalDistribution((4,))}
+    words = (
+        r"none of 2 trials .*--heads: got 3, .*; --resume \S+ --trials N with N above 2 continues"
+    )
+    with pytest.raises(InputError, match=words):
+        searched(config, tmp_path, 2, space)
 
 
 def test_values_that_do_not_go_together_fail_as_trials(config, tmp_path, monkeypatch):
@@ -234,7 +236,9 @@ def test_equal_losses_have_no_importances(config, tmp_path, monkeypatch):
 
 
 def test_no_trial_begins_after_the_time_is_over(config, tmp_path):
-    with pytest.raises(InputError, match="no trial started before the time limit"):
+    with pytest.raises(
+        InputError, match=r"no trial started before the time limit .*; --resume \S+ continues"
+    ):
         searched(config, tmp_path, 3, timeout=1e-6)
 
 

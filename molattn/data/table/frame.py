@@ -22,7 +22,7 @@ class FrameTable(Table):
     """The rows of a DataFrame; its index is ignored.
 
     An RDKit molecule in a cell is its canonical SMILES. One that cannot be used is a fault of its
-    row.
+    row, and so is a missing value in the column of SMILES.
 
     Args:
         frame: The DataFrame.
@@ -45,6 +45,14 @@ class FrameTable(Table):
         self._numbers = range(1, len(frame) + 1) if numbers is None else numbers
         self.header = [str(name) for name in frame.columns]
         self.check_header()
+        self._smiles: int | None = None
+
+    def column(self, name: str, option: str) -> int:
+        """Return the index of a column; that of the SMILES is remembered."""
+        index = super().column(name, option)
+        if option == "--smiles-column":
+            self._smiles = index
+        return index
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows."""
@@ -53,10 +61,11 @@ class FrameTable(Table):
         missing = self.frame.isna().to_numpy()
         for number, values, gaps in zip(self._numbers, rows, missing, strict=True):
             found, error = list(values), None
-            for place, value in enumerate(values):
-                if isinstance(value, Chem.Mol):
+            for place, (value, gap) in enumerate(zip(values, gaps, strict=True)):
+                if isinstance(value, Chem.Mol) or (gap and place == self._smiles):
                     try:
-                        found[place] = read_molecule(value, _LIMITS, Chem.MolToSmiles)[1]
+                        molecule = None if gap else value
+                        found[place] = read_molecule(molecule, _LIMITS, Chem.MolToSmiles)[1]
                     except SmilesError as fault:
                         found[place], error = fault.smiles, fault
             cells = ["" if gap else cell_text(one) for one, gap in zip(found, gaps, strict=True)]

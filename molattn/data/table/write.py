@@ -16,7 +16,7 @@ from molattn.data.table.formats import (
     format_by_suffix,
 )
 from molattn.errors import InputError
-from molattn.utils.files import atomic_write, behind_link
+from molattn.utils.files import atomic_write
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -170,15 +170,16 @@ def move_rows(rows: Path, path: Path) -> None:
         OSError: Names ``path``, also if the disk is full; the rows are left where they are.
     """
     compress = _COMPRESSIONS.get(path.suffix.lower())
-    if compress is None:
+    if compress is None and not path.is_symlink():
         with open(rows, "rb") as file:
             os.fsync(file.fileno())
-        rows.replace(behind_link(path))
+        rows.replace(path)
         return
     with open(rows, "rb") as source, atomic_write(path) as file:
-        stream = compress(file)
+        stream = compress(file) if compress else file
         shutil.copyfileobj(source, stream)
-        stream.close()
+        if compress:
+            stream.close()
     rows.unlink()
 
 

@@ -166,7 +166,8 @@ class XlsxTable(Table):
                 if name == "c":
                     parts = {child.tag.rpartition("}")[2]: child.text for child in element}
                     # An empty text is a value, but openpyxl writes an empty one for no value too.
-                    has_value = parts.get("v") or "is" in parts or element.get("t") == "str"
+                    is_text = "v" in parts and element.get("t") == "str"
+                    has_value = parts.get("v") or "is" in parts or is_text
                     if "f" in parts and not has_value:
                         place = f"sheet {quoted(sheet.title)}, cell {element.get('r')}"
                         raise InputError(

@@ -68,6 +68,20 @@ def test_numbers_come_back_as_they_were():
     assert (table.targets[:, 0] == values).all()
 
 
+@pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
+def test_a_missing_molecule_is_a_fault_of_its_row_and_a_missing_label_is_none(gap):
+    frame = pd.DataFrame(
+        {"smiles": ["C", gap, "CC", "", "O"], "y": [*"ab", gap, *"ab"], "z": [*"abbab"]}
+    )
+    config = DataConfig(target_columns=("y", "z"), task=("classification",))
+    table = read_training_table(frame, config, Featurizer.default())
+    assert [(row.line, row.smiles, row.code) for row in table.skipped] == [
+        (2, "", "missing_value"),
+        (4, "", "empty"),
+    ]
+    assert [row.cells for row in table.rows] == [["C", "a", "a"], ["CC", "", "b"], ["O", "b", "b"]]
+
+
 def test_an_rdkit_molecule_is_its_smiles_and_one_that_cannot_be_used_a_fault_of_its_row():
     mols = [Chem.AddHs(Chem.MolFromSmiles("OCC")), None, Chem.Mol()]
     rows = list(open_table(pd.DataFrame({"ROMol": mols, "y": [1, 2, 3]})))

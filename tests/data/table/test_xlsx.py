@@ -130,6 +130,11 @@ def test_a_formula_has_its_stored_value(tmp_path):
     with pytest.raises(InputError) as error:
         open_table(path)
     assert str(error.value).startswith(words)
+    edited(path, SHEET, lambda content: content.replace(b'r="B2"', b'r="B2" t="str"'))
+    with pytest.raises(InputError) as error:
+        open_table(path)
+    assert str(error.value).startswith(words)
+    edited(path, SHEET, lambda content: content.replace(b'r="B2" t="str"', b'r="B2"'))
 
     edited(
         path,
