@@ -1,8 +1,6 @@
 """``molattn.train``: train and score a model in one call."""
 
-import re
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from molattn.config import TrainConfig
-from molattn.config.validation import as_in_file
-from molattn.errors import InputError, MolattnError
+from molattn.config.validation import python_names
+from molattn.errors import InputError
 from molattn.evaluation.metrics import Scores
 from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import RunScores, score_run
@@ -26,25 +24,7 @@ from molattn.utils.console import counted, print_line
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TrainingResult", "python_names", "train"]
-
-
-@contextmanager
-def python_names(options: Collection[str] | None = None, **renamed: str) -> Iterator[None]:
-    """Let the messages of errors name options as Python does: ``test_size`` for ``--test-size``.
-
-    Args:
-        options: The options to name so, as on the command line; None = all.
-        renamed: Other names of some options in Python, such as ``seed="random_state"``.
-    """
-    try:
-        yield
-    except MolattnError as error:
-        message = str(error)
-        for name, other in renamed.items():
-            message = re.sub(rf"--{name}(?![\w-])", f"--{other}", message)
-        error.args = (as_in_file(message, options),)
-        raise
+__all__ = ["TrainingResult", "train"]
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from sklearn.utils import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from molattn.api import python_names
 from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.groups import same_molecule
 from molattn.chem.parse import Molecule, written
 from molattn.chem.split import group_split
 from molattn.config import TrainConfig
+from molattn.config.validation import python_names
 from molattn.data.dataset import read_training_table
 from molattn.data.splitting import check_labels
 from molattn.data.table import free_name

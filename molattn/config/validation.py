@@ -1,11 +1,12 @@
 """Checks of options, with errors that name the option."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from molattn.errors import InputError, check_one_of, quoted
+from molattn.errors import InputError, MolattnError, check_one_of, quoted
 
 __all__ = [
     "as_in_file",
@@ -16,6 +17,7 @@ __all__ = [
     "check_threads",
     "check_unused",
     "option",
+    "python_names",
 ]
 
 _OPTION = re.compile(r"(?<![\w-])--(\w+(?:-\w+)*)")
@@ -113,6 +115,24 @@ def as_in_file(message: str, options: Collection[str] | None = None) -> str:
         ),
         message,
     )
+
+
+@contextmanager
+def python_names(options: Collection[str] | None = None, **renamed: str) -> Iterator[None]:
+    """Let the messages of errors name options as Python does: ``test_size`` for ``--test-size``.
+
+    Args:
+        options: The options to name so, as on the command line; None = all.
+        renamed: Other names of some options in Python, such as ``seed="random_state"``.
+    """
+    try:
+        yield
+    except MolattnError as error:
+        message = str(error)
+        for name, other in renamed.items():
+            message = re.sub(rf"--{name}(?![\w-])", f"--{other}", message)
+        error.args = (as_in_file(message, options),)
+        raise
 
 
 def _plain(config: object, name: str) -> Any:
