@@ -181,7 +181,7 @@ def test_fine_tuning_needs_the_same_featurizer(tmp_path):
     first.save(tmp_path / "first")
     again = trained(tmp_path, featurizer="mine", init_from=str(tmp_path / "first"))
     assert again.model.config.featurizer == mine()
-    with pytest.raises(InputError, match=r"differs in atom_columns: .*--featurizer"):
+    with pytest.raises(InputError, match=r"differs in atom_columns: .*featurizer"):
         trained(tmp_path, init_from=str(tmp_path / "first"))
 
 

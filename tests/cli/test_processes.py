@@ -274,5 +274,5 @@ def test_options_of_several_machines_need_their_variables(capsys, monkeypatch):
 
 
 def test_from_python_one_process_trains():
-    with pytest.raises(InputError, match="--devices 2 --num-nodes 1: one process was started; "):
+    with pytest.raises(InputError, match="devices 2 num_nodes 1: one process was started; "):
         molattn.train("in.csv", "logS", devices=2, device="cpu")

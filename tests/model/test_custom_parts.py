@@ -262,7 +262,7 @@ def test_a_model_of_another_config_is_refused(table):
 def test_pretrained_weights_fit_an_own_head_but_no_own_encoder(table, tmp_path):
     MolAttn(MolAttnConfig(Task("logS"), SMALL)).save_pretrained(tmp_path / "first")
     options = {**OPTIONS, "init_from": str(tmp_path / "first")}
-    with pytest.raises(InputError, match=r"with a custom encoder \(Sums\); use --init-from none"):
+    with pytest.raises(InputError, match=r"with a custom encoder \(Sums\); use init_from none"):
         molattn.train(table, "logS", make_model=composed, **options)
     old = MolAttn.from_pretrained(tmp_path / "first")
 

@@ -218,7 +218,7 @@ def test_an_unknown_name_is_one_line_before_the_table_is_read(option, tmp_path, 
     error = capsys.readouterr().err
     assert re.fullmatch(rf"error: --{option}: got 'foo', expected one of .*\n", error)
     assert "linear" in error or option in ("layer", "score")
-    with pytest.raises(InputError, match=f"--{option}: got 'foo', expected one of"):
+    with pytest.raises(InputError, match=f"^{option}: got 'foo', expected one of"):
         molattn.train(table, "y", **{option: "foo"})
 
 
