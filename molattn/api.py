@@ -19,7 +19,6 @@ from molattn.training.fine_tuning import NO_MODEL
 from molattn.training.run import TrainingRun
 from molattn.training.run import train as train_run
 from molattn.training.run_folder import run_folder
-from molattn.utils.console import counted, print_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +69,7 @@ class TrainingResult:
             console.print(score_table(self.run_scores, self.run), markup=False)
             if skipped := self.run.table.skipped:
                 first = f"{self.run.table.unit} {skipped[0].line}: {skipped[0].reason}"
-                print_line(console, f"{counted(len(skipped), 'row')} skipped; the first: {first}")
+                console.print(f"skipped rows: {len(skipped):,}; the first: {first}", markup=False)
         return text.get()
 
 

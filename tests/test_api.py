@@ -35,7 +35,7 @@ def test_skipped_rows_are_told(trained):
     assert "skipped" not in str(trained)
     frame = FRAME.assign(molecule=[FRAME["molecule"][0], None, "C(", *FRAME["molecule"][3:]])
     result = train(frame, "y", smiles_column="molecule", **QUICK)
-    assert "2 rows skipped; the first: row 2: the value is missing" in str(result)
+    assert "skipped rows: 2; the first: row 2: the value is missing" in str(result)
 
 
 def test_the_folder_is_that_of_a_run(trained, tmp_path):
