@@ -1,5 +1,6 @@
 import copy
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -20,7 +21,7 @@ from molattn.explain import (
     explain,
     measure_faithfulness,
 )
-from molattn.explain.attention_hooks import attention_weights
+from molattn.explain.attention_hooks import attention_weights, record_attention
 from molattn.explain.explainer import explain_instance, read_instances
 from molattn.model.model import MolAttnConfig
 from molattn.model.target_transform import (
@@ -463,3 +464,22 @@ def test_the_standard_form_is_explained(method):
     np.testing.assert_allclose(given.atom_scores[list(places)], expected.atom_scores, atol=2e-5)
     assert given.draw().startswith("<?xml")
     assert explain(model, "OCC", method).smiles == "OCC"
+
+
+def test_a_recording_that_begins_within_a_prediction_leaves_it_alone():
+    model = MolAttn(MolAttnConfig("y")).eval()
+    expected = model.predict(["CCO"])
+    batch = model.collate([model.featurize("c1ccccc1")])
+    conv, recorded = model.nets[0].attention_layers[0], []
+    with ExitStack() as stack:
+
+        def begin(*_):  # as another thread may, once the layer is called
+            if not recorded:
+                recorded.extend(stack.enter_context(record_attention(model, batch.edge_index)))
+
+        stack.callback(conv.register_forward_pre_hook(begin).remove)
+        assert model.predict(["CCO"]) == expected
+        assert recorded[0].weights == []
+        with torch.inference_mode():
+            model(batch)
+        assert len(recorded[0].weights) == model.config.network.layers

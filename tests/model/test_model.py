@@ -296,3 +296,14 @@ def test_threads_that_predict_share_the_mode_of_the_model():
 def test_a_table_is_no_list_of_molecules(molecules):
     with pytest.raises(TypeError, match=r"of shape \[1, 1\], expected a list of molecules"):
         MolAttn(MolAttnConfig("y")).predict(molecules)
+
+
+def test_a_model_trains_again_when_the_last_has_predicted():
+    model = MolAttn(MolAttnConfig("y")).train()
+    first, second = model.evaluating(), model.evaluating()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not model.training  # the second, in another thread, still predicts
+    second.__exit__(None, None, None)
+    assert model.training
