@@ -106,9 +106,7 @@ class TrainConfig(RunConfig):
                 check_unused(self.training, one.name, reason)
         if self.training.device == "gpu":
             raise InputError(f"--device gpu {reason}")
-        for one in fields(FineTuningConfig):
-            if one.name != "init_from":
-                check_unused(self.fine_tuning, one.name, reason)
+        self.fine_tuning.check_unset(reason)
         for name in ("task_weights", "morgan_counts"):
             check_unused(self.data, name, reason)
         if "embedding" not in self.kernels:

@@ -79,6 +79,7 @@ class PretrainedWeights:
         *,
         with_head: bool = True,
         transforms: Sequence[str] = ("auto",),
+        freezes_encoder: bool = False,
     ) -> tuple[FineTuningPlan, str]:
         """Copy the weights into a new model of one network, and freeze some of them.
 
@@ -93,6 +94,7 @@ class PretrainedWeights:
             options: What to freeze, and how to train the rest.
             with_head: Whether the head may be copied.
             transforms: Target transforms asked for: one for all tasks, or one for each.
+            freezes_encoder: Whether ``--freeze auto`` freezes the encoder below a new head.
 
         Returns:
             How to train the model, and a log message.
@@ -121,7 +123,10 @@ class PretrainedWeights:
                 buffer.copy_(self.model.get_buffer(name))
             known = self.model.config.target_transforms
             model.config = replace(model.config, target_transforms=known)
-        model.freeze(options.freeze)
+        freeze = options.freeze
+        if freeze == "auto":
+            freeze = "encoder" if freezes_encoder and not keeps_head else "none"
+        model.freeze(freeze)
         copied = tuple(f"nets.0.{name}." for name in names)
         trained = (name for name, _ in model.named_parameters() if name.startswith(copied))
         plan = FineTuningPlan(
@@ -144,6 +149,8 @@ class PretrainedWeights:
         sizes = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
         if frozen := sum(size for size, is_trained in sizes if not is_trained):
             message += f"; {frozen:,} of {sum(size for size, _ in sizes):,} weights frozen"
+            if options.freeze == "auto":
+                message += ", as there are only classes and few labels (--freeze none trains all)"
         return plan, message
 
     def _fits_head(self, model: MolAttn, transforms: Sequence[str]) -> bool:

@@ -71,6 +71,7 @@ _NO_NETWORK = "gaussian_process"
 # After more, classifications of some thousand rows overfit (docs/accuracy.md).
 _CLASSIFICATION_STEPS = 1_500
 _LEAST_EPOCHS = 10
+_MOST_LABELS_FROZEN = 2_000  # more labels of classes than these pay for training the encoder
 _MOST_CALIBRATION = 20_000  # labeled validation rows of a target
 
 
@@ -255,7 +256,11 @@ def train_model(
             plan, message = FineTuningPlan(), "Starting from random weights"
             if pretrained is not None:
                 plan, message = pretrained.apply(
-                    model, number, config.fine_tuning, transforms=config.data.target_transform
+                    model,
+                    number,
+                    config.fine_tuning,
+                    transforms=config.data.target_transform,
+                    freezes_encoder=_few_classes(table.tasks, training.targets),
                 )
             if plan.keeps_scaling:
                 check_logarithms(model.config, table, parts)
@@ -337,6 +342,12 @@ def number_of_epochs(config: SupervisedConfig, tasks: Sequence[Task], rows: int)
         return config.num_epochs
     steps = -(-rows // config.batch_size)
     return min(config.num_epochs, max(_LEAST_EPOCHS, -(-_CLASSIFICATION_STEPS // steps)))
+
+
+def _few_classes(tasks: Sequence[Task], targets: NDArray[np.float64]) -> bool:
+    """Return whether ``--freeze auto`` freezes the encoder: only classes, and few labels."""
+    are_classes = all(task.kind != "regression" for task in tasks)
+    return are_classes and int(np.count_nonzero(~np.isnan(targets))) <= _MOST_LABELS_FROZEN
 
 
 def training_molecules(config: TrainConfig, table: TrainingTable, parts: Split) -> FingerprintIndex:

@@ -37,6 +37,7 @@ DEFAULT_SPACE: dict[str, Any] = {
     "learning_rate": {"low": 1e-4, "high": 5e-3, "log": True},
     "weight_decay": {"low": 1e-4, "high": 0.1, "log": True},
     "backbone_lr_scale": {"low": 0.03, "high": 1.0, "log": True},
+    "freeze": ["none", "encoder"],
     "descriptors": ["none", "lipinski", "all"],
 }
 """What a search varies by default, except options that are set to a value."""

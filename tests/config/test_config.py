@@ -129,13 +129,13 @@ def test_changed_options_are_refused_by_name(tmp_path):
 
 
 def test_how_much_of_a_training_is_the_heads_and_how_slow_the_rest():
-    assert FineTuningConfig() == FineTuningConfig("auto", "none", 0.5, 500)
+    assert FineTuningConfig() == FineTuningConfig("auto", "auto", 0.5, 500)
 
 
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"freeze": "head"}, "--freeze: got 'head', expected one of none, embeddings, encoder"),
+        ({"freeze": "head"}, "--freeze: got 'head', expected one of auto, none, embeddings"),
         ({"init_from": None}, "--init-from: got None, expected the name or folder of a model"),
         ({"init_from": ""}, "--init-from: got ''"),
         ({"freeze": -1}, "--freeze: got -1, expected a number of blocks"),
@@ -149,6 +149,7 @@ def test_a_beginning_that_cannot_be_is_refused(options, words):
         FineTuningConfig(**{"init_from": "model", **options})
     with pytest.raises(InputError, match="--freeze needs a pretrained model"):
         FineTuningConfig("none", freeze="encoder")
+    assert FineTuningConfig("none", freeze="none").freeze == "none"  # as earlier versions wrote it
     with pytest.raises(InputError, match="--backbone-lr-scale needs a pretrained model"):
         FineTuningConfig("none", backbone_lr_scale=0.1)
     with pytest.raises(InputError, match="--head-steps needs a pretrained model"):

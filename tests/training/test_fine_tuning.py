@@ -61,9 +61,9 @@ def pretrained(tmp_path_factory):
     return saved(folder), folder
 
 
-def config_of(table, init_from, targets=("y",), training=QUICK, **fine_tuning):
+def config_of(table, init_from, targets=("y",), training=QUICK, freeze="none", **fine_tuning):
     data = DataConfig(target_columns=targets, split_column="part", descriptors="none")
-    options = FineTuningConfig(init_from=str(init_from), **fine_tuning)
+    options = FineTuningConfig(init_from=str(init_from), freeze=freeze, **fine_tuning)
     return TrainConfig(str(table), data, NetworkConfig(), training, fine_tuning=options)
 
 
@@ -129,6 +129,38 @@ def test_what_is_frozen_stays_and_the_rest_learns(table, pretrained, freeze, fro
     # A code that no training molecule has teaches its embedding nothing but decay.
     assert not {name for name in still if not name.startswith(frozen)}
     assert all(weight.requires_grad for weight in run.model.parameters())
+
+
+def encoder_is_frozen(run, model):
+    """Whether embeddings and encoder are those of the pretrained model, and the rest is not."""
+    frozen = ("atom_embedding", "pair_embedding", "encoder.")
+    moved = changed(model.nets[0], run.model.nets[0])
+    assert any(name.startswith("readout") for name in moved)
+    return not any(name.startswith(frozen) for name in moved)
+
+
+def test_few_labels_of_classes_leave_the_encoder_as_it_is(table, pretrained, monkeypatch):
+    model, folder = pretrained
+    console = Console(file=io.StringIO(), width=400)
+    auto = config_of(table, folder, ("z",), freeze="auto")
+    assert encoder_is_frozen(train(auto, console), model)
+    said = console.file.getvalue()
+    assert "weights frozen, as there are only classes and few labels (--freeze none" in said
+    assert not encoder_is_frozen(train(config_of(table, folder, ("z",))), model)
+    assert not encoder_is_frozen(train(config_of(table, folder, ("y", "z"), freeze="auto")), model)
+    monkeypatch.setattr("molattn.training.run._MOST_LABELS_FROZEN", 18)
+    assert encoder_is_frozen(train(auto), model)
+    monkeypatch.setattr("molattn.training.run._MOST_LABELS_FROZEN", 17)
+    assert not encoder_is_frozen(train(auto), model)
+
+
+def test_what_is_learned_with_its_head_goes_on_whole(table, tmp_path):
+    """A head that is inherited fits the encoder already; both learn."""
+    config = MolAttnConfig((Task("z", "binary", classes=("0", "1")),), SMALL)
+    model = MolAttn(config)
+    model.save_pretrained(tmp_path / "model")
+    run = train(config_of(table, tmp_path / "model", ("z",), freeze="auto"))
+    assert not encoder_is_frozen(run, model)
 
 
 def test_what_is_frozen_leaves_out_dropout_in_every_step(table, pretrained, monkeypatch):

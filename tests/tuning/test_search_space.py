@@ -80,12 +80,13 @@ def test_the_default_leaves_out_what_is_set():
         return {*DEFAULT_SPACE} - {*default_space(TrainConfig.from_options("", options))}
 
     assert DEFAULT_SPACE.keys() <= TrainConfig.options().keys()
-    assert left_out(init_from="none") == {"backbone_lr_scale"}
-    assert left_out(init_from="none", dropout=0.0) == {"backbone_lr_scale", "dropout"}
+    fine_tuning = {"backbone_lr_scale", "freeze"}
+    assert left_out(init_from="none") == fine_tuning
+    assert left_out(init_from="none", dropout=0.0) == {*fine_tuning, "dropout"}
     # The network is that of the model that a run begins with.
     assert left_out(init_from="base") == {"width", "heads", "layers", "readout", "gate"}
-    assert left_out(init_from="none", layer="mat") == {"backbone_lr_scale", "gate"}
-    assert left_out(init_from="none", layer="graph_network") == {"backbone_lr_scale"}
+    assert left_out(init_from="none", layer="mat") == {*fine_tuning, "gate"}
+    assert left_out(init_from="none", layer="graph_network") == fine_tuning
 
 
 def test_a_value_that_its_option_cannot_have_is_named():
