@@ -253,10 +253,21 @@ class MolAttn(
         return mean_of_members(self.member_outputs(batch, features), self.config.tasks)
 
     def member_outputs(
-        self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor] = None
+        self,
+        batch: Union[MoleculeBatch, Data],
+        features: Optional[Tensor] = None,
+        atoms: Optional[Tensor] = None,
     ) -> Tensor:
-        """Return the outputs of each member, ``[members, num_graphs, num_outputs]``."""
-        return self.outputs_and_embedding(batch, self.scaled_features(batch, features))[0]
+        """Return the outputs of each member, ``[members, num_graphs, num_outputs]``.
+
+        Args:
+            batch: As for :meth:`forward`.
+            features: Likewise.
+            atoms: Output of the encoder of the only member, if it is known; see
+                :meth:`molattn.model.network.Network.encode`.
+        """
+        numbers = self.scaled_features(batch, features)
+        return self.outputs_and_embedding(batch, numbers, atoms)[0]
 
     def scaled_features(
         self, batch: Union[MoleculeBatch, Data], features: Optional[Tensor]
@@ -278,15 +289,18 @@ class MolAttn(
         return scaled_numbers(numbers, *scales, given).to(self._weight.dtype)
 
     def outputs_and_embedding(
-        self, batch: Union[MoleculeBatch, Data], numbers: Optional[Tensor]
+        self,
+        batch: Union[MoleculeBatch, Data],
+        numbers: Optional[Tensor],
+        atoms: Optional[Tensor] = None,
     ) -> tuple[Tensor, Tensor]:
         """Return :meth:`member_outputs`, and the members' embeddings concatenated.
 
-        ``numbers`` are those of :meth:`scaled_features`.
+        ``numbers`` are those of :meth:`scaled_features`, ``atoms`` as for :meth:`member_outputs`.
         """
         outputs, embeddings = [], []
         for net in self._networks:
-            molecules = net.encode(batch)
+            molecules = net.encode(batch, atoms)
             outputs.append(net.decode(molecules, numbers))
             embeddings.append(net.project(molecules))
         return torch.stack(outputs), torch.cat(embeddings, dim=-1)
@@ -299,6 +313,12 @@ class MolAttn(
         """
         for net in self._networks:
             net.freeze(what)
+
+    @property
+    def has_frozen_encoder(self) -> bool:
+        """Whether it takes one molecule, and :meth:`freeze` has frozen its encoder."""
+        frozen = all(net.has_frozen_encoder for net in self._networks)
+        return frozen and not self.config.has_partner
 
     # Scaling.
 

@@ -161,7 +161,7 @@ class Network(nn.Module):
             raise ValueError(f"head: got outputs {list(out.shape)}, expected {list(expected)}")
         return out
 
-    def encode(self, batch: Union[MoleculeBatch, Data]) -> Tensor:
+    def encode(self, batch: Union[MoleculeBatch, Data], atoms: Optional[Tensor] = None) -> Tensor:
         """Represent each molecule, ``[num_graphs, molecule_width]``: the output of the readout.
 
         The vector of a second molecule is concatenated to that of the first.
@@ -171,12 +171,17 @@ class Network(nn.Module):
                 :func:`molattn.from_smiles` (made with ``self_loops`` as in the config). With
                 ``pairs="bonds"`` pairs without a bond are ignored, and may be missing; with a
                 ``radius`` the edges of PyG graphs are taken as they are.
+            atoms: What :meth:`encode_atoms` returns for the batch, ``[N, atom_width]``, if it is
+                known; a ``MoleculeBatch`` without second molecules.
 
         Raises:
             ValueError: A graph without atoms or that lacks atom pairs, or a batch of all pairs for
                 a model of bonds.
         """
-        x, index = self.encode_atoms(batch)
+        if atoms is not None and isinstance(batch, MoleculeBatch):
+            x, index = atoms, batch.edge_index.batch
+        else:
+            x, index = self.encode_atoms(batch)
         count = _num_graphs(batch)
         partners, places = getattr(batch, "partners", None), getattr(batch, "partner_index", None)
         if partners is None or places is None:
@@ -185,7 +190,7 @@ class Network(nn.Module):
         if self.cross is None:
             second = self.readout(y, of_partner, partners.num_graphs)[places]
             return torch.cat([self.readout(x, index, count), second], dim=-1)
-        atoms = len(x), getattr(batch, "partner_atoms", None)
+        sizes = len(x), getattr(batch, "partner_atoms", None)
         most = batch.edge_index.most_nodes if isinstance(batch, MoleculeBatch) else None
         x, x_mask = _padded(x, index, count, most)
         y, y_mask = _padded(y, of_partner, partners.num_graphs, partners.edge_index.most_nodes)
@@ -193,7 +198,7 @@ class Network(nn.Module):
         to_first, to_second = self.cross
         both = ((to_first(x, y, y_mask), x_mask), (to_second(y, x, x_mask), y_mask))
         read = []
-        for (z, mask), number in zip(both, atoms, strict=True):
+        for (z, mask), number in zip(both, sizes, strict=True):
             place = true_places(mask.flatten(), number)
             read.append(self.readout(z.flatten(0, 1)[place], place // mask.size(1), count))
         return torch.cat(read, dim=-1)
@@ -319,6 +324,11 @@ class Network(nn.Module):
         for part in self._frozen:
             part.requires_grad_(False)
         self.train(self.training)
+
+    @property
+    def has_frozen_encoder(self) -> bool:
+        """Whether :meth:`freeze` has frozen the encoder."""
+        return any(part is self.encoder for part in self._frozen)
 
     def train(self, mode: bool = True) -> "Network":
         """Set training or evaluation mode; frozen modules stay in evaluation mode."""

@@ -19,11 +19,14 @@ from molattn.utils.process_group import num_processes, process_rank
 
 __all__ = ["LabeledBatch", "LabeledLoader", "Part", "ResumableLoader", "split_evenly"]
 
+_MOST_ATOMS_KEPT = 200_000  # 100 MB with 128 numbers of each
+
 
 class LabeledBatch(NamedTuple):
     """n molecules with targets ``[n, T]``, row weights ``[n]`` and features ``[n, F]``.
 
     Those of censored labels are bounds ``[2, n, T]``, see :class:`molattn.data.dataset.Molecules`.
+    Of a frozen encoder there may be its output, the vectors of the atoms ``[N, width]``.
     """
 
     molecules: MoleculeBatch
@@ -31,6 +34,7 @@ class LabeledBatch(NamedTuple):
     weights: Tensor | None
     features: Tensor | None
     bounds: Tensor | None
+    atoms: Tensor | None
 
 
 class Part(NamedTuple):
@@ -135,7 +139,10 @@ class ResumableLoader(ABC):
 
 
 class LabeledLoader(ResumableLoader):
-    """Loads molecules with labels."""
+    """Loads molecules with labels.
+
+    The output of a frozen encoder is computed once, for up to 200,000 atoms.
+    """
 
     def __init__(
         self, model: MolAttn, molecules: Molecules, batch_size: int, seed: int | None = None
@@ -143,6 +150,12 @@ class LabeledLoader(ResumableLoader):
         super().__init__(len(molecules.records), batch_size, seed)
         self._model = model
         self._molecules = molecules
+        self._atoms: list[Tensor] = []
+        records = molecules.records
+        sizes = [record.num_atoms for record in records]
+        if model.has_frozen_encoder and sum(sizes) <= _MOST_ATOMS_KEPT:
+            atoms = torch.from_numpy(model.embed_records(records, atoms=True))
+            self._atoms = [*atoms.split(sizes)]
 
     def costs(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the estimated cost of each molecule, with that of a second one."""
@@ -170,7 +183,8 @@ class LabeledLoader(ResumableLoader):
             if bounds is not None:
                 bounds.fill_(torch.nan)
         molecules = self._model.collate([molecules.records[row] for row in rows])
-        return LabeledBatch(molecules, targets, weights, features, bounds)
+        atoms = torch.cat([self._atoms[row] for row in rows]) if self._atoms else None
+        return LabeledBatch(molecules, targets, weights, features, bounds, atoms)
 
 
 def _costs(records: Sequence[MoleculeRecord | None]) -> NDArray[np.int64]:

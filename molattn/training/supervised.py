@@ -74,7 +74,10 @@ class _LabeledObjective(Objective):
         return self.model.config.network.width
 
     def forward(self, batch: LabeledBatch) -> tuple[Tensor, Tensor]:
-        output = self.model(batch.molecules, batch.features)
+        if batch.atoms is None:
+            output = self.model(batch.molecules, batch.features)
+        else:
+            (output,) = self.model.member_outputs(batch.molecules, batch.features, batch.atoms)
         scale, bounds = self.model.scale, batch.bounds
         if bounds is not None:
             bounds = torch.stack([scale(limits) for limits in bounds])

@@ -26,6 +26,7 @@ from molattn.config.yaml_file import read_config_file
 from molattn.errors import InputError
 from molattn.model.artefact import CONFIG_FILE, WEIGHTS_FILE, ModelFiles
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.network import Network
 from molattn.task import Task
 from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.run import train
@@ -152,6 +153,30 @@ def test_few_labels_of_classes_leave_the_encoder_as_it_is(table, pretrained, mon
     assert encoder_is_frozen(train(auto), model)
     monkeypatch.setattr("molattn.training.run._MOST_LABELS_FROZEN", 17)
     assert not encoder_is_frozen(train(auto), model)
+
+
+def test_a_frozen_encoder_computes_each_molecule_once(table, pretrained, monkeypatch):
+    """What it learns is the same as if it encoded the molecules of every batch."""
+    _, folder = pretrained
+    encode, atoms = Network.encode_atoms, []
+
+    def counted(self, batch):
+        found = encode(self, batch)
+        if any(weight.requires_grad is False for weight in self.encoder.parameters()):
+            atoms.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(Network, "encode_atoms", counted)
+    config = config_of(table, folder, ("z",), freeze="encoder")
+    once = train(config).model
+    learned = 18 * 19 // 2 + 18  # atoms of the training rows, and four validation rows follow
+    assert sum(atoms) == learned + sum(range(19, 23)) + 4
+    atoms.clear()
+    monkeypatch.setattr("molattn.training.batches._MOST_ATOMS_KEPT", learned - 1)
+    each = train(config).model
+    assert sum(atoms) > 2 * learned
+    numbers = [model.predict(SMILES) for model in (once, each)]
+    np.testing.assert_allclose(*numbers, rtol=1e-5)
 
 
 def test_what_is_learned_with_its_head_goes_on_whole(table, tmp_path):
