@@ -89,6 +89,20 @@ def test_the_batch_size_and_bad_rows_change_no_prediction(tmp_path, model_folder
     np.testing.assert_allclose(values, np.tile(values[0], (4, 1)), rtol=1e-5, atol=1e-5)
 
 
+def test_bf16_changes_predictions_by_little(tmp_path, model_folder):
+    source = saved(tmp_path, "smiles\n" + "\n".join("C" * n + "O" for n in range(1, 30)) + "\n")
+    found = {}
+    for precision in ("fp32", "bf16"):
+        options = PredictConfig(precision=precision)
+        predict_table(model_folder, source, tmp_path / "out.csv", options)
+        rows = rows_of(tmp_path / "out.csv")
+        found[precision] = np.array([[float(row[f"{k}_predicted"]) for k in "yz"] for row in rows])
+    changes = np.abs(found["bf16"] - found["fp32"]) / [2.0, 30.0]
+    assert 1e-5 < changes.max() < 0.03
+    with pytest.raises(InputError, match="--precision: got 'fp16', expected one of fp32, bf16"):
+        PredictConfig(precision="fp16")
+
+
 def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, monkeypatch):
     sizes, network_outputs = [], MolAttn.network_outputs
 
