@@ -174,6 +174,8 @@ def main() -> None:
                 run(tool.predict(folder, test, output), log)
                 trained.append(_training_row(problem, tool, cost, test_score(problem, output)))
         folders = {tool: place / f"{tool.name}_{arguments.data[-1]}" for tool in tools}
+        in_bf16 = tools[0]._replace(name="molattn_bf16", predict=_predict_in_bf16)
+        folders[in_bf16] = folders[tools[0]]
         for _ in range(arguments.rounds):
             costs = (_prediction(run, *one, place, arguments.molecules) for one in folders.items())
             rounds.append(list(costs))
@@ -186,9 +188,13 @@ def main() -> None:
             tool.name,
             *(f"{value:.{digits}f}" for value, digits in zip(costs, (0, 1, 0), strict=True)),
         ]
-        for tool, costs in zip(tools, np.median(rounds, axis=0), strict=True)
+        for tool, costs in zip(folders, np.median(rounds, axis=0), strict=True)
     ]
     print_table(columns, rows)
+
+
+def _predict_in_bf16(model: Path, table: Path, output: Path) -> list[str]:
+    return [*molattn_predict(model, table, output), "--precision", "bf16"]
 
 
 def _training_row(problem: Problem, tool: Tool, cost: Cost, score: float) -> list[str]:
