@@ -51,7 +51,7 @@ class StreamConfig(TableConfig, WorkerOptions):
             SMILES file, compressed or not; start with the first row if there is no such file at
             all. Model, input and options must be the same, except for those of the workers.
         precision: Floating-point precision of the network: fp32, or bf16 (mixed precision), which
-            is faster on a CPU with AMX and rounds to about three digits.
+            rounds to two or three digits and is faster on a CPU with AMX.
     """
 
     escape_formulas: bool = True

@@ -172,16 +172,18 @@ class Network(nn.Module):
                 ``pairs="bonds"`` pairs without a bond are ignored, and may be missing; with a
                 ``radius`` the edges of PyG graphs are taken as they are.
             atoms: What :meth:`encode_atoms` returns for the batch, ``[N, atom_width]``, if it is
-                known; a ``MoleculeBatch`` without second molecules.
+                known; only of a ``MoleculeBatch``.
 
         Raises:
             ValueError: A graph without atoms or that lacks atom pairs, or a batch of all pairs for
                 a model of bonds.
         """
-        if atoms is not None and isinstance(batch, MoleculeBatch):
+        if atoms is None:
+            x, index = self.encode_atoms(batch)
+        elif isinstance(batch, MoleculeBatch):
             x, index = atoms, batch.edge_index.batch
         else:
-            x, index = self.encode_atoms(batch)
+            raise ValueError("atoms: expected None for a batch that is no MoleculeBatch")
         count = _num_graphs(batch)
         partners, places = getattr(batch, "partners", None), getattr(batch, "partner_index", None)
         if partners is None or places is None:

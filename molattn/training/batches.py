@@ -3,6 +3,7 @@
 import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from molattn.utils.process_group import num_processes, process_rank
 
 __all__ = ["LabeledBatch", "LabeledLoader", "Part", "ResumableLoader", "split_evenly"]
 
-_MOST_ATOMS_KEPT = 200_000  # 100 MB with 128 numbers of each
+_MOST_KEPT = 100_000_000  # bytes of what a frozen encoder gives
 
 
 class LabeledBatch(NamedTuple):
@@ -141,7 +142,7 @@ class ResumableLoader(ABC):
 class LabeledLoader(ResumableLoader):
     """Loads molecules with labels.
 
-    The output of a frozen encoder is computed once, for up to 200,000 atoms.
+    The output of a frozen encoder is computed at the first batch, and kept if it has up to 100 MB.
     """
 
     def __init__(
@@ -150,12 +151,18 @@ class LabeledLoader(ResumableLoader):
         super().__init__(len(molecules.records), batch_size, seed)
         self._model = model
         self._molecules = molecules
-        self._atoms: list[Tensor] = []
-        records = molecules.records
-        sizes = [record.num_atoms for record in records]
-        if model.has_frozen_encoder and sum(sizes) <= _MOST_ATOMS_KEPT:
-            atoms = torch.from_numpy(model.embed_records(records, atoms=True))
-            self._atoms = [*atoms.split(sizes)]
+
+    @cached_property
+    def _atoms(self) -> list[Tensor]:
+        """The output of a frozen encoder for each molecule; empty if it is not kept."""
+        # A subclass may compute something else of a batch.
+        if type(self._model) is not MolAttn or not self._model.has_frozen_encoder:
+            return []
+        records = self._molecules.records
+        sizes = list(_up_to(_MOST_KEPT // (4 * self._model.embedding_width(atoms=True)), records))
+        if len(sizes) < len(records):
+            return []
+        return [*torch.from_numpy(self._model.embed_records(records, atoms=True)).split(sizes)]
 
     def costs(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the estimated cost of each molecule, with that of a second one."""
@@ -185,6 +192,15 @@ class LabeledLoader(ResumableLoader):
         molecules = self._model.collate([molecules.records[row] for row in rows])
         atoms = torch.cat([self._atoms[row] for row in rows]) if self._atoms else None
         return LabeledBatch(molecules, targets, weights, features, bounds, atoms)
+
+
+def _up_to(most: int, records: Sequence[MoleculeRecord]) -> Iterator[int]:
+    """Yield the number of atoms of each molecule, as long as their sum is at most ``most``."""
+    for record in records:
+        most -= record.num_atoms
+        if most < 0:
+            return
+        yield record.num_atoms
 
 
 def _costs(records: Sequence[MoleculeRecord | None]) -> NDArray[np.int64]:

@@ -79,7 +79,7 @@ class PretrainedWeights:
         *,
         with_head: bool = True,
         transforms: Sequence[str] = ("auto",),
-        freezes_encoder: bool = False,
+        few_classes: bool = False,
     ) -> tuple[FineTuningPlan, str]:
         """Copy the weights into a new model of one network, and freeze some of them.
 
@@ -94,7 +94,7 @@ class PretrainedWeights:
             options: What to freeze, and how to train the rest.
             with_head: Whether the head may be copied.
             transforms: Target transforms asked for: one for all tasks, or one for each.
-            freezes_encoder: Whether ``--freeze auto`` freezes the encoder below a new head.
+            few_classes: Whether the table has only classes, and few labels.
 
         Returns:
             How to train the model, and a log message.
@@ -123,10 +123,7 @@ class PretrainedWeights:
                 buffer.copy_(self.model.get_buffer(name))
             known = self.model.config.target_transforms
             model.config = replace(model.config, target_transforms=known)
-        freeze = options.freeze
-        if freeze == "auto":
-            freeze = "encoder" if freezes_encoder and not keeps_head else "none"
-        model.freeze(freeze)
+        model.freeze(options.frozen(few_classes and not keeps_head))
         copied = tuple(f"nets.0.{name}." for name in names)
         trained = (name for name, _ in model.named_parameters() if name.startswith(copied))
         plan = FineTuningPlan(

@@ -71,7 +71,7 @@ _NO_NETWORK = "gaussian_process"
 # After more, classifications of some thousand rows overfit (docs/accuracy.md).
 _CLASSIFICATION_STEPS = 1_500
 _LEAST_EPOCHS = 10
-_MOST_LABELS_FROZEN = 2_000  # more labels of classes than these pay for training the encoder
+_FEW_LABELS = 2_500  # of classes: training the encoder does not pay (docs/accuracy.md)
 _MOST_CALIBRATION = 20_000  # labeled validation rows of a target
 
 
@@ -260,7 +260,7 @@ def train_model(
                     number,
                     config.fine_tuning,
                     transforms=config.data.target_transform,
-                    freezes_encoder=_few_classes(table.tasks, training.targets),
+                    few_classes=_few_classes(table),
                 )
             if plan.keeps_scaling:
                 check_logarithms(model.config, table, parts)
@@ -344,10 +344,10 @@ def number_of_epochs(config: SupervisedConfig, tasks: Sequence[Task], rows: int)
     return min(config.num_epochs, max(_LEAST_EPOCHS, -(-_CLASSIFICATION_STEPS // steps)))
 
 
-def _few_classes(tasks: Sequence[Task], targets: NDArray[np.float64]) -> bool:
-    """Return whether ``--freeze auto`` freezes the encoder: only classes, and few labels."""
-    are_classes = all(task.kind != "regression" for task in tasks)
-    return are_classes and int(np.count_nonzero(~np.isnan(targets))) <= _MOST_LABELS_FROZEN
+def _few_classes(table: TrainingTable) -> bool:
+    """Return whether a table has only classes, and few labels; the same for each fold of it."""
+    are_classes = all(task.kind != "regression" for task in table.tasks)
+    return are_classes and int(np.count_nonzero(~np.isnan(table.targets))) <= _FEW_LABELS
 
 
 def training_molecules(config: TrainConfig, table: TrainingTable, parts: Split) -> FingerprintIndex:

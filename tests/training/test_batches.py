@@ -154,3 +154,36 @@ def test_a_molecule_with_listed_pairs_costs_by_their_number():
     costs = loader.costs(np.arange(3))
     # with itself, two atoms on either side, and fewer at the ends: 5 n - 6
     assert (costs - 40 * np.array([1, 30, 60])).tolist() == [1, 144, 294]
+
+
+@pytest.mark.parametrize(
+    "network", [{}, {"pairs": "bonds"}, {"radius": 2}, {"self_loops": False}, {"layer": "mat"}]
+)
+def test_atoms_of_a_frozen_encoder_are_those_of_their_batch(network):
+    torch.manual_seed(0)
+    model = MolAttn(MolAttnConfig(("y",), NetworkConfig(width=8, heads=2, layers=2, **network)))
+    smiles = ["CCO", "[Na+].[Cl-]", "C", "c1ccccc1.CC(=O)[O-].[K+]", "O=C(O)C1CCCCC1", "O", "CC.C"]
+    records = [model.featurize(one) for one in smiles]
+    molecules = Molecules(records, np.zeros((len(records), 1)), None, None)
+    loader = LabeledLoader(model, molecules, 3, seed=1)
+    assert all(batch.atoms is None for batch in loader)
+    model.freeze("encoder")
+    model.train()
+    loader = LabeledLoader(model, molecules, 3, seed=1)
+    assert "_atoms" not in vars(loader)  # which is copied to other processes
+    batches = [*loader]
+    assert model.training
+    for batch in batches:
+        expected, _ = model.nets[0].encode_atoms(batch.molecules)
+        torch.testing.assert_close(batch.atoms, expected)
+        ours = model.nets[0].encode(batch.molecules, batch.atoms)
+        torch.testing.assert_close(ours, model.nets[0].encode(batch.molecules))
+
+
+def test_a_model_of_a_class_of_its_own_computes_every_batch(molecules):
+    class Own(MolAttn):
+        pass
+
+    model = Own(MolAttnConfig(("y",), NetworkConfig(width=8, heads=2, layers=1)))
+    model.freeze("encoder")
+    assert all(batch.atoms is None for batch in LabeledLoader(model, molecules, 4))

@@ -149,9 +149,11 @@ def test_few_labels_of_classes_leave_the_encoder_as_it_is(table, pretrained, mon
     assert "weights frozen, as there are only classes and few labels (--freeze none" in said
     assert not encoder_is_frozen(train(config_of(table, folder, ("z",))), model)
     assert not encoder_is_frozen(train(config_of(table, folder, ("y", "z"), freeze="auto")), model)
-    monkeypatch.setattr("molattn.training.run._MOST_LABELS_FROZEN", 18)
+    scaled = config_of(table, folder, ("z",), freeze="auto", backbone_lr_scale=1.0)
+    assert not encoder_is_frozen(train(scaled), model)
+    monkeypatch.setattr("molattn.training.run._FEW_LABELS", 26)  # of the table, not of a fold
     assert encoder_is_frozen(train(auto), model)
-    monkeypatch.setattr("molattn.training.run._MOST_LABELS_FROZEN", 17)
+    monkeypatch.setattr("molattn.training.run._FEW_LABELS", 25)
     assert not encoder_is_frozen(train(auto), model)
 
 
@@ -172,7 +174,7 @@ def test_a_frozen_encoder_computes_each_molecule_once(table, pretrained, monkeyp
     learned = 18 * 19 // 2 + 18  # atoms of the training rows, and four validation rows follow
     assert sum(atoms) == learned + sum(range(19, 23)) + 4
     atoms.clear()
-    monkeypatch.setattr("molattn.training.batches._MOST_ATOMS_KEPT", learned - 1)
+    monkeypatch.setattr("molattn.training.batches._MOST_KEPT", 4 * SMALL.width * learned - 1)
     each = train(config).model
     assert sum(atoms) > 2 * learned
     numbers = [model.predict(SMILES) for model in (once, each)]
@@ -307,27 +309,28 @@ def test_members_begin_with_one_model_or_each_with_its_own(table, pretrained, tm
         assert not changed(old, net)
 
 
+@pytest.mark.parametrize("freeze", [1, "encoder"])
 @pytest.mark.parametrize("target", ["y", "z"])  # the head is taken over, or first learns alone
 def test_it_goes_on_bit_for_bit_and_refuses_another_model_by_name(
-    table, tmp_path, monkeypatch, target
+    table, tmp_path, monkeypatch, target, freeze
 ):
     saved(tmp_path / "model")
     training = replace(QUICK, ensemble=2, epochs=3)
-    config = config_of(table, tmp_path, (target,), training, freeze=1, backbone_lr_scale=0.5)
+    config = config_of(table, tmp_path, (target,), training, freeze=freeze, backbone_lr_scale=0.5)
     whole = train(config)
-    forward, steps = MolAttn.forward, 0
+    compute, steps = MolAttn.outputs_and_embedding, 0
 
     def killed(self, *rest):
         nonlocal steps
         steps += self.training
         if steps == 14:  # of 9 for each member
             raise KeyboardInterrupt
-        return forward(self, *rest)
+        return compute(self, *rest)
 
     folder = tmp_path / "run"
     folder.mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(MolAttn, "forward", killed)
+        patch.setattr(MolAttn, "outputs_and_embedding", killed)
         with pytest.raises(KeyboardInterrupt):
             train(config, folder=folder)
     assert not changed(train(config, folder=folder).model, whole.model)
