@@ -82,6 +82,7 @@ def train_final(
                 "seed": config.training.seed + index,
                 "epochs": len(history.epochs),
                 "kept_epoch": history.best,
+                "frozen_weights": history.frozen_weights,
                 "seconds": round(history.seconds, 3),
             }
             for index, history in enumerate(histories)

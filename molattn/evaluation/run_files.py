@@ -153,6 +153,7 @@ def _members(run: TrainingRun, scores: RunScores) -> Iterator[dict[str, Any]]:
             "seed": run.config.training.seed + index,
             "epochs": len(history.epochs),
             "kept_epoch": history.best,
+            "frozen_weights": history.frozen_weights,
             "seconds": round(history.seconds, 3),
             **({} if own is None else {"test": own.tasks, "test_mean": own.mean}),
         }

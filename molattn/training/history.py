@@ -35,12 +35,14 @@ class History:
         best: Number of the epoch whose weights the model has.
         seconds: Duration of the training, including any before it was interrupted and resumed.
         steps: Steps of the optimizer, likewise.
+        frozen_weights: Number of weights that were not trained.
     """
 
     epochs: list[Epoch]
     best: int
     seconds: float = 0.0
     steps: int = 0
+    frozen_weights: int = 0
 
 
 def write_history(folder: Path, epochs: Sequence[Epoch]) -> None:

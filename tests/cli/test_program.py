@@ -623,7 +623,7 @@ def test_the_version_is_told(capsys):
         ("train --warmup long", "--warmup: got 'long', expected a number"),
         ("train --gate=maybe", "--gate: got 'maybe', expected true or false"),
         ("train --split size", "--split: got 'size', expected one of random, scaffold, cluster,"),
-        ("train --freeze all", "--freeze: got 'all', expected a whole number or one of none, "),
+        ("train --freeze all", "--freeze: got 'all', expected a whole number or one of auto, "),
         ("train a.csv b.csv", "unexpected argument 'b.csv'; see molattn train --help"),
         ("predict model", "INPUT is missing; see molattn predict --help"),
         ("fingerprint model a.csv", "--output is missing; see molattn fingerprint --help"),
@@ -632,7 +632,7 @@ def test_the_version_is_told(capsys):
         ("train --config d.yaml --learning-rate -2", "--learning-rate: got -2.0, expected a pos"),
         ("train --config e.yaml", "e.yaml, epochs: got '1.5', expected a whole number"),
         ("train --epochs 1.5", "--epochs: got '1.5', expected a whole number"),
-        ("train --freeze 1.5", "--freeze: got '1.5', expected a whole number or one of none, "),
+        ("train --freeze 1.5", "--freeze: got '1.5', expected a whole number or one of auto, "),
     ],
 )
 def test_a_wrong_command_line_is_told_as_all_errors(capsys, words, line):

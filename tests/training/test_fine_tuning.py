@@ -144,7 +144,13 @@ def test_few_labels_of_classes_leave_the_encoder_as_it_is(table, pretrained, mon
     model, folder = pretrained
     console = Console(file=io.StringIO(), width=400)
     auto = config_of(table, folder, ("z",), freeze="auto")
-    assert encoder_is_frozen(train(auto, console), model)
+    run = train(auto, console)
+    assert encoder_is_frozen(run, model)
+    assert run.histories[0].frozen_weights == sum(
+        weight.numel()
+        for name, weight in model.nets[0].named_parameters()
+        if part_of(name) in ("atom_embedding", "pair_embedding", "encoder")
+    )
     said = console.file.getvalue()
     assert "weights frozen, as there are only classes and few labels (--freeze none" in said
     assert not encoder_is_frozen(train(config_of(table, folder, ("z",))), model)

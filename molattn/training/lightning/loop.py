@@ -179,7 +179,8 @@ def _fit(
     _log_early_stop(module, console)
     objective.trained.load_state_dict(kept.state)
     objective.cpu().eval()
-    return History(module.epochs, kept.epoch, module.seconds, module.steps_done)
+    frozen = sum(w.numel() for w in objective.trained.parameters() if not w.requires_grad)
+    return History(module.epochs, kept.epoch, module.seconds, module.steps_done, frozen)
 
 
 def _environment() -> ClusterEnvironment:
