@@ -24,7 +24,7 @@ class FineTuningConfig:
             if it fits).
         freeze: Pretrained weights to freeze; N freezes the embeddings and the first N blocks. auto
             freezes the encoder below a new head if the table has only classes and at most 2,500
-            labels, and no --backbone-lr-scale is given.
+            labels, and --backbone-lr-scale has its default.
         backbone_lr_scale: Multiplier of the learning rate for pretrained weights.
         head_steps: Number of initial steps in which only a new head is trained; at most half of all
             steps.

@@ -218,6 +218,10 @@ def test_a_configuration_of_an_earlier_version_may_have_its_default_epochs():
     process = GaussianProcessConfig(predictor="gaussian_process")
     data = DataConfig(target_columns=("y",))
     made = partial(TrainConfig, "t.csv", data, NetworkConfig(), gaussian_process=process)
+    as_before = FineTuningConfig(freeze="none")  # which earlier versions wrote
+    assert made(SupervisedConfig(), fine_tuning=as_before).fine_tuning == as_before
+    with pytest.raises(InputError, match="--freeze"):
+        made(SupervisedConfig(), fine_tuning=FineTuningConfig(freeze="encoder"))
     assert made(SupervisedConfig(epochs=30)).training.epochs == 30
     with pytest.raises(InputError, match="--epochs cannot be used with --predictor"):
         made(SupervisedConfig(epochs=29))
