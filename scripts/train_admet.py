@@ -26,7 +26,7 @@ from rich.console import Console
 from molattn import MolAttn
 from molattn.config import TrainConfig
 from molattn.evaluation.cross_validation import cross_validate
-from molattn.evaluation.metrics import format_score, metrics_of
+from molattn.evaluation.metrics import format_mean, metrics_of
 from molattn.model.artefact import PACKAGED
 from molattn.model.endpoints import Endpoint
 
@@ -97,7 +97,7 @@ def with_results(
     found = {}
     for task, labels in zip(model.config.tasks, model.training_set.labels, strict=True):
         scores = [
-            f"{metric.heading} {format_score(of['mean'])} ± {format_score(of['sd'])}"
+            f"{metric.heading} {format_mean(of)}"
             for key, metric in metrics_of(task.kind, with_heading=True).items()
             if (of := metrics["test"][task.name].get(key))
         ]

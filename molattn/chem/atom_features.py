@@ -108,9 +108,7 @@ _BOND_STEREO = {
     "STEREONONE": "none",
     "STEREOANY": "any",
     "STEREOZ": "Z",
-    "STEREOCIS": "Z",
     "STEREOE": "E",
-    "STEREOTRANS": "E",
 }
 
 ATOM_FEATURES.register("element")(Chem.Atom.GetAtomicNum)

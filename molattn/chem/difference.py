@@ -72,7 +72,7 @@ def _differing_in_one_part(mol: Chem.Mol, second: Chem.Mol) -> list[int]:
     common = rdFMCS.FindMCS(
         [mol, second],
         timeout=_SEARCH_SECONDS,
-        bondCompare=rdFMCS.BondCompare.CompareOrder,
+        bondCompare=rdFMCS.BondCompare.CompareOrderExact,
         ringMatchesRingOnly=True,
         completeRingsOnly=True,
     )

@@ -188,6 +188,9 @@ class Featurizer:
 
         Returns:
             Record with ``atoms`` ``uint8 [n, A]`` and ``pairs`` ``uint8 [n, n]``.
+
+        Raises:
+            InputError: RDKit's legacy stereo perception, which assigns CIP labels, is off.
         """
         return self.many([mol])[0]
 
@@ -208,6 +211,11 @@ class Featurizer:
         radius: int | None = None,
     ) -> list[MoleculeRecord]:
         """Do the same, given what :func:`molattn.chem.mol_binary.cut` returns of each molecule."""
+        if not Chem.GetUseLegacyStereoPerception():
+            raise InputError(
+                "RDKit's legacy stereo perception is off, and without it there are no CIP labels; "
+                "call rdkit.Chem.SetUseLegacyStereoPerception(True) first"
+            )
         if radius is not None:
             return [self._within(mol, radius) for mol in mols]
         records = self._encoder(mols, pieces)

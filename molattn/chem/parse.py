@@ -16,6 +16,7 @@ from molattn.errors import SmilesError, quoted
 
 __all__ = [
     "Molecule",
+    "assign_stereo",
     "check_list",
     "parse_accepted",
     "parse_smiles",
@@ -129,12 +130,17 @@ def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> 
             raise _too_large(written(mol), copy.GetNumAtoms(), max_atoms)
         if Chem.SanitizeMol(copy, catchErrors=True) != Chem.SANITIZE_NONE:
             raise SmilesError(written(mol), *chemistry_error(mol))
-    for bond in copy.GetBonds():
+    assign_stereo(copy)
+    return copy
+
+
+def assign_stereo(mol: Chem.Mol) -> None:
+    """Assign the stereo labels that the SMILES of a molecule gives it."""
+    for bond in mol.GetBonds():
         if bond.GetStereo() == Chem.BondStereo.STEREOANY:  # which a SMILES leaves out
             bond.SetStereo(Chem.BondStereo.STEREONONE)
-    Chem.SetDoubleBondNeighborDirections(copy)  # from which the labels are assigned
-    Chem.AssignStereochemistry(copy, cleanIt=True, force=True)
-    return copy
+    Chem.SetDoubleBondNeighborDirections(mol)  # from which the labels are assigned
+    Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
 
 
 def written(molecule: Molecule) -> str:

@@ -39,26 +39,20 @@ _Read = dict[Molecule, MoleculeRecord | SmilesError]
 
 
 def featurize_smiles(
-    smiles: Iterable[str],
-    featurizer: Featurizer,
-    calculator: DescriptorCalculator | None = None,
-    *,
-    fingerprints: bool = False,
+    smiles: Iterable[str], featurizer: Featurizer
 ) -> Iterator[MoleculeRecord | SmilesError]:
     """Yield for each text, in order, its molecule or the error.
 
     Args:
         smiles: The texts; read lazily, 64 at a time.
         featurizer: The atom and pair features to record.
-        calculator: Descriptors and counts to calculate; None or an empty one = none.
-        fingerprints: Whether to add the fingerprints of a similarity search.
 
     Example:
         >>> read = featurize_smiles(["CCO", "ethanol"], Featurizer.default())
         >>> [type(molecule).__name__ for molecule in read]
         ['MoleculeRecord', 'SmilesError']
     """
-    return MoleculeReader(featurizer, calculator, fingerprints=fingerprints)(smiles)
+    return MoleculeReader(featurizer)(smiles)
 
 
 class MoleculeReader:
@@ -82,8 +76,8 @@ class MoleculeReader:
         remember: How many of the latest second molecules to remember, None = all: a solvent of many
             rows is read once, and is the same object in all their records. Threads may share a
             reader that remembers none (0).
-        distinct: Whether to remember first molecules too, of both together the latest 20,000; rows
-            of equal texts then share their arrays.
+        distinct: Whether to remember the latest 20,000 first molecules too; rows of equal texts
+            then share their arrays.
         limits: Limits of each molecule; by default those of :class:`MoleculeLimits`.
         standardize: Whether to standardize each molecule first, see
             :func:`molattn.chem.limits.read_molecule`, and to add ``standardized``.
@@ -119,9 +113,8 @@ class MoleculeReader:
         limits = limits or MoleculeLimits()
         self._block = _BlockReader(featurizer, fields, fingerprints, limits, standardize, radius)
         self._name = partner
-        self._known: _Read = {}
+        self._firsts, self._partners = _Memory(_MOST_DISTINCT if distinct else 0), _Memory(remember)
         self._distinct = distinct
-        self._most = _MOST_DISTINCT if distinct else remember
         self._num_workers = num_workers
 
     def __call__(
@@ -178,7 +171,7 @@ class MoleculeReader:
             left = iter(rows)
             while block := list(islice(left, _BLOCK)):
                 molecules = dict.fromkeys(chain.from_iterable(block))
-                known = {one: self._known[one] for one in molecules if one in self._known}
+                known = self._firsts.among(molecules) | self._partners.among(molecules)
                 new = [one for one in molecules if one not in known and one not in expected]
                 expected.update(chain.from_iterable(row[first:] for row in block))
                 asked.append((block, new, known))
@@ -190,27 +183,45 @@ class MoleculeReader:
             block, new, known = asked.popleft()
             known.update(zip(new, read, strict=True))
             for row in block:
-                found = tuple(self._found(one, known) for one in row)
-                self._remember(row[first:], found[first:])
+                found = self._found(row[0], known, self._firsts, self._partners)
+                self._firsts.add(row[0], found)
+                # Before the block was asked for, a partner may have been another object.
+                others = [self._found(one, self._partners, known, self._firsts) for one in row[1:]]
+                for one, other in zip(row[1:], others, strict=True):
+                    self._partners.add(one, other)
                 expected.difference_update(row[first:])
-                yield found
+                yield (found, *others)
 
-    def _found(self, molecule: Molecule, known: _Read) -> MoleculeRecord | SmilesError:
-        for place in (known, self._known):
+    def _found(self, molecule: Molecule, *places: _Read) -> MoleculeRecord | SmilesError:
+        for place in places:
             if molecule in place:
                 return place[molecule]
         return self._block([molecule])[0]  # read in an earlier block, and no longer remembered
 
-    def _remember(
-        self, molecules: Sequence[Molecule], read: Sequence[MoleculeRecord | SmilesError]
-    ) -> None:
+
+class _Memory(_Read):
+    """The latest molecules that were read, the latest last.
+
+    Args:
+        most: How many; None = all.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        super().__init__()
+        self._most = most
+
+    def among(self, molecules: Iterable[Molecule]) -> _Read:
+        """Return those of some molecules that are remembered."""
+        return {one: self[one] for one in molecules if one in self}
+
+    def add(self, molecule: Molecule, read: MoleculeRecord | SmilesError) -> None:
+        """Remember a molecule."""
         if self._most == 0:
             return
-        for one, found in zip(molecules, read, strict=True):
-            self._known.pop(one, None)  # the latest are last
-            self._known[one] = found
-        while self._most is not None and len(self._known) > self._most:
-            del self._known[next(iter(self._known))]
+        self.pop(molecule, None)
+        self[molecule] = read
+        if self._most is not None and len(self) > self._most:
+            del self[next(iter(self))]
 
 
 @dataclass

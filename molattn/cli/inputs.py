@@ -91,7 +91,7 @@ def _suffix(path: Path, config: TableConfig) -> str:
 
 def _exists(word: str) -> bool:
     try:
-        return Path(word).exists()
+        return bool(word) and Path(word).exists()
     except OSError:  # such as a name that is too long
         return False
 

@@ -106,11 +106,12 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
     if outside := +screening.outside_by_task:
         most, others = outside.most_common(_MOST_TARGETS), len(outside) - _MOST_TARGETS
         counts = [f"{name} {count:,}" for name, count in most]
-        counts += [counted(others, "more target")] if others > 0 else []
+        counts += [f"and {counted(others, 'more target')}"] if others > 0 else []
+        molecules = counted(screening.counts.done, "molecule")
         print_line(
             console,
-            f"molecules whose NAME_training_similarity is below {DOMAIN_SIMILARITY}: "
-            f"{', '.join(counts)} (of {screening.counts.done:,})",
+            f"of {molecules}, beyond the domain of a target (TARGET_training_similarity below "
+            f"{DOMAIN_SIMILARITY}): {', '.join(counts)}",
         )
     for task in screening.tasks:
         if task.kind == "binary" and task.classes != ("0", "1"):

@@ -26,7 +26,8 @@ class GaussianProcessConfig:
         kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors. By
             default morgan, atom_pairs, embedding, and descriptors if they clearly raise the
             marginal likelihood.
-        inducing_points: Number of inducing points; with no more rows than that it is exact.
+        inducing_points: Most inducing points; with no more rows than that it is exact, unless there
+            are many different combinations of missing labels.
     """
 
     predictor: Predictor = "both"

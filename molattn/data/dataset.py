@@ -229,7 +229,7 @@ def read_training_table(
     Returns:
         The usable rows. Rows without a readable molecule (or second molecule, with a partner
         column), without any label or without a feature are listed in ``skipped``, and so are rows
-        with a label of a regression that is not a number, if less than half of its labels are such.
+        with a label that is not a number, if more than half of its target are numbers.
 
     Raises:
         InputError: A column is missing, a cell does not fit its column, or no row is usable.
@@ -329,6 +329,8 @@ def _described(task: Task, values: NDArray[np.float64]) -> str:
     count = counted(len(values), "label")
     if task.kind == "regression":
         unit = f" {task.unit}" if task.unit else ""
+        if len(values) > 1 and (values == values[0]).all():
+            return f"regression, {count}, all of them {values[0]:.6g}{unit}: nothing can be learned"
         return f"regression, {count} from {values.min():.6g} to {values.max():.6g}{unit}"
     counts = [int((values == place).sum()) for place in range(len(task.classes))]
     if task.kind == "binary":
@@ -390,7 +392,7 @@ def _rows_with_numbers(
     config: DataConfig,
     skipped: list[SkippedRow],
 ) -> Sequence[Row]:
-    """Move rows with a label of a regression that is no number or bound to ``skipped``.
+    """Move rows with a label that is no number or bound, where most are, to ``skipped``.
 
     Where half of the labels of a target are not numbers, it may be a wrong column, or classes: its
     rows are kept, and the first such label is an error later.
@@ -403,7 +405,7 @@ def _rows_with_numbers(
         if not numbers_expected(cells, choice):
             continue
         relations = _cells(rows, sign) or [""] * len(cells)
-        invalid = {}
+        name, invalid = table.header[index], {}
         for place, (cell, relation) in enumerate(zip(cells, relations, strict=True)):
             try:
                 label_number(cell, relation)
@@ -411,6 +413,12 @@ def _rows_with_numbers(
                 column = sign if isinstance(error, RelationError) else index
                 invalid[place] = f"column {quoted(table.header[column or 0])}: {error}"
         if 2 * len(invalid) < len(cells) - sum(map(is_missing, cells)):
+            valid = [cell for place, cell in enumerate(cells) if place not in invalid]
+            if not numbers_expected(valid, choice):  # but 0 and 1
+                expected = f"one of {', '.join(infer_task(name, valid).classes)} or an empty cell"
+                for place in invalid:
+                    error = LabelError(cells[place], expected)
+                    invalid[place] = f"column {quoted(name)}: {error}"
             reasons = invalid | reasons
     for place, reason in reasons.items():
         row = rows[place]

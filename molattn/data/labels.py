@@ -155,7 +155,7 @@ def infer_task(
             spelled: dict[str, str] = {}
             for text in classes:
                 if (other := spelled.setdefault(text.casefold(), text)) != text:
-                    expected = f"one spelling for {quoted(other)} and it (or --task multiclass)"
+                    expected = f"{quoted(other)}, as other labels are written"
                     raise LabelError(text, expected)
     return _classification(name, classes, choice)
 

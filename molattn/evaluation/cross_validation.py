@@ -237,20 +237,29 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
     }
 
 
-def _means(scores: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | int]]:
-    """Return mean and standard deviation of each score over the rounds where it is defined."""
+def _means(scores: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | int | None]]:
+    """Return mean and standard deviation of each score over the rounds where it is defined.
+
+    A score that is defined in one round only has no standard deviation.
+    """
     means = {}
     for name in scores[0]:
         if values := [given[name] for given in scores if isinstance(given.get(name), float)]:
-            sd = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+            sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
             means[name] = {"mean": float(np.mean(values)), "sd": sd, "rounds": len(values)}
     return means
 
 
 def _write_predictions(todo: Sequence[Round], folder: Path) -> None:
     tables = [open_table(folder / one.name / "predictions.csv") for one in todo]
-    header = tables[0].header
+    # A model whose training labels were complete lacks the similarities of each task.
+    header = max((table.header for table in tables), key=len)
     with write_table(folder / "predictions.csv", [*header, free_name("round", header)]) as write:
         for one, table in zip(todo, tables, strict=True):
+            left = iter(enumerate(header))
+            places = [next(i for i, other in left if other == name) for name in table.header]
             for row in table:
-                write([*row.cells, one.name])
+                cells = [""] * len(header)
+                for place, cell in zip(places, row.cells, strict=True):
+                    cells[place] = cell
+                write([*cells, one.name])

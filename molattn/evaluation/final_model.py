@@ -11,7 +11,7 @@ from rich.console import Console
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import undivided
-from molattn.evaluation.metrics import format_score, metrics_of
+from molattn.evaluation.metrics import format_mean, metrics_of
 from molattn.evaluation.plots import learning_curve
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights
@@ -98,7 +98,7 @@ def _card_scores(table: TrainingTable, summary: Mapping[str, Any]) -> dict[str, 
     for task in table.tasks:
         found = summary["test"][task.name]
         values = [
-            f"{metric.heading} {format_score(of['mean'])} ± {format_score(of['sd'])}"
+            f"{metric.heading} {format_mean(of)}"
             for name, metric in metrics_of(task.kind, with_heading=True).items()
             if (of := found.get(name))
         ]

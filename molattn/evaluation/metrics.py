@@ -24,6 +24,7 @@ __all__ = [
     "TaskScores",
     "confidence_bins",
     "format_interval",
+    "format_mean",
     "format_score",
     "main_metric",
     "mean_scores",
@@ -96,6 +97,12 @@ def format_score(value: float | None) -> str:
     return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
 
 
+def format_mean(score: Mapping[str, Any]) -> str:
+    """Return mean ± standard deviation of a score over rounds; the mean alone of a single round."""
+    mean, sd = format_score(score["mean"]), score["sd"]
+    return mean if sd is None else f"{mean} ± {format_score(sd)}"
+
+
 def format_interval(low: float, high: float) -> str:
     """Return the bounds of an interval, with three decimals unless very small or large."""
     if 1e-3 <= max(abs(low), abs(high)) < 1e5:
@@ -160,7 +167,9 @@ def score_tasks(
             "count": len(case.target),
             **{key: None if np.isnan(value) else value for key, value in points.items()},
             "intervals": {
-                key: _interval(values[1:]) for key, values in drawn[name].items() if values[1:]
+                key: _interval(values[1:]) if len(case.target) > 1 else None
+                for key, values in drawn[name].items()
+                if values[1:]
             },
             "undefined": {key: case.reason() for key, value in points.items() if np.isnan(value)},
         }
@@ -219,7 +228,8 @@ def _mean(by_task: Mapping[str, Scores], drawn: _Values) -> Scores:
             undefined[key] = "undefined for every task"
         if any(scores["intervals"] for scores in by_task.values()):
             values = np.array([drawn[name][key][1:] for name in having])
-            intervals[key] = _interval(_nanmean(values)) if having else None
+            is_known = any(by_task[name]["intervals"].get(key) for name in having)
+            intervals[key] = _interval(_nanmean(values)) if is_known else None
     return {**mean, "intervals": intervals, "undefined": undefined}
 
 
@@ -320,10 +330,12 @@ def _mae(target: Array, prediction: Array, weights: Array) -> Array:
 
 
 def _r2(target: Array, prediction: Array, weights: Array) -> Array:
-    centered = target - target.mean()
-    spread = _average(centered**2, weights) - _average(centered, weights) ** 2
+    mean = _average(target, weights)[:, None]
+    spread = (weights * (target - mean) ** 2).sum(axis=1) / _nan_at_zero(weights.sum(axis=1))
     # Equal labels leave rounding noise, not zero.
-    spread[spread <= 1e-12 * np.max(centered**2)] = np.nan
+    drawn = weights > 0.0
+    lowest = np.where(drawn, target, np.inf).min(axis=1)
+    spread[lowest == np.where(drawn, target, -np.inf).max(axis=1)] = np.nan
     return 1.0 - _average((prediction - target) ** 2, weights) / spread
 
 

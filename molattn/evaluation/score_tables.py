@@ -98,6 +98,7 @@ def target_label(task: Task) -> str:
 def _cell(scores: Mapping[str, Any], name: str) -> tuple[str, str]:
     value = scores.get(name)
     if isinstance(value, Mapping):  # of a cross-validation
-        return format_score(value["mean"]), f"± {format_score(value['sd'])}"
+        sd = value["sd"]
+        return format_score(value["mean"]), "" if sd is None else f"± {format_score(sd)}"
     interval = scores.get("intervals", {}).get(name)
     return format_score(value), format_interval(*interval) if interval else ""

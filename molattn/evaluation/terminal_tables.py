@@ -100,6 +100,7 @@ def summary_table(
         units: Unit of each task that has one.
     """
     table = _table("test scores", "model", "metric", "mean", "SD", texts=3)
+    rounds = len(summary["folds"])
     for task in summary["test"]:
         unit = (units or {}).get(task)
         label = _Name(f"{task} ({unit})" if unit else task)
@@ -107,10 +108,14 @@ def summary_table(
             for name, values in summary.get(key, {}).get(task, {}).items():
                 if name == "coverage_sd":  # of a single round
                     continue
-                is_rounding = values["sd"] < 1e-12 * abs(values["mean"])
-                mean = format_score(values["mean"])
-                sd = format_score(0.0 if is_rounding else values["sd"])
-                table.add_row(label, _model_label(key, name), _metric_label(name, level), mean, sd)
+                mean, sd = values["mean"], values["sd"]
+                if sd is not None and sd < 1e-12 * abs(mean):  # rounding
+                    sd = 0.0
+                metric = _metric_label(name, level)
+                if values["rounds"] < rounds:
+                    metric += f", {values['rounds']} of {rounds} folds"
+                cells = format_score(mean), format_score(sd)
+                table.add_row(label, _model_label(key, name), metric, *cells)
     return table
 
 

@@ -174,8 +174,9 @@ class MolAttn(
 
         The ensemble is saved, loaded and used like any other model. If a model is itself an
         ensemble, its members become members of the new one. Weights are copied. The ensemble has
-        no Gaussian process and no calibration, which are those of one model: it predicts the mean
-        of the networks alone, so train the models with ``predictor="network"``.
+        no Gaussian process, no calibration and no scores of endpoints, which are those of one
+        model: it predicts the mean of the networks alone, so train the models with
+        ``predictor="network"``.
 
         Args:
             models: Models with the same scaling and, except for the number of members, the same
@@ -207,6 +208,10 @@ class MolAttn(
         joined.uncertainty = None  # it describes the errors of one member
         joined.gaussian_process = None  # its kernel reads the embedding of one member
         joined.training_set = None  # the others may have other rows
+        joined.endpoints = {
+            name: replace(endpoint, rows=None, scores="", coverage=None)
+            for name, endpoint in joined.endpoints.items()
+        }
         joined.nets = nn.ModuleList(copy.deepcopy(net).to(joined._weight.device) for net in nets)
         return joined.eval()
 

@@ -22,6 +22,7 @@ def number_text(number: float) -> str:
 
     The first digits of a large number may be those of the mean of the targets.
     """
+    number += 0.0  # -0 is 0
     return f"{number:.7g}" if abs(number) < _LARGE else str(float(number))
 
 

@@ -161,7 +161,7 @@ def _digest(*arrays: Optional[NDArray[Any]]) -> str:
 def _differences(
     one: Mapping[str, Any], other: Mapping[str, Any], descriptors: Sequence[str]
 ) -> list[str]:
-    """Name the inputs of a molecule that differ."""
+    """Name the inputs of a molecule that differ, of those that the model reads now."""
     found = [
         f"descriptor {quoted(name)}"
         for name, was, now in zip(
@@ -169,7 +169,7 @@ def _differences(
         )
         if not _is_same(was, now)
     ]
-    names = (one.keys() | other.keys()) - {"smiles", "descriptors"}
+    names = (other.keys() | (one.keys() & {"error"})) - {"smiles", "descriptors"}
     return [*sorted(name for name in names if one.get(name) != other.get(name)), *found]
 
 

@@ -69,6 +69,8 @@ def default_space(config: TrainConfig) -> Space:
             continue
         if section == "fine_tuning" and not is_pretrained:
             continue
+        if name == "descriptors" and name in config.gaussian_process.kernels:
+            value = [one for one in value if one != "none"]  # which the kernel needs
         is_set = getattr(getattr(config, section), name) != option.default
         if not is_set and name not in unused:
             space[name] = _read(name, name, value)

@@ -5,7 +5,7 @@ import pickle
 import tempfile
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, Generic, TypeVar, overload
 
 __all__ = ["Selection", "SpooledList"]
@@ -23,14 +23,12 @@ class SpooledList(Sequence[Item], Generic[Item]):
 
     Args:
         most_in_memory: Number of items that are kept in memory.
-        items: The items; :meth:`append` adds more.
         shared: Types of parts of items that stay in memory, each object once.
     """
 
     def __init__(
         self,
         most_in_memory: int,
-        items: Iterable[Item] = (),
         *,
         shared: type | tuple[type, ...] = (),
     ) -> None:
@@ -40,8 +38,6 @@ class SpooledList(Sequence[Item], Generic[Item]):
         self._shared: dict[int, Any] = {}
         self._items: list[Item] = []
         self._ends = array("Q", [0])
-        for item in items:
-            self.append(item)
 
     def append(self, item: Item) -> None:
         """Add an item."""

@@ -44,10 +44,14 @@ def parallel_map(
         for item in items:
             yield _called(function, item)
         return
+    # Pickled here: multiprocessing would share the memory of tensors.
+    target = pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
     workers: list[_Worker] = []
     try:
         with interrupts_blocked():
-            workers.extend(_Worker(function) for _ in range(num_workers))
+            workers.extend(_Worker() for _ in range(num_workers))
+        for worker in workers:
+            worker.send(target)
         yield from _results(workers, items)
     finally:
         for worker in workers:
@@ -68,7 +72,8 @@ def _results(workers: "list[_Worker]", items: Iterable[Any]) -> Iterator[Any]:
             except StopIteration:
                 is_left = False
             else:
-                worker.send(taken, item)
+                worker.send(pickle.dumps(item, pickle.HIGHEST_PROTOCOL))
+                worker.numbers.append(taken)
                 taken += 1
         if given == taken:
             return
@@ -87,19 +92,19 @@ def _results(workers: "list[_Worker]", items: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Worker:
-    """A process that applies a function to items.
+    """A process that applies a function, the first that it is sent, to items.
 
     Attributes:
         connection: The end of its pipe in this process.
         numbers: Numbers of the items that it has, in order.
     """
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self) -> None:
         context = get_context("spawn")  # not a fork of a process that may hold locks
         self.connection, other = context.Pipe()
-        # Pickled here: multiprocessing would share the memory of tensors.
-        target = pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
-        self._process = context.Process(target=_work, args=(other, target), daemon=True)
+        # Given no more than its end of the pipe: writing to a process that dies while it starts
+        # would not end.
+        self._process = context.Process(target=_work, args=(other,), daemon=True)
         try:
             self._process.start()
         except OSError as error:
@@ -109,14 +114,12 @@ class _Worker:
         other.close()
         self.numbers: deque[int] = deque()
 
-    def send(self, number: int, item: Any) -> None:
-        """Give it an item."""
-        data = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+    def send(self, data: bytes) -> None:
+        """Give it the function or an item, pickled."""
         try:
             self.connection.send_bytes(data)
         except OSError:
             raise self._death() from None
-        self.numbers.append(number)
 
     def receive(self) -> tuple[int, tuple[bool, Any]]:
         """Return the number of its first item, and the result or the error."""
@@ -145,8 +148,8 @@ class _Worker:
         return MolattnError(f"{name} was killed ({code}); is there enough memory?")
 
 
-def _work(pipe: Connection, function: bytes) -> None:
-    """Apply a function to the items that come through a pipe, until it is closed."""
+def _work(pipe: Connection) -> None:
+    """Apply a function, which comes first, to the items that come through a pipe."""
     items: SimpleQueue[bytes] = SimpleQueue()
 
     def receive() -> None:  # at once, so that the other process never waits to send
@@ -157,7 +160,7 @@ def _work(pipe: Connection, function: bytes) -> None:
                 os._exit(1)
 
     Thread(target=receive, daemon=True).start()
-    apply = None
+    function, apply = items.get(), None
     while True:
         try:
             if apply is None:

@@ -27,6 +27,9 @@ from molattn.utils import time_limit
         ("C/C=C/C", "C/C=C\\C", [1, 2]),
         ("C/C=C/C", "CC=CC", [1, 2]),
         ("C/C=C/C", "C\\C=C\\C", []),
+        ("c1ccccc1", "C1CCCCC1", [0, 1, 2, 3, 4, 5]),
+        ("C1CCNCC1", "c1ccncc1", [0, 1, 2, 3, 4, 5]),
+        ("Cc1ccccc1O", "CC1CCCCC1O", [2, 3, 4, 5, 6, 7]),
     ],
 )
 def test_the_atoms_that_differ(smiles, other, expected):

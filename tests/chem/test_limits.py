@@ -57,6 +57,29 @@ def test_a_large_molecule_is_the_same_graph():
     assert large.smiles == PEPTIDE
 
 
+def test_cis_and_trans_are_told_as_the_smiles_tells_them():
+    mol = Chem.MolFromSmiles("CC(Cl)=C(C)F")
+    bond = mol.GetBondBetweenAtoms(1, 3)
+    bond.SetStereoAtoms(0, 4)  # two methyl groups, of which neither has priority
+    bond.SetStereo(Chem.BondStereo.STEREOCIS)
+    found, expected = from_mol(mol, conformer=False), from_smiles("C/C(Cl)=C(\\C)F")
+    assert Chem.MolToSmiles(mol) == Chem.CanonSmiles(expected.smiles)
+    assert torch.equal(found.edge_attr, expected.edge_attr)
+    other = from_smiles("C/C(Cl)=C(/C)F")
+    assert not torch.equal(found.edge_attr, other.edge_attr)
+    assert bond.GetStereo() == Chem.BondStereo.STEREOCIS
+
+
+def test_without_legacy_stereo_perception_no_molecule_is_read():
+    Chem.SetUseLegacyStereoPerception(False)
+    try:
+        with pytest.raises(InputError, match="legacy stereo perception is off"):
+            from_smiles("C[C@H](N)C(=O)O")
+    finally:
+        Chem.SetUseLegacyStereoPerception(True)
+    assert from_smiles("C[C@H](N)C(=O)O").num_nodes == 6
+
+
 def test_an_rdkit_molecule_is_the_graph_of_its_smiles_with_its_atoms_in_order():
     mol = Chem.AddHs(Chem.MolFromSmiles("OC(F)Cl"))
     found = from_smiles(Chem.RenumberAtoms(mol, [5, 3, 4, 2, 1, 0]))

@@ -32,7 +32,7 @@ def test_equals_one_at_a_time_with_errors_in_place(copies: int) -> None:
 
 def test_fingerprints_are_those_of_each_molecule() -> None:
     texts = ["CCO", "C(C", "c1ccccc1.[Na+]"] * 30
-    read = list(featurize_smiles(texts, FEATURIZER, fingerprints=True))
+    read = list(MoleculeReader(FEATURIZER, fingerprints=True)(texts))
     for text, got in zip(texts, read, strict=True):
         if isinstance(got, SmilesError):
             assert text == "C(C"
@@ -114,6 +114,21 @@ def test_rows_are_the_same_however_little_is_remembered(workers, distinct, monke
             assert (row.smiles, row.code) == (other.smiles, other.code)
         else:
             assert (row.smiles, row.partner.smiles) == (other.smiles, other.partner.smiles)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_equal_second_molecules_are_one_object_however_many_there_are(workers, monkeypatch) -> None:
+    monkeypatch.setattr("molattn.chem.reader._BLOCK", 4)
+    monkeypatch.setattr("molattn.chem.reader._MOST_DISTINCT", 3)
+    texts = ["C" * n for n in range(1, 30)]
+    shuffle = np.random.default_rng(0).permutation
+    firsts, seconds = shuffle(texts * 4).tolist(), shuffle(texts * 4).tolist()
+    reader = MoleculeReader(FEATURIZER, distinct=True, num_workers=workers)
+    partners = [record.partner for record in reader(firsts, seconds)]
+    found = {
+        text: {id(p) for t, p in zip(seconds, partners, strict=True) if t == text} for text in texts
+    }
+    assert {len(objects) for objects in found.values()} == {1}
 
 
 def test_rdkit_molecules_are_read_as_texts_are_first_and_second() -> None:

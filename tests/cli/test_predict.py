@@ -172,7 +172,8 @@ def test_targets_with_molecules_beyond_the_domain_are_listed(capsys):
     far = [name for name, text in row.items() if name.endswith("_training_similarity")]
     far = [name for name in far if float(row[name]) < 0.4]
     assert len(far) == 6
-    assert line.endswith(", 1 more target (of 1)")
+    assert line.startswith("of 1 molecule, beyond the domain")
+    assert line.endswith(", and 1 more target")
     for listed in line.partition(": ")[2].split(", ")[:5]:
         name, _, count = listed.partition(" ")
         assert (f"{name}_training_similarity" in far, count) == (True, "1")

@@ -231,6 +231,20 @@ def test_a_row_that_is_skipped_decides_nothing_about_its_target(tmp_path):
         read_training_table(path, data, Featurizer.default())
 
 
+def test_a_word_among_0_and_1_is_skipped_as_no_class(tmp_path):
+    text = "smiles,y\nC,0\nCC,1\nCCC,maybe\nCCCC,1\n"
+    table = read(tmp_path, text, DataConfig(target_columns=("y",)))
+    (row,) = table.skipped
+    assert row.reason == "column 'y': got 'maybe', expected one of 0, 1 or an empty cell"
+
+
+def test_a_constant_target_is_told(tmp_path):
+    table = read(tmp_path, "smiles,y\nC,3\nCC,3\n", DataConfig(target_columns=("y",)))
+    assert describe_tasks(table) == [
+        "'y': regression, 2 labels, all of them 3: nothing can be learned"
+    ]
+
+
 def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):
     text = "smiles,y,z\nC,1,2\nCC,>2,1\nCCC,<= 0.5,\nCCCC,,3\nCCCCC,>x,4\nCCCCCC,~7,5\n"
     table = read(tmp_path, text, DataConfig(target_columns=("y", "z")))

@@ -109,7 +109,7 @@ def test_text_as_a_number_is_refused_with_the_option_for_classes():
 
 def test_classes_that_differ_in_case_alone_are_refused():
     cells = ["Active", "active", "Inactive"]
-    with pytest.raises(LabelError, match="'active', expected one spelling for 'Active' and it"):
+    with pytest.raises(LabelError, match="'active', expected 'Active', as other labels"):
         infer_task("y", cells)
     assert infer_task("y", cells, "multiclass").classes == ("Active", "Inactive", "active")
 

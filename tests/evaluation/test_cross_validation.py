@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from molattn.cli import main
@@ -20,7 +21,9 @@ from molattn.config.yaml_file import read_config_file
 from molattn.data.splitting import split_rows
 from molattn.data.table import open_table
 from molattn.errors import InputError, MolattnError
+from molattn.evaluation import cross_validation
 from molattn.evaluation.cross_validation import cross_validate, rounds
+from molattn.evaluation.metrics import format_mean
 from molattn.evaluation.terminal_tables import summary_table
 from molattn.inference.predict import predict_table
 from molattn.model.artefact import WEIGHTS_FILE
@@ -79,6 +82,38 @@ def test_every_row_is_tested_once_by_the_model_of_its_round(folder, tmp_path):
     predict_table(folder / "fold_2", source, tmp_path / "out.csv")
     again = [float(row.cells[1]) for row in open_table(tmp_path / "out.csv")]
     np.testing.assert_allclose(again, [float(cells[2]) for cells in mine], rtol=1e-5)
+
+
+def test_rounds_with_and_without_missing_labels_are_one_table(tmp_path):
+    lines = [f"{'C' * n}O,{n}.5,{n}" for n in range(1, 13)]
+    lines[4] = lines[4].removesuffix("5")  # of which two of three rounds learn
+    path = tmp_path / "t.csv"
+    path.write_text("smiles,y,z\n" + "\n".join(lines) + "\n")
+    data = DataConfig(target_columns=("y", "z"), folds=3)
+    report = ReportConfig(bootstrap=0, interval=0.5, baselines=False)
+    (tmp_path / "run").mkdir()
+    cross_validate(TrainConfig(str(path), data, SMALL, QUICK, report), tmp_path / "run")
+    headers = {
+        len(open_table(f"{tmp_path}/run/fold_{n}/predictions.csv").header) for n in (1, 2, 3)
+    }
+    assert len(headers) == 2
+    joint = pd.read_csv(tmp_path / "run" / "predictions.csv")
+    assert len(joint) == 12
+    for number in (1, 2, 3):
+        own = pd.read_csv(tmp_path / "run" / f"fold_{number}" / "predictions.csv")
+        found = joint[joint["round"] == f"fold_{number}"].reset_index(drop=True)
+        pd.testing.assert_frame_equal(found[own.columns], own, check_dtype=False)
+        assert found[[name for name in joint if name not in {*own, "round"}]].isna().all(axis=None)
+
+
+def test_a_score_of_one_round_has_no_standard_deviation():
+    found = cross_validation._means([{"r2": 0.5}, {"r2": None}, {"r2": None}])
+    assert found == {"r2": {"mean": 0.5, "sd": None, "rounds": 1}}
+    table = summary_table({"test": {"y": found}, "folds": [{}] * 3}, 0.9)
+    cells = [str(next(iter(column.cells))) for column in table.columns[2:]]
+    assert cells == ["R², 1 of 3 folds", "0.500", "-"]
+    assert format_mean(found["r2"]) == "0.500"
+    assert format_mean({"mean": 0.5, "sd": 0.25}) == "0.500 ± 0.250"
 
 
 def test_scores_are_means_and_standard_deviations_of_the_rounds(folder):

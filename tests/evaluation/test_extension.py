@@ -66,7 +66,7 @@ def test_a_new_metric_is_in_all_results(bias, tmp_path):
 
 def test_a_summary_of_rounds_names_a_new_metric_by_its_heading(bias):
     values = {"mean": 0.25, "sd": 0.5, "rounds": 3}
-    table = summary_table({"test": {"y": {"bias": values}}}, 0.9)
+    table = summary_table({"test": {"y": {"bias": values}}, "folds": [{}] * 3}, 0.9)
     assert [str(next(iter(column.cells))) for column in table.columns] == [
         "y",
         "molattn",

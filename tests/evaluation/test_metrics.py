@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sk
+from sklearn.metrics import r2_score
 from torchmetrics.functional.classification import (
     binary_calibration_error,
     multiclass_calibration_error,
@@ -221,8 +222,31 @@ def test_an_interval_of_what_is_mostly_undefined_is_none():
     assert scores["roc_auc"] == 1.0
     assert scores["intervals"]["roc_auc"] == [1.0, 1.0]
     lone = one(Y, [1.0], [2.0], resamples=20)
-    assert lone["intervals"]["r2"] is None
-    assert lone["intervals"]["rmse"] == [1.0, 1.0]
+    assert lone["intervals"] == dict.fromkeys(lone["intervals"])
+    assert "rmse" in lone["intervals"]
+    both = score_tasks(
+        np.ones((3, 2)),
+        np.array([[1.0, 2.0], [3.0, np.nan], [5.0, np.nan]]),
+        [Y, Task("z")],
+        resamples=20,
+    )
+    assert both.tasks["z"]["intervals"]["rmse"] is None
+    assert both.mean["intervals"]["rmse"] is not None
+
+
+def test_r2_is_known_of_a_sample_without_the_outlier():
+    rng = np.random.default_rng(0)
+    target = np.append(rng.normal(size=60), 3e6)
+    guess = target + rng.normal(size=61) * 0.7
+    found = one(Y, guess, target, resamples=400)
+    values = []
+    for _ in range(400):
+        drawn = rng.integers(0, 61, 61)
+        values.append(r2_score(target[drawn], guess[drawn]))
+    low, high = found["intervals"]["r2"]
+    assert low == pytest.approx(np.percentile(values, 2.5), abs=0.15)
+    assert high == pytest.approx(1.0)
+    assert one(Y, [1.0, 2.0], [3e6, 3e6], resamples=20)["r2"] is None
 
 
 def test_intervals_of_many_rows_are_drawn_from_some_of_them(monkeypatch):

@@ -200,6 +200,8 @@ def test_an_explanation_is_json(model):
         ),
         ({"masking": "hide"}, "masking: got 'hide'"),
         ({"orders": 0}, "orders: got 0"),
+        ({"orders": 2.5}, "orders: got 2.5, expected a whole number"),
+        ({"groups": [[0.0, 1.0]], "method": "occlusion"}, r"groups: got .*0.0, .* of atom indices"),
         ({"tolerance": 0.0}, "tolerance: got 0.0"),
         ({"groups": "rungs", "method": "occlusion"}, "groups: got 'rungs'"),
         ({"background": []}, "background: got no molecule"),

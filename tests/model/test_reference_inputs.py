@@ -49,6 +49,17 @@ def test_another_version_with_the_same_inputs_is_told(config, other_rdkit, monke
     )
 
 
+def test_an_ensemble_compares_what_it_reads_itself(other_rdkit):
+    model = MolAttn(COUNTED)
+    model.reference_inputs = ReferenceInputs.of(COUNTED)._replace(
+        versions={"molattn": "0.1.0", "rdkit": RDKIT}
+    )
+    assert model.inputs_remark().endswith("are the same")
+    joined = MolAttn.ensemble([model, model])
+    assert not joined.config.kernels
+    assert joined.inputs_remark().endswith("are the same")
+
+
 @pytest.mark.parametrize(
     "config, key, value, named",
     [

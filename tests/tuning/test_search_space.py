@@ -75,6 +75,13 @@ def test_what_cannot_be_searched_is_named(tmp_path, text, words):
         read_space(saved(tmp_path, text))
 
 
+def test_a_kernel_of_descriptors_keeps_them():
+    kernels = {"kernels": ["morgan", "descriptors"]}
+    found = default_space(TrainConfig.from_options("", kernels))["descriptors"].choices
+    assert found == ("lipinski", "all")
+    assert "none" in default_space(TrainConfig.from_options("", {}))["descriptors"].choices
+
+
 def test_the_default_leaves_out_what_is_set():
     def left_out(**options):
         return {*DEFAULT_SPACE} - {*default_space(TrainConfig.from_options("", options))}

@@ -9,12 +9,20 @@ from hypothesis import strategies as st
 
 from molattn.utils.spooled_list import Selection, SpooledList
 
+
+def spool(most, items, **options):
+    spooled = SpooledList(most, **options)
+    for item in items:
+        spooled.append(item)
+    return spooled
+
+
 ITEMS = st.lists(st.one_of(st.text(), st.integers(), st.lists(st.integers())), max_size=30)
 
 
 @given(ITEMS, st.integers(0, 30), st.integers(-35, 35), st.slices(30))
 def test_it_reads_as_a_list_does(items, most, place, part):
-    spooled = SpooledList(most, items)
+    spooled = spool(most, items)
     assert (len(spooled), list(spooled)) == (len(items), items)
     assert spooled[part] == items[part]
     if -len(items) <= place < len(items):
@@ -26,7 +34,7 @@ def test_it_reads_as_a_list_does(items, most, place, part):
 
 @given(ITEMS, ITEMS, st.integers(0, 10))
 def test_items_are_appended_after_reading(first, second, most):
-    spooled = SpooledList(most, first)
+    spooled = spool(most, first)
     assert list(spooled) == first
     for item in second:
         spooled.append(item)
@@ -43,10 +51,10 @@ class Part:
 
 def test_shared_parts_are_the_same_objects():
     one, other = Part(), Part()
-    spooled = SpooledList(1, [[one, 1], [other, 2], [one, 3]], shared=Part)
+    spooled = spool(1, [[one, 1], [other, 2], [one, 3]], shared=Part)
     assert [parts[0] for parts in spooled] == [one, other, one]
     array = np.arange(3)
-    spooled = SpooledList(0, [array], shared=np.ndarray)  # an item itself is not shared
+    spooled = spool(0, [array], shared=np.ndarray)  # an item itself is not shared
     assert spooled[0] is not array
     np.testing.assert_array_equal(spooled[0], array)
 

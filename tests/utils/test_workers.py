@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -104,6 +105,22 @@ def test_a_worker_that_is_killed_is_one_error_that_names_it():
     said = r"^a worker process \(pid \d+\) was killed \(SIGKILL\); is there enough memory\?$"
     with pytest.raises(MolattnError, match=said):
         list(parallel_map(signal.raise_signal, [signal.SIGKILL], 1))
+
+
+DYING = """
+from molattn.errors import MolattnError
+from molattn.utils.workers import parallel_map
+
+list(parallel_map(bytes(10**6).find, [b"1"], 1))  # without a guard: the worker runs this too
+"""
+
+
+def test_a_worker_that_dies_while_it_starts_is_an_error(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(DYING)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert re.search(r"MolattnError: a worker process \(pid \d+\) ended", done.stderr)
 
 
 def test_a_worker_that_is_killed_between_two_items_is_named_too():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from molattn.data.table.base import LeftOpen, Row, Table, TableWriter, cell_text
-from molattn.data.table.text import ENCODING_ERRORS
+from molattn.data.table.text import valid_text
 from molattn.errors import InputError, quoted
 
 __all__ = ["ParquetTable", "ParquetWriter", "arrow_schema"]
@@ -91,7 +91,7 @@ class ParquetWriter(TableWriter):
         """Write a row."""
         self._rows.append(
             [
-                _plain(cell_text(cell) if is_text and cell is not None else cell)
+                valid_text(cell_text(cell)) if is_text and cell is not None else cell
                 for cell, is_text in zip(cells, self._are_texts, strict=True)
             ]
         )
@@ -116,19 +116,12 @@ class ParquetWriter(TableWriter):
 def arrow_schema(table: Table | None, columns: Mapping[str, str]) -> pa.Schema:
     """Return the types of a table's columns, texts unless it has types, and of further columns."""
     own = (table and table.schema) or _texts(table.header if table else ())
-    new = [pa.field(_plain(name), pa.type_for_alias(kind)) for name, kind in columns.items()]
+    new = [pa.field(valid_text(name), pa.type_for_alias(kind)) for name, kind in columns.items()]
     return pa.schema([*own, *new])
 
 
 def _texts(names: Sequence[str]) -> pa.Schema:
-    return pa.schema([(_plain(name), pa.string()) for name in names])
-
-
-def _plain(cell: Any) -> Any:
-    """Return a text without bytes that are not UTF-8, which Parquet cannot hold."""
-    return (
-        cell.encode(errors=ENCODING_ERRORS).decode(errors="replace") if type(cell) is str else cell
-    )
+    return pa.schema([(valid_text(name), pa.string()) for name in names])
 
 
 def _text(value: Any, kind: pa.DataType) -> str:

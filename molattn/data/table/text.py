@@ -22,6 +22,7 @@ __all__ = [
     "is_utf_16",
     "open_lines",
     "refuse_binary",
+    "valid_text",
 ]
 
 # The same for reading and writing, so that bytes which are not UTF-8 are written as they were read.
@@ -93,6 +94,15 @@ def refuse_binary(path: Path) -> None:
 def is_utf_16(path: Path) -> bool:
     """Return whether a file begins with the byte-order mark of UTF-16."""
     return file_start(path).startswith(_UTF_16)
+
+
+def valid_text(text: str) -> str:
+    """Return a text with bytes that are not UTF-8 read as Windows-1252."""
+    data = text.encode(errors=ENCODING_ERRORS)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors="replace")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from molattn.data.table.base import (
     escape_formula,
     listed,
 )
-from molattn.data.table.text import ENCODING_ERRORS, check_expansion
+from molattn.data.table.text import check_expansion, valid_text
 from molattn.errors import InputError, quoted
 
 try:
@@ -237,7 +237,7 @@ class XlsxWriter(TableWriter):
     def _text_cell(self, text: str) -> Any:
         if not text:
             return None
-        text = text.encode(errors=ENCODING_ERRORS).decode(errors="replace")
+        text = valid_text(text)
         quoted_prefix = escape_formula(text) != text
         text = _LIKE_ESCAPED.sub("_x005F_", text)
         text = _NOT_XML.sub(lambda match: f"_x{ord(match[0]):04X}_", text)

@@ -7,7 +7,7 @@ from typing import Any
 from molattn.config import TrainConfig
 from molattn.data.leakage import leakage_warnings
 from molattn.evaluation.interval_promise import interval_promise, is_exchangeable
-from molattn.evaluation.metrics import format_score, main_metric
+from molattn.evaluation.metrics import format_mean, format_score, main_metric
 from molattn.evaluation.report.render import write_page
 from molattn.evaluation.score_tables import score_tables, target_label
 from molattn.task import Task
@@ -59,8 +59,7 @@ def _intervals(tasks: Sequence[Task], summary: Mapping[str, Any]) -> list[tuple[
         given = summary.get("uncertainty", {}).get(task.name, {})
         pairs = [given[key] for key in ("coverage", "mean_width") if key in given]
         if task.kind == "regression" and pairs:
-            cells = [f"{format_score(one['mean'])} ± {format_score(one['sd'])}" for one in pairs]
-            found.append((target_label(task), cells))
+            found.append((target_label(task), [*map(format_mean, pairs)]))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, NamedTuple, Optional, get_args
 
@@ -44,7 +45,8 @@ class MethodOptions:
     Args:
         groups: Atoms that occlusion masks together: see
             :func:`molattn.explain.methods.occlusion.atom_groups`.
-        orders: Number of orders in which occlusion masks atoms.
+        orders: Number of orders in which occlusion masks atoms; an odd number is rounded up, since
+            each order comes with its reverse.
         masking: How occlusion masks an atom, ``remove`` or ``blank``: see
             :meth:`molattn.explain.Instance.predict_kept`.
         tolerance: Largest residual of a signed method, in standard deviations of the training
@@ -64,8 +66,8 @@ class MethodOptions:
 
     def __post_init__(self) -> None:
         check_one_of("masking", self.masking, get_args(Masking))
-        if self.orders < 1:
-            raise InputError(f"orders: got {self.orders}, expected 1 or more")
+        if not isinstance(self.orders, Integral) or self.orders < 1:
+            raise InputError(f"orders: got {self.orders!r}, expected a whole number of at least 1")
         if not self.tolerance > 0:
             raise InputError(f"tolerance: got {self.tolerance}, expected more than 0")
 

@@ -119,7 +119,8 @@ def atom_groups(mol: Chem.Mol, groups: str | Sequence[Sequence[int]]) -> Groups:
         return GROUPINGS[groups](mol)
     lists = [np.asarray(group).tolist() for group in groups]
     named = [atom for group in lists for atom in group]
-    if not all(lists) or len({*named}) != len(named) or not {*named} <= {*range(mol.GetNumAtoms())}:
+    are_atoms = all(type(atom) is int and 0 <= atom < mol.GetNumAtoms() for atom in named)
+    if not all(lists) or len({*named}) != len(named) or not are_atoms:
         raise InputError(
             f"groups: got {quoted(lists)}, expected lists of atom indices from 0 to "
             f"{mol.GetNumAtoms() - 1}, each index in at most one list"

@@ -33,7 +33,7 @@ from molattn.inference.streaming import (
     open_with_model,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.utils.console import print_errors, print_line
+from molattn.utils.console import counted, print_errors, print_line
 from molattn.utils.files import atomic_folder, check_output_folder
 from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads
@@ -155,7 +155,8 @@ def other_inputs(config: MolAttnConfig) -> str:
     groups = config.number_groups
     if are_atom_sums(config.descriptors):
         groups.pop("descriptors", None)
-    parts = [f"{part.stop - part.start:,} {what}" for what, part in groups.items()]
+    counts = {what: part.stop - part.start for what, part in groups.items()}
+    parts = [counted(count, what.removesuffix("s")) for what, count in counts.items()]
     return ", ".join([*parts, *(["a second molecule"] if config.has_partner else [])])
 
 

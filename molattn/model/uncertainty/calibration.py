@@ -16,6 +16,7 @@ from torch import Tensor
 from molattn.errors import InputError, quoted
 from molattn.model.outputs import class_logits, class_probabilities
 from molattn.task import Task, output_slices
+from molattn.utils.console import counted
 
 __all__ = ["Calibration", "ConformalScores", "ProbabilityScaling", "difficulty"]
 
@@ -290,8 +291,8 @@ class Calibration:
         chosen = slice(None) if place is None else slice(place, place + 1)
         fewest = math.ceil(round(level / (1.0 - level), 9))
         return [
-            f"{quoted(task.name)}: no {level:.4g} interval: calibrated on {part.count} labels, "
-            f"at least {fewest} needed"
+            f"{quoted(task.name)}: no {level:.4g} interval: calibrated on "
+            f"{counted(part.count, 'label')}, at least {fewest} needed"
             for task, part in zip(self.tasks[chosen], self.parts[chosen], strict=True)
             if isinstance(part, ConformalScores) and math.isinf(part.bound(level))
         ]
@@ -348,7 +349,7 @@ def _summary(part: Union[ConformalScores, ProbabilityScaling, str]) -> str:
         return "no intervals: no labels to calibrate on"
     if isinstance(part, ConformalScores):
         level = f"highest possible level {part.highest_level:.3g}"
-        return f"intervals calibrated on {part.count} labels ({level})"
+        return f"intervals calibrated on {counted(part.count, 'label')} ({level})"
     if isinstance(part, ProbabilityScaling):
         return f"probabilities calibrated (Platt scaling, scale {part.scale:.2f})"
     return f"probabilities not calibrated: {part}"

@@ -57,10 +57,11 @@ def test_parquet_keeps_types_and_rows_beyond_a_row_group(tmp_path, monkeypatch):
     assert written["y"].to_pylist() == [0.5, None] * 12
 
 
-def test_parquet_takes_bytes_that_are_no_text_as_replacement_characters(tmp_path):
+def test_parquet_takes_bytes_that_are_not_utf_8_as_windows_1252(tmp_path):
     with write_table(tmp_path / "t.parquet", ["a"]) as write:
         write(["caf\udce9"])
-    assert pq.read_table(tmp_path / "t.parquet")["a"].to_pylist() == ["caf\ufffd"]
+        write(["\udc81 \u03bc"])  # which Windows-1252 does not have
+    assert pq.read_table(tmp_path / "t.parquet")["a"].to_pylist() == ["caf\xe9", "\ufffd \xce\xbc"]
     twice = write_table(tmp_path / "u.parquet", ["a", "a"])
     with pytest.raises(InputError, match="two columns are named 'a'"), twice:
         pass
