@@ -147,13 +147,14 @@ def main() -> None:
         help="of chemprop train, such as message-hidden-dim=2048 depth=6",
     )
     parser.add_argument("--molattn-epochs", type=int, default=30)
+    parser.add_argument("--init-from", default="base", help="of molattn train")
     parser.add_argument("--molecules", type=int, default=5000, help="how many to predict")
     parser.add_argument("--rounds", type=int, default=3, help="of predictions, tools in turn")
     arguments = parser.parse_args()
     if arguments.molecules <= _START_ROWS:
         parser.error(f"--molecules: got {arguments.molecules}, expected more than {_START_ROWS}")
-    epochs = {"epochs": arguments.molattn_epochs}
-    tools = [molattn(**epochs), molattn("molattn_network", predictor="network", **epochs)]
+    own = {"epochs": arguments.molattn_epochs, "init_from": arguments.init_from}
+    tools = [molattn(**own), molattn("molattn_network", predictor="network", **own)]
     if arguments.chemprop:
         options = arguments.chemprop_options
         if wrong := [one for one in options if "=" not in one]:
