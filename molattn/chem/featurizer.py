@@ -184,7 +184,8 @@ class Featurizer:
 
         Args:
             mol: Molecule with rings, hybridization and stereochemistry perceived, as
-                :func:`molattn.chem.parse_smiles` gives it.
+                :func:`molattn.chem.parse_smiles` gives it. Double bonds need the labels E or Z:
+                cis and trans have the code of unlisted values.
 
         Returns:
             Record with ``atoms`` ``uint8 [n, A]`` and ``pairs`` ``uint8 [n, n]``.

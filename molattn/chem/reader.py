@@ -185,7 +185,7 @@ class MoleculeReader:
             for row in block:
                 found = self._found(row[0], known, self._firsts, self._partners)
                 self._firsts.add(row[0], found)
-                # Before the block was asked for, a partner may have been another object.
+                # A partner may have been remembered since the block was asked for.
                 others = [self._found(one, self._partners, known, self._firsts) for one in row[1:]]
                 for one, other in zip(row[1:], others, strict=True):
                     self._partners.add(one, other)

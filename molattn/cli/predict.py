@@ -110,7 +110,7 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
         molecules = counted(screening.counts.done, "molecule")
         print_line(
             console,
-            f"of {molecules}, beyond the domain of a target (TARGET_training_similarity below "
+            f"of {molecules}, beyond the domain of a target (NAME_training_similarity below "
             f"{DOMAIN_SIMILARITY}): {', '.join(counts)}",
         )
     for task in screening.tasks:

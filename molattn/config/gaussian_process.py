@@ -26,8 +26,8 @@ class GaussianProcessConfig:
         kernels: Kernels: morgan, atom_pairs, torsions, feature_morgan, embedding, descriptors. By
             default morgan, atom_pairs, embedding, and descriptors if they clearly raise the
             marginal likelihood.
-        inducing_points: Most inducing points; with no more rows than that it is exact, unless there
-            are many different combinations of missing labels.
+        inducing_points: Most inducing points; with no more rows than that it is exact, except with
+            more than 16 targets that have labels of different rows.
     """
 
     predictor: Predictor = "both"

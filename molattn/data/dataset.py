@@ -310,7 +310,10 @@ def describe_tasks(table: TrainingTable) -> list[str]:
                 count = counted(low + high, "censored label")
                 censored = f"; {count} ({low:,} lower and {high:,} upper bounds)"
         known = values[~np.isnan(values)]
-        lines.append(f"{quoted(task.name)}: {_described(task, known)}{censored}")
+        described = _described(task, known)
+        if not censored and len(known) > 1 and not task.classes and (known == known[0]).all():
+            described += ": they do not vary, so that nothing can be learned"
+        lines.append(f"{quoted(task.name)}: {described}{censored}")
     return lines
 
 
@@ -329,8 +332,6 @@ def _described(task: Task, values: NDArray[np.float64]) -> str:
     count = counted(len(values), "label")
     if task.kind == "regression":
         unit = f" {task.unit}" if task.unit else ""
-        if len(values) > 1 and (values == values[0]).all():
-            return f"regression, {count}, all of them {values[0]:.6g}{unit}: nothing can be learned"
         return f"regression, {count} from {values.min():.6g} to {values.max():.6g}{unit}"
     counts = [int((values == place).sum()) for place in range(len(task.classes))]
     if task.kind == "binary":
@@ -405,21 +406,25 @@ def _rows_with_numbers(
         if not numbers_expected(cells, choice):
             continue
         relations = _cells(rows, sign) or [""] * len(cells)
-        name, invalid = table.header[index], {}
+        invalid: dict[int, LabelError] = {}
         for place, (cell, relation) in enumerate(zip(cells, relations, strict=True)):
             try:
                 label_number(cell, relation)
             except LabelError as error:
-                column = sign if isinstance(error, RelationError) else index
-                invalid[place] = f"column {quoted(table.header[column or 0])}: {error}"
+                invalid[place] = error
         if 2 * len(invalid) < len(cells) - sum(map(is_missing, cells)):
             valid = [cell for place, cell in enumerate(cells) if place not in invalid]
+            expected = ""
             if not numbers_expected(valid, choice):  # but 0 and 1
-                expected = f"one of {', '.join(infer_task(name, valid).classes)} or an empty cell"
-                for place in invalid:
+                classes = infer_task(table.header[index], valid).classes
+                expected = f"one of {', '.join(classes)} or an empty cell"
+            for place, error in invalid.items():
+                column = index
+                if isinstance(error, RelationError):
+                    column = sign or 0
+                elif expected:
                     error = LabelError(cells[place], expected)
-                    invalid[place] = f"column {quoted(name)}: {error}"
-            reasons = invalid | reasons
+                reasons.setdefault(place, f"column {quoted(table.header[column])}: {error}")
     for place, reason in reasons.items():
         row = rows[place]
         text = row.cells[columns.smiles]

@@ -86,7 +86,8 @@ def from_mol(
 
     Raises:
         InputError: Not a molecule (RDKit returns None for unreadable text), one without atoms or
-            not sanitized, or coordinates that are not finite.
+            not sanitized, coordinates that are not finite, or RDKit's legacy stereo perception is
+            off.
 
     Example:
         >>> from molattn.chem import parse_smiles

@@ -60,12 +60,12 @@ def test_a_large_molecule_is_the_same_graph():
 def test_cis_and_trans_are_told_as_the_smiles_tells_them():
     mol = Chem.MolFromSmiles("CC(Cl)=C(C)F")
     bond = mol.GetBondBetweenAtoms(1, 3)
-    bond.SetStereoAtoms(0, 4)  # two methyl groups, of which neither has priority
+    bond.SetStereoAtoms(0, 5)  # a methyl group and fluorine: chlorine and fluorine are trans, E
     bond.SetStereo(Chem.BondStereo.STEREOCIS)
-    found, expected = from_mol(mol, conformer=False), from_smiles("C/C(Cl)=C(\\C)F")
+    found, expected = from_mol(mol, conformer=False), from_smiles("C/C(Cl)=C(/C)F")
     assert Chem.MolToSmiles(mol) == Chem.CanonSmiles(expected.smiles)
     assert torch.equal(found.edge_attr, expected.edge_attr)
-    other = from_smiles("C/C(Cl)=C(/C)F")
+    other = from_smiles("C/C(Cl)=C(\\C)F")
     assert not torch.equal(found.edge_attr, other.edge_attr)
     assert bond.GetStereo() == Chem.BondStereo.STEREOCIS
 

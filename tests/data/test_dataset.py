@@ -236,13 +236,20 @@ def test_a_word_among_0_and_1_is_skipped_as_no_class(tmp_path):
     table = read(tmp_path, text, DataConfig(target_columns=("y",)))
     (row,) = table.skipped
     assert row.reason == "column 'y': got 'maybe', expected one of 0, 1 or an empty cell"
+    text = "smiles,y,r\nC,0,\nCC,1,x\nCCC,1,\nCCCC,n.d.,\nCCCCC,1,\n"
+    config = DataConfig(target_columns=("y",), relation_columns=("r",))
+    first, second = read(tmp_path, text, config).skipped
+    assert first.reason.startswith("column 'r': got 'x', expected one of >, >=")
+    assert second.reason == "column 'y': got 'n.d.', expected one of 0, 1 or an empty cell"
 
 
 def test_a_constant_target_is_told(tmp_path):
     table = read(tmp_path, "smiles,y\nC,3\nCC,3\n", DataConfig(target_columns=("y",)))
     assert describe_tasks(table) == [
-        "'y': regression, 2 labels, all of them 3: nothing can be learned"
+        "'y': regression, 2 labels from 3 to 3: they do not vary, so that nothing can be learned"
     ]
+    table = read(tmp_path, "smiles,y\nC,3\nCC,3\nCCC,>9\n", DataConfig(target_columns=("y",)))
+    assert "vary" not in describe_tasks(table)[0]
 
 
 def test_censored_labels_are_kept_as_bounds_and_said(tmp_path):

@@ -31,6 +31,7 @@ from molattn.inference.streaming import RowCounts
 from molattn.inference.unfinished import UnfinishedTable, resume_hint
 from molattn.model import batching
 from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.model.prediction_columns import number_text
 from molattn.task import Task
 
 from ..conftest import rows_of, saved
@@ -122,6 +123,13 @@ def test_bf16_changes_predictions_by_little(tmp_path, tasks, options, members):
     assert 1e-5 < np.abs(found["bf16"] - found["fp32"]).max() < 0.05
     with pytest.raises(InputError, match="--precision: got 'fp16', expected one of fp32, bf16"):
         PredictConfig(precision="fp16")
+
+
+@pytest.mark.parametrize(
+    "number, text", [(-0.0, "0"), (0.1, "0.1"), (-1234.5678901, "-1234.5678901"), (1e-30, "1e-30")]
+)
+def test_numbers_are_written_with_seven_digits_or_all(number, text):
+    assert number_text(number) == text
 
 
 def test_large_molecules_go_in_smaller_batches(tmp_path, model, model_folder, monkeypatch):

@@ -41,6 +41,15 @@ def test_endpoints_come_back_as_they_were(tmp_path):
     assert not (tmp_path / ENDPOINTS_FILE).exists()
 
 
+def test_an_ensemble_has_no_scores_of_one_member():
+    model = MolAttn(MolAttnConfig("logS", SMALL))
+    model.endpoints = {"logS": WHOLE}
+    (endpoint,) = MolAttn.ensemble([model, model]).endpoints.values()
+    assert (endpoint.rows, endpoint.scores, endpoint.coverage) == (None, "", None)
+    assert (endpoint.title, endpoint.license) == (WHOLE.title, WHOLE.license)
+    assert model.endpoints == {"logS": WHOLE}
+
+
 @pytest.mark.parametrize(
     "content, message",
     [

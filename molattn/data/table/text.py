@@ -4,6 +4,7 @@ import codecs
 import gzip
 import io
 import os
+import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ __all__ = [
 
 # The same for reading and writing, so that bytes which are not UTF-8 are written as they were read.
 ENCODING_ERRORS = "surrogateescape"
+_ESCAPED = re.compile("[\udc80-\udcff]+")  # bytes that are not UTF-8
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SAMPLE = 4096
@@ -98,11 +100,11 @@ def is_utf_16(path: Path) -> bool:
 
 def valid_text(text: str) -> str:
     """Return a text with bytes that are not UTF-8 read as Windows-1252."""
-    data = text.encode(errors=ENCODING_ERRORS)
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.decode("cp1252", errors="replace")
+    return _ESCAPED.sub(_windows_1252, text)
+
+
+def _windows_1252(escaped: re.Match[str]) -> str:
+    return escaped[0].encode(errors=ENCODING_ERRORS).decode("cp1252", errors="replace")
 
 
 @contextmanager

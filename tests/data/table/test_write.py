@@ -61,7 +61,7 @@ def test_parquet_takes_bytes_that_are_not_utf_8_as_windows_1252(tmp_path):
     with write_table(tmp_path / "t.parquet", ["a"]) as write:
         write(["caf\udce9"])
         write(["\udc81 \u03bc"])  # which Windows-1252 does not have
-    assert pq.read_table(tmp_path / "t.parquet")["a"].to_pylist() == ["caf\xe9", "\ufffd \xce\xbc"]
+    assert pq.read_table(tmp_path / "t.parquet")["a"].to_pylist() == ["caf\xe9", "\ufffd \u03bc"]
     twice = write_table(tmp_path / "u.parquet", ["a", "a"])
     with pytest.raises(InputError, match="two columns are named 'a'"), twice:
         pass

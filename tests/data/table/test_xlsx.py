@@ -72,9 +72,12 @@ def test_what_is_written_is_read_again(tmp_path_factory, rows):
 
 def _held(text):
     """Text as Excel can hold it: other bytes than UTF-8 are read as Windows-1252."""
-    if not any("\udc80" <= character <= "\udcff" for character in text):
-        return text
-    return text.encode(errors="surrogateescape").decode("cp1252", errors="replace")
+    return "".join(
+        one.encode(errors="surrogateescape").decode("cp1252", errors="replace")
+        if "\udc80" <= one <= "\udcff"
+        else one
+        for one in text
+    )
 
 
 def test_values_are_written_with_their_types(tmp_path):
