@@ -18,6 +18,7 @@ __all__ = [
     "Molecule",
     "assign_stereo",
     "check_list",
+    "drop_atom_maps",
     "parse_accepted",
     "parse_smiles",
     "prepare_mol",
@@ -122,8 +123,7 @@ def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> 
         reason = "the molecule is not sanitized; call rdkit.Chem.SanitizeMol first"
         raise SmilesError(written(mol), "sanitize", reason)
     copy = Chem.Mol(mol, True)  # without conformers and properties
-    for atom in copy.GetAtoms():
-        atom.SetAtomMapNum(0)
+    drop_atom_maps(copy)
     with quiet:
         copy = Chem.RemoveHs(copy, sanitize=False)
         if copy.GetNumAtoms() > max_atoms:
@@ -132,6 +132,12 @@ def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> 
             raise SmilesError(written(mol), *chemistry_error(mol))
     assign_stereo(copy)
     return copy
+
+
+def drop_atom_maps(mol: Chem.Mol) -> None:
+    """Drop atom-map numbers, by which RDKit would tell equivalent atoms apart."""
+    for atom in mol.GetAtoms():
+        atom.SetAtomMapNum(0)
 
 
 def assign_stereo(mol: Chem.Mol) -> None:
@@ -209,8 +215,7 @@ def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol |
 
 def _without_atom_maps(mol: Chem.Mol | None) -> Chem.Mol | None:
     if mol is not None and any(atom.GetAtomMapNum() for atom in mol.GetAtoms()):
-        for atom in mol.GetAtoms():
-            atom.SetAtomMapNum(0)
+        drop_atom_maps(mol)
         Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
     return mol
 

@@ -53,7 +53,9 @@ def open_inputs(words: Sequence[str], config: TableConfig) -> Table:
     errors = [_error(word, config) for word in words]
     for word, error in zip(words, errors, strict=True):
         if error is not None and (None not in errors or _is_like_a_file(word)):
-            raise InputError(f"{word}: no such file, and not a SMILES: {error.reason}")
+            raise InputError(
+                f"{word or quoted(word)}: no such file, and not a SMILES: {error.reason}"
+            )
     return SMILESList(words, config.smiles_column)
 
 

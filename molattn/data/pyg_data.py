@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 from molattn.chem import FEATURIZERS, ConformerGenerator, Featurizer
 from molattn.chem.limits import read_molecule
-from molattn.chem.parse import Molecule, assign_stereo
+from molattn.chem.parse import Molecule, assign_stereo, drop_atom_maps
 from molattn.chem.rdkit_log import quiet
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError
@@ -103,6 +103,7 @@ def from_mol(
     if isinstance(featurizer, str):
         featurizer = FEATURIZERS[featurizer]()
     mol = Chem.Mol(mol)
+    drop_atom_maps(mol)
     assign_stereo(mol)
     return _complete_graph(mol, featurizer(mol), featurizer, self_loops, conformer)
 

@@ -20,7 +20,7 @@ from molattn.model.target_transform import own_units
 from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.task import Task, output_slices
 from molattn.training.run import TrainingRun
-from molattn.utils.console import counted, print_line
+from molattn.utils.console import print_line
 from molattn.utils.reproducibility import threads
 
 __all__ = ["RunScores", "score_run"]
@@ -99,7 +99,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     for name, found in censored.items():
         print_line(
             console,
-            f"{quoted(name)}: {counted(found['count'], 'censored test label')} not scored; "
+            f"{quoted(name)}: censored test labels, which are not scored: {found['count']:,}; "
             f"predictions on the permitted side of the bound: {found['permitted']:,}",
         )
     return RunScores(

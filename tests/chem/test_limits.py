@@ -70,6 +70,13 @@ def test_cis_and_trans_are_told_as_the_smiles_tells_them():
     assert bond.GetStereo() == Chem.BondStereo.STEREOCIS
 
 
+def test_atom_map_numbers_make_no_stereocenter():
+    text = "[CH3:1][C@H]([CH3:2])O"
+    mol = Chem.MolFromSmiles(text)
+    assert torch.equal(from_mol(mol, conformer=False).x, from_smiles(text).x)
+    assert mol.GetAtomWithIdx(0).GetAtomMapNum() == 1
+
+
 def test_without_legacy_stereo_perception_no_molecule_is_read():
     Chem.SetUseLegacyStereoPerception(False)
     try:

@@ -40,6 +40,12 @@ def test_neither_a_file_nor_a_molecule_is_told_as_both(words):
     assert str(error.value).startswith(f"{words[-1]}: no such file, and not a SMILES: ")
 
 
+def test_an_empty_word_is_a_row_or_an_error_and_no_folder():
+    with pytest.raises(InputError, match=r"^'': no such file, and not a SMILES: .* empty"):
+        open_inputs([""], CONFIG)
+    assert [row.cells for row in open_inputs(["CCO", ""], CONFIG)] == [["CCO"], [""]]
+
+
 def test_a_molecule_beyond_a_limit_has_a_row_of_its_own():
     assert next(iter(open_inputs(["CCCC"], TableConfig(max_atoms=3)))).cells == ["CCCC"]
 

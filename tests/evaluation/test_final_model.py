@@ -199,8 +199,8 @@ def test_models_of_censored_labels_are_scored_and_calibrated_by_the_others(censo
         assert len(kept) == count
         assert metrics["folds"][number - 1]["censored"]["logS"]["permitted"] == sum(kept)
         assert (
-            f"logS: {count} censored test labels are not scored; {sum(kept)} predictions are on "
-            "the permitted side of the bound."
+            f"logS: censored test labels, which are not scored: {count}; predictions on the "
+            f"permitted side of the bound: {sum(kept)}."
         ) in page
         assert f"<td>{len(rows) - count}, {count} censored</td>" in page
     # Read again by the command, from the options of the run.
