@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from rdkit import Chem
-from rdkit.Chem.Draw import rdMolDraw2D
 
 from molattn.chem.limits import is_fast
 from molattn.chem.parse import Molecule, parse_accepted
+from molattn.errors import MolattnError
 from molattn.utils.time_limit import call_within
 
-__all__ = ["ATOM_COLORS", "NOT_DRAWN", "draw_molecule", "laid_out"]
+__all__ = ["ATOM_COLORS", "NOT_DRAWN", "draw_molecule", "drawing_module", "laid_out"]
 
 _MOST_ATOMS = 200
 _MOST_SECONDS = 5.0
@@ -34,6 +35,22 @@ _KINDS = {7: "nitrogen", 8: "oxygen", 15: "phosphorus", 16: "sulfur"} | dict.fro
 )
 
 
+def drawing_module() -> Any:
+    """Return RDKit's module for drawings.
+
+    Raises:
+        MolattnError: A library of the system is missing that it needs, as on small servers.
+    """
+    try:
+        from rdkit.Chem.Draw import rdMolDraw2D
+    except ImportError as error:
+        raise MolattnError(
+            f"RDKit cannot draw molecules: {error}; on Debian and Ubuntu: apt install libxrender1 "
+            "libxext6"
+        ) from error
+    return rdMolDraw2D
+
+
 # The drawings of a molecule follow one another.
 @lru_cache(maxsize=1)
 def laid_out(molecule: Molecule) -> Chem.Mol | None:
@@ -41,6 +58,9 @@ def laid_out(molecule: Molecule) -> Chem.Mol | None:
 
     The time of RDKit's layout grows with the square of the number of atoms and more. It cannot be
     interrupted, so that a large molecule is laid out in a child process.
+
+    Raises:
+        MolattnError: RDKit cannot draw on this machine.
 
     Returns:
         The molecule; None if it has more than 200 atoms, or its layout takes more than 5 seconds.
@@ -55,7 +75,7 @@ def laid_out(molecule: Molecule) -> Chem.Mol | None:
 
 
 def _prepared(molecule: Molecule) -> Chem.Mol:
-    return rdMolDraw2D.PrepareMolForDrawing(parse_accepted(molecule), addChiralHs=False)
+    return drawing_module().PrepareMolForDrawing(parse_accepted(molecule), addChiralHs=False)
 
 
 def _prepared_data(molecule: Molecule) -> bytes | None:
@@ -74,7 +94,7 @@ def draw_molecule(
     """
     if (mol := laid_out(smiles)) is None:
         return None
-    drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
+    drawer = drawing_module().MolDraw2DSVG(width, height)
     options = drawer.drawOptions()
     options.clearBackground = False
     options.maxFontSize = 16

@@ -12,9 +12,8 @@ import numpy as np
 from matplotlib.font_manager import findfont
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from rdkit.Chem.Draw import rdMolDraw2D
 
-from molattn.chem.draw import NOT_DRAWN, laid_out
+from molattn.chem.draw import NOT_DRAWN, drawing_module, laid_out
 from molattn.chem.parse import Molecule, written
 from molattn.errors import InputError
 from molattn.utils.files import write_file
@@ -120,7 +119,7 @@ class Drawing:
 
     def svg(self) -> str:
         """Return the drawing as SVG text."""
-        drawer = rdMolDraw2D.MolDraw2DSVG(
+        drawer = drawing_module().MolDraw2DSVG(
             self.width, self.height, self.width, self.height - _LEGEND
         )
         text = str(self._draw_molecule(drawer, 1))
@@ -157,7 +156,7 @@ class Drawing:
     def png(self) -> bytes:
         """Return the drawing as PNG, at twice the size in pixels."""
         width, height = 2 * self.width, 2 * self.height
-        drawer = rdMolDraw2D.MolDraw2DCairo(width, height, width, height - 2 * _LEGEND)
+        drawer = drawing_module().MolDraw2DCairo(width, height, width, height - 2 * _LEGEND)
         data = bytes(self._draw_molecule(drawer, 2))
         image = Image.open(io.BytesIO(data)).convert("RGB")
         draw = ImageDraw.Draw(image)
@@ -230,7 +229,7 @@ class Drawing:
             if abs(score) > _FAINT * self.limit
         }
 
-    def _draw_molecule(self, drawer: rdMolDraw2D.MolDraw2D, scale: int) -> Any:
+    def _draw_molecule(self, drawer: Any, scale: int) -> Any:
         if (mol := laid_out(self.molecule)) is None:
             drawer.ClearDrawing()
             drawer.FinishDrawing()
@@ -255,7 +254,7 @@ def molecule_outline(smiles: str) -> Outline | None:
     """Return a structure as lines, for the page to color; None if it is too large to draw."""
     if (mol := laid_out(smiles)) is None:
         return None
-    drawer = rdMolDraw2D.MolDraw2DSVG(-1, -1)
+    drawer = drawing_module().MolDraw2DSVG(-1, -1)
     _set_options(drawer, 1, padding=0.0)
     drawer.DrawMolecule(mol)
     atoms = [drawer.GetDrawCoords(atom) for atom in range(mol.GetNumAtoms())]
@@ -272,7 +271,7 @@ def molecule_outline(smiles: str) -> Outline | None:
     )
 
 
-def _set_options(drawer: rdMolDraw2D.MolDraw2D, scale: int, padding: float) -> None:
+def _set_options(drawer: Any, scale: int, padding: float) -> None:
     options = drawer.drawOptions()
     options.padding = padding
     options.prepareMolsBeforeDrawing = False

@@ -1,9 +1,14 @@
+import sys
+
+import pytest
 from rdkit import Chem
 from rdkit.Chem.Draw import rdMolDraw2D
 
 from molattn.chem import draw
 from molattn.chem.draw import draw_molecule, laid_out
 from molattn.chem.limits import is_fast
+from molattn.errors import MolattnError
+from molattn.evaluation.report.svg import molecule_svg
 
 PEPTIDE = "N[C@@H](Cc1ccccc1)C(=O)" * 12 + "O"
 
@@ -36,3 +41,17 @@ def test_a_layout_has_a_limit_of_time(monkeypatch):
     monkeypatch.setattr(draw, "_MOST_SECONDS", 0.001)
     assert laid_out(PEPTIDE) is None
     laid_out.cache_clear()
+
+
+def test_without_the_libraries_that_rdkit_draws_with(monkeypatch):
+    laid_out.cache_clear()
+    assert molecule_svg("CCO", "ethanol") is not None
+    laid_out.cache_clear()
+    for name in [one for one in sys.modules if one.startswith("rdkit.Chem.Draw")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rdkit.Chem.Draw.rdMolDraw2D", None)
+    with pytest.raises(
+        MolattnError, match=r"RDKit cannot draw molecules: .* apt install libxrender1"
+    ):
+        draw_molecule("CCO")
+    assert molecule_svg("CCO", "ethanol") is None  # a report without it

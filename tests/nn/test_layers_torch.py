@@ -241,6 +241,7 @@ def test_exported_with_its_complete_graphs(traced_subject):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The usage of `scatter:UserWarning")  # PyG's advice on a GPU
 def test_cuda_gives_the_same_numbers(subject, multigraph):
     conv, x, given = subject.make(), subject.nodes(9), subject.features(20)
     expected = subject.run(conv, x, multigraph, given, weights=True)

@@ -9,6 +9,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from molattn.chem.draw import ATOM_COLORS, draw_molecule
+from molattn.errors import MolattnError
 from molattn.evaluation.plots import COLORS
 
 __all__ = ["figure_svg", "molecule_svg"]
@@ -45,8 +46,14 @@ def figure_svg(figure: Figure, label: str) -> Markup:
 
 
 def molecule_svg(smiles: str, label: str) -> Markup | None:
-    """Return a molecule as an SVG element of a page, None if it is too large to draw."""
-    drawing = draw_molecule(smiles) if len(smiles) <= _MOST_SMILES else None
+    """Return a molecule as an SVG element of a page.
+
+    None if it is too large to draw, or if RDKit cannot draw on this machine.
+    """
+    try:
+        drawing = draw_molecule(smiles) if len(smiles) <= _MOST_SMILES else None
+    except MolattnError:
+        return None
     return None if drawing is None else _element(drawing, label, "molecule")
 
 
