@@ -19,7 +19,7 @@ from swagger_ui_bundle import swagger_ui_path
 from molattn.chem.limits import is_fast
 from molattn.config import ServeConfig
 from molattn.config.validation import as_in_file
-from molattn.errors import InputError, SmilesError
+from molattn.errors import InputError, MolattnError, SmilesError
 from molattn.serve.batching import BusyError, Worker
 from molattn.serve.bodies import (
     CSV,
@@ -295,6 +295,9 @@ def _handle_errors(app: FastAPI) -> None:
         code = _CODES.get(error.status_code, "bad_request")
         return APIError(error.status_code, code, str(error.detail), error.headers).response()
 
+    def told(error: MolattnError) -> JSONResponse:
+        return APIError(500, "internal", str(error)).response()
+
     def failed(error: Exception) -> JSONResponse:
         return APIError(500, "internal", "the server failed to answer").response()
 
@@ -305,6 +308,7 @@ def _handle_errors(app: FastAPI) -> None:
         (APIError, as_response),
         (InputError, wrong),
         (BusyError, busy),
+        (MolattnError, told),
         (RequestValidationError, invalid),
         (HTTPException, http_error),
         (ClientDisconnect, gone),

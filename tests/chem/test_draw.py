@@ -45,7 +45,7 @@ def test_a_layout_has_a_limit_of_time(monkeypatch):
 
 def test_without_the_libraries_that_rdkit_draws_with(monkeypatch):
     laid_out.cache_clear()
-    assert molecule_svg("CCO", "ethanol") is not None
+    assert molecule_svg("CCO", "ethanol").startswith("<svg")
     laid_out.cache_clear()
     for name in [one for one in sys.modules if one.startswith("rdkit.Chem.Draw")]:
         monkeypatch.delitem(sys.modules, name)
@@ -54,4 +54,4 @@ def test_without_the_libraries_that_rdkit_draws_with(monkeypatch):
         MolattnError, match=r"RDKit cannot draw molecules: .* apt install libxrender1"
     ):
         draw_molecule("CCO")
-    assert molecule_svg("CCO", "ethanol") is None  # a report without it
+    assert "RDKit cannot draw" in molecule_svg("CCO", "ethanol")  # in the report

@@ -34,7 +34,7 @@ _PARTS = {"training": "rows_train", "validation": "rows_validation", "test": "ro
 
 
 class _Molecule(NamedTuple):
-    drawing: Markup | None
+    drawing: Markup
     smiles: list[str]
     where: str
     measured: str

@@ -28,6 +28,7 @@ _ID = re.compile(r'\bid="([^"]*)"|url\(#([^)"]*)\)|href="#([^"]*)"')
 _STYLE = re.compile(r'\bstyle="[^"]*"|\bfill=\'[^\']*\'|\bstyle=\'[^\']*\'')
 _FONT = re.compile(r"(font: *(?:[a-z]+ )?[\d.]+px) [^;\"]*")
 _NUMBERS = count(1)
+_UNDRAWN = Markup('<p class="undrawn">{}</p>')
 
 
 def figure_svg(figure: Figure, label: str) -> Markup:
@@ -45,16 +46,15 @@ def figure_svg(figure: Figure, label: str) -> Markup:
     return _element(file.getvalue(), label, "figure")
 
 
-def molecule_svg(smiles: str, label: str) -> Markup | None:
-    """Return a molecule as an SVG element of a page.
-
-    None if it is too large to draw, or if RDKit cannot draw on this machine.
-    """
+def molecule_svg(smiles: str, label: str) -> Markup:
+    """Return a molecule as an SVG element of a page, or why it is not drawn as a paragraph."""
     try:
         drawing = draw_molecule(smiles) if len(smiles) <= _MOST_SMILES else None
-    except MolattnError:
-        return None
-    return None if drawing is None else _element(drawing, label, "molecule")
+    except MolattnError as error:
+        return _UNDRAWN.format(error)
+    if drawing is None:
+        return _UNDRAWN.format("too large to draw")
+    return _element(drawing, label, "molecule")
 
 
 def _element(svg: str, label: str, kind: str) -> Markup:
