@@ -50,11 +50,6 @@ class FingerprintIndex:
         self.labeled = labeled
 
     @classmethod
-    def from_smiles(cls, smiles: Sequence[Molecule], seed: int = 0) -> "FingerprintIndex":
-        """Keep the fingerprints of some molecules, as :meth:`from_fingerprints`."""
-        return cls.from_fingerprints(read_fingerprints(smiles), seed)
-
-    @classmethod
     def from_fingerprints(
         cls,
         fingerprints: NDArray[np.uint8],

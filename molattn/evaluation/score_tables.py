@@ -67,6 +67,7 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
         metrics: The content of ``metrics.json`` of a run or of a cross-validation.
     """
     models = [key for key in MODELS if key in metrics] or ["validation"]
+    rounds = len(metrics.get("folds", ()))
     tables = []
     for is_regression in (True, False):
         some = [task for task in tasks if (task.kind == "regression") == is_regression]
@@ -80,7 +81,10 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
             (
                 label,
                 [
-                    (model_label(key, some[0].kind), [_cell(by[key], name) for name in shown])
+                    (
+                        model_label(key, some[0].kind),
+                        [_cell(by[key], name, rounds) for name in shown],
+                    )
                     for key in models
                 ],
             )
@@ -95,10 +99,12 @@ def target_label(task: Task) -> str:
     return f"{task.name} ({task.unit})" if task.unit else task.name
 
 
-def _cell(scores: Mapping[str, Any], name: str) -> tuple[str, str]:
+def _cell(scores: Mapping[str, Any], name: str, rounds: int) -> tuple[str, str]:
     value = scores.get(name)
     if isinstance(value, Mapping):  # of a cross-validation
-        sd = value["sd"]
-        return format_score(value["mean"]), "" if sd is None else f"± {format_score(sd)}"
+        sd, defined = value["sd"], value["rounds"]
+        notes = [] if sd is None else [f"± {format_score(sd)}"]
+        notes += [f"{defined} of {rounds} folds"] * (defined < rounds)
+        return format_score(value["mean"]), ", ".join(notes)
     interval = scores.get("intervals", {}).get(name)
     return format_score(value), format_interval(*interval) if interval else ""

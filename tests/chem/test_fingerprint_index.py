@@ -8,7 +8,7 @@ from rdkit import Chem, DataStructs
 from rdkit.Chem import rdFingerprintGenerator
 
 from molattn.chem import fingerprint_index as domain
-from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
 
@@ -23,6 +23,10 @@ SMILES = [
 ]
 
 
+def index_of(smiles, seed=0):
+    return FingerprintIndex.from_fingerprints(read_fingerprints(smiles), seed)
+
+
 def bits(smiles):
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
     return [generator.GetFingerprint(Chem.MolFromSmiles(text)) for text in smiles]
@@ -35,7 +39,7 @@ def nearest(smiles, known):
 
 def test_similarity_is_that_of_rdkit():
     asked = ["OCC", "Cc1ccccc1", "O=C(O)c1ccccc1", "CCCCCCCC", "N"]
-    found = FingerprintIndex.from_smiles(SMILES).similarity(asked)
+    found = index_of(SMILES).similarity(asked)
     np.testing.assert_allclose(found, nearest(asked, SMILES), rtol=1e-12)
     assert found[0] == 1.0
 
@@ -45,7 +49,7 @@ def test_molecules_with_more_bits_than_a_byte_counts_are_compared_too():
         texts = [row["smiles"] for row in csv.DictReader(file)]
     big = [".".join(texts[start : start + 40]) for start in (0, 400, 800)]
     assert max(one.GetNumOnBits() for one in bits(big)) > 255
-    found = FingerprintIndex.from_smiles(SMILES + big[:2]).similarity(big)
+    found = index_of(SMILES + big[:2]).similarity(big)
     np.testing.assert_allclose(found, nearest(big, SMILES + big[:2]), rtol=1e-12)
 
 
@@ -59,18 +63,18 @@ def test_any_number_of_common_bits_is_counted(count):
 
 def test_equal_molecules_are_kept_once_and_too_many_are_drawn(monkeypatch):
     monkeypatch.setattr(domain, "MOST_KEPT", 3)
-    assert len(FingerprintIndex.from_smiles(["CCO", "OCC", "CC"]).fingerprints) == 2
-    some = FingerprintIndex.from_smiles(SMILES, seed=1)
+    assert len(index_of(["CCO", "OCC", "CC"]).fingerprints) == 2
+    some = index_of(SMILES, seed=1)
     assert len(some.fingerprints) == 3
-    again = FingerprintIndex.from_smiles(SMILES, seed=1)
+    again = index_of(SMILES, seed=1)
     np.testing.assert_array_equal(some.fingerprints, again.fingerprints)
-    drawn = {tuple(FingerprintIndex.from_smiles(SMILES, s).similarity(SMILES)) for s in range(5)}
+    drawn = {tuple(index_of(SMILES, s).similarity(SMILES)) for s in range(5)}
     assert len(drawn) > 1
     assert all(sum(value == 1.0 for value in one) == 3 for one in drawn)
 
 
 def test_fingerprints_come_back_from_a_file_as_they_were():
-    first = FingerprintIndex.from_smiles(SMILES)
+    first = index_of(SMILES)
     content = first.to_bytes()
     assert len(content) < 256 * len(SMILES) + 200
     again = FingerprintIndex.from_bytes(content, Path("known.safetensors"))
@@ -95,19 +99,19 @@ def test_a_file_of_something_else_is_refused(content):
 
 def test_no_molecule_is_near_none():
     with pytest.raises(InputError, match="got none"):
-        FingerprintIndex.from_smiles([])
+        index_of([])
 
 
 @pytest.mark.parametrize("one", ["CCO", Chem.MolFromSmiles("OCC")])
 def test_one_molecule_is_not_taken_for_a_list(one):
-    for call in (FingerprintIndex.from_smiles(SMILES).similarity, FingerprintIndex.from_smiles):
+    for call in (index_of(SMILES).similarity, index_of):
         with pytest.raises(TypeError, match=r"smiles: got one molecule, expected a list: \['"):
             call(one)
 
 
 def test_the_nearest_ones_are_those_of_rdkit():
     asked = ["OCC", "Cc1ccccc1", "N"]
-    known = FingerprintIndex.from_smiles(SMILES)
+    known = index_of(SMILES)
     kept = [DataStructs.CreateFromBinaryText(row.tobytes()) for row in known.fingerprints]
     for one, (places, similarity) in zip(bits(asked), known.nearest(asked, 3), strict=True):
         expected = np.array(DataStructs.BulkTanimotoSimilarity(one, kept))

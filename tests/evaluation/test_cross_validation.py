@@ -24,10 +24,12 @@ from molattn.errors import InputError, MolattnError
 from molattn.evaluation import cross_validation
 from molattn.evaluation.cross_validation import cross_validate, rounds
 from molattn.evaluation.metrics import format_mean
+from molattn.evaluation.score_tables import score_tables
 from molattn.evaluation.terminal_tables import summary_table
 from molattn.inference.predict import predict_table
 from molattn.model.artefact import WEIGHTS_FILE
 from molattn.model.model import MolAttn
+from molattn.task import Task
 from molattn.training.checkpoint import CHECKPOINT_FILE
 from molattn.training.run import read_rows, train_split
 
@@ -109,9 +111,13 @@ def test_rounds_with_and_without_missing_labels_are_one_table(tmp_path):
 def test_a_score_of_one_round_has_no_standard_deviation():
     found = cross_validation._means([{"r2": 0.5}, {"r2": None}, {"r2": None}])
     assert found == {"r2": {"mean": 0.5, "sd": None, "rounds": 1}}
-    table = summary_table({"test": {"y": found}, "folds": [{}] * 3}, 0.9)
+    summary = {"test": {"y": found}, "folds": [{}] * 3}
+    table = summary_table(summary, 0.9)
     cells = [str(next(iter(column.cells))) for column in table.columns[2:]]
     assert cells == ["R², 1 of 3 folds", "0.500", "-"]
+    (table,) = score_tables([Task("y")], summary)
+    ((_, [(_, cells)]),) = table.rows
+    assert ("0.500", "1 of 3 folds") in cells
     assert format_mean(found["r2"]) == "0.500"
     assert format_mean({"mean": 0.5, "sd": 0.25}) == "0.500 ± 0.250"
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import NetworkConfig
 from molattn.errors import InputError
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -221,7 +221,7 @@ def test_intervals_cover_labels_in_own_units_as_often_as_said(kind):
     count, level, repeats = 100, 0.8, 30
     transform = TRANSFORMS[kind].fit(rng.lognormal(size=3000))
     config = MolAttnConfig("y", SMALL, target_transforms=(transform,))
-    molecules = FingerprintIndex.from_smiles(SMILES)
+    molecules = FingerprintIndex.from_fingerprints(read_fingerprints(SMILES))
     prints = np.packbits(rng.random((2 * count, 2048)) < 0.05, axis=1)
     covered = []
     for _ in range(repeats):

@@ -149,7 +149,9 @@ def test_a_trained_model_keeps_its_training_set(tmp_path, keep):
     assert near == trained.model.nearest(["CCCCO"], 2)[0]
     for one in near:
         assert one.labels == {"y": table["y"][table["smiles"].index(one.smiles)]}
-        assert one.similarity == FingerprintIndex.from_smiles([one.smiles]).similarity(["CCCCO"])
+        assert one.similarity == FingerprintIndex.from_fingerprints(
+            read_fingerprints([one.smiles])
+        ).similarity(["CCCCO"])
     with pytest.raises(InputError, match="count: got 0, expected a whole number of at least 1"):
         model.nearest(["CCO"], 0)
     # Other fingerprints have other places.

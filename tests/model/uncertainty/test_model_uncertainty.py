@@ -191,7 +191,7 @@ def test_missing_labels_count_in_the_similarity_of_a_task(tmp_path):
         *("training_similarity", "error"),
     ]
     for task, own in (("y", KNOWN[:2]), ("z", KNOWN[1:])):
-        similarity = FingerprintIndex.from_smiles(own).similarity(NEW)
+        similarity = FingerprintIndex.from_fingerprints(read_fingerprints(own)).similarity(NEW)
         for row, value in zip(rows, similarity, strict=True):
             assert float(row[f"{task}_training_similarity"]) == pytest.approx(value)
         # Intervals are as wide as the similarity to molecules with a label of the task says.
@@ -200,7 +200,7 @@ def test_missing_labels_count_in_the_similarity_of_a_task(tmp_path):
             [widths[0]] * 3 / np.exp(1.0 - similarity[0]), rel=1e-5
         )
     assert [float(row["training_similarity"]) for row in rows] == pytest.approx(
-        FingerprintIndex.from_smiles(KNOWN).similarity(NEW)
+        FingerprintIndex.from_fingerprints(read_fingerprints(KNOWN)).similarity(NEW)
     )
 
 
