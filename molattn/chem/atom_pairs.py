@@ -1,8 +1,9 @@
 """Counts of atom pairs of many molecules at once, the same as RDKit's in a sixth of the time.
 
 RDKit's type of an atom follows from its bytes in the binary form (:mod:`molattn.chem.mol_binary`)
-and its number of bonds, so that RDKit is asked once for each of these. Distances and hashes are
-computed for all pairs of some molecules at once.
+and its number of bonds, if all bonds are covalent (a dative bond adds nothing to the valence from
+which RDKit calculates pi electrons), so that RDKit is asked once for each of these. Distances and
+hashes are computed for all pairs of some molecules at once.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,12 @@ class AtomPairs:
     def __call__(
         self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces]
     ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Return for each molecule the positions of its pairs, ascending, and their counts."""
+        """Return for each molecule the positions of its pairs, ascending, and their counts.
+
+        Args:
+            mols: The molecules.
+            pieces: What :func:`molattn.chem.mol_binary.cut` returns of each; all are covalent.
+        """
         counts: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         for block in blocks([len(piece.atoms) for piece in pieces]):
             counts += self._block(mols[block], pieces[block])

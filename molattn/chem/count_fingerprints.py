@@ -117,15 +117,15 @@ class SubstructureCounter:
         """
         of_kinds: list[list[_Counted]] = []
         for kind, generator in zip(self.kinds, self.generators, strict=True):
-            known = [(mol, piece) for mol, piece in zip(mols, pieces, strict=True) if piece]
-            if kind != "atom_pairs" or not known or self._fast_pairs is None:
-                of_kinds.append([_counted(generator, mol) for mol in mols])
-                continue
-            fast = iter(self._fast_pairs(*zip(*known, strict=True)))
+            fast: dict[int, _Counted] = {}
+            if kind == "atom_pairs" and self._fast_pairs is not None:
+                known = {at: one for at, one in enumerate(pieces) if one and one.is_covalent}
+                found = self._fast_pairs([mols[at] for at in known], [*known.values()])
+                fast = dict(zip(known, found, strict=True))
             of_kinds.append(
                 [
-                    next(fast) if piece else _counted(generator, mol)
-                    for mol, piece in zip(mols, pieces, strict=True)
+                    fast[at] if at in fast else _counted(generator, mol)
+                    for at, mol in enumerate(mols)
                 ]
             )
         return [self._joined(found) for found in zip(*of_kinds, strict=True)]

@@ -37,6 +37,17 @@ _ATOMS, _BONDS, _RINGS = 0x01, 0x0B, 0x42
 _ATOMS_AT = 29
 _MAX_ATOMS = 254  # in larger molecules, atom indices take more than one byte
 _STEREO = 0x02
+_TYPE = 0x08  # of bonds that are not single
+_ORDERED = frozenset(
+    int(kind)
+    for kind in (
+        Chem.BondType.SINGLE,
+        Chem.BondType.DOUBLE,
+        Chem.BondType.TRIPLE,
+        Chem.BondType.QUADRUPLE,
+        Chem.BondType.AROMATIC,
+    )
+)
 
 
 # The length of an atom's bytes by its bytes 1 to 3: flags (aromatic, no implicit hydrogens; others
@@ -71,6 +82,11 @@ class Pieces(NamedTuple):
     bonds: list[bytes]
     ends: bytes
     rings: list[bytes]
+
+    @property
+    def is_covalent(self) -> bool:
+        """Whether each bond is single to quadruple or aromatic, none dative or of order zero."""
+        return all(not bond[0] & _TYPE or bond[1] in _ORDERED for bond in set(self.bonds))
 
 
 def indices(texts: Sequence[bytes]) -> NDArray[np.intp]:

@@ -82,6 +82,18 @@ def test_many_molecules_are_counted_as_one_at_a_time(texts):
     counted_alike(COUNTER, texts)
 
 
+@pytest.mark.parametrize("kind", [Chem.BondType.DATIVE, Chem.BondType.ZERO])
+def test_bonds_that_add_no_valence_change_no_count_of_other_molecules(kind):
+    ester, bound = parse_smiles("CC(=O)OCC"), Chem.RWMol(parse_smiles("CC(C)=O.[Zn+2]"))
+    bound.AddBond(3, 4, kind)
+    Chem.SanitizeMol(bound)
+    for mols in ([bound, ester], [ester, bound]):
+        found = SubstructureCounter().many(mols, [cut(mol) for mol in mols])
+        for one, mol in zip(found, mols, strict=True):
+            for got, expected in zip(one, SubstructureCounter()(mol), strict=True):
+                np.testing.assert_array_equal(got, expected)
+
+
 def test_bundled_molecules_are_counted_as_by_rdkit():
     with bundled_dataset().open(newline="", encoding="utf-8") as file:
         counted_alike(SubstructureCounter(), [row["smiles"] for row in csv.DictReader(file)])
