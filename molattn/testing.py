@@ -465,6 +465,8 @@ class _Worst:
     """The largest error so far, relative to the tolerance."""
 
     def __init__(self, tolerance: Optional[float], scale: float = 0.0) -> None:
+        if tolerance is not None and not tolerance >= 0:  # NaN too
+            raise ValueError(f"tolerance: got {tolerance}, expected a number of at least 0")
         self.tolerance = tolerance
         self.error = 0.0
         self.excess = 0.0

@@ -367,6 +367,12 @@ def test_the_scale_of_the_inputs_is_the_largest_median():
     assert assert_permutation_equivariant(layer, data, tolerance=1) == 1e-6
 
 
+@pytest.mark.parametrize("tolerance", [-1.0, float("nan")])
+def test_a_tolerance_that_allows_everything_is_refused(tolerance):
+    with pytest.raises(ValueError, match=r"tolerance: got .*, expected a number of at least 0"):
+        assert_permutation_equivariant(Function(lambda x, i, e: x), graph(), tolerance=tolerance)
+
+
 def test_with_a_tolerance_of_0_any_difference_is_an_error():
     data = graph()
     assert assert_permutation_equivariant(Function(lambda x, i, e: x), data, tolerance=0) == 0

@@ -129,12 +129,17 @@ def _ring_size(atom: Chem.Atom) -> int:
     return rings.MinAtomRingSize(place) if rings.NumAtomRings(place) else 0
 
 
+_TETRAHEDRAL = (Chem.ChiralType.CHI_TETRAHEDRAL_CW, Chem.ChiralType.CHI_TETRAHEDRAL_CCW)
+
+
 @ATOM_FEATURES.register("chirality")
 def _chirality(atom: Chem.Atom) -> str:
-    """Return the CIP label."""
-    if atom.GetChiralTag() == Chem.ChiralType.CHI_UNSPECIFIED:
+    """Return the CIP label of a tetrahedral atom; that of others depends on the order of atoms."""
+    tag = atom.GetChiralTag()
+    if tag == Chem.ChiralType.CHI_UNSPECIFIED:
         return "none"
-    return atom.GetProp("_CIPCode") if atom.HasProp("_CIPCode") else "unlabeled"
+    is_labeled = tag in _TETRAHEDRAL and atom.HasProp("_CIPCode")
+    return atom.GetProp("_CIPCode") if is_labeled else "unlabeled"
 
 
 BOND_FEATURES.register("bond")(lambda bond: _BOND_TYPES.get(bond.GetBondType().name, "other"))

@@ -14,13 +14,14 @@ from rdkit import Chem, DataStructs
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from molattn.chem.fingerprints import packed_fingerprints
-from molattn.chem.parse import parse_smiles
+from molattn.chem.parse import check_list, parse_smiles, prepare_mol
 from molattn.errors import InputError
 from molattn.record import MoleculeRecord
 
 __all__ = ["MOST_CLUSTERED", "same_cluster", "same_molecule", "same_scaffold", "scaffold_smiles"]
 
 Molecule = str | Chem.Mol | MoleculeRecord
+_Prepared = Chem.Mol | MoleculeRecord
 Fingerprint = Any  # RDKit's ExplicitBitVect
 MOST_CLUSTERED = 50_000
 """Most distinct molecules in a clustering, which compares every two of them."""
@@ -34,8 +35,10 @@ def same_molecule(molecules: Iterable[Molecule]) -> list[list[int]]:
 
     Raises:
         SmilesError: A SMILES is not a molecule.
+        TypeError: One molecule where several are expected.
     """
-    return _grouped(map(_smiles, molecules))
+    check_list("molecules", molecules)
+    return _grouped(_smiles(_prepared(molecule)) for molecule in molecules)
 
 
 def same_scaffold(molecules: Iterable[Molecule]) -> list[list[int]]:
@@ -48,10 +51,14 @@ def same_scaffold(molecules: Iterable[Molecule]) -> list[list[int]]:
 
     Raises:
         SmilesError: A SMILES is not a molecule.
+        TypeError: One molecule where several are expected.
 
     Source: Bemis and Murcko, J. Med. Chem. 1996, 39, 2887.
     """
-    return _grouped(_key(molecule, "scaffold", scaffold_smiles) for molecule in molecules)
+    check_list("molecules", molecules)
+    return _grouped(
+        _key(_prepared(molecule), "scaffold", scaffold_smiles) for molecule in molecules
+    )
 
 
 def same_cluster(molecules: Iterable[Molecule], cutoff: float = 0.65) -> list[list[int]]:
@@ -65,18 +72,23 @@ def same_cluster(molecules: Iterable[Molecule], cutoff: float = 0.65) -> list[li
         cutoff: Largest Tanimoto distance of a molecule from the center of its cluster.
 
     Raises:
-        InputError: There are more than ``MOST_CLUSTERED`` distinct molecules.
+        InputError: There are more than ``MOST_CLUSTERED`` distinct molecules, or ``cutoff`` is not
+            from 0 to 1.
         SmilesError: A SMILES is not a molecule.
+        TypeError: One molecule where several are expected.
 
     Source: Butina, J. Chem. Inf. Comput. Sci. 1999, 39, 747.
     """
+    check_list("molecules", molecules)
+    if not 0 <= cutoff <= 1:
+        raise InputError(f"cutoff: got {cutoff}, expected a number from 0 to 1")
     groups: dict[str, list[int]] = {}
     prints: list[Fingerprint] = []
     for row, molecule in enumerate(molecules):
-        molecule = parse_smiles(molecule) if isinstance(molecule, str) else molecule
-        group = groups.setdefault(_smiles(molecule), [])
+        prepared = _prepared(molecule)
+        group = groups.setdefault(_smiles(prepared), [])
         if not group:
-            prints.append(_fingerprint(molecule))
+            prints.append(_fingerprint(prepared))
         group.append(row)
     if len(groups) > MOST_CLUSTERED:
         raise InputError(
@@ -120,18 +132,24 @@ def _near(center: Fingerprint, others: Sequence[Fingerprint], cutoff: float) -> 
     return 1.0 - np.array(similarity, dtype=np.float64) <= cutoff
 
 
-def _smiles(molecule: Molecule) -> str:
+def _smiles(molecule: _Prepared) -> str:
     return _key(molecule, "smiles", Chem.MolToSmiles)
 
 
-def _fingerprint(molecule: Molecule) -> Fingerprint:
+def _fingerprint(molecule: _Prepared) -> Fingerprint:
     packed = _key(molecule, "fingerprint", lambda mol: packed_fingerprints([mol])[0])
     return DataStructs.CreateFromBinaryText(packed.tobytes())
 
 
-def _key(molecule: Molecule, name: str, calculate: Callable[[Chem.Mol], Any]) -> Any:
+def _prepared(molecule: Molecule) -> _Prepared:
+    if isinstance(molecule, MoleculeRecord):
+        return molecule
+    return prepare_mol(molecule) if isinstance(molecule, Chem.Mol) else parse_smiles(molecule)
+
+
+def _key(molecule: _Prepared, name: str, calculate: Callable[[Chem.Mol], Any]) -> Any:
     if not isinstance(molecule, MoleculeRecord):
-        return calculate(parse_smiles(molecule) if isinstance(molecule, str) else molecule)
+        return calculate(molecule)
     if (value := getattr(molecule, name)) is None:
         raise ValueError(f"records: got one without {name}, expected records read with it")
     return value

@@ -125,7 +125,17 @@ class MoleculeReader:
         Args:
             smiles: The molecules.
             partners: Their second molecules; None = there are none.
+
+        Raises:
+            TypeError: A single molecule where several are expected.
         """
+        for name, given in (("smiles", smiles), ("partners", partners)):
+            check_list(name, given)
+        return self._read(smiles, partners)
+
+    def _read(
+        self, smiles: Iterable[Molecule], partners: Iterable[Molecule] | None
+    ) -> Iterator[MoleculeRecord | SmilesError]:
         if partners is None:
             yield from (first for (first,) in self._rows((one,) for one in smiles))
             return
@@ -148,12 +158,11 @@ class MoleculeReader:
             TypeError: A single molecule where a list is expected.
             ValueError: The numbers of molecules and of second molecules differ.
         """
-        for name, given in (("smiles", smiles), ("partners", partners)):
-            check_list(name, given)
+        read = self(smiles, partners)
         if partners is not None and len(partners) != len(smiles):
             raise ValueError(f"partners: got {len(partners)}, expected {len(smiles)}")
         records = []
-        for position, result in enumerate(self(smiles, partners)):
+        for position, result in enumerate(read):
             if isinstance(result, SmilesError):
                 raise result.at(position) from result
             records.append(result)

@@ -45,9 +45,14 @@ def order_split(
         sizes: Fractions of train, validation and test; they sum to 1.
 
     Raises:
-        InputError: The sizes are not valid, or a set would be empty.
+        InputError: The sizes are not valid, a set would be empty, or ``order`` has another length
+            or a number that is not finite.
     """
-    wanted = _counts(sum(map(len, groups)), sizes)
+    rows = sum(map(len, groups))
+    wanted = _counts(rows, sizes)
+    if len(order) != rows or not np.isfinite(order).all():
+        got = f"{np.count_nonzero(np.isfinite(order))} finite numbers of {len(order)}"
+        raise InputError(f"order: got {got}, expected one for each of {rows} rows")
     latest = sorted(groups, key=lambda group: max((order[row], row) for row in group))
     sets: tuple[list[int], list[int], list[int]] = ([], [], [])
     place = 2
@@ -154,8 +159,10 @@ def fold_split(
         InputError: The numbers are not valid, or a set would be empty.
     """
     parts = _folds(groups, folds, seed)
-    if not 1 <= fold <= folds:
+    if fold not in range(1, folds + 1):
         raise InputError(f"fold: got {fold}, expected 1 to {folds}")
+    if not 0 <= validation_size < 1:
+        raise InputError(f"validation_size: got {validation_size}, expected 0 to below 1")
     others = [group for place, part in enumerate(parts, start=1) if place != fold for group in part]
     rest, rows = sum(map(len, others)), sum(map(len, groups))
     share = min(1.0, validation_size * rows / rest)
@@ -164,7 +171,7 @@ def fold_split(
 
 
 def _folds(groups: Sequence[Sequence[int]], folds: int, seed: int) -> list[list[Sequence[int]]]:
-    if not 2 <= folds <= len(groups):
+    if folds not in range(2, len(groups) + 1):
         raise InputError(
             f"folds: got {folds}, expected 2 to {len(groups)}, the number of groups of rows that "
             "stay together"

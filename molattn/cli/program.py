@@ -4,6 +4,7 @@ import gc
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -87,6 +88,8 @@ def run(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit: the entry point of ``molattn``."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names in no letters of the terminal
+    # PyG compiles functions with TorchScript when it is imported.
+    warnings.filterwarnings("ignore", ".torch.jit.script. is deprecated")
     postpone_collection()
     import_lazily(_UNUSED)
     code = main(argv)

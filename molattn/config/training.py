@@ -80,7 +80,9 @@ class TrainingLoopConfig:
         check(self, "warmup", lambda part: 0.0 <= part <= 1.0, "a number from 0 to 1")
         for name in ("weight_decay", "gradient_clip"):
             check(self, name, lambda value: 0.0 <= value < inf, "a number of at least 0")
-        check(self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number below 2**32", int)
+        check(
+            self, "seed", lambda seed: 0 <= seed < 2**32, "a whole number from 0 to 2**32 - 1", int
+        )
         check(self, "checkpoint_steps", lambda n: n >= 0, "a whole number of at least 0", int)
         check_choice(self, "checkpoint", get_args(Checkpoint))
         check_choice(self, "schedule", get_args(Schedule))

@@ -179,8 +179,10 @@ class CompleteGraphs(OnDevice):
         row_multiple: int = 1,
     ) -> None:
         self.sizes = tuple(int(n) for n in sizes)
-        if any(n < 0 for n in self.sizes):
-            raise ValueError(f"sizes: got {min(self.sizes)}, expected at least 0 nodes")
+        if self.sizes != tuple(sizes) or any(n < 0 for n in self.sizes):
+            raise ValueError(f"sizes: got {[*sizes]}, expected whole numbers of at least 0")
+        if row_multiple < 1:
+            raise ValueError(f"row_multiple: got {row_multiple}, expected at least 1")
         self.self_loops = self_loops
         # The last codes found to fit this layout, and the rows of their table.
         self.checked_codes: Optional[tuple[Tensor, int]] = None

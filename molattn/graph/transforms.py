@@ -7,6 +7,7 @@ that add nodes or edges do not accept a ``Batch``.
 
 import math
 from collections.abc import Callable
+from numbers import Integral
 from typing import Optional
 
 import torch
@@ -62,8 +63,8 @@ class CompleteGraph(BaseTransform):
         no_path: float = -1,
         bond_column: Optional[int] = None,
     ) -> None:
-        if max_distance is not None and max_distance < 1:
-            raise ValueError(f"max_distance: got {max_distance}, expected at least 1, or None")
+        if max_distance is not None:
+            _check_length("max_distance", max_distance, "a whole number of at least 1, or None")
         if max_distance is not None and 0 <= no_path <= max_distance:
             raise ValueError(
                 f"no_path: got {no_path}, expected a number below 0 or above "
@@ -137,8 +138,7 @@ class TopologicalRadiusGraph(BaseTransform):
     def __init__(
         self, radius: int, self_loops: bool = False, *, bond_column: Optional[int] = None
     ) -> None:
-        if radius < 1:
-            raise ValueError(f"radius: got {radius}, expected at least 1")
+        _check_length("radius", radius, "a whole number of at least 1")
         self.radius = radius
         self.self_loops = self_loops
         self.bond_column = bond_column
@@ -399,6 +399,11 @@ def _single(data: Data, transform: BaseTransform) -> int:
     return data.num_nodes or 0
 
 
+def _check_length(name: str, value: int, expected: str) -> None:
+    if not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name}: got {value}, expected {expected}")
+
+
 def _rows(data: Data) -> dict[str, tuple[int, int]]:
     """Dimension and number of rows of each attribute that is no feature, label or index."""
     rows = {}
@@ -436,6 +441,12 @@ def _bonds(
     """Bonds of a graph whose edges will be replaced, and their features ``[E, D]``."""
     edge_index, features = _edges(data)
     num_edges, width = features.shape
+    if num_edges:
+        low, high = (int(end) for end in edge_index.aminmax())
+        if low < 0 or high >= num_nodes:
+            raise ValueError(
+                f"edge_index: got nodes {low} to {high}, expected 0 to {num_nodes - 1}"
+            )
     codes = not features.is_floating_point() and features.dtype != torch.bool
     for name, (_, size) in _rows(data).items():
         if "edge" in name and size == num_edges > 1:

@@ -171,8 +171,10 @@ class YeoJohnsonTransform(TargetTransform):
 
     def inverse(self, values: Tensor) -> Tensor:
         """Convert transformed values to labels."""
-        above, below = values.clamp(min=0.0), (-values).clamp(min=0.0)
-        x = torch.where(values < 0, -_root(below, 2.0 - self.power), _root(above, self.power))
+        is_below = values < 0
+        # No clamp: its derivative at the limit depends on the version of torch.
+        above, below = values.masked_fill(is_below, 0.0), -values.masked_fill(~is_below, 0.0)
+        x = torch.where(is_below, -_root(below, 2.0 - self.power), _root(above, self.power))
         return x * self.scale + self.center
 
     def log_jacobian(self, labels: Tensor) -> Tensor:

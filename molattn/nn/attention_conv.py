@@ -96,11 +96,15 @@ class AttentionConv(MessagePassing):
         self.temperature = temperature
         self.dropout = dropout
         pair = (in_channels, in_channels) if isinstance(in_channels, int) else in_channels
-        for width in pair:
-            if width < -1 or width == 0:
-                raise ValueError(
-                    f"in_channels: got {in_channels}, expected at least 1, or -1 to infer it"
-                )
+        if len(pair) != 2 or any(width < -1 or width == 0 for width in pair):
+            raise ValueError(
+                f"in_channels: got {in_channels}, expected at least 1, or -1 to infer it (a pair "
+                "for senders and receivers)"
+            )
+        if edge_dim is not None and edge_dim < -1:
+            raise ValueError(
+                f"edge_dim: got {edge_dim}, expected at least 0, -1 to infer it, or None"
+            )
         self.source_channels, self.target_channels = pair
         self.head_score = HeadScore(score, heads, query_channels)
 

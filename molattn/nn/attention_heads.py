@@ -174,7 +174,7 @@ class HeadGate(nn.Module):
     r"""A number in (0, 1) for each receiver and head (Zhang et al. 2018, GaAN).
 
     .. math::
-        g_i = \sigma\big(W_g [\, x_i \,\Vert\, \max_{j \in N(i)} W_m z_j \,\Vert\,
+        g_i = \sigma\big(W_g [\, x_i \,\Vert\, \max_{j \in N(i)} (W_m z_j + b_m) \,\Vert\,
         \mathrm{mean}_{j \in N(i)} z_j \,] + b_g\big)
 
     Without senders the maximum and the mean are 0.

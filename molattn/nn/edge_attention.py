@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptTensor, Size
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
-from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
+from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_positive
 from molattn.nn.dense_attention import Attended
 from molattn.nn.graph_inputs import (
     EdgeAttr,
@@ -124,6 +124,8 @@ class EdgeAttentionConv(AttentionConv):
             dropout=dropout,
             **kwargs,
         )
+        if global_dim is not None:
+            check_positive(global_dim=global_dim)
         self.global_dim = global_dim
         self.combine = combine
         self.gate = gate

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molattn.nn.linear import is_transformed
+
 
 class CodeEmbedding(nn.Module):
     r"""The sum of the learned vectors of the codes in a row.
@@ -20,6 +22,8 @@ class CodeEmbedding(nn.Module):
 
     Floating-point input is a row of coefficients of all vectors, those of the first column first:
     the one-hot encoding of codes gives the same result as the codes, and rows may be interpolated.
+    Gradients with respect to the vectors have gradients themselves for coefficients, and for codes
+    in the transforms of ``torch.func`` (torch has no second derivative of ``embedding_bag``).
 
     Shapes:
         - **input**: integer codes ``[N, len(sizes)]``, or coefficients ``[N, sum(sizes)]``
@@ -66,7 +70,9 @@ class CodeEmbedding(nn.Module):
             raise ValueError(
                 f"codes: got shape {list(codes.shape)}, expected [*, {len(self.sizes)}]"
             )
-        if codes.device.type == "cpu" and codes.numel() and not torch.compiler.is_compiling():
+        transformed = is_transformed(weight)
+        checked = not transformed and not torch.compiler.is_compiling()
+        if checked and codes.device.type == "cpu" and codes.numel():
             low, high = (part.tolist() for part in codes.aminmax(dim=0))
             for column, (least, most, size) in enumerate(zip(low, high, self.sizes, strict=True)):
                 if least < 0 or most >= size:
@@ -75,7 +81,10 @@ class CodeEmbedding(nn.Module):
                         f"codes: got {got} in column {column}, expected 0 to {size - 1}; were "
                         "they made by another featurizer?"
                     )
-        return F.embedding_bag(codes.long() + self.offsets, weight, mode="sum")
+        codes = codes.long() + self.offsets
+        if transformed:
+            return F.embedding(codes, weight).sum(dim=-2)
+        return F.embedding_bag(codes, weight, mode="sum")
 
 
 class PairEmbedding(CodeEmbedding):
@@ -152,6 +161,9 @@ class FixedPairEmbedding(PairEmbedding):
         del self.weight  # no parameter, and no part of a saved model
         self.register_buffer("weight", values, persistent=False)
         self.register_buffer("base", blank, persistent=False)
+
+    def reset_parameters(self) -> None:
+        """Do nothing: there are no parameters."""
 
     @property
     def blank(self) -> Tensor:

@@ -302,8 +302,9 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
         weights = (logits == receivers.max(logits)).to(logits.dtype)
     else:
         shifted = logits - receivers.max(logits.detach())
-        # Pairs that are not edges may lie above the maximum: cut them before exp can overflow.
-        weights = (shifted.clamp(max=0.0) / temperature).exp()
+        # Pairs that are not edges may lie above the maximum: cut them before exp can overflow. The
+        # derivative of clamp at its limit, where the maximum is, depends on the version of torch.
+        weights = (shifted.masked_fill(shifted > 0.0, 0.0) / temperature).exp()
     weights = receivers.valid(weights)
     return (weights / receivers.sum(weights).clamp_min(torch.finfo(weights.dtype).tiny)).to(dtype)
 

@@ -48,7 +48,7 @@ class GaANConv(AttentionConv):
         gate: Whether heads are gated; None = as in the variant.
         edge_value: Add edge features to values too; if False, to keys only.
         dropout: Dropout probability of the attention weights.
-        bias: Add a bias to the linear maps of nodes.
+        bias: Add a bias to query, key, value and output; the maps of the gate always have one.
         kwargs: ``aggr`` and ``flow`` of :class:`torch_geometric.nn.conv.MessagePassing`; with
             another ``aggr`` than ``sum``, :class:`~molattn.graph.CompleteGraphs` are slower.
 

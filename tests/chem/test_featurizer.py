@@ -75,8 +75,10 @@ ODD = [
 def plain_atom(atom: Chem.Atom, mol: Chem.Mol) -> dict[str, object]:
     rings = [len(ring) for ring in mol.GetRingInfo().AtomRings() if atom.GetIdx() in ring]
     chirality: object = "none"
-    if str(atom.GetChiralTag()) != "CHI_UNSPECIFIED":
+    if str(atom.GetChiralTag()).startswith("CHI_TETRAHEDRAL_"):
         chirality = atom.GetPropsAsDict(True, True).get("_CIPCode", "?")
+    elif str(atom.GetChiralTag()) != "CHI_UNSPECIFIED":
+        chirality = "?"
     return {
         "element": atom.GetAtomicNum(),
         "degree": len(atom.GetNeighbors()),
@@ -356,3 +358,11 @@ def test_pair_without_bond_needs_the_first_codes() -> None:
 def test_refused_text_never_reaches_features() -> None:
     with pytest.raises(SmilesError):
         FEATURIZER(parse_smiles("not a molecule"))
+
+
+def test_square_planar_atoms_do_not_depend_on_the_order_in_which_they_are_written():
+    featurizer = Featurizer.default()
+    written = ("Cl[Pt@SP1](F)(Br)I", Chem.CanonSmiles("Cl[Pt@SP1](F)(Br)I"))
+    assert written[0] != written[1]
+    rows = [sorted(map(bytes, featurizer(parse_smiles(one)).atoms)) for one in written]
+    assert rows[0] == rows[1]

@@ -10,7 +10,7 @@ from rdkit.ML.Cluster import Butina
 
 from molattn.chem import groups
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
-from molattn.errors import InputError
+from molattn.errors import InputError, SmilesError
 
 with (Path(__file__).parents[2] / "datasets/solubility.csv").open(encoding="utf-8") as file:
     SMILES = [row["smiles"] for row in csv.DictReader(file)]
@@ -70,3 +70,25 @@ def test_more_molecules_than_can_be_compared_are_refused(monkeypatch):
     with pytest.raises(InputError, match="got 4 distinct molecules, expected at most 3"):
         same_cluster(["C", "CC", "CCC", "CCCC", "C"])
     assert same_cluster(["C", "CC", "CCC", "C"])
+
+
+@pytest.mark.parametrize("group", [same_molecule, same_scaffold, same_cluster])
+def test_rdkit_molecules_are_read_as_their_smiles(group):
+    written = ["OCC", "Cc1ccccc1", "CCO"]
+    mols = [Chem.AddHs(Chem.MolFromSmiles("OCC")), Chem.MolFromSmiles("[CH3:1][c:2]1ccccc1")]
+    assert group([*mols, "CCO"]) == group(written)
+
+
+@pytest.mark.parametrize("group", [same_molecule, same_scaffold, same_cluster])
+def test_one_molecule_is_no_list(group):
+    for one in ("CCO", Chem.MolFromSmiles("CCO")):
+        with pytest.raises(TypeError, match="molecules: got one molecule, expected a list"):
+            group(one)
+    with pytest.raises(SmilesError):
+        group(["CCO", None])
+
+
+@pytest.mark.parametrize("cutoff", [-1.0, 1.5, float("nan")])
+def test_a_cutoff_is_a_distance(cutoff):
+    with pytest.raises(InputError, match=r"cutoff: got .*, expected a number from 0 to 1"):
+        same_cluster(["CCO", "CC"], cutoff=cutoff)

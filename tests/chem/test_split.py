@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -234,3 +235,18 @@ def test_an_order_of_single_rows_is_cut_at_the_sizes() -> None:
     order = [5.0, 1.0, 4.0, 2.0, 3.0]
     parts = order_split(same_molecule(["C", "CC", "CCC", "CO", "CN"]), order, sizes=(0.6, 0.2, 0.2))
     assert [part.tolist() for part in parts] == [[1, 3, 4], [2], [0]]
+
+
+@pytest.mark.parametrize("order", [[1.0, math.nan, *range(8)], [*range(9)], [math.inf, *range(9)]])
+def test_an_order_has_a_number_for_each_row(order: list[float]) -> None:
+    with pytest.raises(InputError, match=r"order: got .*, expected one for each of 10 rows"):
+        order_split([[row] for row in range(10)], order)
+
+
+def test_fractions_of_folds_that_make_no_sense_are_refused() -> None:
+    rows = [[row] for row in range(10)]
+    with pytest.raises(InputError, match="validation_size: got -1, expected 0 to below 1"):
+        fold_split(rows, folds=5, fold=1, validation_size=-1, seed=0)
+    for folds, fold in ((2.5, 1), (5, 1.5)):
+        with pytest.raises(InputError, match=r"got .*5, expected"):
+            fold_split(rows, folds=folds, fold=fold, seed=0)  # pyright: ignore[reportArgumentType]

@@ -284,8 +284,11 @@ def test_moves_between_devices_and_shows_itself():
     assert torch.equal(moved.edge_index, edge_index)
     assert moved.device == torch.device("cpu")
     assert "graphs=3, nodes=9" in repr(graphs)
-    with pytest.raises(ValueError, match="got -1, expected at least 0 nodes"):
-        CompleteGraphs([2, -1])
+    for sizes in ([2, -1], [2.7]):
+        with pytest.raises(ValueError, match="expected whole numbers of at least 0"):
+            CompleteGraphs(sizes)
+    with pytest.raises(ValueError, match="row_multiple: got 0, expected at least 1"):
+        CompleteGraphs([2], row_multiple=0)
 
 
 @given(SIZES, st.integers(1, 40))

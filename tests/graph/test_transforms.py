@@ -293,7 +293,10 @@ BOND = torch.tensor([[0, 1], [1, 0]])
 @pytest.mark.parametrize(
     "make,message",
     [
-        (lambda: CompleteGraph(max_distance=0), "max_distance: got 0, expected at least 1"),
+        (
+            lambda: CompleteGraph(max_distance=0),
+            "max_distance: got 0, expected a whole number of at least 1",
+        ),
         (lambda: CompleteGraph(max_distance=3, no_path=3), "no_path: got 3, expected .*above"),
         (lambda: CompleteGraph(no_path=1)(Data(edge_index=BOND, num_nodes=2)), "of nodes, 2"),
         (
@@ -366,8 +369,11 @@ def test_a_radius_selects_edges_of_the_complete_graph(self_loops):
         kept = (length >= 0) & (length <= radius)
         assert torch.equal(near.edge_index, whole.edge_index[:, kept])
         assert torch.equal(near.edge_attr, whole.edge_attr[kept])
-    with pytest.raises(ValueError, match="radius: got 0, expected at least 1"):
+    with pytest.raises(ValueError, match="radius: got 0, expected a whole number of at least 1"):
         TopologicalRadiusGraph(0)
+    for edges in ([[0], [3]], [[-1], [0]]):
+        with pytest.raises(ValueError, match=r"edge_index: got nodes .*, expected 0 to 2"):
+            TopologicalRadiusGraph(1)(Data(edge_index=torch.tensor(edges), num_nodes=3))
 
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from molattn.nn.embedding import CodeEmbedding, PairEmbedding
+from molattn.nn.embedding import CodeEmbedding, FixedPairEmbedding, PairEmbedding
 
 
 def test_amounts_of_codes_mean_the_same_as_the_codes():
@@ -37,3 +37,33 @@ def test_negative_codes_are_refused():
     table = torch.tensor([[0, 0], [1, 1]])
     with pytest.raises(IndexError):
         PairEmbedding(table, [2, 2], 4)(torch.tensor([-1]))
+
+
+def test_gradients_by_sample_and_hessians():
+    torch.manual_seed(0)
+    embed, codes = CodeEmbedding([3, 2], 4).double(), torch.tensor([[2, 0], [0, 1], [2, 1]])
+    weight = embed.weight.detach()
+
+    def loss(weight, row):
+        return torch.func.functional_call(embed, {"weight": weight}, row.unsqueeze(0)).pow(3).sum()
+
+    found = torch.func.vmap(torch.func.grad(loss), (None, 0))(weight, codes)
+    expected = [
+        torch.autograd.grad(embed(row.unsqueeze(0)).pow(3).sum(), embed.weight)[0] for row in codes
+    ]
+    torch.testing.assert_close(found, torch.stack(expected))
+    hessian = torch.func.hessian(loss)(weight, codes[0]).reshape(20, 20)
+    rows = weight.flatten().clone().requires_grad_()
+    vector = rows.view(5, 4)[2] + rows.view(5, 4)[3]
+    first = torch.autograd.grad(vector.pow(3).sum(), rows, create_graph=True)[0]
+    second = torch.stack([torch.autograd.grad(one, rows, retain_graph=True)[0] for one in first])
+    torch.testing.assert_close(hessian, second)
+
+
+def test_fixed_features_stay_when_parameters_are_reset():
+    table, values = torch.tensor([[0, 1], [1, 0]]), torch.arange(12.0).view(4, 3)
+    embed = FixedPairEmbedding(table, [2, 2], values, torch.ones(3))
+    before = embed(torch.tensor([0, 1]))
+    embed.reset_parameters()
+    assert torch.equal(embed(torch.tensor([0, 1])), before)
+    assert not [*embed.parameters()]
