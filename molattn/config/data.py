@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from molattn.config.base import COMMON, COMMON_IN_TRAIN, RESUMABLE, TUNABLE
 from molattn.config.limits import MoleculeLimits
-from molattn.config.validation import check, check_choice, check_unused, option
+from molattn.config.validation import check, check_choice, check_unused, option, plain_value
 from molattn.config.workers import WorkerOptions, check_workers
 from molattn.errors import InputError, check_one_of, quoted
 
@@ -53,8 +53,8 @@ class TableColumns(MoleculeLimits):
         check(self, "num_workers", lambda count: count >= 0, "a whole number of at least 0", int)
         check(self, "featurizer", bool, "the name of a featurizer", str)
         for name in ("target_columns", "relation_columns", "feature_columns"):
-            if not isinstance(getattr(self, name), tuple):
-                got = quoted(getattr(self, name))
+            if not isinstance(value := plain_value(self, name), tuple):
+                got = quoted(value)
                 raise InputError(f"{option(name)}: got {got}, expected a tuple of values")
         for name in ("target_columns", "feature_columns"):
             if len(set(getattr(self, name))) != len(getattr(self, name)):
@@ -205,8 +205,8 @@ class DataConfig(TableColumns):
 
     def _check_lists(self) -> None:
         for name in ("target_units", "task", "target_transform", "task_weights"):
-            if not isinstance(getattr(self, name), tuple):
-                got = quoted(getattr(self, name))
+            if not isinstance(value := plain_value(self, name), tuple):
+                got = quoted(value)
                 raise InputError(f"{option(name)}: got {got}, expected a tuple of values")
         targets = len(self.target_columns)
         for name, fits in (

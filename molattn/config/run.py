@@ -1,6 +1,6 @@
 """A whole training run, its report, and a search over such runs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from math import inf
@@ -149,7 +149,8 @@ class TrainConfig(RunConfig):
                 hint = f", did you mean {quoted(close[0])}?" if close else ""
                 raise InputError(f"unknown option {quoted(name)}{hint}")
             if get_origin(known[name].kind) is tuple:
-                value = (value,) if isinstance(value, str | float | int) else tuple(value or ())
+                several = isinstance(value, Iterable) and not isinstance(value, str)
+                value = tuple(value) if several else () if value is None else (value,)
             sections[known[name].section][name] = value
         parts: dict[str, Any] = {
             name: kind(**sections[name]) for name, kind in cls.sections().items()

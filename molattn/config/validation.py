@@ -17,6 +17,7 @@ __all__ = [
     "check_threads",
     "check_unused",
     "option",
+    "plain_value",
     "python_names",
 ]
 
@@ -39,7 +40,7 @@ def check(
     Raises:
         InputError: Names the option, its value, and what is ``expected``.
     """
-    value = _plain(config, name)
+    value = plain_value(config, name)
     if value is None and getattr(type(config), name, ...) is None:
         return
     if isinstance(value, bool) or not isinstance(value, kind) or not holds(value):
@@ -53,7 +54,7 @@ def check_kinds(config: object) -> None:
         InputError: Names the first option that has not, its value and its type.
     """
     for name, kind in get_type_hints(type(config)).items():
-        if not _fits(value := _plain(config, name), kind):
+        if not _fits(value := plain_value(config, name), kind):
             expected = _KINDS.get(kind, "text; put a number in quotes")
             raise InputError(f"{option(name)}: got {quoted(value)}, expected {expected}")
 
@@ -135,13 +136,18 @@ def python_names(options: Collection[str] | None = None, **renamed: str) -> Iter
         raise
 
 
-def _plain(config: object, name: str) -> Any:
-    """Return the value of an option; a NumPy scalar, which no file can hold, is replaced first."""
-    value = getattr(config, name)
-    if type(value).__module__ == "numpy" and not getattr(value, "shape", ()):
-        value = value.item()
+def plain_value(config: object, name: str) -> Any:
+    """Return the value of an option; NumPy scalars, which no file can hold, are replaced first."""
+    given = getattr(config, name)
+    value = tuple(map(_item, given)) if isinstance(given, tuple) else _item(given)
+    if value is not given:
         object.__setattr__(config, name, value)  # the section is frozen
     return value
+
+
+def _item(value: Any) -> Any:
+    is_scalar = type(value).__module__ == "numpy" and not getattr(value, "shape", ())
+    return value.item() if is_scalar else value
 
 
 def _fits(value: object, kind: Any) -> bool:

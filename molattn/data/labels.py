@@ -25,6 +25,7 @@ __all__ = [
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER_WITHIN = re.compile(r"[^A-Za-z]*[0-9]")
 _RELATIONS = {
     **dict.fromkeys(("", "=", "~"), 0),
@@ -250,7 +251,7 @@ def _class_of_number(text: str) -> str:
     if isnan(value) or not value.is_integer() or abs(value) > _LARGEST:
         expected = "class labels (integers or text); for numeric targets use --task regression"
         raise LabelError(text, expected)
-    return str(int(value))
+    return str(int(text) if _WHOLE.fullmatch(text.strip()) else int(value))
 
 
 def _classification(name: str, classes: list[str], choice: TaskChoice | None) -> Task:

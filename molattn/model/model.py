@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional, Self, Union
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -167,6 +167,16 @@ class MolAttn(
         for name, size in (("target", len(config.tasks)), ("feature", config.num_numbers)):
             self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=number_type()))
             self.register_buffer(f"{name}_scale", torch.ones(size, dtype=number_type()))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Apply ``half()``, ``to(...)`` and the like; means and scales keep their precision."""
+        scaling = dict(self.named_buffers(recurse=False))
+        super()._apply(fn, recurse)
+        for name, before in scaling.items():
+            changed = getattr(self, name)
+            if changed.dtype != before.dtype:
+                setattr(self, name, before.to(changed.device))
+        return self
 
     @classmethod
     def ensemble(cls, models: Sequence["MolAttn"]) -> "MolAttn":

@@ -12,7 +12,7 @@ from molattn.chem.split import Split
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.errors import quoted
-from molattn.model.gaussian_process.combination import share_of_second
+from molattn.model.gaussian_process.combination import shares_of_second
 from molattn.model.gaussian_process.head import GaussianProcessHead, in_turn, log_bayes_factor
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
@@ -131,10 +131,7 @@ def add_gaussian_process(
     second, known = process.predict(unseen), labels[held_out]
     shares = process.shares
     if options.predictor == "both" and len(held_out):
-        columns = zip(tasks, output_slices(tasks), known.T, strict=True)
-        shares = np.array(
-            [share_of_second(task, first[:, at], second[:, at], y) for task, at, y in columns]
-        )
+        shares = shares_of_second(tasks, first, second, known)
     process = replace(process, shares=shares)
     if len(held_out) == len(parts.val):
         outputs = model.to_transformed(process.combine(network[:, held_out], unseen))

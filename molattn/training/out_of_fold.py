@@ -13,7 +13,7 @@ from rich.console import Console
 from molattn.chem.fingerprint_index import FingerprintIndex
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
-from molattn.model.gaussian_process.combination import share_of_second
+from molattn.model.gaussian_process.combination import shares_of_second
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
 from molattn.model.target_transform import TargetTransform, own_units, transformed_labels
@@ -126,10 +126,7 @@ def calibrate_out_of_fold(
     head = model.gaussian_process
     if head is not None and process is not None and config.gaussian_process.predictor == "both":
         first = mean_of_members(torch.from_numpy(network), tasks).numpy()
-        columns = zip(tasks, output_slices(tasks), labels.T, strict=True)
-        shares = np.array(
-            [share_of_second(task, first[:, at], process[:, at], y) for task, at, y in columns]
-        )
+        shares = shares_of_second(tasks, first, process, labels)
         model.gaussian_process = replace(head, shares=shares)
     mean = _combined(model, network, process)
     calibration = Calibration.fit(tasks, mean, labels, whole.similarity)

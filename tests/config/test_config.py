@@ -4,6 +4,7 @@ from dataclasses import FrozenInstanceError, replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from molattn.config import (
@@ -225,3 +226,18 @@ def test_a_configuration_of_an_earlier_version_may_have_its_default_epochs():
     assert made(SupervisedConfig(epochs=30)).training.epochs == 30
     with pytest.raises(InputError, match="--epochs cannot be used with --predictor"):
         made(SupervisedConfig(epochs=29))
+
+
+@pytest.mark.parametrize(
+    "columns", [np.array(["a", "b"]), pd.Index(["a", "b"]), ["a", "b"], iter(["a", "b"])]
+)
+def test_options_of_several_values_take_any_iterable(columns):
+    config = TrainConfig.from_options("", {"target_columns": columns})
+    assert config.data.target_columns == ("a", "b")
+
+
+@pytest.mark.parametrize("weights", [np.int64(2), [np.float32(2.0)], 2, (2.0,)])
+def test_numbers_of_numpy_are_numbers(weights):
+    data = TrainConfig.from_options("", {"target_columns": "y", "task_weights": weights}).data
+    assert data.task_weights == (2.0,)
+    assert type(data.task_weights[0]) in (int, float)

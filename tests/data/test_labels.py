@@ -196,3 +196,11 @@ def test_a_relation_beside_a_class_is_refused():
         words = f"{relation!r}|{relation}.*no relation beside a class.*--task regression"
         with pytest.raises(RelationError, match=words.replace("?", r"\?")):
             label_values(["0", "1"], binary, ["", relation])
+
+
+def test_classes_of_large_numbers_keep_apart():
+    cells = [str(2**53 + 1), str(2**53), "5", " +5", "5.0"]
+    task = infer_task("y", cells, "classification")
+    assert sorted(task.classes) == sorted({"5", str(2**53), str(2**53 + 1)})
+    places = label_values(cells, task)[0].astype(int)
+    assert [task.classes[place] for place in places] == [cells[0], cells[1], "5", "5", "5"]

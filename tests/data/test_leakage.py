@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from molattn.chem import Featurizer, Split
-from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.config import DataConfig
 from molattn.data import leakage
 from molattn.data.dataset import read_training_table
@@ -64,12 +64,15 @@ def test_a_clean_split_has_one_line(tmp_path):
 def test_what_the_first_model_has_seen_of_the_test_is_told(tmp_path):
     table = read(tmp_path, ["C,1.5,1", "CCO,2,2", "CCN,3,3", "OCC,2,2", "CCS,4,4"])
     parts = split([0], [1], [2, 3, 4])
-    seen = FingerprintIndex.from_smiles(["CCO", "SCC", "CCCl"])
+    seen = FingerprintIndex.from_fingerprints(read_fingerprints(["CCO", "SCC", "CCCl"]))
     found = find_leakage(table, parts, pretrained=seen)
     assert (found.pretrained_test, found.test_molecules) == (2, 3)
     assert found.to_dict()["pretrained_test"] == 2
     assert any("2 of 3 test molecules have" in line for line in found.lines())
-    for none, count in ((None, None), (FingerprintIndex.from_smiles(["BrBr"]), 0)):
+    for none, count in (
+        (None, None),
+        (FingerprintIndex.from_fingerprints(read_fingerprints(["BrBr"])), 0),
+    ):
         found = find_leakage(table, parts, pretrained=none)
         assert found.pretrained_test == count
         assert not any("--init-from" in line for line in found.lines())

@@ -12,7 +12,7 @@ from rdkit import Chem
 
 from molattn import InputError, MolAttn, SmilesError
 from molattn.chem import parse_smiles
-from molattn.chem.fingerprint_index import FingerprintIndex
+from molattn.chem.fingerprint_index import FingerprintIndex, read_fingerprints
 from molattn.explain import (
     METHODS,
     Method,
@@ -299,7 +299,7 @@ def test_a_calibrated_model_gives_its_interval_and_probability():
     targets = np.column_stack(
         [predicted[:, 0] + draw.normal(size=40), *draw.integers(2, size=(2, 40))]
     )
-    molecules = FingerprintIndex.from_smiles(smiles)
+    molecules = FingerprintIndex.from_fingerprints(read_fingerprints(smiles))
     model.uncertainty = Uncertainty.fit(model.config, molecules, smiles, outputs, targets)
     outputs = model.predict_outputs([model.featurize(text) for text in SMILES])
     said = assemble_prediction(model.config, model.uncertainty, outputs, SMILES, 0.8)
@@ -328,7 +328,7 @@ def both(request):
         ProbabilityScaling(1.5, (0.3, -1.2, 0.4)),
     )
     calibrated = copy.deepcopy(plain)
-    molecules = FingerprintIndex.from_smiles(["CCO"])
+    molecules = FingerprintIndex.from_fingerprints(read_fingerprints(["CCO"]))
     calibrated.uncertainty = Uncertainty(Calibration(TASKS, parts), molecules)
     return plain, calibrated
 

@@ -1,5 +1,6 @@
 """A saved model comes back as it was, or not at all."""
 
+import copy
 import hashlib
 import json
 import pickle
@@ -406,6 +407,15 @@ def test_a_model_changed_and_saved_again_is_loaded(saved, tmp_path):
     loaded = MolAttn.from_pretrained(tmp_path)
     assert {weight.dtype for weight in loaded.parameters()} == {torch.float32}
     np.testing.assert_allclose(loaded.predict(SMILES), model.predict(SMILES), rtol=0.01)
+
+
+def test_half_precision_keeps_the_scaling_of_targets(saved):
+    model = copy.deepcopy(saved[0])
+    model.target_mean.fill_(1e6)  # beyond the largest number of float16
+    before = model.predict(SMILES)
+    for changed in (copy.deepcopy(model).half(), copy.deepcopy(model).bfloat16()):
+        assert changed.target_mean.dtype == torch.float64
+        np.testing.assert_allclose(changed.predict(SMILES) - 1e6, before - 1e6, atol=0.05)
 
 
 def test_a_model_whose_saving_was_interrupted_is_refused(saved, folder, monkeypatch):

@@ -50,10 +50,9 @@ class SDFTable(Table):
         properties: dict[str, None] = {}
         found = False
         for _, lines in self._records():
-            for line in lines:
-                found = found or line.startswith(_END_OF_STRUCTURE)
-                if line.startswith(">") and (match := _PROPERTY.match(line)):
-                    properties[match[1]] = None
+            end = _end_of_structure(lines)
+            found = found or end is not None
+            properties.update((name, None) for name, _ in _properties(lines[end or 0 :]))
             if len(properties) > MOST_COLUMNS:
                 raise InputError(f"{path}: got more than {MOST_COLUMNS} properties")
         if not found:
@@ -76,9 +75,7 @@ class SDFTable(Table):
     def _row(self, line: int, lines: list[str]) -> Row:
         cells = [""] * len(self.header)
         cells[1] = lines[0].strip()
-        end = next(
-            (i + 1 for i, text in enumerate(lines) if text.startswith(_END_OF_STRUCTURE)), None
-        )
+        end = _end_of_structure(lines)
         for name, value in _properties(lines[end or 0 :]):
             if (place := self._places.get(name)) is not None:
                 cells[place] = value
@@ -176,6 +173,11 @@ def _value(text: str) -> str:
         else line
         for line in lines
     )
+
+
+def _end_of_structure(lines: list[str]) -> int | None:
+    """Return the number of lines of the structure; None if it does not end."""
+    return next((i + 1 for i, line in enumerate(lines) if line.startswith(_END_OF_STRUCTURE)), None)
 
 
 def _properties(lines: list[str]) -> Iterator[tuple[str, str]]:

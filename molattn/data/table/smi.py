@@ -21,7 +21,8 @@ class SMITable(Table):
 
     Without a header, the columns are ``smiles`` and ``name``, the rest of the line. A first line
     that begins with the word ``smiles`` is a header: the columns are its words, separated like the
-    cells by tabs or by any white space. Blank lines are skipped.
+    cells by tabs or by any white space. Blank lines are skipped, but in a file separated by tabs a
+    line of tabs is a row of empty cells.
 
     Raises:
         InputError: The file cannot be read, or is empty.
@@ -29,6 +30,7 @@ class SMITable(Table):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._delimiter: str | None = None
         refuse_binary(path)
         first = next(self._lines(), None)
         if first is None:
@@ -58,7 +60,7 @@ class SMITable(Table):
     def _lines(self) -> Iterator[tuple[int, str]]:
         with open_lines(self.path) as text:
             for number, raw in enumerate(text, start=1):
-                if not raw.isspace():
+                if not raw.isspace() or (self._delimiter and self._delimiter in raw):
                     yield number, raw.rstrip("\r\n")
 
 

@@ -1,19 +1,38 @@
 """Weights of two predictors in their mean."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from molattn.model.outputs import class_logits
-from molattn.task import Task
+from molattn.task import Task, output_slices
 
-__all__ = ["share_of_second"]
+__all__ = ["share_of_second", "shares_of_second"]
 
 Array = NDArray[np.float64]
 
 _PRIOR_ROWS = 20.0
 _SHARES = np.linspace(0.0, 1.0, 101)
 _SHARES[-1] = np.nextafter(1.0, 0.0)  # with a share of 1 there is no trained network
+
+
+def shares_of_second(
+    tasks: Sequence[Task], first: Array, second: Array, labels: Array
+) -> NDArray[np.float64]:
+    """Return :func:`share_of_second` of each task, ``[T]``.
+
+    Args:
+        tasks: The tasks.
+        first: Outputs of the first predictor, ``[n, outputs of all tasks]``.
+        second: Those of the second.
+        labels: ``[n, T]``, NaN where missing.
+    """
+    columns = zip(tasks, output_slices(tasks), labels.T, strict=True)
+    return np.array(
+        [share_of_second(task, first[:, at], second[:, at], y) for task, at, y in columns]
+    )
 
 
 def share_of_second(task: Task, first: Array, second: Array, labels: Array) -> float:

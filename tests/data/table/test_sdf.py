@@ -49,6 +49,14 @@ def test_molecules_names_and_properties_become_columns(tmp_path, end):
     ]
 
 
+def test_a_value_or_a_title_is_no_property(tmp_path):
+    first, second = sdf_text().split("$$$$\n")[:2]
+    first = "> <a>" + first[first.index("\n") :].replace("1.5\n", ">5 <10\n> 7 <z>\n")
+    table = open_table(saved(tmp_path, f"{first}$$$$\n{second}$$$$\n"))
+    assert table.header == ["smiles", "name", "y"]
+    assert [row.cells[1:] for row in table] == [["> <a>", ">5 <10\n> 7 <z>"], ["m1", ""]]
+
+
 def test_stereo_is_read_from_a_structure_in_space(tmp_path):
     mol = Chem.AddHs(Chem.MolFromSmiles("C[C@H](N)C(=O)O"))
     AllChem.EmbedMolecule(mol, randomSeed=1)

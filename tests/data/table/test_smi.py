@@ -31,8 +31,12 @@ def test_a_header_names_more_columns(tmp_path):
         (["C", "2", ""], "ragged"),
         (["CC", "3", "b c"], "ragged"),
     ]
-    tabs = read(tmp_path, "smiles\tnote\ty\nC\ta b\t\n")
-    assert [row.cells for row in tabs] == [["C", "a b", ""]]
+    tabs = read(tmp_path, "smiles\tnote\ty\nC\ta b\t\n\t\t\n\n  \nCC\t\t1\n")
+    assert [(row.line, row.cells) for row in tabs] == [
+        (2, ["C", "a b", ""]),
+        (3, ["", "", ""]),
+        (6, ["CC", "", "1"]),
+    ]
 
 
 def test_gzip_is_read_and_nothing_is_refused(tmp_path):

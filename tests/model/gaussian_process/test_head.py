@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +200,16 @@ def test_as_many_inducing_points_as_rows_are_exact():
     weights = np.full(48, 1.0 + 1e-9)
     general = GaussianProcessHead.fit(CONFIG, INPUTS, labels, weights=weights)
     np.testing.assert_allclose(general.predict(NEW), exact.predict(NEW), rtol=1e-3, atol=1e-4)
+
+
+def test_a_target_without_inducing_points_is_not_exact():
+    config = MolAttnConfig((Task("a"), Task("b"), Task("c")), SMALL, kernels=CONFIG.kernels)
+    y = make_labels()[:, 0]
+    labels = np.full((48, 3), np.nan)
+    labels[:23, 0], labels[23:46, 1], labels[46:, 2] = y[:23], y[23:46], y[46:]
+    fit = partial(GaussianProcessHead.fit, config, INPUTS, labels, inducing_points=2)
+    general = fit(weights=np.full(48, 1.0 + 1e-14)).predict(NEW)
+    np.testing.assert_allclose(fit().predict(NEW), general, rtol=1e-9)
 
 
 def test_fewer_inducing_points_are_drawn_by_the_seed():
