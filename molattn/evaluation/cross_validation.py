@@ -16,7 +16,7 @@ from molattn.data.splitting import split_rows
 from molattn.data.table import free_name, open_table, write_table
 from molattn.evaluation.final_model import train_final
 from molattn.evaluation.report import write_fold_page
-from molattn.evaluation.run_files import write_run
+from molattn.evaluation.run_files import write_run, write_skipped
 from molattn.evaluation.score_tables import MODELS
 from molattn.evaluation.scoring import score_run
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -73,8 +73,8 @@ def cross_validate(
     """Train and score a model for each round; finished rounds in the folder are kept.
 
     Writes ``config.yaml``, the run folder of each round, ``metrics.json`` with the scores of all
-    rounds, their means and standard deviations, ``report.html`` with the same, and
-    ``predictions.csv`` with the test rows of every round.
+    rounds, their means and standard deviations, ``report.html`` with the same, ``predictions.csv``
+    with the test rows of every round, and ``skipped.csv``.
 
     Without validation rows, the model of a round is calibrated by the predictions of the other
     rounds of its repetition for their test rows, see
@@ -132,7 +132,8 @@ def cross_validate(
             given = config, rows, pretrained, predicted, summary
             summary["final"] = train_final(*given, folder, console, make_model=make_model)
     _write_predictions(todo, folder)
-    write_fold_page(config, summary, folder / PAGE_FILE)
+    write_skipped(rows, folder)
+    write_fold_page(config, rows, summary, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, summary)
     return summary
 

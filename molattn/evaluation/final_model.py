@@ -11,7 +11,7 @@ from rich.console import Console
 from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import undivided
-from molattn.evaluation.metrics import format_mean, metrics_of
+from molattn.evaluation.metrics import fold_note, format_mean, metrics_of
 from molattn.evaluation.plots import learning_curve
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights
@@ -97,12 +97,13 @@ def _card_scores(table: TrainingTable, summary: Mapping[str, Any]) -> dict[str, 
     card = {}
     for task in table.tasks:
         found = summary["test"][task.name]
+        folds = len(summary["folds"])
         values = [
-            f"{metric.heading} {format_mean(of)}"
+            f"{metric.heading} {format_mean(of)}" + (f" ({note})" if note else "")
             for name, metric in metrics_of(task.kind, with_heading=True).items()
             if (of := found.get(name))
+            for note in [fold_note(of, folds)]
         ]
-        folds = len(summary["folds"])
         card[task.name] = (
             f"{', '.join(values)}: mean and standard deviation over {folds} folds of "
             "a cross-validation; this model, of all rows, was not tested itself"

@@ -23,6 +23,7 @@ __all__ = [
     "Scores",
     "TaskScores",
     "confidence_bins",
+    "fold_note",
     "format_interval",
     "format_mean",
     "format_score",
@@ -101,6 +102,11 @@ def format_mean(score: Mapping[str, Any]) -> str:
     """Return mean ± standard deviation of a score over rounds; the mean alone of a single round."""
     mean, sd = format_score(score["mean"]), score["sd"]
     return mean if sd is None else f"{mean} ± {format_score(sd)}"
+
+
+def fold_note(score: Mapping[str, Any], folds: int) -> str:
+    """Return of how many rounds a mean is, "" if of all."""
+    return f"{score['rounds']} of {folds} folds" if score["rounds"] < folds else ""
 
 
 def format_interval(low: float, high: float) -> str:
@@ -341,7 +347,7 @@ def _r2(target: Array, prediction: Array, weights: Array) -> Array:
 
 def _spearman(target: Array, prediction: Array, weights: Array) -> Array:
     """Correlation of ranks; ties have their mean rank."""
-    first, second = _ranks(target, weights), _ranks(prediction, weights)
+    first, second = _ranks(target, weights), _ranks(_as_written(prediction), weights)
     total = weights.sum(axis=1)
     first -= ((weights * first).sum(axis=1) / total)[:, None]
     second -= ((weights * second).sum(axis=1) / total)[:, None]
@@ -374,7 +380,8 @@ def _one_against_rest(
 
 @_one_against_rest
 def _roc_auc(target: Array, prediction: Array, weights: Array) -> Array:
-    _, (positive, negative) = _group_sums(prediction, weights * target, weights * (1.0 - target))
+    written = _as_written(prediction)
+    _, (positive, negative) = _group_sums(written, weights * target, weights * (1.0 - target))
     below = np.cumsum(negative, axis=1) - negative
     pairs = positive.sum(axis=1) * negative.sum(axis=1)
     return (positive * (below + 0.5 * negative)).sum(axis=1) / _nan_at_zero(pairs)
@@ -383,7 +390,8 @@ def _roc_auc(target: Array, prediction: Array, weights: Array) -> Array:
 @_one_against_rest
 def _pr_auc(target: Array, prediction: Array, weights: Array) -> Array:
     """Average precision."""
-    _, (positive, negative) = _group_sums(-prediction, weights * target, weights * (1.0 - target))
+    written = _as_written(prediction)
+    _, (positive, negative) = _group_sums(-written, weights * target, weights * (1.0 - target))
     found, wrong = np.cumsum(positive, axis=1), np.cumsum(negative, axis=1)
     precision = found / np.maximum(found + wrong, np.finfo(float).tiny)
     total = np.where(wrong[:, -1] > 0, found[:, -1], 0.0)  # undefined for a single class
@@ -469,6 +477,17 @@ def _nanmean(values: Array) -> Array:
     """Mean over the first axis without NaN; NaN where all are."""
     known = ~np.isnan(values)
     return np.where(known, values, 0.0).sum(axis=0) / _nan_at_zero(known.sum(axis=0).astype(float))
+
+
+def _as_written(prediction: Array) -> Array:
+    """Round as in ``predictions.csv``: 7 significant digits, of numbers below 1,000.
+
+    Predictions of equal molecules differ by rounding errors, and are ties.
+    """
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        scale = 10.0 ** (6.0 - np.floor(np.log10(np.abs(prediction))))
+        rounded = np.round(prediction * scale) / scale
+    return np.where((np.abs(prediction) < 1000.0) & np.isfinite(rounded), rounded, prediction)
 
 
 def _group_sums(values: Array, *weights: Array) -> tuple[NDArray[np.intp], list[Array]]:

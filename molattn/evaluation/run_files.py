@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from molattn.config.yaml_file import write_config_file
+from molattn.data.dataset import TrainingTable
 from molattn.data.table import escape_formula, free_name, write_table
 from molattn.evaluation.metrics import format_score, metrics_of
 from molattn.evaluation.plots import (
@@ -36,7 +37,7 @@ from molattn.training.run import TrainingRun
 from molattn.training.run_folder import CONFIG_FILE, PAGE_FILE, RESULT_FILE, member_folders
 from molattn.utils.files import write_json
 
-__all__ = ["write_run"]
+__all__ = ["write_run", "write_skipped"]
 
 _PACKAGES = ("molattn", "torch", "torch-geometric", "lightning", "rdkit", "numpy", "scikit-learn")
 
@@ -58,9 +59,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
     for member, history in zip(members, run.histories, strict=True):
         member.mkdir(exist_ok=True)
         write_history(member, history.epochs)
-    with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
-        for row in run.table.skipped:
-            write(row._replace(smiles=escape_formula(row.smiles)))
+    write_skipped(run.table, folder)
     _write_predictions(run, scores.prediction, folder / "predictions.csv")
     labels = run.table.targets[run.parts.test]
     predicted, tasks = scores.prediction, run.table.tasks
@@ -76,6 +75,13 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
         metrics = _metrics(run, scores)
         write_run_page(run, scores, results, metrics, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, metrics)
+
+
+def write_skipped(table: TrainingTable, folder: Path) -> None:
+    """Write ``skipped.csv``: the rows of a table that cannot be used, with their reasons."""
+    with write_table(folder / "skipped.csv", ("line", "smiles", "code", "reason")) as write:
+        for row in table.skipped:
+            write(row._replace(smiles=escape_formula(row.smiles)))
 
 
 def _card_scores(run: TrainingRun, scores: RunScores) -> dict[str, str]:

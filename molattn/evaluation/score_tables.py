@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from molattn.evaluation.metrics import Metric, format_interval, format_score, metrics_of
+from molattn.evaluation.metrics import Metric, fold_note, format_interval, format_score, metrics_of
 from molattn.task import Task, TaskKind
 
 __all__ = ["MODELS", "ScoreTable", "model_label", "score_tables", "scored_rows", "target_label"]
@@ -102,9 +102,8 @@ def target_label(task: Task) -> str:
 def _cell(scores: Mapping[str, Any], name: str, rounds: int) -> tuple[str, str]:
     value = scores.get(name)
     if isinstance(value, Mapping):  # of a cross-validation
-        sd, defined = value["sd"], value["rounds"]
-        notes = [] if sd is None else [f"± {format_score(sd)}"]
-        notes += [f"{defined} of {rounds} folds"] * (defined < rounds)
+        sd = "" if value["sd"] is None else f"± {format_score(value['sd'])}"
+        notes = filter(None, (sd, fold_note(value, rounds)))
         return format_score(value["mean"]), ", ".join(notes)
     interval = scores.get("intervals", {}).get(name)
     return format_score(value), format_interval(*interval) if interval else ""

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from molattn.evaluation.interval_promise import is_exchangeable, test_rows
-from molattn.evaluation.metrics import METRICS, TaskScores, format_score
+from molattn.evaluation.metrics import METRICS, TaskScores, fold_note, format_score
 from molattn.evaluation.score_tables import (
     MODELS,
     ScoreTable,
@@ -20,7 +20,7 @@ from molattn.evaluation.score_tables import (
     scored_rows,
 )
 from molattn.evaluation.scoring import RunScores
-from molattn.evaluation.uncertainty_metrics import CALIBRATION_METRICS
+from molattn.evaluation.uncertainty_metrics import CALIBRATION_METRICS, expected_coverage
 from molattn.task import Task
 from molattn.training.run import TrainingRun
 
@@ -77,12 +77,10 @@ def uncertainty_tables(
     for name, given in scores.items():
         count = str(given["count"])
         if "coverage" in given:
-            sd = given["coverage_sd"]
-            expected = "-" if sd is None else f"{level:.3f} ± {2.0 * sd:.3f}"
-            expected = expected if promised else "not promised"
+            expected = expected_coverage(given) if promised else "not promised"
             coverage, width = (format_score(given[key]) for key in ("coverage", "mean_width"))
             intervals.add_row(_Name(name), count, coverage, expected, width)
-        else:
+        elif f"{CALIBRATION_METRICS[0]}_after" in given:
             pairs = ((given[f"{key}_before"], given[f"{key}_after"]) for key in CALIBRATION_METRICS)
             cells = (" → ".join(map(format_score, pair)) for pair in pairs)
             probabilities.add_row(_Name(name), count, *cells)
@@ -101,19 +99,22 @@ def summary_table(
     """
     table = _table("test scores", "model", "metric", "mean", "SD", texts=3)
     rounds = len(summary["folds"])
+    hidden = {"coverage_expected", "coverage_sd"}  # of a single round
+    hidden |= {f"{name}_after" for name in CALIBRATION_METRICS}  # the score itself
+    hidden |= {name for name, metric in METRICS.items() if not metric.heading}
     for task in summary["test"]:
         unit = (units or {}).get(task)
         label = _Name(f"{task} ({unit})" if unit else task)
         for key in (*MODELS, "uncertainty"):
             for name, values in summary.get(key, {}).get(task, {}).items():
-                if name == "coverage_sd":  # of a single round
+                if name in hidden:
                     continue
                 mean, sd = values["mean"], values["sd"]
                 if sd is not None and sd < 1e-12 * abs(mean):  # rounding
                     sd = 0.0
                 metric = _metric_label(name, level)
-                if values["rounds"] < rounds:
-                    metric += f", {values['rounds']} of {rounds} folds"
+                if note := fold_note(values, rounds):
+                    metric += f", {note}"
                 cells = format_score(mean), format_score(sd)
                 table.add_row(label, _model_label(key, name), metric, *cells)
     return table

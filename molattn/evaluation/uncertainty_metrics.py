@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from molattn.evaluation.metrics import score_tasks
 from molattn.model.model import MolAttn
 from molattn.model.outputs import class_probabilities, mean_of_members
-from molattn.model.uncertainty.calibration import Calibration
+from molattn.model.uncertainty.calibration import Calibration, ConformalScores, ProbabilityScaling
 from molattn.model.uncertainty.model_uncertainty import Prediction
 
-__all__ = ["CALIBRATION_METRICS", "score_uncertainty"]
+__all__ = ["CALIBRATION_METRICS", "expected_coverage", "score_uncertainty"]
 
 _LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
@@ -35,11 +35,12 @@ def score_uncertainty(
 
     Returns:
         By task. For a regression: ``coverage``, the fraction of labels within their intervals;
-        ``coverage_sd``, the standard deviation of the coverage for so many labels and calibration
-        errors if the intervals are valid; ``mean_width``; ``count`` of labels; ``coverage_at``, the
-        coverage by level. For a classification: ``nll``, ``brier`` and ``ece``, each ``_before``
-        and ``_after`` calibration. Undefined and infinite values are None, with the reason in
-        ``undefined``. Empty for a model that is not calibrated.
+        ``coverage_expected`` and ``coverage_sd``, mean and standard deviation of the coverage for
+        so many labels and calibration errors if the intervals are valid; ``mean_width``; ``count``
+        of labels; ``coverage_at``, the coverage by level. For a classification: ``nll``, ``brier``
+        and ``ece``, each ``_before`` and ``_after`` calibration, if the probabilities are
+        calibrated. Undefined and infinite values are None, with the reason in ``undefined``. Empty
+        for a model that is not calibrated.
     """
     if model.uncertainty is None:
         return {}
@@ -64,9 +65,19 @@ def score_uncertainty(
             level,
         )
         if task.kind == "regression"
-        else _score_probabilities(before[task.name], after[task.name])
+        else _score_probabilities(
+            before[task.name],
+            after[task.name],
+            isinstance(uncertainty.calibration.parts[index], ProbabilityScaling),
+        )
         for index, task in enumerate(tasks)
     }
+
+
+def expected_coverage(scores: Mapping[str, Any]) -> str:
+    """Return the expected coverage of a regression ± two standard deviations; "-" if undefined."""
+    mean, sd = scores["coverage_expected"], scores["coverage_sd"]
+    return "-" if mean is None else f"{mean:.3f} ± {2.0 * sd:.3f}"
 
 
 def _score_intervals(
@@ -89,9 +100,13 @@ def _score_intervals(
     if not is_finite[level]:
         reasons += calibration.without_interval(level, index)
     low, high = intervals[level]
+    part = calibration.parts[index]
+    assert isinstance(part, ConformalScores)  # of a regression
+    expected, sd = part.expected_coverage(level, count) if count else (None, None)
     scores = {
         "coverage": inside.get(level),
-        "coverage_sd": calibration.coverage_sd(index, level, count) if count else None,
+        "coverage_expected": expected,
+        "coverage_sd": sd,
         "mean_width": float((high - low).mean()) if count else None,
     }
     return {
@@ -102,7 +117,11 @@ def _score_intervals(
     }
 
 
-def _score_probabilities(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _score_probabilities(
+    before: Mapping[str, Any], after: Mapping[str, Any], is_calibrated: bool
+) -> dict[str, Any]:
+    if not is_calibrated:
+        return {"count": after["count"], "undefined": "the probabilities are not calibrated"}
     scores = {
         f"{key}_{when}": given[key]
         for key in CALIBRATION_METRICS

@@ -178,7 +178,10 @@ def test_the_command_goes_on_where_it_was_interrupted(config, tmp_path, monkeypa
         "predictions.csv",
         *(f"repeat_{repeat}_fold_{fold}" for repeat in (1, 2) for fold in (1, 2)),
         "report.html",
+        "skipped.csv",
     ]
+    page = (tmp_path / "cv" / "report.html").read_text()
+    assert "30 rows read, 30 used, 0 skipped" in page
     assert [one["seed"] for one in metrics_of(tmp_path / "cv")["folds"]] == [0, 0, 1, 1]
     shown = capsys.readouterr().out
     assert "repeat_2_fold_2 (4 of 4)" in shown

@@ -302,3 +302,20 @@ def test_of_rare_labels_more_rows_are_drawn():
                 assert 0.5 < (high - low) / (last - first) < 2.0
     sparse[:, 0] = np.nan
     assert representative_rows(sparse, tasks, 1000) == 1000
+
+
+def test_predictions_that_differ_by_rounding_are_ties():
+    target = np.array([0.0, 1.0, 1.0, 0.0, 1.0])
+    prediction = np.array([0.3, 0.3 - 1e-9, 0.3 - 2e-9, 1e-9, 5e3])
+    written = np.array([float(f"{value:.7g}") for value in prediction])
+    for task, functions in (
+        (
+            Task("c", "binary", ("0", "1")),
+            {"roc_auc": sk.roc_auc_score, "pr_auc": sk.average_precision_score},
+        ),
+        (Task("y"), {"spearman": lambda y, p: stats.spearmanr(y, p).statistic}),
+    ):
+        found = score_tasks(prediction[:, None], target[:, None], [task]).tasks[task.name]
+        for name, function in functions.items():
+            assert found[name] == pytest.approx(function(target, written))
+            assert function(target, written) != pytest.approx(function(target, prediction))

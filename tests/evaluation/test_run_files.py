@@ -1,3 +1,4 @@
+import copy
 import csv
 import io
 import json
@@ -26,6 +27,8 @@ from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import score_run
 from molattn.evaluation.terminal_tables import score_table
 from molattn.model.model import MolAttn
+from molattn.model.uncertainty.calibration import Calibration, ProbabilityScaling
+from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.run import train
 
 
@@ -223,16 +226,28 @@ def test_formulas_of_a_spreadsheet_are_escaped_in_the_predictions(run, tmp_path)
 
 def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_folder):
     metrics = json.loads((classes_folder / "metrics.json").read_text())
+    for name in ("b", "c"):  # with too few labels
+        assert "not calibrated" in metrics["uncertainty"][name]["undefined"]
+    model, known = copy.deepcopy(classes_run[0].model), classes_run[0].model.uncertainty
+    parts = tuple(
+        ProbabilityScaling(0.5, (0.0,) * len(task.classes)) for task in model.config.tasks
+    )
+    calibration = Calibration(model.config.tasks, parts)
+    model.uncertainty = Uncertainty(calibration, known.molecules)
+    run = replace(classes_run[0], model=model)
+    scores = score_run(run)
     for name in ("b", "c"):
-        found = metrics["uncertainty"][name]
+        found = scores.uncertainty[name]
         for key in ("nll", "brier", "ece"):
-            assert found[f"{key}_after"] == metrics["test"][name][key]
-            assert found[f"{key}_before"] is not None
+            assert found[f"{key}_after"] == scores.test.tasks[name][key]
+        assert found["nll_before"] == metrics["test"][name]["nll"] != found["nll_after"]
     rows = table(classes_folder / "predictions.csv")
     assert {"training_similarity", "b_probability"} <= set(rows[0])
     assert not {"b_low", "b_std"} & set(rows[0])
     console = Console(file=io.StringIO(), width=120)
     console.print(score_table(classes_run[1], classes_run[0]), markup=False)
+    assert "calibration: before → after" not in console.file.getvalue()
+    console.print(score_table(scores, run), markup=False)
     assert "calibration: before → after" in console.file.getvalue()
 
 

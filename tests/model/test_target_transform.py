@@ -19,6 +19,7 @@ from molattn.model.target_transform import (
     TargetTransform,
     YeoJohnsonTransform,
 )
+from molattn.model.uncertainty.calibration import ConformalScores
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.task import Task
 
@@ -235,5 +236,7 @@ def test_intervals_cover_labels_in_own_units_as_often_as_said(kind):
         low, high = fitted.intervals(config, outputs[0, count:], similarity, level)
         assert (low <= high).all()
         covered.append(((low[:, 0] <= labels[count:]) & (labels[count:] <= high[:, 0])).mean())
-    expected = fitted.calibration.coverage_sd(0, level, count)
+    part = fitted.calibration.parts[0]
+    assert isinstance(part, ConformalScores)
+    expected = part.expected_coverage(level, count)[1]
     assert np.mean(covered) == pytest.approx(level, abs=4 * expected / repeats**0.5 + 1 / count)

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from molattn.config import TrainConfig
+from molattn.data.dataset import TrainingTable
 from molattn.data.leakage import leakage_warnings
 from molattn.evaluation.interval_promise import interval_promise, is_exchangeable
 from molattn.evaluation.metrics import format_mean, format_score, main_metric
-from molattn.evaluation.report.render import write_page
+from molattn.evaluation.report.render import skipped_rows, write_page
 from molattn.evaluation.score_tables import score_tables, target_label
 from molattn.task import Task
 
@@ -18,7 +19,9 @@ _MOST_TASKS = 12
 _ROUND = ("folder", "rows_train", "rows_validation", "rows_test", "seconds")
 
 
-def write_fold_page(config: TrainConfig, summary: Mapping[str, Any], path: Path) -> None:
+def write_fold_page(
+    config: TrainConfig, table: TrainingTable, summary: Mapping[str, Any], path: Path
+) -> None:
     """Write the report of a cross-validation, beside its rounds, to whose reports it links."""
     folds = summary["folds"]
     tasks = [Task.from_dict(task) for task in folds[0]["tasks"]]
@@ -45,6 +48,9 @@ def write_fold_page(config: TrainConfig, summary: Mapping[str, Any], path: Path)
             }
             for fold in folds
         ],
+        rows=folds[0],
+        skipped=skipped_rows(table),
+        unit=table.unit,
         shown=len(shown),
         task_count=len(tasks),
         versions=folds[0]["versions"],

@@ -1,6 +1,5 @@
 """The report of a run."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,11 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from molattn.errors import reason_meaning
 from molattn.evaluation.interval_promise import interval_promise, is_exchangeable
 from molattn.evaluation.metrics import format_interval, format_score, main_metric
 from molattn.evaluation.plots import TaskResults, learning_curve, task_plots
-from molattn.evaluation.report.render import write_page
+from molattn.evaluation.report.render import skipped_rows, write_page
 from molattn.evaluation.report.svg import figure_svg, molecule_svg
 from molattn.evaluation.score_tables import (
     MODELS,
@@ -22,6 +20,7 @@ from molattn.evaluation.score_tables import (
     target_label,
 )
 from molattn.evaluation.scoring import RunScores
+from molattn.evaluation.uncertainty_metrics import expected_coverage
 from molattn.task import Task
 from molattn.training.run import TrainingRun
 
@@ -29,7 +28,6 @@ __all__ = ["write_run_page"]
 
 _MOST_TASKS = 12
 _WORST = 8
-_MOST_SKIPPED = 5
 _PARTS = {"training": "rows_train", "validation": "rows_validation", "test": "rows_test"}
 
 
@@ -91,7 +89,7 @@ def write_run_page(
         intervals=intervals,
         labels=[*_labels(run)],
         leakage=run.leakage.lines(),
-        skipped=_skipped(run),
+        skipped=skipped_rows(table),
         forest_seconds=scores.seconds.get("random_forest"),
         unit=table.unit,
         versions=metrics["versions"],
@@ -124,9 +122,8 @@ def _intervals(run: TrainingRun, scores: RunScores) -> Iterator[tuple[str, list[
         given = scores.uncertainty.get(task.name, {})
         if "coverage" not in given:
             continue
-        sd, expected = given["coverage_sd"], "not promised"
-        if is_exchangeable(run.config.data):
-            expected = "-" if sd is None else f"{level:.3f} ± {2.0 * sd:.3f}"
+        promised = is_exchangeable(run.config.data)
+        expected = expected_coverage(given) if promised else "not promised"
         measured, width = (format_score(given[key]) for key in ("coverage", "mean_width"))
         count = f"{given['count']:,}"
         yield target_label(task), [count, f"{level:g}", measured, expected, width]
@@ -207,18 +204,3 @@ def _labels(run: TrainingRun) -> Iterator[tuple[str, list[str]]]:
                 text += f", {censored:,} censored" if censored else ""
             counts.append(text)
         yield target_label(task), counts
-
-
-def _skipped(run: TrainingRun) -> list[tuple[str, str, int, str]]:
-    """Return code, meaning, count and the first line numbers of skipped rows, by reason."""
-    rows = run.table.skipped
-    return [
-        (
-            code,
-            reason_meaning(code),
-            count,
-            ", ".join([str(row.line) for row in rows if row.code == code][:_MOST_SKIPPED])
-            + (", …" if count > _MOST_SKIPPED else ""),
-        )
-        for code, count in Counter(row.code for row in rows).most_common()
-    ]

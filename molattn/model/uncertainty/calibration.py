@@ -104,11 +104,12 @@ class ConformalScores:
             return math.inf
         return self.kept[int(np.searchsorted(self._ranks(self.count), rank))]
 
-    def coverage_sd(self, level: float, rows: int) -> float:
-        """Return the standard deviation of the fraction of new scores within the bound.
+    def expected_coverage(self, level: float, rows: int) -> tuple[float, float]:
+        """Return mean and standard deviation of the fraction of new scores within the bound.
 
-        The fraction has a beta-binomial distribution, as both the scores that determine the bound
-        and the new ones are random.
+        The mean is ceil((n + 1) level) / (n + 1), which is at least the level. The fraction has a
+        beta-binomial distribution, as both the scores that determine the bound and the new ones are
+        random.
 
         Source: Angelopoulos and Bates, arXiv:2107.07511, section 3.2 and appendix C.
 
@@ -117,7 +118,7 @@ class ConformalScores:
             rows: Number of new scores.
         """
         total, mean = self.count + 1, self.rank(level) / (self.count + 1)
-        return math.sqrt(mean * (1.0 - mean) * (total + rows) / (rows * (total + 1)))
+        return mean, math.sqrt(mean * (1.0 - mean) * (total + rows) / (rows * (total + 1)))
 
     @property
     def highest_level(self) -> float:
@@ -275,11 +276,6 @@ class Calibration:
             for part in self.parts
         ]
         return difficulty(similarity) * np.asarray(bounds)
-
-    def coverage_sd(self, place: int, level: float, rows: int) -> float:
-        """Return :meth:`ConformalScores.coverage_sd` of the task at a place; NaN without scores."""
-        part = self.parts[place]
-        return part.coverage_sd(level, rows) if isinstance(part, ConformalScores) else math.nan
 
     def without_interval(self, level: float, place: Optional[int] = None) -> list[str]:
         """Return a log line for each regression with too few labels for a level.

@@ -76,9 +76,8 @@ def test_coverage_of_exchangeable_errors_is_the_level(count, level):
     assert abs(np.mean(covered) - expected.mean() / 50) < 4.0 * sd / np.sqrt(2000)
     assert expected.mean() / 50 >= level
     assert np.std(covered) == pytest.approx(sd, rel=0.1)
-    assert ConformalScores.from_scores(np.arange(float(count))).coverage_sd(
-        level, 50
-    ) == pytest.approx(sd)
+    scores = ConformalScores.from_scores(np.arange(float(count)))
+    assert scores.expected_coverage(level, 50) == pytest.approx((expected.mean() / 50, sd))
 
 
 def test_intervals_are_wider_far_from_the_training():
