@@ -40,8 +40,9 @@ def explain(
         inputs: CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; - for
             standard input; or one or more SMILES.
         output: Folder for index.html (a self-contained page), molecules/ (pictures as SVG and PNG),
-            and atoms.csv, bonds.csv, explanations.json and attention.npz. Rows that cannot be
-            explained are listed with a reason code (see "Reason codes" in the documentation).
+            and atoms.csv, bonds.csv, other_inputs.csv, explanations.json and attention.npz. Rows
+            that cannot be explained are listed with a reason code (see "Reason codes" in the
+            documentation).
     """
     check_is_path(output)
     console = make_console()

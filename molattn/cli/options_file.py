@@ -49,6 +49,8 @@ class OptionsFile:
             folder = path if "tune" in commands else unfinished_run(path)
             if folder is None:
                 return
+            if "tune" in commands and not (folder / CONFIG_FILE).exists():
+                raise InputError(f"--resume {path}: no study, expected the folder of one")
             path = folder / CONFIG_FILE
         content = read_config_file(path, run)
         (key,) = run.file_keys()

@@ -53,8 +53,8 @@ def pretrain(
     See "Pretraining" in the documentation.
 
     Args:
-        inputs: One or more tables of molecules (CSV, TSV, Parquet, SDF or SMILES files, or stores
-            of molattn prepare).
+        inputs: One or more tables of molecules (CSV, TSV, Parquet, Excel, SDF or SMILES files, or
+            stores of molattn prepare).
         num_workers: Worker processes that prepare the molecules; 0 prepares them in the main
             process.
     """

@@ -40,7 +40,8 @@ def tune(
     See "Hyperparameter search" in the documentation.
 
     Args:
-        table: CSV, TSV, Parquet, SDF or SMILES file; by default the bundled data.
+        table: CSV, TSV, Parquet, Excel, SDF or SMILES file, or a store of molattn prepare; by
+            default the bundled data.
         space: YAML file with the options to vary and their values.
     """
     if find_spec("optuna") is None:

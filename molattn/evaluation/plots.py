@@ -206,8 +206,12 @@ def task_plots(
 
 
 def plain(text: str) -> str:
-    """Escape dollar signs, between which matplotlib would typeset mathematics."""
-    return text.replace("$", r"\$")
+    """Return a text as matplotlib shows it unchanged.
+
+    Between dollar signs it would typeset mathematics, and legends leave out a label with an
+    underscore in front.
+    """
+    return f"{' ' * text.startswith('_')}{text}".replace("$", r"\$")
 
 
 def _regressions(results: Sequence[TaskResults]) -> list[TaskResults]:
@@ -294,7 +298,6 @@ def _finish_curves(axes: Axes, result: TaskResults, metric: str) -> None:
 def _calibration(axes: Axes, result: TaskResults) -> None:
     task, predicted, target, *_ = result
     is_binary = task.kind == "binary"
-    what = f"predicted probability of {task.classes[1]}"
     confidence, right, bins = confidence_bins(target, predicted[:, 0] if is_binary else predicted)
     spec = axes.get_subplotspec()
     assert spec is not None  # the axes are in a grid
@@ -314,9 +317,8 @@ def _calibration(axes: Axes, result: TaskResults) -> None:
     below.bar(middles, counts / max(1, counts.sum()), 0.9 / BINS, color=COLORS["grey"])
     below.set_ylabel("fraction of rows")
     axes.set_title(plain(f"{target_label(task)}   {_title(result, 'ece')}"), fontsize=10)
-    below.set_xlabel(
-        plain(what if is_binary else "predicted probability of the most probable class")
-    )
+    of = task.classes[1] if is_binary else "the most probable class"
+    below.set_xlabel(plain(f"predicted probability of {of}"))
 
 
 def _title(result: TaskResults, *metrics: str) -> str:

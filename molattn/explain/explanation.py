@@ -43,8 +43,9 @@ class Explanation:
             regression.
         low: Lower bound of the prediction interval, in the same unit; None = no interval.
         high: Upper bound of the prediction interval; None = no interval.
-        baseline: Prediction with all atoms masked and the features of ``other_scores`` at their
-            training means; None for an unsigned method.
+        baseline: Prediction that the scores are relative to, of a molecule without its atoms:
+            average ones (integrated gradients) or masked ones, with the features of
+            ``other_scores`` at their training means; None for an unsigned method.
         symbols: Element of each atom.
         bonds: Pairs of bonded atoms.
         atom_scores: ``float64 [n]``.

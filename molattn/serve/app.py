@@ -120,10 +120,12 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     app.mount("/static", StaticFiles(directory=str(_PAGE)), name="static")
     app.mount("/docs/assets", StaticFiles(directory=str(swagger_ui_path)), name="docs")
 
+    @app.head("/", include_in_schema=False)
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(str(_PAGE / "index.html"), headers={"Cache-Control": "no-cache"})
 
+    @app.head("/docs", include_in_schema=False)
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
         return HTMLResponse(_DOCS)
@@ -132,6 +134,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     async def docs_script() -> Response:
         return Response(_DOCS_SCRIPT, media_type="text/javascript")
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", summary="Whether the server answers")
     async def health() -> dict[str, str]:
         return {"status": "ok", "version": __version__}

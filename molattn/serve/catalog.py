@@ -16,6 +16,7 @@ from molattn.inference.streaming import OutputSpec, computed, molecule_batches
 from molattn.model.artefact import PACKAGED, find_local_model
 from molattn.model.model import MolAttn
 from molattn.model.training_set import LEVELS, LabelDistribution, percentile
+from molattn.model.uncertainty.calibration import ConformalScores
 from molattn.task import Task
 from molattn.utils.reproducibility import threads
 from molattn.version import __version__
@@ -126,12 +127,10 @@ class ServedModel:
 
     def _describe(self, task: Task) -> dict[str, Any]:
         uncertainty, labels = self.model.uncertainty, self.labels(task)
-        has_interval = False
-        if uncertainty is not None and task.kind == "regression":
-            place = self.tasks.index(task)
-            alike = np.ones((1, len(self.tasks)))
-            half = uncertainty.calibration.half_widths(alike, LEVEL)[0, place]
-            has_interval = bool(np.isfinite(half))
+        has_interval = False  # of any level
+        if uncertainty is not None:
+            part = uncertainty.calibration.parts[self.tasks.index(task)]
+            has_interval = isinstance(part, ConformalScores) and part.count > 0
         card = self.model.endpoints.get(task.name)
         reference = self.reference.get(task.name)
         return {

@@ -129,7 +129,7 @@ def _some_molecules() -> list[str]:
 
 
 def _text(found: Explanation) -> list[str]:
-    """Return the prediction and what the scores mean, a line each."""
+    """Return the prediction, what the scores mean, remarks, and the largest scores, a line each."""
     unit = f" {found.unit}" if found.unit else ""
     lines = [f"{found.target}: {found.prediction:.4g}{unit}"]
     if found.probability is not None:
@@ -138,7 +138,7 @@ def _text(found: Explanation) -> list[str]:
         lines[0] += f" ({found.low:.4g} to {found.high:.4g})"
     lines.append(found.legend_lines[0])
     if found.baseline is not None:
-        lines.append(f"with all atoms masked: {found.baseline:.4g}{unit}")
+        lines.append(f"baseline: {found.baseline:.4g}{unit}")
     if found.adds_up is False:
         lines.append(f"the scores miss the prediction by {found.residual:.2g}{unit}")
     top = sorted(

@@ -11,6 +11,7 @@ from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from molattn.config import TrainConfig
+from molattn.config.validation import as_in_file
 from molattn.config.yaml_file import load_yaml
 from molattn.errors import InputError, quoted
 from molattn.nn.registry import check_heads, check_network, unused_options
@@ -127,6 +128,13 @@ def check_space(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]
     Raises:
         InputError: Names the option.
     """
+    try:
+        _check_values(space, chosen)
+    except InputError as error:
+        raise InputError(f"search space: {as_in_file(str(error))}") from error
+
+
+def _check_values(space: Space, chosen: Callable[[Mapping[str, Any]], TrainConfig]) -> None:
     varied = [name for name in _OF_HEADS if name in space]
     for name, of in space.items():
         bounds = of.choices if isinstance(of, CategoricalDistribution) else (of.low, of.high)

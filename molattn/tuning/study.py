@@ -108,7 +108,7 @@ def run_study(
 
     Raises:
         InputError: An invalid table or option, a table or pretrained model other than at the start
-            of the study, or no trial that succeeded.
+            of the study, a study without its trials, or no trial that succeeded.
     """
     if config.data.folds is not None:
         raise InputError("--folds cannot be used with molattn tune, which uses one split")
@@ -117,6 +117,8 @@ def run_study(
     check_processes(config.training)
     start = time.perf_counter()
     is_new = overwrite or not (folder / CONFIG_FILE).exists()
+    if not is_new and (folder / _TRIALS_FILE).exists() and not (folder / STUDY_FILE).exists():
+        raise InputError(f"{folder / STUDY_FILE}: no such file; it holds the trials of the study")
     if space is None and not is_new:
         space = read_space(folder / SPACE_FILE)
     # Once, as all trials start from the same weights.
@@ -177,7 +179,8 @@ def trials_table(result: StudyResult) -> TextTable:
     table = TextTable(box=None, pad_edge=False)
     table.add_column("trial")
     for trial in best:
-        table.add_column(str(result.trials.index(trial) + 1), justify="right")
+        number = str(result.trials.index(trial) + 1)
+        table.add_column(number, justify="right", overflow="fold")
     table.add_row("validation loss", *(f"{_loss(trial):.4f}" for trial in best))
     for name in best[0].params:
         table.add_row(name, *(_shown(trial.params[name]) for trial in best))

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 __all__ = ["aligned", "counted", "print_errors", "print_line", "rate_text"]
 
-_MOST_REASONS = 3
-
 
 def print_line(console: "Console | None", line: str) -> None:
     """Print a line unchanged and unwrapped; do nothing without a console.
@@ -24,14 +22,10 @@ def print_line(console: "Console | None", line: str) -> None:
 
 
 def print_errors(errors: Counter[str], console: "Console | None") -> None:
-    """Print the most common reason codes, if any."""
+    """Print the reason codes, the most common first, if there are any."""
     if errors:
-        # The last one is named, rather than called the others.
-        common = errors.most_common(_MOST_REASONS + (len(errors) == _MOST_REASONS + 1))
-        some = [f"{count} {code}" for code, count in common]
-        if others := errors.total() - sum(count for _, count in common):
-            some.append(f"{others} for other reasons")
-        print_line(console, "errors: " + ", ".join(some))
+        counts = (f"{count} {code}" for code, count in errors.most_common())
+        print_line(console, f"errors: {', '.join(counts)}")
 
 
 def counted(count: int, noun: str) -> str:

@@ -102,3 +102,11 @@ def test_calibration_is_frequency_against_probability_by_bin():
 
 def test_a_unit_belongs_to_the_name():
     assert (target_label(Y), target_label(B)) == ("y (mg)", "b")
+
+
+def test_names_that_begin_with_an_underscore_are_in_the_legend():
+    task = Task("_b", "binary", ("_no", "_yes"))
+    figure = scored(roc_pr_plot, np.array([[0.2], [0.6]]), np.array([[0.0], [1.0]]), [task])
+    for axes in figure.axes:
+        assert [text.get_text().strip() for text in axes.get_legend().get_texts()] == ["_yes"]
+        assert not axes.texts

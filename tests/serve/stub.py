@@ -28,7 +28,7 @@ PAGE = Path(molattn.__file__).parent / "serve" / "page"
 SHARED = {"colors.css": SHARED_TEMPLATES}
 CSP = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
-    "frame-ancestors 'none'; form-action 'self'"
+    "frame-ancestors 'none'; form-action 'none'"
 )
 TRAINING = ["CC(=O)Oc1ccccc1", "CC(=O)Nc1ccccc1", "OC(=O)c1ccccc1O"]
 
@@ -299,7 +299,7 @@ class _Handler(BaseHTTPRequestHandler):
         caption = f"contribution to {asked['task']}, by occlusion"
         zeros, ends = np.zeros(len(pairs)), ("-1", "0", "+1")
         svg = Drawing(asked["smiles"], scores, pairs, zeros, True, 1.0, caption, ends).svg()
-        text = ["Prediction -4.87, baseline -4.90, sum of atom scores 0.03."]
+        text = [f"{asked['task']}: -4.87", caption, "baseline: -4.90", "largest: C1 +0.03"]
         check = "occlusion passed: beats random in both tests." if asked["check"] else None
         found = {"svg": svg, "atoms": scores.tolist(), "signed": True, "text": text}
         self._json(found | {"check": check})

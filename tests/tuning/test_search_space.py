@@ -97,7 +97,7 @@ def test_the_default_leaves_out_what_is_set():
 
 
 def test_a_value_that_its_option_cannot_have_is_named():
-    with pytest.raises(InputError, match="--batch-size: got 0"):
+    with pytest.raises(InputError, match="search space: batch_size: got 0"):
         check_space(
             {"batch_size": IntDistribution(0, 8)},
             lambda options: TrainConfig.from_options("", options),
@@ -107,9 +107,9 @@ def test_a_value_that_its_option_cannot_have_is_named():
 @pytest.mark.parametrize(
     "space,options,words",
     [
-        ({"width": CategoricalDistribution((32, 33))}, {}, r"--heads: got 8, .*--width \(33\)"),
-        ({"width": IntDistribution(32, 40)}, {}, r"--width \(33\)"),
-        ({"heads": CategoricalDistribution((3,))}, {"width": 32}, "--heads: got 3"),
+        ({"width": CategoricalDistribution((32, 33))}, {}, r"heads: got 8, .*width \(33\)"),
+        ({"width": IntDistribution(32, 40)}, {}, r"width \(33\)"),
+        ({"heads": CategoricalDistribution((3,))}, {"width": 32}, "heads: got 3"),
         ({"width": IntDistribution(32, 40)}, {"heads": 1}, None),
         (
             {"width": CategoricalDistribution((32, 33)), "heads": CategoricalDistribution((3, 8))},

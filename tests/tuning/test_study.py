@@ -334,7 +334,10 @@ def test_what_the_command_refuses(config, tmp_path, capsys):
             ["tune", "--resume", str(study), "--overwrite"],
             "--resume cannot be used with --overwrite",
         ),
-        (["tune", "--resume", str(tmp_path / "none")], "none/config.yaml"),
+        (
+            ["tune", "--resume", str(tmp_path / "none")],
+            "none: no study, expected the folder of one",
+        ),
         (command(tmp_path, "--folds", "3", "--output", str(tmp_path / "f")), "--folds"),
     ):
         assert main(words) == 2
@@ -343,6 +346,9 @@ def test_what_the_command_refuses(config, tmp_path, capsys):
     (study / "study.db").write_bytes(b"something else")
     assert main(["tune", "--resume", str(study)]) == 2
     assert "study.db: not a readable study" in capsys.readouterr().err
+    (study / "study.db").unlink()
+    assert main(["tune", "--resume", str(study)]) == 2
+    assert "study.db: no such file; it holds the trials" in capsys.readouterr().err
 
 
 def test_a_package_that_is_not_there_is_one_line(monkeypatch, capsys):

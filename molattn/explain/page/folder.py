@@ -56,7 +56,7 @@ def explain_table(
     """Explain the prediction for each row of a table.
 
     The output folder contains ``index.html``, ``molecules/``, ``atoms.csv``, ``bonds.csv``,
-    ``explanations.json`` and ``attention.npz``, see
+    ``other_inputs.csv``, ``explanations.json`` and ``attention.npz``, see
     :func:`molattn.explain.page.files.explanation_files`. It is written completely or not at all.
     All tables list the rows that cannot be explained, with a reason code.
 

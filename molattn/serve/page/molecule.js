@@ -286,8 +286,8 @@ export class MoleculeView {
         element("p", {}, element("strong", {}, titleOf(task)),
           found.signed ? ". Orange atoms raise the predicted value, blue atoms lower it."
             : ". The stronger the color, the more an atom matters."),
-        // Without the value and the caption, which are beside it, and the numbers of atoms, which are not drawn.
-        ...found.text.filter((line) => !line.includes(found.target) && !line.startsWith("largest: ")).map((line) => element("p", { class: "note" }, line.replace(/(?<![\w)])-(?=\d)/g, MINUS))),
+        // Without the value and the caption, which are beside it, and the last line, with numbers of atoms, which are not drawn.
+        ...found.text.slice(2, -1).map((line) => element("p", { class: "note" }, line.replace(/(?<![\w)])-(?=\d)/g, MINUS))),
         found.check ? element("p", { class: "checked" }, element("strong", {}, "Test of the method: "), found.check) : null,
         element("div", { class: "actions" },
           found.check || model.partner !== null || model.features.length ? null : button("Test the method", () => this.explained(task, true), { class: "quiet" }),

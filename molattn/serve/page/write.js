@@ -80,7 +80,8 @@ export async function saveSdf(rows, model) {
 }
 
 function field(name, value) {
-  return `>  <${name}>\n${String(value).replaceAll(/\s+/g, " ")}\n\n`;
+  const clean = name.replaceAll(/[<>\s]+/g, " ").trim() || "column"; // as SDFWriter of molattn.data.table
+  return `>  <${clean}>\n${String(value).replaceAll(/\s+/g, " ")}\n\n`;
 }
 
 function molBlock(Molecule, smiles, name) {
