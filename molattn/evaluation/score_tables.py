@@ -60,6 +60,8 @@ class ScoreTable(NamedTuple):
 def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[ScoreTable]:
     """Return the scores of all models, one table of regressions and one of classifications.
 
+    The mean over tasks is left out if they have different units.
+
     They are of the test rows; without any, of the validation rows.
 
     Args:
@@ -74,7 +76,7 @@ def score_tables(tasks: Sequence[Task], metrics: Mapping[str, Any]) -> list[Scor
         if not some:
             continue
         scored = [(target_label(t), {key: metrics[key][t.name] for key in models}) for t in some]
-        if len(some) > 1:
+        if len(some) > 1 and len({task.unit for task in some}) == 1:
             scored.insert(0, ("mean over tasks", {key: metrics[f"{key}_mean"] for key in models}))
         shown = metrics_of(*(task.kind for task in some), with_heading=True)
         rows = [

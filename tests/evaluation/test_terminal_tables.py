@@ -112,3 +112,12 @@ def test_leakage_and_coverage_are_told_beside_the_scores(split, tmp_path):
     text = " ".join(shown(score_table(score_run(run), run)).split())
     assert ("leakage: 40 of 40 test molecules" in text) == (split is None)
     assert ("coverage is not promised: the test rows are" in text) == (split != "random")
+
+
+def test_a_mean_over_different_units_is_left_out():
+    scores = {name: {"rmse": 1.0} for name in "ab"}
+    metrics = {"test": scores, "test_mean": {"rmse": 1.0}}
+    for units, rows in ((("", ""), 3), (("mg", "mg"), 3), (("mg", "mol"), 2)):
+        tasks = [Task(name, unit=unit) for name, unit in zip("ab", units, strict=True)]
+        (table,) = score_tables(tasks, metrics)
+        assert len(table.rows) == rows
