@@ -24,7 +24,9 @@ from molattn.serve.run import _listening
 from ..conftest import rows_of, saved
 from .conftest import run_apart
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+# Of PyG with torch 2.14, as in pyproject.toml.
+QUIET = {"PYTHONWARNINGS": "ignore:`torch.jit.script` is deprecated"}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", **QUIET}
 
 
 @contextmanager

@@ -28,6 +28,7 @@ def in_processes(count, *words):
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "OMP_NUM_THREADS": 1}
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    shared["PYTHONWARNINGS"] = "ignore:`torch.jit.script` is deprecated"  # of PyG with torch 2.14
     running = []
     for rank in range(count):
         variables = {**shared, "RANK": rank, "LOCAL_RANK": rank}
