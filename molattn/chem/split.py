@@ -5,6 +5,7 @@ Groups (by molecule, scaffold or cluster) are of :mod:`molattn.chem.groups`.
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -159,7 +160,7 @@ def fold_split(
         InputError: The numbers are not valid, or a set would be empty.
     """
     parts = _folds(groups, folds, seed)
-    if fold not in range(1, folds + 1):
+    if not isinstance(fold, Integral) or not 1 <= fold <= folds:
         raise InputError(f"fold: got {fold}, expected 1 to {folds}")
     if not 0 <= validation_size < 1:
         raise InputError(f"validation_size: got {validation_size}, expected 0 to below 1")
@@ -171,7 +172,7 @@ def fold_split(
 
 
 def _folds(groups: Sequence[Sequence[int]], folds: int, seed: int) -> list[list[Sequence[int]]]:
-    if folds not in range(2, len(groups) + 1):
+    if not isinstance(folds, Integral) or not 2 <= folds <= len(groups):
         raise InputError(
             f"folds: got {folds}, expected 2 to {len(groups)}, the number of groups of rows that "
             "stay together"

@@ -149,7 +149,8 @@ class TrainConfig(RunConfig):
                 hint = f", did you mean {quoted(close[0])}?" if close else ""
                 raise InputError(f"unknown option {quoted(name)}{hint}")
             if get_origin(known[name].kind) is tuple:
-                several = isinstance(value, Iterable) and not isinstance(value, str)
+                is_scalar = isinstance(value, str) or getattr(value, "ndim", 1) == 0
+                several = isinstance(value, Iterable) and not is_scalar
                 value = tuple(value) if several else () if value is None else (value,)
             sections[known[name].section][name] = value
         parts: dict[str, Any] = {

@@ -25,7 +25,7 @@ __all__ = [
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}")  # of no more digits than are told apart
 _NUMBER_WITHIN = re.compile(r"[^A-Za-z]*[0-9]")
 _RELATIONS = {
     **dict.fromkeys(("", "=", "~"), 0),

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
 from molattn.chem.split import Split, fold_split, group_split, order_split
 from molattn.config import DataConfig
-from molattn.config.validation import check_unused
 from molattn.data.dataset import TrainingTable
 from molattn.data.labels import LabelError, is_missing, number
 from molattn.data.table import listed
@@ -143,11 +142,7 @@ def _by_column(table: TrainingTable, config: DataConfig, seed: int) -> Split:
     if not rows["train"]:
         raise InputError(f"column {column}: no usable row is marked train")
     train, validation, test = (np.array(rows[part], dtype=np.int64) for part in rows)
-    if len(validation):
-        reason = f"cannot be used with column {column}, which marks the validation rows"
-        for name in ("validation_size", "split"):
-            check_unused(config, name, reason)
-    else:
+    if not len(validation):
         sizes = (1.0 - config.validation_size, config.validation_size, 0.0)
         train, validation, _ = _split(table, train.tolist(), config, sizes, seed)
     return Split(train, validation, test)

@@ -244,7 +244,7 @@ def _means(scores: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | int 
     A score that is defined in one round only has no standard deviation.
     """
     means = {}
-    for name in scores[0]:
+    for name in dict.fromkeys(name for given in scores for name in given):
         if values := [given[name] for given in scores if isinstance(given.get(name), float)]:
             sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
             means[name] = {"mean": float(np.mean(values)), "sd": sd, "rounds": len(values)}

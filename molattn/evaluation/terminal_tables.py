@@ -100,14 +100,15 @@ def summary_table(
     table = _table("test scores", "model", "metric", "mean", "SD", texts=3)
     rounds = len(summary["folds"])
     hidden = {"coverage_expected", "coverage_sd"}  # of a single round
-    hidden |= {f"{name}_after" for name in CALIBRATION_METRICS}  # the score itself
     hidden |= {name for name, metric in METRICS.items() if not metric.heading}
     for task in summary["test"]:
         unit = (units or {}).get(task)
         label = _Name(f"{task} ({unit})" if unit else task)
         for key in (*MODELS, "uncertainty"):
             for name, values in summary.get(key, {}).get(task, {}).items():
-                if name in hidden:
+                is_whole = values["rounds"] == rounds
+                # After calibration in all rounds it is the score itself.
+                if name in hidden or (name.endswith("_after") and is_whole):
                     continue
                 mean, sd = values["mean"], values["sd"]
                 if sd is not None and sd < 1e-12 * abs(mean):  # rounding

@@ -158,7 +158,7 @@ class CompleteGraphs(OnDevice):
         row_multiple: More rows than this are padded at the end to a multiple of it.
 
     Raises:
-        ValueError: A negative size.
+        ValueError: A size that is no whole number of at least 0, or ``row_multiple`` below 1.
 
     Example:
         >>> graphs = CompleteGraphs([1, 3], self_loops=False)
@@ -178,9 +178,10 @@ class CompleteGraphs(OnDevice):
         device: "torch.device | str" = "cpu",
         row_multiple: int = 1,
     ) -> None:
-        self.sizes = tuple(int(n) for n in sizes)
-        if self.sizes != tuple(sizes) or any(n < 0 for n in self.sizes):
-            raise ValueError(f"sizes: got {[*sizes]}, expected whole numbers of at least 0")
+        given = tuple(sizes)
+        self.sizes = tuple(int(n) for n in given)
+        if self.sizes != given or any(n < 0 for n in self.sizes):
+            raise ValueError(f"sizes: got {[*given]}, expected whole numbers of at least 0")
         if row_multiple < 1:
             raise ValueError(f"row_multiple: got {row_multiple}, expected at least 1")
         self.self_loops = self_loops

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptTensor, Size
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
-from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_positive
+from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
 from molattn.nn.dense_attention import Attended
 from molattn.nn.graph_inputs import (
     EdgeAttr,
@@ -52,7 +52,8 @@ class EdgeAttentionConv(AttentionConv):
         heads: Number of heads ``H``.
         edge_dim: Number of edge features ``D``; -1 = inferred in the first call; None = no edge
             features.
-        global_dim: Number of graph features ``u``; None = no graph features.
+        global_dim: Number of graph features ``u``; -1 = inferred in the first call; None = no graph
+            features.
         score: ``dot``, ``scaled_dot``, ``general``, ``additive`` or ``gatv2``; see
             :func:`molattn.nn.functional.score`.
         temperature: Logits are divided by it; 0 = all weight on the maximum (shared equally among
@@ -124,8 +125,10 @@ class EdgeAttentionConv(AttentionConv):
             dropout=dropout,
             **kwargs,
         )
-        if global_dim is not None:
-            check_positive(global_dim=global_dim)
+        if global_dim is not None and global_dim < -1:
+            raise ValueError(
+                f"global_dim: got {global_dim}, expected at least 0, -1 to infer it, or None"
+            )
         self.global_dim = global_dim
         self.combine = combine
         self.gate = gate

@@ -158,8 +158,10 @@ class GraphNetwork(MessagePassing):
         ):
             if reducer not in REDUCERS:
                 raise ValueError(f"{name}: got {reducer!r}, expected one of {', '.join(REDUCERS)}")
-        if update_global and global_dim is None:
-            raise ValueError("update_global needs global_dim, got None")
+        if update_global and (global_dim is None or global_dim < 1):
+            raise ValueError(
+                f"update_global needs a known global_dim: got {global_dim}, expected at least 1"
+            )
         for name, function, option, updates in (
             ("node_function", node_function, "update_nodes", update_nodes),
             ("global_function", global_function, "update_global", update_global),

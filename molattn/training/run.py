@@ -15,6 +15,7 @@ from molattn.chem.featurizer import FEATURIZERS
 from molattn.chem.fingerprint_index import MOST_KEPT, FingerprintIndex
 from molattn.chem.split import Split
 from molattn.config import DataConfig, SupervisedConfig, TrainConfig
+from molattn.config.validation import option
 from molattn.config.yaml_file import writing_config
 from molattn.data.dataset import (
     TrainingTable,
@@ -429,9 +430,15 @@ def _part_lines(parts: Split, table: TrainingTable, config: DataConfig) -> Itera
         column = f"split from column {quoted(config.split_column)}"
         if len(parts.test):
             column = f"test set from column {quoted(config.split_column)}"
-        yield column + (
-            "" if marks_validation(table) else f"; validation set by {method} split of the others"
-        )
+        if not marks_validation(table):
+            column += f"; validation set by {method} split of the others"
+        elif given := [
+            option(name)
+            for name in ("split", "split_duplicates", "validation_size")
+            if getattr(config, name) != getattr(DataConfig, name)
+        ]:
+            column += f", which marks the validation rows too: no effect of {', '.join(given)}"
+        yield column
     elif (name := "split") in table.header:
         yield (
             f"column {quoted(name)} is not used, the split is {method} "

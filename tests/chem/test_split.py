@@ -247,6 +247,6 @@ def test_fractions_of_folds_that_make_no_sense_are_refused() -> None:
     rows = [[row] for row in range(10)]
     with pytest.raises(InputError, match="validation_size: got -1, expected 0 to below 1"):
         fold_split(rows, folds=5, fold=1, validation_size=-1, seed=0)
-    for folds, fold in ((2.5, 1), (5, 1.5)):
-        with pytest.raises(InputError, match=r"got .*5, expected"):
+    for folds, fold in ((2.5, 1), (5, 1.5), (5.0, 1), (5, 1.0)):
+        with pytest.raises(InputError, match=r"folds?: got .*, expected"):
             fold_split(rows, folds=folds, fold=fold, seed=0)  # pyright: ignore[reportArgumentType]

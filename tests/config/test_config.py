@@ -236,7 +236,7 @@ def test_options_of_several_values_take_any_iterable(columns):
     assert config.data.target_columns == ("a", "b")
 
 
-@pytest.mark.parametrize("weights", [np.int64(2), [np.float32(2.0)], 2, (2.0,)])
+@pytest.mark.parametrize("weights", [np.int64(2), np.array(2.0), [np.float32(2.0)], 2, (2.0,)])
 def test_numbers_of_numpy_are_numbers(weights):
     data = TrainConfig.from_options("", {"target_columns": "y", "task_weights": weights}).data
     assert data.task_weights == (2.0,)

@@ -200,6 +200,7 @@ def test_a_relation_beside_a_class_is_refused():
 
 def test_classes_of_large_numbers_keep_apart():
     cells = [str(2**53 + 1), str(2**53), "5", " +5", "5.0"]
+    assert infer_task("y", ["0" * 5000, "1"]).classes == ("0", "1")
     task = infer_task("y", cells, "classification")
     assert sorted(task.classes) == sorted({"5", str(2**53), str(2**53 + 1)})
     places = label_values(cells, task)[0].astype(int)

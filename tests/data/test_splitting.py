@@ -30,15 +30,6 @@ def test_the_split_column_decides(tmp_path):
     assert (train.tolist(), validation.tolist(), test.tolist()) == ([1, 3, 4], [2], [0])
 
 
-@pytest.mark.parametrize("given", [{"split": "scaffold"}, {"validation_size": 0.2}])
-def test_options_without_effect_on_a_split_column_are_refused(tmp_path, given):
-    config = DataConfig(target_columns=("y",), split_column="part", **given)
-    table = read(tmp_path, numbered(["test", "train", "validation"]), config)
-    (name,) = given
-    with pytest.raises(InputError, match=f"--{name.replace('_', '-')} cannot be used with column"):
-        split_rows(table, config, seed=0)
-
-
 def test_training_and_validation_rows_of_weight_0_are_in_no_part(tmp_path):
     config = DataConfig(target_columns=("y",), split_column="part", weight_column="w")
     rows = [(part, weight) for part in ("train", "val", "test") for weight in (0, 1)]

@@ -122,6 +122,37 @@ def test_a_score_of_one_round_has_no_standard_deviation():
     assert format_mean({"mean": 0.5, "sd": 0.25}) == "0.500 ± 0.250"
 
 
+def test_scores_of_some_rounds_do_not_depend_on_their_order():
+    calibrated = {"count": 5, "nll_before": 0.5, "nll_after": 0.4}
+    several = [{"count": 5, "undefined": "not calibrated"}, calibrated, calibrated]
+    found = cross_validation._means(several)
+    assert found == cross_validation._means(several[::-1])
+    assert found["nll_before"]["rounds"] == 2
+    for count, rows in (
+        (2, ["NLL before calibration, 2 of 3 folds", "NLL after calibration, 2 of"]),
+        (3, ["NLL before calibration"]),
+    ):
+        means = {name: {**one, "rounds": count} for name, one in found.items()}
+        summary = {"test": {"y": {}}, "uncertainty": {"y": means}, "folds": [{}] * 3}
+        shown = [str(cell) for cell in summary_table(summary, 0.9).columns[2].cells]
+        assert len(shown) == len(rows)
+        assert all(cell.startswith(row) for cell, row in zip(shown, rows, strict=True))
+
+
+def test_skipped_rows_are_listed_beside_the_folds(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("smiles,y\nC1CC,0\n" + "".join(f"{'C' * n},{n}\n" for n in range(1, 13)))
+    data = DataConfig(target_columns=("y",), folds=2)
+    report = ReportConfig(baselines=False, bootstrap=0)
+    (tmp_path / "run").mkdir()
+    cross_validate(TrainConfig(str(path), data, SMALL, QUICK, report), tmp_path / "run")
+    (row,) = pd.read_csv(tmp_path / "run" / "skipped.csv").itertuples()
+    assert (row.line, row.smiles, row.code) == (2, "C1CC", "ring_closure")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "13 rows read, 12 used, 1 skipped" in page
+    assert "<code>ring_closure</code>" in page
+
+
 def test_scores_are_means_and_standard_deviations_of_the_rounds(folder):
     metrics = metrics_of(folder)
     assert [one["folder"] for one in metrics["folds"]] == ["fold_1", "fold_2", "fold_3"]

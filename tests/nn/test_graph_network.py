@@ -479,7 +479,7 @@ def test_explained_edges_matter_with_every_reducer(reduce, own):
     [
         ({"edge_to_node": "median"}, "edge_to_node: got 'median', expected one of sum, mean"),
         ({"node_to_global": "std"}, "node_to_global: got 'std', expected one of sum, mean"),
-        ({"update_global": True}, "update_global needs global_dim, got None"),
+        ({"update_global": True}, "update_global needs a known global_dim: got None"),
         (
             {"edge_inputs": ("bond",)},
             "edge_inputs: got ('bond',), expected a subset of edge, receiver",

@@ -20,6 +20,7 @@ from molattn.config import (
     SupervisedConfig,
     TrainConfig,
 )
+from molattn.data.splitting import split_rows
 from molattn.data.store.prepare import prepare_store
 from molattn.data.table import bundled_dataset
 from molattn.errors import InputError
@@ -529,3 +530,23 @@ def test_a_part_without_a_label_that_counts_is_refused(tmp_path, weights):
     )
     with pytest.raises(InputError, match=words):
         train(TrainConfig(str(tmp_path / "t.csv"), data, SMALL, QUICK))
+
+
+def test_options_without_effect_on_a_split_column_are_named(tmp_path):
+    path = tmp_path / "t.csv"
+    parts = ["train", "train", "val", "test"]
+    path.write_text(
+        "smiles,y,s\n" + "".join(f"{'C' * n},{n},{parts[n % 4]}\n" for n in range(1, 9))
+    )
+    data = DataConfig(target_columns=("y",), split_column="s")
+    for changed, told in (
+        (data, "test set from column 's'"),
+        (
+            replace(data, split="scaffold", validation_size=0.2),
+            "test set from column 's', which marks the validation rows too: no effect of --split, "
+            "--validation-size",
+        ),
+    ):
+        table = run_module.read_rows(TrainConfig(str(path), changed, SMALL, QUICK), None)
+        split = split_rows(table, changed, 0)
+        assert [*run_module._part_lines(split, table, changed)][1] == told

@@ -31,11 +31,12 @@ class SMITable(Table):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._delimiter: str | None = None
+        self._first, self._has_header = 0, False
         refuse_binary(path)
         first = next(self._lines(), None)
         if first is None:
             raise InputError(f"{path}: the file is empty, expected molecules")
-        self._delimiter = "\t" if "\t" in first[1] else None
+        self._first, self._delimiter = first[0], "\t" if "\t" in first[1] else None
         words = first[1].split(self._delimiter)
         self._has_header = words[0].strip().lower() in _HEADINGS
         self.header = [word.strip() for word in words] if self._has_header else ["smiles", "name"]
@@ -60,7 +61,8 @@ class SMITable(Table):
     def _lines(self) -> Iterator[tuple[int, str]]:
         with open_lines(self.path) as text:
             for number, raw in enumerate(text, start=1):
-                if not raw.isspace() or (self._delimiter and self._delimiter in raw):
+                is_row = self._has_header and number > self._first and "\t" in raw
+                if not raw.isspace() or (is_row and self._delimiter):
                     yield number, raw.rstrip("\r\n")
 
 

@@ -90,15 +90,19 @@ class ConformalScores:
         return -(-np.arange(1, _MOST_SCORES + 1) * count // _MOST_SCORES)
 
     def rank(self, level: float) -> int:
-        """Return the rank of the score that bounds a new one; more than ``count`` if none does."""
+        """Return the rank of the score that bounds a new one; more than ``count`` if none does.
+
+        If that score was not kept, it is the rank of the next larger kept one.
+        """
         # Rounded, as floating point puts (n + 1) * level slightly above some whole numbers.
-        return max(1, math.ceil(round((self.count + 1) * level, 9)))
+        rank = max(1, math.ceil(round((self.count + 1) * level, 9)))
+        if rank > self.count:
+            return rank
+        kept = self._ranks(self.count)
+        return int(kept[np.searchsorted(kept, rank)])
 
     def bound(self, level: float) -> float:
-        """Return the bound of a new score at a level; infinite with too few scores.
-
-        If the score of that rank was not kept, the next larger kept one is returned.
-        """
+        """Return the bound of a new score at a level; infinite with too few scores."""
         rank = self.rank(level)
         if rank > self.count:
             return math.inf
@@ -107,7 +111,7 @@ class ConformalScores:
     def expected_coverage(self, level: float, rows: int) -> tuple[float, float]:
         """Return mean and standard deviation of the fraction of new scores within the bound.
 
-        The mean is ceil((n + 1) level) / (n + 1), which is at least the level. The fraction has a
+        The mean is k / (n + 1) for the score of rank k, at least the level. The fraction has a
         beta-binomial distribution, as both the scores that determine the bound and the new ones are
         random.
 

@@ -67,7 +67,13 @@ export function saveCsv(rows, header, model) {
 // that cannot be read has an empty record, so that no row is missing.
 export async function saveSdf(rows, model) {
   const { Molecule } = await import("./vendor/openchemlib/openchemlib.js");
-  const columns = columnsOfAll(model, rows);
+  const names = ["smiles"];
+  const columns = columnsOfAll(model, rows).map(([name, read]) => { // named as by SDFWriter of molattn.data.table
+    let clean = name.replaceAll(/[<>\s]+/g, " ").trim() || "column";
+    while (names.includes(clean)) clean += "_";
+    names.push(clean);
+    return [clean, read];
+  });
   const records = rows.map((row) => {
     const smiles = row.answer.smiles ?? row.smiles;
     const block = row.block === null ? molBlock(Molecule, smiles, row.name)
@@ -80,8 +86,7 @@ export async function saveSdf(rows, model) {
 }
 
 function field(name, value) {
-  const clean = name.replaceAll(/[<>\s]+/g, " ").trim() || "column"; // as SDFWriter of molattn.data.table
-  return `>  <${clean}>\n${String(value).replaceAll(/\s+/g, " ")}\n\n`;
+  return `>  <${name}>\n${String(value).replaceAll(/\s+/g, " ")}\n\n`;
 }
 
 function molBlock(Molecule, smiles, name) {

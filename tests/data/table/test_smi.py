@@ -37,6 +37,10 @@ def test_a_header_names_more_columns(tmp_path):
         (3, ["", "", ""]),
         (6, ["CC", "", "1"]),
     ]
+    late = read(tmp_path, "\t\nsmiles\ty\nCC\t1\n")
+    assert [(row.line, row.cells) for row in late] == [(3, ["CC", "1"])]
+    named = read(tmp_path, "\t\nCC\tethane\n\t\nC\tmethane\n")
+    assert [row.cells for row in named] == [["CC", "ethane"], ["C", "methane"]]
 
 
 def test_gzip_is_read_and_nothing_is_refused(tmp_path):

@@ -257,3 +257,11 @@ def test_a_level_is_between_0_and_1(mixed, level):
 def test_a_scaling_that_is_not_finite_or_not_positive_is_refused(scale, bias):
     with pytest.raises(InputError, match="expected finite numbers and a positive scale"):
         ProbabilityScaling(scale, (bias, 0.0))
+
+
+def test_expected_coverage_is_of_the_score_that_is_kept():
+    scores = ConformalScores.from_scores(np.arange(1.0, 1501.0))
+    for level in (0.5, 0.9, 0.999):
+        rank = scores.bound(level)  # scores are ranks here
+        assert scores.rank(level) == rank
+        assert scores.expected_coverage(level, 10)[0] == rank / 1501 >= level
