@@ -70,9 +70,9 @@ class CodeEmbedding(nn.Module):
             raise ValueError(
                 f"codes: got shape {list(codes.shape)}, expected [*, {len(self.sizes)}]"
             )
-        transformed = is_transformed(weight)
-        checked = not transformed and not torch.compiler.is_compiling()
-        if checked and codes.device.type == "cpu" and codes.numel():
+        compiled = torch.compiler.is_compiling()
+        transformed = not compiled and is_transformed(weight)
+        if not (compiled or transformed) and codes.device.type == "cpu" and codes.numel():
             low, high = (part.tolist() for part in codes.aminmax(dim=0))
             for column, (least, most, size) in enumerate(zip(low, high, self.sizes, strict=True)):
                 if least < 0 or most >= size:
