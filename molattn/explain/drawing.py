@@ -90,7 +90,7 @@ def score_color(score: float, limit: float, *, signed: bool) -> Color:
 class Drawing:
     """A molecule colored by score, on white, with a color scale.
 
-    A molecule that is not drawn (:func:`molattn.chem.draw.laid_out`) is replaced by a line that
+    A molecule that cannot be drawn (:func:`molattn.chem.draw.laid_out`) is replaced by a line that
     says so.
 
     Args:
@@ -251,7 +251,7 @@ class Drawing:
 
 
 def molecule_outline(smiles: str) -> Outline | None:
-    """Return a structure as lines, for the page to color; None if it is not drawn."""
+    """Return a structure as lines, for the page to color; None if it cannot be drawn."""
     if (mol := laid_out(smiles)) is None:
         return None
     drawer = drawing_module().MolDraw2DSVG(-1, -1)

@@ -14,7 +14,7 @@ _CACHED_LENGTH = 300  # characters of a SMILES; hostile ones would fill the memo
 
 
 def depict(smiles: str, other: str | None, width: int, height: int, limits: MoleculeLimits) -> str:
-    """Draw a molecule, with a line of text in its place if it is not drawn.
+    """Draw a molecule, with a line of text in its place if it cannot be drawn.
 
     Args:
         smiles: The molecule.

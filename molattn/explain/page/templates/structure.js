@@ -1,7 +1,7 @@
 // A molecule as SVG: colored halos below its lines, and a hit area for each atom.
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = 20;
-const NO_OUTLINE = { width: 0, height: 0, atoms: [], paths: [] }; // not drawn
+const NO_OUTLINE = { width: 0, height: 0, atoms: [], paths: [] }; // cannot be drawn
 
 function shape(parent, name, attributes) {
   const made = document.createElementNS(SVG, name);
