@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch_geometric.typing import OptTensor, Size
 
 from molattn.graph.complete import CodedEdges, CompleteGraphs
-from molattn.nn.attention_heads import HeadScore, check_positive
+from molattn.nn.attention_heads import HeadScore, check_optional_width, check_positive
 from molattn.nn.dense_attention import Attended, EdgeMaps, Prior, dense_attention
 from molattn.nn.functional import ScatteredEdges, check_temperature, normalize
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Nodes, Pair, read_graph
@@ -101,10 +101,7 @@ class AttentionConv(MessagePassing):
                 f"in_channels: got {in_channels}, expected at least 1, or -1 to infer it (a pair "
                 "for senders and receivers)"
             )
-        if edge_dim is not None and edge_dim < -1:
-            raise ValueError(
-                f"edge_dim: got {edge_dim}, expected at least 0, -1 to infer it, or None"
-            )
+        check_optional_width(edge_dim=edge_dim)
         self.source_channels, self.target_channels = pair
         self.head_score = HeadScore(score, heads, query_channels)
 

@@ -1,6 +1,7 @@
 """Attention heads: their scores, combinations and gates."""
 
 import math
+from typing import Optional
 
 import torch
 from torch import Tensor, nn
@@ -218,6 +219,13 @@ class HeadGate(nn.Module):
             mean = scatter(x_src[sender], receiver, dim=0, dim_size=size, reduce="mean")
         parts = [x_dst, most, mean] if self.root else [most, mean]
         return self.lin_gate(torch.cat(parts, dim=-1)).sigmoid()
+
+
+def check_optional_width(**options: Optional[int]) -> None:
+    """Raise ValueError for the first number of features below -1, which stands for any."""
+    for name, value in options.items():
+        if value is not None and value < -1:
+            raise ValueError(f"{name}: got {value}, expected at least 0, -1 to infer it, or None")
 
 
 def check_positive(**options: int) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.typing import OptTensor, Size
 
 from molattn.nn.attention_conv import AttentionConv, optional_linear
-from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate
+from molattn.nn.attention_heads import COMBINES, HeadCombine, HeadGate, check_optional_width
 from molattn.nn.dense_attention import Attended
 from molattn.nn.graph_inputs import (
     EdgeAttr,
@@ -125,10 +125,7 @@ class EdgeAttentionConv(AttentionConv):
             dropout=dropout,
             **kwargs,
         )
-        if global_dim is not None and global_dim < -1:
-            raise ValueError(
-                f"global_dim: got {global_dim}, expected at least 0, -1 to infer it, or None"
-            )
+        check_optional_width(global_dim=global_dim)
         self.global_dim = global_dim
         self.combine = combine
         self.gate = gate
