@@ -109,7 +109,11 @@ class RunOptions:
 
         if unfinished_run(self.resume) is not None:
             return False
-        print_line(console, f"{self.resume} is finished; there is nothing to resume")
+        print_line(
+            console,
+            f"{self.resume} is finished; there is nothing to resume (a new run with --init-from "
+            f"{self.resume} would train it further)",
+        )
         return True
 
     @contextmanager
