@@ -144,6 +144,7 @@ def fold_split(
     fold: int,
     validation_size: float = 0.1,
     seed: int,
+    balanced: bool = True,
 ) -> Split:
     """Split for one round of a cross-validation.
 
@@ -155,6 +156,7 @@ def fold_split(
         fold: The round, counted from 1.
         validation_size: Fraction of all rows for validation.
         seed: Seed of the random order. The same seed gives the same split.
+        balanced: Whether groups larger than half of the validation set go to train or test.
 
     Raises:
         InputError: The numbers are not valid, or a set would be empty.
@@ -167,7 +169,8 @@ def fold_split(
     others = [group for place, part in enumerate(parts, start=1) if place != fold for group in part]
     rest, rows = sum(map(len, others)), sum(map(len, groups))
     share = min(1.0, validation_size * rows / rest)
-    inner = group_split(others, sizes=(1.0 - share, share, 0.0), seed=seed + fold, balanced=True)
+    sizes = (1.0 - share, share, 0.0)
+    inner = group_split(others, sizes=sizes, seed=seed + fold, balanced=balanced)
     return Split(inner.train, inner.val, _rows(parts[fold - 1]))
 
 

@@ -121,6 +121,7 @@ def _parted(table: TrainingTable, config: DataConfig, seed: int) -> Split:
                 fold=config.only_fold or 1,
                 validation_size=config.validation_size,
                 seed=seed,
+                balanced=_is_balanced(config),
             )
         held_out = (config.validation_size, config.test_size)
         return _split(table, range(len(table.rows)), config, (1 - sum(held_out), *held_out), seed)
@@ -160,10 +161,14 @@ def _split(
     if config.split == "order":
         parts = order_split(groups, _places(table, rows, config.order_column), sizes=sizes)
     else:
-        balanced = config.split in ("scaffold", "cluster")
-        parts = group_split(groups, sizes=sizes, seed=seed, balanced=balanced)
+        parts = group_split(groups, sizes=sizes, seed=seed, balanced=_is_balanced(config))
     places_in_table = np.asarray(rows, dtype=np.int64)
     return Split(*(places_in_table[part] for part in parts))
+
+
+def _is_balanced(config: DataConfig) -> bool:
+    """Return whether large groups go to train, unlike those of a random split."""
+    return config.split in ("scaffold", "cluster")
 
 
 def _groups(records: Sequence[MoleculeRecord], config: DataConfig) -> list[list[int]]:

@@ -40,22 +40,30 @@ class LabelDistribution:
         count: Number of labels.
         quantiles: Of a regression with labels, their 101 percentiles from 0% to 100%; else empty.
         classes: Of a classification, the number of labels of each class; else empty.
+        above: The highest lower bound of a censored label, such as 100 of ``>100``, if any.
+        below: The lowest upper bound, such as 0 of ``<0``, if any.
     """
 
     count: int
     quantiles: tuple[float, ...] = ()
     classes: tuple[int, ...] = ()
+    above: Optional[float] = None
+    below: Optional[float] = None
 
     @classmethod
-    def of(cls, task: Task, labels: Array) -> "LabelDistribution":
-        """Describe labels ``[n]``, NaN where missing."""
+    def of(cls, task: Task, labels: Array, bounds: Optional[Array] = None) -> "LabelDistribution":
+        """Describe labels ``[n]`` and bounds of censored ones ``[2, n]``, NaN where missing."""
         known = labels[~np.isnan(labels)]
         if task.kind != "regression":
             counts = np.bincount(known.astype(int), minlength=len(task.classes))
             return cls(len(known), classes=tuple(counts.tolist()))
-        if not len(known):
-            return cls(0)
-        return cls(len(known), tuple(np.quantile(known, LEVELS).tolist()))
+        quantiles = tuple(np.quantile(known, LEVELS).tolist()) if len(known) else ()
+        if bounds is None:
+            return cls(len(known), quantiles)
+        lower, upper = (ends[~np.isnan(ends)].tolist() for ends in bounds)
+        return cls(
+            len(known), quantiles, above=max(lower, default=None), below=min(upper, default=None)
+        )
 
     @classmethod
     def from_dict(cls, task: Task, values: dict[str, Any]) -> "LabelDistribution":
@@ -66,7 +74,8 @@ class LabelDistribution:
         """
         count = values.get("count")
         quantiles, classes = (tuple(values.get(name, ())) for name in ("quantiles", "classes"))
-        numbers = [*quantiles, *classes]
+        above, below = values.get("above"), values.get("below")
+        numbers = [*quantiles, *classes, *(end for end in (above, below) if end is not None)]
         if (
             not isinstance(count, int)
             or not all(isinstance(number, (int, float)) for number in numbers)
@@ -76,7 +85,7 @@ class LabelDistribution:
             or quantiles != tuple(sorted(quantiles))
         ):
             raise InputError(f"task {quoted(task.name)}: not a distribution of its labels")
-        return cls(count, quantiles, classes)
+        return cls(count, quantiles, classes, above, below)
 
 
 def percentile(value: float, quantiles: Sequence[float]) -> Optional[float]:
@@ -249,24 +258,39 @@ class TrainingSet:
 
     @classmethod
     def of(
-        cls, tasks: Sequence[Task], targets: Array, molecules: Optional[TrainingMolecules] = None
+        cls,
+        tasks: Sequence[Task],
+        targets: Array,
+        molecules: Optional[TrainingMolecules] = None,
+        bounds: Optional[Array] = None,
     ) -> "TrainingSet":
-        """Describe labels ``[n, T]``, NaN where missing."""
+        """Describe labels ``[n, T]`` and bounds of censored ones ``[2, n, T]``; NaN is missing."""
         labels = (
-            LabelDistribution.of(task, column)
-            for task, column in zip(tasks, targets.T, strict=True)
+            LabelDistribution.of(
+                task, targets[:, place], None if bounds is None else bounds[:, :, place]
+            )
+            for place, task in enumerate(tasks)
         )
         return cls(tuple(labels), molecules)
 
     def are_shares(self, task: Task, place: int) -> bool:
-        """Return whether the labels of a task are in percent, and all from 0 to 100."""
-        quantiles = self.labels[place].quantiles
-        return task.unit == "%" and bool(quantiles) and 0 <= quantiles[0] <= quantiles[-1] <= 100
+        """Return whether the labels of a task are in percent, and all from 0 to 100.
+
+        A censored label such as ``>100`` is not.
+        """
+        labels = self.labels[place]
+        if task.unit != "%" or not labels.quantiles:
+            return False
+        return (
+            0 <= labels.quantiles[0] <= labels.quantiles[-1] <= 100
+            and (labels.above is None or labels.above < 100)
+            and (labels.below is None or labels.below > 0)
+        )
 
     def to_files(self, tasks: Sequence[Task]) -> dict[str, bytes]:
         """Return the content of each file by name."""
         by_task = {
-            task.name: {name: value for name, value in vars(one).items() if value != ()}
+            task.name: {name: value for name, value in vars(one).items() if value not in ((), None)}
             for task, one in zip(tasks, self.labels, strict=True)
         }
         files = {LABELS_FILE: (json.dumps(by_task, ensure_ascii=False) + "\n").encode()}

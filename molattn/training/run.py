@@ -379,7 +379,8 @@ def _training_set(
         lines = np.array([table.rows[row].line for row in rows])
         smiles = Selection(table.smiles, rows.tolist())
         kept = TrainingMolecules.of(lines, smiles, targets, table.fingerprints(rows), known)
-    return TrainingSet.of(table.tasks, targets, kept)
+    bounds = None if table.bounds is None else table.bounds[:, rows]
+    return TrainingSet.of(table.tasks, targets, kept, bounds)
 
 
 @contextmanager

@@ -178,6 +178,23 @@ def test_folds_test_every_row_once_and_keep_molecules_whole(tmp_path, method):
     assert sorted(tested) == list(range(len(table.rows)))
 
 
+@pytest.mark.parametrize("method, drawn", [("random", True), ("scaffold", False)])
+def test_molecules_with_many_rows_are_validated_in_random_folds_alone(tmp_path, method, drawn):
+    rings = "".join(f"c1ccccc1{'C' * length},1\n" for length in range(1, 6))
+    many = "".join(f"{'C' * length},1\n" * 6 for length in range(1, 6))
+    config = DataConfig(target_columns=("y",), split=method, folds=5, only_fold=1)
+    if method == "scaffold":
+        rings += "C1CCCCC1C,1\nc1ccncc1C,1\nC1CCCC1C,1\nc1ccoc1C,1\n"
+    table = read(tmp_path, "smiles,y\n" + rings * 3 + many, replace(config, validation_size=0.2))
+    held_out = replace(config, validation_size=0.2)
+    rows = {text for seed in range(20) for text in _smiles(table, held_out, seed)}
+    assert ("CC" in rows) == drawn
+
+
+def _smiles(table, config, seed):
+    return [table.smiles[row] for row in split_rows(table, config, seed=seed).val]
+
+
 def test_duplicates_may_straddle_when_asked(tmp_path):
     config = DataConfig(target_columns=("y",), validation_size=0.3, test_size=0.3)
     table = read(tmp_path, "smiles,y\n" + "CCO,1\n" * 10, config)

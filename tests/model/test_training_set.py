@@ -56,6 +56,23 @@ def test_percentiles_of_few_and_equal_labels():
     assert percentile(1.0, half.quantiles) == pytest.approx(75.0, abs=1.0)
 
 
+@pytest.mark.parametrize(
+    "low, high, expected",
+    [(95.0, 3.0, True), (100.0, np.nan, False), (140.0, 3.0, False), (np.nan, 0.0, False)],
+)
+def test_censored_labels_may_be_beyond_0_and_100_percent(low, high, expected):
+    percent, targets = Task("y", unit="%"), np.array([[0.0], [100.0], [np.nan], [np.nan]])
+    bounds = np.full((2, 4, 1), np.nan)
+    bounds[0, 2], bounds[1, 3] = low, high
+    made = TrainingSet.of([percent], targets, bounds=bounds)
+    read = TrainingSet.from_files(
+        ModelFiles(Path("m"), made.to_files([percent]), None), [percent], None
+    )
+    assert read == made
+    assert read.are_shares(percent, 0) == expected
+    assert TrainingSet.of([percent], targets).are_shares(percent, 0)
+
+
 def test_labels_of_classes_are_counted():
     found = LabelDistribution.of(TASKS[1], TARGETS[:, 1])
     assert (found.count, found.classes, found.quantiles) == (4, (2, 2), ())
@@ -112,6 +129,10 @@ def test_a_file_of_something_else_is_refused(name, value, message):
         ('{"y": 3, "b": {"count": 4, "classes": [2, 2]}}', "has no attribute"),
         ('{"y": {"count": 1}, "b": {"count": 4, "classes": [2, 2]}}', "'y': not a distribution"),
         ('{"y": {"count": 0}, "b": {"count": 4, "classes": [2]}}', "'b': not a distribution"),
+        (
+            '{"y": {"count": 0, "below": "1"}, "b": {"count": 4, "classes": [2, 2]}}',
+            "'y': not a distribution",
+        ),
     ],
 )
 def test_labels_of_something_else_are_refused(text, message):
