@@ -118,9 +118,9 @@ class ExplainConfig(IntervalConfig):
     Args:
         method: Method that scores atoms and bonds, one or more of: attention, rollout,
             gradient_attention, integrated_gradients, occlusion.
-        target: Property to explain, by default the first. Name a class by its prediction column,
-            such as phase_probability_solid; by default the most probable class of each
-            molecule is explained.
+        target: Property to explain, by default the first. Of three or more classes, name one by
+            its prediction column, such as phase_probability_solid; by default the most probable
+            class of each molecule is explained.
         check: Test each method by deletion and insertion of atoms against random rankings, on up to
             200 random molecules of the table, and report the result on the page.
         limit: Explain only the first N rows.

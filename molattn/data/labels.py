@@ -183,6 +183,8 @@ def label_values(
         relations: The cells of their relation column, see :func:`label_number`; None = there is
             none.
 
+    A label that is not a class may differ from one in case: Excel has TRUE where Parquet has True.
+
     Returns:
         The labels ``[n]`` as numbers or as class indices, NaN where missing or censored; and the
         lower and upper bounds of the censored ones ``[2, n]``, NaN where there is none.
@@ -225,6 +227,9 @@ def _read_class(cell: str, relation: str, places: Mapping[str, float]) -> tuple[
     text = cell.strip()
     if text not in places and _NUMBER.fullmatch(text):
         text = _class_of_number(text)
+    if text not in places:
+        alike = [label for label in places if label.casefold() == text.casefold()]
+        text = alike[0] if len(alike) == 1 else text
     if text not in places:
         raise LabelError(cell, f"one of {', '.join(places)} or an empty cell")
     return places[text], 0

@@ -47,7 +47,11 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
                 print_line(console, f"{served.name}: {remark}")
         if config.reference is not None:
             for served in catalog.models.values():
-                if refused := add_reference(served, config.reference, config):
+                try:
+                    refused = add_reference(served, config.reference, config)
+                except InputError as error:
+                    raise InputError(f"--reference, model {served.name}: {error}") from error
+                if refused:
                     print_line(
                         console,
                         f"{config.reference}: left out {counted(refused, 'row')} without a "

@@ -124,6 +124,12 @@ def test_labels_become_places_of_classes():
     np.testing.assert_array_equal(label_values(["1e3", "NA"], Task("y"))[0], [1000.0, np.nan])
     with pytest.raises(LabelError, match="'ice', expected one of gas, liquid, solid"):
         label_values(["gas", "ice"], phase)
+    flag = Task("y", "binary", ("False", "True"))
+    np.testing.assert_array_equal(label_values(["TRUE", "false", "True"], flag)[0], [1.0, 0.0, 1.0])
+    three = Task("y", "multiclass", ("Active", "Inactive", "active"))
+    assert label_values(["active", "INACTIVE", "Active"], three)[0].tolist() == [2.0, 1.0, 0.0]
+    with pytest.raises(LabelError, match="'ACTIVE', expected one of Active"):
+        label_values(["ACTIVE"], three)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "", "NA"]), min_size=1))

@@ -77,6 +77,9 @@ def test_reference_rows_without_a_prediction_are_told(model_folders, tmp_path, m
     config = ServeConfig(port=0, reference=table)
     run.run_server(model_folders[:1], config, Console(file=shown, width=1000))
     assert shown.getvalue() == f"{table}: left out 2 rows without a prediction of mixed\n"
+    table.write_text("molecule\nCC\n")
+    with pytest.raises(InputError, match="--reference, model mixed: .*no column 'smiles'"):
+        run.run_server(model_folders[:1], config, Console(quiet=True))
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])

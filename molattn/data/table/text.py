@@ -218,7 +218,8 @@ def _check_is_file(path: Path) -> None:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        more = "; this command cannot read standard input" if str(path) == "-" else ""
+        raise InputError(f"{path}: no such file{more}") from None
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if stat.S_ISDIR(mode):

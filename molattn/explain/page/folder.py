@@ -157,7 +157,8 @@ def other_inputs(config: MolAttnConfig) -> str:
         groups.pop("descriptors", None)
     counts = {what: part.stop - part.start for what, part in groups.items()}
     parts = [counted(count, what.removesuffix("s")) for what, count in counts.items()]
-    return ", ".join([*parts, *(["a second molecule"] if config.has_partner else [])])
+    parts += ["a second molecule"] if config.has_partner else []
+    return " and ".join([part for part in (", ".join(parts[:-1]), *parts[-1:]) if part])
 
 
 def _explained(

@@ -225,7 +225,7 @@ def test_other_inputs_of_a_model_are_reported(tmp_path, capsys):
         str(tmp_path / "out"),
     ]
     assert main(["explain", *words]) == 0
-    other = "2 descriptors, 8 Morgan counts"
+    other = "2 descriptors and 8 Morgan counts"
     assert (
         f"the model also uses {other}; their contribution is not in the atom scores"
         in capsys.readouterr().out
