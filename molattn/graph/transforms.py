@@ -214,7 +214,8 @@ class PairDistances(BaseTransform):
                 f"{float(distance[bad]):.6g} of edge {sender} -> {receiver}, expected finite "
                 "ones; remove the self loops or use another basis"
             )
-        data.edge_attr = torch.cat([features.to(expanded.dtype), expanded], dim=-1)
+        dtype = torch.promote_types(features.dtype, expanded.dtype)
+        data.edge_attr = torch.cat([features.to(dtype), expanded.to(dtype)], dim=-1)
         return data
 
     def __repr__(self) -> str:

@@ -46,8 +46,8 @@ __all__ = ["MolAttn", "MolAttnConfig"]
 
 _SAME_SCALING = 1e-6  # largest difference, relative to the scale: rounding in single precision
 _LOCK = threading.Lock()
-_PREDICTING: "WeakKeyDictionary[MolAttn, tuple[int, bool]]" = WeakKeyDictionary()
-"""Number of threads in which a model predicts, and whether it was in training mode before."""
+_PREDICTING: "WeakKeyDictionary[MolAttn, tuple[int, list[nn.Module]]]" = WeakKeyDictionary()
+"""Number of threads in which a model predicts, and the modules that were in training mode."""
 
 
 class MolAttn(
@@ -796,18 +796,20 @@ class MolAttn(
     def evaluating(self) -> Iterator[None]:
         """Be in evaluation mode until the last thread that predicts has left the block."""
         with _LOCK:
-            count, training = _PREDICTING.get(self, (0, self.training))
-            _PREDICTING[self] = count + 1, training
+            count, trained = _PREDICTING.get(self, (0, []))
+            trained = trained or [module for module in self.modules() if module.training]
+            _PREDICTING[self] = count + 1, trained
             self.eval()
         try:
             yield
         finally:
             with _LOCK:
-                count, training = _PREDICTING.pop(self)
+                count, trained = _PREDICTING.pop(self)
                 if count > 1:
-                    _PREDICTING[self] = count - 1, training
+                    _PREDICTING[self] = count - 1, trained
                 else:
-                    self.train(training)
+                    for module in trained:
+                        module.training = True
 
     @property
     def _networks(self) -> list[Network]:

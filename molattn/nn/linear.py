@@ -62,13 +62,23 @@ def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
 
 def _is_plain(lin: nn.Module) -> bool:
     """Whether it computes :func:`linear` of its weight and bias, and nothing else."""
-    has_hooks = (
+    return (
+        type(lin) is Linear and not _has_hooks(lin) and not is_uninitialized_parameter(lin.weight)
+    )
+
+
+def is_linear(lin: Optional[nn.Module]) -> bool:
+    """Whether a module is a linear map without bias and hooks; None, which adds nothing, is."""
+    return lin is None or (isinstance(lin, PyGLinear) and lin.bias is None and not _has_hooks(lin))
+
+
+def _has_hooks(lin: nn.Module) -> bool:
+    return bool(
         lin._forward_pre_hooks
         or lin._forward_hooks
         or lin._backward_pre_hooks
         or lin._backward_hooks
     )
-    return type(lin) is Linear and not has_hooks and not is_uninitialized_parameter(lin.weight)
 
 
 def split(x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:

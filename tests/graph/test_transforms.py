@@ -172,6 +172,10 @@ def test_pair_distances_in_a_basis():
     bessel = PairDistances(BesselBasisLayer(4, 10.0))(data.clone()).edge_attr
     assert bessel.shape == (2, 5)
     assert not bessel.requires_grad
+    data.edge_attr = torch.full((2, 1), 1 / 3, dtype=torch.float64)
+    kept = PairDistances()(data).edge_attr
+    assert kept.dtype == torch.float64
+    assert kept[0].tolist() == [1 / 3, 5.0]
 
 
 def test_a_basis_without_a_value_at_zero_is_told():

@@ -143,6 +143,17 @@ def test_the_batch_size_changes_nothing(model):
     np.testing.assert_allclose(model.predict(SMILES, 3, features=FEATURES), found, rtol=1e-5)
 
 
+def test_predictions_leave_the_modes_of_modules_as_they_were(model):
+    for mode in (True, False):
+        model.train(mode)
+        model.nets[0].encoder.train(not mode)
+        before = [module.training for module in model.modules()]
+        model.predict(SMILES, features=FEATURES)
+        with model.evaluating(), model.evaluating():
+            assert not any(module.training for module in model.modules())
+        assert [module.training for module in model.modules()] == before
+
+
 @pytest.mark.parametrize("features", [None, FEATURES[:, :1], FEATURES[:2]])
 def test_features_that_do_not_fit_are_refused(model, features):
     with pytest.raises(ValueError, match=r"features: (got|missing)"):

@@ -345,6 +345,24 @@ def test_replaced_and_hooked_maps_are_called():
     torch.testing.assert_close(alpha, torch.full_like(alpha, 1 / 3))
 
 
+@pytest.mark.parametrize("kind", ["bias", "hook", "deep", "weights"])
+def test_maps_of_edges_that_are_not_linear_equal_the_edge_list(kind):
+    graphs = CompleteGraphs([2, 3])
+    x, attr = torch.randn(5, 4), torch.randn(graphs.num_edges, 3)
+    conv = EdgeAttentionConv(4, 4, 2, edge_dim=3)
+    if kind == "hook":
+        conv.lin_edge_value.register_forward_hook(lambda module, given, out: out.relu())
+    elif kind == "weights":
+        torch.nn.utils.parametrizations.weight_norm(conv.lin_edge_key)
+    else:
+        linear = torch.nn.Linear(3, 4)
+        deep = torch.nn.Sequential(linear, torch.nn.Tanh())
+        conv.lin_edge_value = linear if kind == "bias" else deep
+    expected = conv(x, graphs.edge_index, attr)
+    found = conv(graphs.nodes_to_rows(x), graphs, graphs.edges_to_pairs(attr))
+    torch.testing.assert_close(graphs.rows_to_nodes(found), expected)
+
+
 @pytest.mark.parametrize("coded", [False, True])
 def test_width_of_edges_is_found_on_first_use(coded):
     graphs = CompleteGraphs([2, 3])
