@@ -40,10 +40,9 @@ def _parser(**options: bool) -> Chem.SmilesParserParams:
     return parameters
 
 
-# Hydrogen atoms are removed by _without_hydrogens: with removeHs, RDKit inverts the label of some
+# Explicit hydrogen atoms are removed by _read: with removeHs, RDKit inverts the label of some
 # double bonds in rings, such as [H]/C1=C(/[H])CCCCCC1.
 _EXTENDED = _parser(removeHs=False, strictCXSMILES=True, parseName=False)
-_WITH_HYDROGENS = _parser(removeHs=False, allowCXSMILES=False, parseName=False)
 # RDKit's default also marks possible stereocenters, a fifth of its time, which nothing here uses.
 # Without explicit hydrogen atoms to remove, its other steps are those of _read.
 _RAW = _parser(sanitize=False, removeHs=False, allowCXSMILES=False, parseName=False)
@@ -203,24 +202,22 @@ def smiles_of_mol_block(block: str) -> str | None:
 def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol | None:
     try:
         has_hydrogens = _EXPLICIT_HYDROGEN.search(smiles) is not None
-        if parameters is not None or has_hydrogens:
-            mol = _without_atom_maps(Chem.MolFromSmiles(smiles, parameters or _WITH_HYDROGENS))
-            return _without_hydrogens(mol) if mol is not None and has_hydrogens else mol
-        mol = Chem.MolFromSmiles(smiles, _RAW)
-        if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
-            return None
-        if _STEREO.search(smiles):
-            Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
+        if parameters is not None:
+            mol = _without_atom_maps(Chem.MolFromSmiles(smiles, parameters))
+        else:
+            mol = Chem.MolFromSmiles(smiles, _RAW)
+            if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
+                return None
+            if _STEREO.search(smiles):
+                Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
+        if mol is not None and has_hydrogens:
+            mol = Chem.RemoveHs(mol, sanitize=False)
+            if Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
+                return None
+            if parameters is not None or _STEREO.search(smiles):
+                assign_stereo(mol)
     except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
         return None
-    return mol
-
-
-def _without_hydrogens(mol: Chem.Mol) -> Chem.Mol | None:
-    mol = Chem.RemoveHs(mol, sanitize=False)
-    if Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
-        return None
-    assign_stereo(mol)
     return mol
 
 

@@ -156,7 +156,7 @@ def fold_split(
         fold: The round, counted from 1.
         validation_size: Fraction of all rows for validation.
         seed: Seed of the random order. The same seed gives the same split.
-        balanced: Whether groups larger than half of the validation set go to train or test.
+        balanced: Whether groups larger than half of the validation set are kept out of it.
 
     Raises:
         InputError: The numbers are not valid, or a set would be empty.

@@ -111,8 +111,8 @@ class RunOptions:
             return False
         print_line(
             console,
-            f"{self.resume} is finished; there is nothing to resume (a new run with --init-from "
-            f"{self.resume} would train it further)",
+            f"{self.resume} is finished; there is nothing to resume. To train it further, start a "
+            "run from it with --init-from",
         )
         return True
 

@@ -177,13 +177,13 @@ def label_values(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the labels of a task, and the bounds of those that are censored.
 
+    Labels match classes in any case if only one class fits: Excel has TRUE where Parquet has True.
+
     Args:
         cells: n labels.
         task: The task.
         relations: The cells of their relation column, see :func:`label_number`; None = there is
             none.
-
-    A label that is not a class may differ from one in case: Excel has TRUE where Parquet has True.
 
     Returns:
         The labels ``[n]`` as numbers or as class indices, NaN where missing or censored; and the
@@ -228,7 +228,7 @@ def _read_class(cell: str, relation: str, places: Mapping[str, float]) -> tuple[
     if text not in places and _NUMBER.fullmatch(text):
         text = _class_of_number(text)
     if text not in places:
-        alike = [label for label in places if label.casefold() == text.casefold()]
+        alike = [label for label in places if label.lower() == text.lower()]
         text = alike[0] if len(alike) == 1 else text
     if text not in places:
         raise LabelError(cell, f"one of {', '.join(places)} or an empty cell")

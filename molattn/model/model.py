@@ -796,8 +796,9 @@ class MolAttn(
     def evaluating(self) -> Iterator[None]:
         """Be in evaluation mode until the last thread that predicts has left the block."""
         with _LOCK:
-            count, trained = _PREDICTING.get(self, (0, []))
-            trained = trained or [module for module in self.modules() if module.training]
+            if self not in _PREDICTING:
+                _PREDICTING[self] = 0, [module for module in self.modules() if module.training]
+            count, trained = _PREDICTING[self]
             _PREDICTING[self] = count + 1, trained
             self.eval()
         try:

@@ -193,7 +193,7 @@ class AttentionConv(MessagePassing):
             or bool(self.changed_steps(AttentionConv))
             # Batched products apply the maps of features to unit vectors.
             or (
-                isinstance(edges.attr, Tensor)
+                edges.attr is not None
                 and not all(map(is_linear, (self.lin_edge_key, self.lin_edge_value)))
             )
         )

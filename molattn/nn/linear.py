@@ -69,7 +69,10 @@ def _is_plain(lin: nn.Module) -> bool:
 
 def is_linear(lin: Optional[nn.Module]) -> bool:
     """Whether a module is a linear map without bias and hooks; None, which adds nothing, is."""
-    return lin is None or (isinstance(lin, PyGLinear) and lin.bias is None and not _has_hooks(lin))
+    if lin is None:
+        return True
+    is_unchanged = type(lin).forward is Linear.forward and "forward" not in lin.__dict__
+    return is_unchanged and lin.bias is None and not _has_hooks(lin)
 
 
 def _has_hooks(lin: nn.Module) -> bool:

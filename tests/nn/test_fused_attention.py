@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import COMBINES, EdgeAttentionConv
 from molattn.nn.fused_attention import fused_attention
+from molattn.nn.linear import Linear
 
 DOUBLE = torch.float64
 SCORES = ["dot", "scaled_dot", "general", "additive", "gatv2"]
@@ -345,22 +346,34 @@ def test_replaced_and_hooked_maps_are_called():
     torch.testing.assert_close(alpha, torch.full_like(alpha, 1 / 3))
 
 
-@pytest.mark.parametrize("kind", ["bias", "hook", "deep", "weights"])
-def test_maps_of_edges_that_are_not_linear_equal_the_edge_list(kind):
+class Positive(Linear):
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("kind", ["bias", "hook", "deep", "weights", "class"])
+def test_maps_of_edges_that_are_not_linear_equal_the_edge_list(kind, coded):
     graphs = CompleteGraphs([2, 3])
-    x, attr = torch.randn(5, 4), torch.randn(graphs.num_edges, 3)
+    x = torch.randn(5, 4)
+    edges, _ = code_edges(graphs, 4, torch.randn(4, 3))
     conv = EdgeAttentionConv(4, 4, 2, edge_dim=3)
     if kind == "hook":
         conv.lin_edge_value.register_forward_hook(lambda module, given, out: out.relu())
     elif kind == "weights":
         torch.nn.utils.parametrizations.weight_norm(conv.lin_edge_key)
+    elif kind == "class":
+        conv.lin_edge_value = Positive(3, 4, bias=False)
     else:
         linear = torch.nn.Linear(3, 4)
         deep = torch.nn.Sequential(linear, torch.nn.Tanh())
         conv.lin_edge_value = linear if kind == "bias" else deep
-    expected = conv(x, graphs.edge_index, attr)
-    found = conv(graphs.nodes_to_rows(x), graphs, graphs.edges_to_pairs(attr))
-    torch.testing.assert_close(graphs.rows_to_nodes(found), expected)
+    attr = edges if coded else edges.dense()
+    expected = conv(x, graphs.edge_index, graphs.pairs_to_edges(edges.dense()))
+    rows = graphs.nodes_to_rows(x)
+    with_weights, _ = conv(rows, graphs, attr, return_attention_weights=True)
+    for found in (conv(rows, graphs, attr), with_weights):
+        torch.testing.assert_close(graphs.rows_to_nodes(found), expected)
 
 
 @pytest.mark.parametrize("coded", [False, True])
