@@ -189,7 +189,9 @@ def test_files_and_scores_of_a_run_are_in_own_units(run, tmp_path):
     predict_table(tmp_path / "run", run.table.path, tmp_path / "o.csv")
     row = rows_of(tmp_path / "o.csv")[run.parts.test[0]]
     assert float(row["half_life_predicted"]) == pytest.approx(predicted[0], rel=1e-5)
-    assert float(row["half_life_std"]) == pytest.approx(members[:, 0].std(ddof=1), rel=1e-5)
+    # A difference of predictions, whose rounding errors depend on the batch.
+    rounding = 1e-5 * predicted[0]
+    assert float(row["half_life_std"]) == pytest.approx(members[:, 0].std(ddof=1), abs=rounding)
 
 
 def test_labels_without_a_logarithm_are_named_by_row_and_column(tmp_path):
