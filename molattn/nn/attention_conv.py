@@ -146,7 +146,7 @@ class AttentionConv(MessagePassing):
             return_alpha: Also return the weights of the edges, before dropout.
             return_messages: Also return the weighted value of each edge, after dropout.
         """
-        if isinstance(edges.index, CompleteGraphs) and self._needs_edge_list(edges):
+        if isinstance(edges.index, CompleteGraphs) and self._needs_edge_list():
             return self._attend_edge_list(
                 (query, key, value), edges.index, edges, prior, return_alpha, return_messages
             )
@@ -184,18 +184,15 @@ class AttentionConv(MessagePassing):
         )
         return Attended(nodes, alpha if return_alpha else None, messages[0] if messages else None)
 
-    def _needs_edge_list(self, edges: Edges) -> bool:
-        """Whether batched matrix products would leave out a hook, a mask or a changed step."""
+    def _needs_edge_list(self) -> bool:
+        """Whether batched matrix products would leave out a hook, a mask, a changed step or map."""
         return (
             bool(self.explain)
             or self.aggr not in ("sum", "add")
             or any(getattr(self, hooks) for hooks in HOOKS)
             or bool(self.changed_steps(AttentionConv))
-            # Batched products apply the maps of features to unit vectors.
-            or (
-                edges.attr is not None
-                and not all(map(is_linear, (self.lin_edge_key, self.lin_edge_value)))
-            )
+            # They apply the maps of edges to unit vectors.
+            or not all(map(is_linear, (self.lin_edge_key, self.lin_edge_value)))
         )
 
     def _attend_edge_list(
