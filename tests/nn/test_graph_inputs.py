@@ -24,6 +24,9 @@ INDEX = torch.tensor([[2, 0, 2, 1], [0, 0, 1, 1]])  # three senders, two receive
 LISTED = torch.zeros(2, 0, dtype=torch.int64)
 ORDERED = torch.tensor([[0, 2, 1, 2], [0, 0, 1, 1]])  # as a sparse matrix of receivers has it
 
+# torch warns at the first sparse tensor of a process, whichever test makes it.
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|invariant).*:UserWarning")
+
 
 def adj_t(values):
     size = (2, 3, *values.shape[1:])
@@ -39,7 +42,6 @@ def test_a_list_of_edges_is_read_as_it_is():
     assert torch.equal(plain, INDEX)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC|invariant).*:UserWarning")
 @pytest.mark.parametrize("convert", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
 def test_a_sparse_matrix_of_receivers_gives_edges_and_their_values(convert):
     values = torch.tensor([1.0, 2.0, 3.0, 4.0])
