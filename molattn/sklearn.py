@@ -229,7 +229,7 @@ class MolAttnRegressor(RegressorMixin, _MolAttnEstimator):
             X: n SMILES or RDKit molecules: a list, an array, a Series, or a DataFrame with one
                 column.
             y: ``[n]``, or ``[n, T]`` for several targets, with NaN for missing labels.
-            sample_weight: Weights of the rows in the loss ``[n]``; rows of weight 0 are ignored.
+            sample_weight: Weights of the rows in training ``[n]``; rows of weight 0 are ignored.
 
         Raises:
             InputError: An invalid molecule (with its row) or option.
@@ -286,7 +286,7 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
             X: n SMILES or RDKit molecules: a list, an array, a Series, or a DataFrame with one
                 column.
             y: n labels of two or more classes, as strings or numbers.
-            sample_weight: Weights of the rows in the loss ``[n]``; rows of weight 0 are ignored.
+            sample_weight: Weights of the rows in training ``[n]``; rows of weight 0 are ignored.
 
         Raises:
             InputError: An invalid molecule or a missing label (with its row), labels of a single

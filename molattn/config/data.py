@@ -28,7 +28,8 @@ class TableColumns(MoleculeLimits):
         target_columns: Columns to predict.
         relation_columns: Column with the relation of the labels of each target, > or < of a
             censored one; a label such as >10 needs none.
-        weight_column: Column with the weight of each row in the loss.
+        weight_column: Column with the weight of each row in training; 0 = unused. Intervals and
+            test scores weigh rows equally.
         partner_column: Column with the SMILES of a second molecule, such as the solvent.
         feature_columns: Numeric columns to use as extra features.
         featurizer: Name of the featurizer for atoms and bonds.

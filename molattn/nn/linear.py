@@ -71,8 +71,11 @@ def is_linear(lin: Optional[nn.Module]) -> bool:
     """Whether a module is a linear map without bias and hooks; None, which adds nothing, is."""
     if lin is None:
         return True
-    is_unchanged = type(lin).forward is Linear.forward and "forward" not in lin.__dict__
+    is_unchanged = type(lin).forward in _FORWARDS and "forward" not in lin.__dict__
     return is_unchanged and lin.bias is None and not _has_hooks(lin)
+
+
+_FORWARDS = (Linear.forward, PyGLinear.forward, nn.Linear.forward)
 
 
 def _has_hooks(lin: nn.Module) -> bool:

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+import torch_geometric
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -374,6 +375,22 @@ def test_maps_of_edges_that_are_not_linear_equal_the_edge_list(kind, coded):
     with_weights, _ = conv(rows, graphs, attr, return_attention_weights=True)
     for found in (conv(rows, graphs, attr), with_weights):
         torch.testing.assert_close(graphs.rows_to_nodes(found), expected)
+
+
+@pytest.mark.parametrize("make", [torch.nn.Linear, torch_geometric.nn.Linear])
+def test_linear_maps_of_edges_of_torch_and_pyg_need_no_edge_list(make, monkeypatch):
+    graphs = CompleteGraphs([2, 3])
+    edges, _ = code_edges(graphs, 4, torch.randn(4, 3))
+    conv = EdgeAttentionConv(4, 4, 2, edge_dim=3)
+    for name in ("lin_edge_key", "lin_edge_value"):
+        lin = make(3, 4, bias=False)
+        lin.load_state_dict(getattr(conv, name).state_dict())
+        setattr(conv, name, lin)
+    x = torch.randn(5, 4)
+    expected = conv(x, graphs.edge_index, graphs.pairs_to_edges(edges.dense()))
+    monkeypatch.setattr(EdgeAttentionConv, "_attend_edge_list", None)
+    found = conv(graphs.nodes_to_rows(x), graphs, edges)
+    torch.testing.assert_close(graphs.rows_to_nodes(found), expected)
 
 
 @pytest.mark.parametrize("coded", [False, True])
