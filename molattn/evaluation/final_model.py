@@ -12,7 +12,7 @@ from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.data.splitting import undivided
 from molattn.evaluation.metrics import fold_note, format_mean, metrics_of
-from molattn.evaluation.plots import learning_curve
+from molattn.evaluation.plots import PNG, learning_curve
 from molattn.model.model import MolAttn, MolAttnConfig
 from molattn.training.fine_tuning import PretrainedWeights
 from molattn.training.history import write_history
@@ -74,7 +74,7 @@ def train_final(
     if histories:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            learning_curve(histories).savefig(folder / "learning_curve.png", dpi=150)
+            learning_curve(histories).savefig(folder / "learning_curve.png", **PNG)
     return {
         "rows_train": len(parts.train),
         "members": [

@@ -14,6 +14,7 @@ from molattn.data.dataset import TrainingTable
 from molattn.data.table import escape_formula, free_name, write_table
 from molattn.evaluation.metrics import format_score, metrics_of
 from molattn.evaluation.plots import (
+    PNG,
     TaskResults,
     calibration_plot,
     coverage_plot,
@@ -70,8 +71,7 @@ def write_run(run: TrainingRun, scores: RunScores, folder: Path) -> None:
         # The font of the plots may lack characters of a column's name.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         for name, figure in _figures(run, scores, results):
-            # The titles of square panels lie outside the figure.
-            figure.savefig(folder / name, dpi=150, bbox_inches="tight", pad_inches=0.1)
+            figure.savefig(folder / name, **PNG)
         metrics = _metrics(run, scores)
         write_run_page(run, scores, results, metrics, folder / PAGE_FILE)
     write_json(folder / RESULT_FILE, metrics)

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -94,11 +93,16 @@ def test_an_earlier_run_folder_is_explained(tmp_path):
     assert (output / "index.html").is_file()
 
 
+def some_of_the_table(name):
+    lines = bundled_dataset().read_text(encoding="utf-8").splitlines()
+    Path(name).write_text("\n".join([lines[0], *lines[1::28]]) + "\n")
+
+
 def test_an_earlier_run_folder_is_trained_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shutil.copy(bundled_dataset(), "solubility.csv")
+    some_of_the_table("solubility.csv")
     options = ["--config", str(RUN / "config.yaml"), "--epochs", "1", "--output", "again"]
-    assert main(["train", *options]) == 0
+    assert main(["train", *options, "--no-baselines", "--bootstrap", "0"]) == 0
     model = MolAttn.from_pretrained("again")
     assert model.config.tasks == MolAttn.from_pretrained(RUN).config.tasks
     assert model.config.network.width == 8
@@ -106,8 +110,7 @@ def test_an_earlier_run_folder_is_trained_on(tmp_path, monkeypatch):
 
 def test_a_new_run_begins_with_an_earlier_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    lines = bundled_dataset().read_text(encoding="utf-8").splitlines()[:41]
-    (tmp_path / "small.csv").write_text("\n".join(lines) + "\n")
+    some_of_the_table("small.csv")
     options = ["--init-from", str(MODELS["pretrained_3"]), "--epochs", "1", "--no-baselines"]
     assert main(["train", "small.csv", "--target-columns", "logS", *options, "--output", "o"]) == 0
     assert MolAttn.from_pretrained("o").config.network.width == 8

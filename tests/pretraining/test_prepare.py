@@ -65,7 +65,7 @@ def test_excluded_molecules_are_read_with_the_limits_of_the_run_if_they_are_high
 ):
     (tmp_path / "test.smi").write_text("C" * carbons)
     exclude = (str(tmp_path / "test.smi"),)
-    store = prepared(tmp_path, "CCO\n" + "C" * carbons, max_atoms=max_atoms, exclude=exclude)
+    store = prepared(tmp_path, "CCO", max_atoms=max_atoms, exclude=exclude)
     assert store.about["excluded_refused"] == {}
 
 

@@ -246,11 +246,11 @@ def test_the_command_learns_columns_of_the_table(smiles_file, tmp_path, capsys):
         file.write(f"CCCCCCCCl{',n.d.' * 20}\n")
     words = f"pretrain {tmp_path / 't.csv'} --pretraining-columns emb_* --targets columns "
     words += f"{_SMALL} --learning-rate 0.01 --output {tmp_path / 'run'}"
-    words = words.replace("--epochs 1", "--epochs 40")
     assert main(words.split()) == 0
     assert "R² of columns" in capsys.readouterr().out
     (invalid,) = rows_of(tmp_path / "run" / "rejected.csv")
     assert invalid["reason"] == "column 'emb_0': got 'n.d.', expected a number or an empty cell"
+    words = words.replace("--epochs 1", "--epochs 40")
     assert main([*words.split(), "--overwrite"]) == 0  # the list is a part of the run
     scores = json.loads((tmp_path / "run" / "metrics.json").read_text())["validation"]
     assert list(scores) == ["columns"]  # nothing else was learned

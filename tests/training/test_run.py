@@ -189,7 +189,7 @@ def test_a_resumed_training_comes_to_the_same_weights_bit_for_bit(
     whole = train(config)
     assert (len(whole.histories[0].epochs) < QUICK.epochs) == ("patience" in options)
     steps = 7 * len(whole.histories[0].epochs)
-    for step in {1, 7, 8, 11, min(14, steps - 1), steps}:
+    for step in {8, 11, steps} | ({1, 7, 14} if not options else set()):
         folder = tmp_path / str(step)
         folder.mkdir()
         interrupted(monkeypatch, config, folder, step)
