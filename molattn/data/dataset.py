@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 _MOST_IN_MEMORY = 20_000  # rows: about 60 MB
+_LEAST_SPREAD = 1e-30  # of different labels; its square still fits a float64, and it a float32
 MOST_BASELINE_ROWS = 20_000
 """Most usable rows of a table with a random forest baseline, whose descriptors take long."""
 
@@ -469,6 +470,11 @@ def _labels(
             labels, limits = label_values(cells, tasks[-1], _cells(rows, sign))
             if np.isnan(labels).all():
                 raise InputError("got only censored labels, expected at least one measured value")
+            if 0.0 < (spread := float(np.nanmax(labels) - np.nanmin(labels))) < _LEAST_SPREAD:
+                raise InputError(
+                    f"got labels that differ by {spread:.3g} at most, expected at least "
+                    f"{_LEAST_SPREAD:g}; give them in smaller units"
+                )
             if transform == "log" and tasks[-1].kind == "regression":
                 for row, label in enumerate(_values(labels, limits)):
                     if label <= 0.0:

@@ -307,6 +307,7 @@ def test_relations_are_read_from_their_column(tmp_path):
     [
         ("C,1,a\nCC,2,b\nCCC,3,=\n", {}, "line 2, column 'Standard_Relation': got 'a', expected"),
         ("C,1,>\nCC,2,<\n", {}, "column 'standard_value': got only censored labels, expected at"),
+        ("C,1e-200,\nCC,2e-200,\n", {}, "got labels that differ by 1e-200 at most, expected at"),
         ("C,1,\nCC,0,>\n", {}, "line 3, column 'Standard_Relation': got '>', expected no relation"),
         ("C,1,\nCC,a,\n", {"relation_columns": ("of",)}, r"no column 'of' \(--relation-columns\)"),
         ("C,1,\n", {"relation_columns": ("standard_value",)}, "both a target .* and an input"),
