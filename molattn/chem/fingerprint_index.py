@@ -18,6 +18,7 @@ from molattn.chem.limits import read_molecule
 from molattn.chem.parse import Molecule, check_list
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError, SmilesError
+from molattn.utils.sampling import in_turn
 
 __all__ = ["MOST_KEPT", "FingerprintIndex", "read_fingerprints"]
 
@@ -58,6 +59,8 @@ class FingerprintIndex:
     ) -> "FingerprintIndex":
         """Keep the distinct fingerprints of ``[n, 256]``, at most ``MOST_KEPT`` drawn at random.
 
+        They are drawn in turn for each task, so that a task with few labels keeps those it has.
+
         Args:
             fingerprints: Of n molecules.
             seed: Seed of the drawing.
@@ -69,15 +72,15 @@ class FingerprintIndex:
         if not len(fingerprints):
             raise InputError("training molecules: got none, expected one or more")
         found, places = np.unique(fingerprints, axis=0, return_inverse=True)
+        have = None
+        if labeled is not None and not labeled.all():
+            have = np.zeros((len(found), labeled.shape[1]), dtype=bool)
+            np.logical_or.at(have, places.ravel(), labeled)
         kept = np.arange(len(found))
         if len(found) > MOST_KEPT:
-            rng = np.random.default_rng(seed)
-            kept = np.sort(rng.choice(len(found), MOST_KEPT, replace=False))
-        if labeled is None or labeled.all():
-            return cls(found[kept])
-        have = np.zeros((len(found), labeled.shape[1]), dtype=bool)
-        np.logical_or.at(have, places.ravel(), labeled)
-        return cls(found[kept], have[kept])
+            order = np.random.default_rng(seed).permutation(len(found))
+            kept = np.sort((order if have is None else in_turn(order, have))[:MOST_KEPT])
+        return cls(found[kept], None if have is None else have[kept])
 
     @classmethod
     def from_bytes(cls, content: bytes, path: Path) -> "FingerprintIndex":

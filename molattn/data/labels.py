@@ -151,7 +151,8 @@ def infer_task(
         odd = next(text for text in texts if (text in numbers) == (kinds[True] < kinds[False]))
         raise LabelError(odd, "class labels that are all numbers or all text")
     else:
-        classes = sorted(distinct)
+        whole = {text for text in numbers if float(text).is_integer()}
+        classes = sorted({_class_of_number(text) if text in whole else text for text in distinct})
         if choice != "multiclass":
             spelled: dict[str, str] = {}
             for text in classes:

@@ -111,7 +111,8 @@ def find_leakage(
     """Compare the test rows with the others, and with the molecules of a pretrained model."""
     groups = same_molecule(table.records)
     repeated = [group for group in groups if len(group) > 1]
-    pairs = (_conflict(table.targets, group) for group in _same_input(table, repeated))
+    rounding = 1e-9 * np.nanstd(table.targets, axis=0)
+    pairs = (_conflict(table.targets, rounding, group) for group in _same_input(table, repeated))
     conflicts = [pair for pair in pairs if pair]
     in_test = np.zeros(len(table.rows), dtype=bool)
     in_test[parts.test] = True
@@ -152,12 +153,14 @@ def _same_input(table: TrainingTable, groups: list[list[int]]) -> list[list[int]
     ]
 
 
-def _conflict(targets: NDArray[np.float64], group: list[int]) -> tuple[int, int] | None:
-    """Return the first two rows of a molecule whose labels of one target differ."""
-    for labels in targets[group].T:
+def _conflict(
+    targets: NDArray[np.float64], rounding: NDArray[np.float64], group: list[int]
+) -> tuple[int, int] | None:
+    """Return the first two rows of a molecule whose labels of one target differ by more."""
+    for labels, noise in zip(targets[group].T, rounding, strict=True):
         known = np.flatnonzero(~np.isnan(labels))
         first = labels[known[:1]]
-        other = known[~np.isclose(labels[known], first, rtol=1e-6, atol=1e-9)]
+        other = known[~np.isclose(labels[known], first, rtol=1e-6, atol=noise)]
         if len(other):
             return group[known[0]], group[other[0]]
     return None

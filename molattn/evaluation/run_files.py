@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from molattn.config.yaml_file import write_config_file
@@ -175,7 +176,8 @@ def _write_predictions(run: TrainingRun, prediction: Prediction, path: Path) -> 
             molecules = (table.smiles[row], table.partners and table.partners[row])
             given = table.rows[row].cells
             own = (cell if cell in molecules else escape_formula(cell) for cell in given)
-            cells = output.cells(prediction, index)
+            is_finite = np.isfinite(prediction.prediction[index]).all()
+            cells = output.cells(prediction, index) if is_finite else [None] * len(output.columns)
             cells += standardized_cells(table.records[row], config)
             write([*own, *map(_text, cells), "test"])
 

@@ -65,11 +65,10 @@ class RunScores(NamedTuple):
 def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     """Score a run on its validation and test rows, and the baselines on the test rows.
 
-    Censored labels are not scored. Without test rows, only the validation rows are scored.
+    Censored labels are not scored, nor are rows without a finite prediction. Without test rows,
+    only the validation rows are scored.
     """
     tasks, config, seed = run.table.tasks, run.config.report, run.config.training.seed
-    target = run.table.targets[run.parts.test]
-    has_test = len(target) > 0
 
     def score(prediction: NDArray[np.float64]) -> TaskScores:
         return score_tasks(prediction, target, tasks, resamples=config.bootstrap, seed=seed)
@@ -78,6 +77,12 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     molecules = run.table.molecules(run.parts.test)
     with threads(run.config.training.threads):
         outputs = run.model.predict_outputs(molecules.records, features=molecules.features)
+    target = _labels(run, run.parts.test, outputs)
+    has_test = len(target) > 0
+    if unusable := int((~_are_finite(outputs)).sum()):
+        print_line(
+            console, f"{unusable} test rows without a finite prediction, which are not scored"
+        )
     validation, test = (
         output.predict_with_uncertainty(predicted, run.table.fingerprints(rows))
         for predicted, rows in (
@@ -107,7 +112,9 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         uncertainty=score_uncertainty(run.model, test, outputs, target, config.interval)
         if has_test
         else {},
-        validation=score_tasks(validation.prediction, run.table.targets[run.parts.val], tasks)
+        validation=score_tasks(
+            validation.prediction, _labels(run, run.parts.val, run.validation_outputs), tasks
+        )
         if len(run.parts.val)
         else None,
         test=score(test.prediction) if has_test else None,
@@ -118,6 +125,17 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         else [],
         censored=censored,
     )
+
+
+def _are_finite(outputs: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.isfinite(outputs).all(axis=(0, 2))
+
+
+def _labels(
+    run: TrainingRun, rows: NDArray[np.int64], outputs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the labels to score ``[n, T]``: NaN for rows without a finite prediction."""
+    return np.where(_are_finite(outputs)[:, None], run.table.targets[rows], np.nan)
 
 
 def _censored(

@@ -13,11 +13,12 @@ from molattn.config import TrainConfig
 from molattn.data.dataset import TrainingTable
 from molattn.errors import quoted
 from molattn.model.gaussian_process.combination import shares_of_second
-from molattn.model.gaussian_process.head import GaussianProcessHead, in_turn, log_bayes_factor
+from molattn.model.gaussian_process.head import GaussianProcessHead, log_bayes_factor
 from molattn.model.model import MolAttn
 from molattn.model.outputs import mean_of_members
 from molattn.task import output_slices
 from molattn.utils.console import print_line
+from molattn.utils.sampling import in_turn
 
 __all__ = ["add_gaussian_process", "share_lines", "some_rows"]
 

@@ -210,5 +210,5 @@ def _forward(transform: TargetTransform, values: Array, labels: Array) -> Array:
 def _combined(model: MolAttn, network: Array, process: Array | None) -> Array:
     """Return the predictions ``[n, outputs]`` with the shares of the model."""
     if process is not None and model.gaussian_process is not None:
-        network = network + model.gaussian_process.output_shares * (process - network)
+        network = model.gaussian_process.mean(network, process)
     return mean_of_members(torch.from_numpy(network), model.config.tasks).numpy()

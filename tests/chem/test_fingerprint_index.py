@@ -73,6 +73,18 @@ def test_equal_molecules_are_kept_once_and_too_many_are_drawn(monkeypatch):
     assert all(sum(value == 1.0 for value in one) == 3 for one in drawn)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_of_a_task_with_few_labels_all_are_kept(monkeypatch, seed):
+    monkeypatch.setattr(domain, "MOST_KEPT", 10)
+    molecules = read_fingerprints(["C" * (n % 6) + "N" * (n // 6 + 1) for n in range(30)])
+    assert len(np.unique(molecules, axis=0)) == 30
+    labeled = np.ones((30, 2), dtype=bool)
+    labeled[:, 1] = np.arange(30) < 3
+    found = FingerprintIndex.from_fingerprints(molecules, seed, labeled)
+    assert len(found.fingerprints) == 10
+    assert (found.task_similarity(molecules[:3], 2)[:, 1] == 1.0).all()
+
+
 def test_fingerprints_come_back_from_a_file_as_they_were():
     first = index_of(SMILES)
     content = first.to_bytes()

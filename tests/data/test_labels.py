@@ -73,6 +73,7 @@ def test_labels_say_what_they_are(cells, kind, classes):
         ("classification", ["2", "1.0", "10", "1"], "multiclass", ("1", "2", "10")),
         ("binary", ["3", "7"], "binary", ("3", "7")),
         ("multiclass", ["1", "2", "3a"], "multiclass", ("1", "2", "3a")),
+        ("multiclass", ["1", "1.0", "2.5", "a"], "multiclass", ("1", "2.5", "a")),
         ("classification", [f"C{n}" for n in range(30)], "multiclass", None),
     ],
 )

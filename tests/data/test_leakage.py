@@ -54,6 +54,13 @@ def test_the_rows_that_contradict_are_named(tmp_path):
     assert (found.conflicts, found.first_conflict) == (1, "lines 2 and 5")
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-9])
+def test_conflicts_do_not_depend_on_the_unit(tmp_path, unit):
+    rows = [("C", 1.0), ("CC", 2.0), ("C", 1.0 + 1e-12), ("CC", 2.1)]
+    table = read(tmp_path, [f"{smiles},{value * unit!r}," for smiles, value in rows] + ["CCO,,1"])
+    assert find_leakage(table, split([0, 1, 4], [2], [3])).conflicts == 1
+
+
 def test_a_clean_split_has_one_line(tmp_path):
     found = find_leakage(read(tmp_path, ["C,1.5,1", "CCO,2,2", "CCN,3,3"]), split([0], [1], [2]))
     assert (found.duplicates, found.conflicts, found.shared_test) == (0, 0, 0)

@@ -2,6 +2,7 @@ import csv
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from molattn.chem import Featurizer
@@ -131,6 +132,17 @@ def dated(dates):
 def test_the_latest_rows_are_the_test(tmp_path, dates):
     parts = split_rows(read(tmp_path, dated(dates), ORDERED), ORDERED, seed=0)
     assert [part.tolist() for part in parts] == [[1, 2, 3], [4], [0]]
+
+
+def test_times_with_a_zone_are_in_order_from_any_table(tmp_path):
+    hours = pd.date_range("2024-01-01 20:00", periods=10, freq="1h", tz="Asia/Tokyo")
+    frame = pd.DataFrame({"smiles": ["C" * n for n in range(1, 11)], "y": range(10), "when": hours})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    for source in (frame, tmp_path / "t.csv", tmp_path / "t.parquet"):
+        table = read_training_table(source, ORDERED, Featurizer.default())
+        parts = split_rows(table, ORDERED, seed=0)
+        assert [part.tolist() for part in parts] == [[*range(6)], [6, 7], [8, 9]]
 
 
 def test_a_molecule_goes_by_its_latest_row_unless_it_may_straddle(tmp_path):

@@ -213,6 +213,30 @@ def test_the_level_of_the_intervals_is_an_option(run, tmp_path):
     assert "50% PI coverage" in console.file.getvalue()
 
 
+def test_rows_without_a_finite_prediction_are_not_scored(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = "".join(
+        f"{'C' * n},{n},{n % 2},{1e30 if n in (3, 5) else n * 1e-10},{'test' if n < 9 else 'train'}\n"
+        for n in range(1, 31)
+    )
+    path.write_text(f"smiles,y,c,f,part\n{rows}")
+    data = DataConfig(target_columns=("y", "c"), feature_columns=("f",), split_column="part")
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    quick = SupervisedConfig(epochs=2, batch_size=8, device="cpu")
+    config = TrainConfig(str(path), data, small, quick, ReportConfig(bootstrap=50))
+    shown = io.StringIO()
+    run = train(config)
+    scores = score_run(run, Console(file=shown, width=200))
+    assert "2 test rows without a finite prediction, which are not scored" in shown.getvalue()
+    assert {scores.test.tasks[name]["count"] for name in ("y", "c")} == {6}
+    assert scores.uncertainty["y"]["count"] == 6
+    assert {one.tasks["y"]["count"] for one in scores.baselines.values()} == {6}
+    write_run(run, scores, tmp_path / "run")
+    written = table(tmp_path / "run" / "predictions.csv")
+    assert [row["smiles"] for row in written if not row["y_predicted"]] == ["CCC", "CCCCC"]
+    assert all(not row["c_predicted"] for row in written if not row["y_predicted"])
+
+
 def test_formulas_of_a_spreadsheet_are_escaped_in_the_predictions(run, tmp_path):
     rows = [row._replace(cells=["=1+1|cmd", *row.cells[1:]]) for row in run.table.rows]
     config = replace(run.config, report=ReportConfig(False, bootstrap=0))

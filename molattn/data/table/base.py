@@ -5,7 +5,7 @@ import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from datetime import datetime, time
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
@@ -192,13 +192,13 @@ def cell_text(value: Any) -> str:
     """Return a value as the text of a cell.
 
     None is an empty text, a whole number has no decimal point, any other number is the shortest
-    text that reads back as the same number, and midnight is the date alone.
+    text that reads back as the same number, and midnight without a time zone is the date alone.
     """
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
-    if isinstance(value, datetime) and value.time() == time():
+    if isinstance(value, datetime) and value.isoformat().endswith("T00:00:00"):
         value = value.date()
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")

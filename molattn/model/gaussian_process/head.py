@@ -28,6 +28,7 @@ from molattn.model.outputs import class_logits
 from molattn.model.uncertainty.calibration import ProbabilityScaling
 from molattn.record import MoleculeRecord
 from molattn.task import Task, output_slices
+from molattn.utils.sampling import in_turn
 
 __all__ = ["GaussianProcessHead", "Neighbor", "kernel_inputs", "log_bayes_factor"]
 
@@ -228,8 +229,13 @@ class GaussianProcessHead:
 
     def combine(self, network: Array, inputs: KernelInputs) -> Array:
         """Average outputs of networks ``[..., n, outputs]`` with those of :meth:`predict`."""
-        process = self.predict(inputs)
-        return network + self.output_shares * (process - network)
+        return self.mean(network, self.predict(inputs))
+
+    def mean(self, network: Array, process: Array) -> Array:
+        """Average outputs of networks and of the Gaussian process by their shares."""
+        shares = self.output_shares
+        # With a share of 1 the network is not trained, and its outputs may be of any size.
+        return np.where(shares == 1.0, process, network + shares * (process - network))
 
     @property
     def output_shares(self) -> Array:
@@ -429,17 +435,6 @@ def _random_order(keys: Sequence[str], seed: int) -> NDArray[np.int64]:
     secret = seed.to_bytes(8, "little")
     digests = [blake2b(key.encode(), key=secret, digest_size=16).digest() for key in keys]
     return np.array(sorted(range(len(keys)), key=digests.__getitem__), dtype=np.int64)
-
-
-def in_turn(order: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Reorder n rows so that tasks take turns: the first with each label, the second, and so on.
-
-    Args:
-        order: Order of the rows, ``[n]``.
-        known: Which labels each row has, ``[n, T]``; rows without any come last.
-    """
-    turns = np.where(known[order], known[order].cumsum(axis=0), len(order) + 1).min(axis=1)
-    return order[np.argsort(turns, kind="stable")]
 
 
 def _same_rows(labels: Array) -> list[tuple[list[int], NDArray[np.int64]]]:

@@ -277,7 +277,11 @@ def test_fewer_inducing_points_than_tasks():
 def test_predictions_are_combined_by_the_shares():
     head = GaussianProcessHead.fit(CONFIG, INPUTS, make_labels())
     network = np.random.default_rng(0).normal(size=(2, 3, 5))
-    np.testing.assert_allclose(head.combine(network, NEW), [head.predict(NEW)] * 2)
+    np.testing.assert_array_equal(head.combine(network, NEW), [head.predict(NEW)] * 2)
+    # With a share of 1 the network is not trained.
+    diverged = np.full((2, 3, 5), np.inf)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(head.combine(diverged, NEW), [head.predict(NEW)] * 2)
     head.shares[:] = [0.0, 0.25, 1.0]
     found, own = head.combine(network, NEW), head.predict(NEW)
     np.testing.assert_array_equal(found[..., 0], network[..., 0])
