@@ -476,6 +476,9 @@ class _Worst:
 
     def see(self, name: str, expected: Tensor, got: Tensor, rows: Optional[Tensor] = None) -> None:
         """Compare two tensors, or some rows of them."""
+        expected, got = (
+            torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (expected, got)
+        )
         if expected.shape != got.shape:
             raise AssertionError(
                 f"{name}: got shape {list(got.shape)}, expected {list(expected.shape)}"
@@ -657,17 +660,22 @@ def _counts(data: Data) -> tuple[int, int]:
 
 def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     num_nodes, num_edges = _counts(data)
-    if trials < 1 or num_nodes < 2:
+    batch = data.get("batch")
+    batch = torch.zeros(num_nodes, dtype=torch.int64) if batch is None else batch.cpu()
+    most = int(torch.bincount(batch).max()) if num_nodes else 0
+    if trials < 1 or most < 2:
         raise ValueError(
-            f"got {trials} trials and {num_nodes} nodes, expected at least 1 trial and 2 nodes: "
-            "otherwise any module would pass"
+            f"got {trials} trials and at most {most} nodes in a graph, expected at least 1 trial "
+            "and 2 nodes: otherwise any module would pass"
         )
     generator = torch.Generator().manual_seed(seed)
+    same = torch.arange(num_nodes)
     for _ in range(trials):
-        order = torch.randperm(num_nodes, generator=generator)
-        batch = data.get("batch")
-        if batch is not None:  # keep each graph's nodes together, as PyG's batches do
-            order = order[batch.cpu()[order].argsort(stable=True)]
+        order = same
+        while torch.equal(order, same):
+            order = torch.randperm(num_nodes, generator=generator)
+            # Keep each graph's nodes together, as PyG's batches do.
+            order = order[batch[order].argsort(stable=True)]
         edges = torch.randperm(num_edges, generator=generator)
         device = data.edge_index.device if data.edge_index is not None else None
         yield order.to(device), edges.to(device)

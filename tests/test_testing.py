@@ -404,6 +404,25 @@ def test_what_the_module_needs_and_data_lacks_is_named():
         assert_permutation_equivariant(Other(), graph())
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_some_atoms_always_move(seed):
+    first = Function(lambda x, *_: x - x[:1])
+    with pytest.raises(AssertionError):
+        assert_permutation_equivariant(first, graph(2), trials=1, seed=seed)
+    with pytest.raises(AssertionError):
+        assert_permutation_invariant(Function(lambda x, *_: x[:1]), graph(2), trials=1, seed=seed)
+    alone = Batch.from_data_list([graph(1, 0) for _ in range(6)])
+    with pytest.raises(ValueError, match="at most 1 nodes in a graph"):
+        assert_permutation_equivariant(first, alone, seed=seed)
+
+
+def test_both_parts_of_complex_outputs_are_compared():
+    numbered = Function(lambda x, *_: torch.complex(x[:, 0], torch.arange(len(x)).to(x)))
+    with pytest.raises(AssertionError):
+        assert_permutation_equivariant(numbered, graph())
+    assert_permutation_equivariant(Function(lambda x, *_: torch.complex(x, -x)), graph())
+
+
 def test_a_sparse_adjacency_is_refused():
     data = Data(x=torch.randn(3, 2), adj_t=torch.ones(3, 3).to_sparse_coo())
 

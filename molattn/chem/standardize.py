@@ -51,6 +51,7 @@ def standardize(mol: Chem.Mol, *, reorder: bool = False) -> Chem.Mol:
     if not reorder:
         order = form.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]
         found = Chem.RenumberAtoms(found, np.argsort(order).tolist())
+        Chem.GetSymmSSSR(found)  # or ranking the atoms would clear its rings
     found.SetProp(_SMILES, smiles)
     return found
 

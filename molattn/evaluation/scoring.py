@@ -80,9 +80,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     target = _labels(run, run.parts.test, outputs)
     has_test = len(target) > 0
     if unusable := int((~_are_finite(outputs)).sum()):
-        print_line(
-            console, f"{unusable} test rows without a finite prediction, which are not scored"
-        )
+        print_line(console, f"{unusable} test rows have no finite prediction and are not scored")
     validation, test = (
         output.predict_with_uncertainty(predicted, run.table.fingerprints(rows))
         for predicted, rows in (
@@ -128,7 +126,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
 
 
 def _are_finite(outputs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return np.isfinite(outputs).all(axis=(0, 2))
+    return np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
 
 
 def _labels(

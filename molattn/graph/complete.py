@@ -143,7 +143,8 @@ class CompleteGraphs(OnDevice):
     - flat: ``[num_nodes, ...]`` in the order given and ``[num_edges, ...]`` in the order of
       ``edge_index``, without padding, as everywhere in PyG;
     - rows: ``[num_rows, ...]`` and ``[num_pairs, ...]``, block after block, padding included, as
-      the layers take them. Padding may hold any finite values: no real node reads them. Unless
+      the layers take them. No real node reads the padding, which may hold any values up to 1e29.
+      Unless
       rows and nodes are the same, there are more rows than nodes.
 
     With :meth:`with_edges` only some pairs are edges, in the same layout. Index tensors are on the
@@ -232,7 +233,11 @@ class CompleteGraphs(OnDevice):
 
     @classmethod
     def from_edges(
-        cls, edge_index: Tensor, batch: Optional[Tensor] = None, num_nodes: Optional[int] = None
+        cls,
+        edge_index: Tensor,
+        batch: Optional[Tensor] = None,
+        num_nodes: Optional[int] = None,
+        num_graphs: Optional[int] = None,
     ) -> tuple["CompleteGraphs", Tensor]:
         """Read a PyG batch of complete graphs.
 
@@ -241,12 +246,15 @@ class CompleteGraphs(OnDevice):
                 self loops.
             batch: Graph of each node, ascending, ``[N]``; None = one graph.
             num_nodes: Number of nodes where ``batch`` is None; None = one more than the largest.
+            num_graphs: Number of graphs, of which the last may have no nodes; None = one more than
+                the largest in ``batch``.
 
         Returns:
             The layout, and the order in which ``edge_attr[order]`` fits its ``edge_index``.
 
         Raises:
-            ValueError: The nodes of a graph are not together, or the edges are not all pairs.
+            ValueError: The nodes of a graph are not together, there are more graphs than
+                ``num_graphs``, or the edges are not all pairs.
         """
         if batch is None:
             if num_nodes is None:
@@ -257,7 +265,11 @@ class CompleteGraphs(OnDevice):
                 "batch: got a decreasing index, expected the graphs in ascending order"
             )
         num_nodes = batch.numel()
-        sizes = torch.bincount(batch).tolist()
+        if num_graphs is not None and num_nodes and int(batch[-1]) >= num_graphs:
+            raise ValueError(
+                f"batch: got a graph {int(batch[-1])}, expected less than num_graphs={num_graphs}"
+            )
+        sizes = torch.bincount(batch, minlength=num_graphs or 0).tolist()
         looped = sum(n * n for n in sizes)
         if edge_index.size(1) not in (looped, looped - num_nodes):
             raise ValueError(
@@ -489,6 +501,9 @@ class CompleteGraphs(OnDevice):
 
     def neighbor_max(self, rows: Tensor) -> Tensor:
         """Maximum over each row's neighbors, ``[num_rows, F]``; 0 where there are none."""
+        half = rows.dtype in (torch.float16, torch.bfloat16)
+        if half and not self.self_loops:  # tied maxima are added up
+            return self.neighbor_max(rows.float()).to(rows.dtype)
         lowest = torch.finfo(rows.dtype).min
         if torch.compiler.is_compiling():  # the number of edges is not known
             (whole,), (mask,) = self.blocks, self.pair_masks

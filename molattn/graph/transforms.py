@@ -287,7 +287,7 @@ class AddDummyNode(BaseTransform):
     The dummy is the last node. It has an edge to and from every node and one to itself, with the
     given distance and zeros for all other features, so no bonds. ``x`` gains a last column that is
     1 for the dummy node and 0 for atoms, as a feature or an integer code (the other columns of the
-    dummy node are 0). In ``pos`` it is ``distance`` away from the others; in
+    dummy node are 0). In ``pos`` it is at least ``distance`` away from the others; in
     all other node and edge attributes it is zero. ``dummy_mask`` marks it: ``x[~dummy_mask]``
     leaves it out of a readout. Functional name: ``add_dummy_node``.
 

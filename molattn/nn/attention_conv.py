@@ -13,7 +13,7 @@ from molattn.nn.attention_heads import HeadScore, check_optional_width, check_po
 from molattn.nn.dense_attention import Attended, EdgeMaps, Prior, dense_attention
 from molattn.nn.functional import ScatteredEdges, check_temperature, normalize
 from molattn.nn.graph_inputs import EdgeAttr, Edges, Graph, Nodes, Pair, read_graph
-from molattn.nn.linear import Linear, is_linear, linear_together
+from molattn.nn.linear import Linear, is_linear, is_unchanged, linear_together
 from molattn.nn.message_passing import MessagePassing
 
 # Options of MessagePassing: the values that attention can have, and why no others.
@@ -146,7 +146,7 @@ class AttentionConv(MessagePassing):
             return_alpha: Also return the weights of the edges, before dropout.
             return_messages: Also return the weighted value of each edge, after dropout.
         """
-        if isinstance(edges.index, CompleteGraphs) and self._needs_edge_list():
+        if isinstance(edges.index, CompleteGraphs) and self.needs_messages():
             return self._attend_edge_list(
                 (query, key, value), edges.index, edges, prior, return_alpha, return_messages
             )
@@ -184,13 +184,14 @@ class AttentionConv(MessagePassing):
         )
         return Attended(nodes, alpha if return_alpha else None, messages[0] if messages else None)
 
-    def _needs_edge_list(self) -> bool:
-        """Whether batched matrix products would leave out a hook, a mask, a changed step or map."""
+    def needs_messages(self) -> bool:
+        """Whether matrix products would leave out a hook, a mask, a changed step, map or score."""
         return (
             bool(self.explain)
             or self.aggr not in ("sum", "add")
             or any(getattr(self, hooks) for hooks in HOOKS)
             or bool(self.changed_steps(AttentionConv))
+            or not is_unchanged(self.head_score, HeadScore.forward)
             # They apply the maps of edges to unit vectors.
             or not all(map(is_linear, (self.lin_edge_key, self.lin_edge_value)))
         )

@@ -3,7 +3,6 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from molattn.nn.attention_conv import HOOKS
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.functional import DenseRows, normalize, score
 
@@ -90,10 +89,10 @@ class CrossAttention(nn.Module):
     def attend(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
         """Compute the attention alone: ``self.conv`` on the edges of all pairs."""
         conv = self.conv
-        if conv.explain or any(getattr(conv, hooks) for hooks in HOOKS):
+        if conv.needs_messages():
             raise ValueError(
-                "hooks and edge masks of message passing cannot be used with CrossAttention: it is "
-                "computed without messages"
+                "hooks, edge masks, changed steps and scores of message passing cannot be used "
+                "with CrossAttention: it is computed without messages"
             )
         query, key, value = (
             part.unflatten(-1, (conv.heads, -1)).transpose(1, 2)  # [B, H, nodes, C]

@@ -14,6 +14,9 @@ from molattn.nn.functional import DenseRows, normalize
 from molattn.nn.fused_attention import fused_attention
 from molattn.nn.graph_inputs import Edges
 
+# Divided by less, logits may overflow.
+_COLDEST = 1e-6
+
 
 class EdgeMaps(NamedTuple):
     """Linear maps ``[M, D]`` to ``[M, H, C]`` of edge features, added to keys and values."""
@@ -84,11 +87,11 @@ def dense_attention(
         return_messages: Return the weighted value of each pair.
     """
     graph: CompleteGraphs = edges.index
-    softmax = 0 < temperature < math.inf
+    softmax = _COLDEST < temperature < math.inf
     requested = return_alpha or return_messages
     if score.rule.bilinear and softmax and prior is None and not requested:
         basis = (None,) * 3 if maps is None or edges.attr is None else maps.basis(edges.attr)
-        scale = score.scale / temperature
+        scale = score.scale / temperature  # of the logits, before their maximum is subtracted
         out = fused_attention(graph, query, key, value, *basis, scale=scale, dropout=dropout)
         return Attended(out, None, None)
     attr = edge_query = edge_key = value_basis = None

@@ -298,7 +298,7 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
         logits = logits.float()
     if temperature == math.inf:
         weights = torch.ones_like(logits)
-    elif temperature == 0:
+    elif temperature < torch.finfo(logits.dtype).tiny:
         weights = (logits == receivers.max(logits)).to(logits.dtype)
     else:
         shifted = logits - receivers.max(logits.detach())

@@ -295,7 +295,12 @@ class GraphNetwork(MessagePassing):
             seen = {"edges": stage.to_nodes, "node": node}
             if globals_[1] is not None:
                 seen["global"] = globals_[1].at_nodes(globals_[1].values)
-            node = self.node_function(_join(seen, self.node_inputs, node.size(0)))
+            node = _join(seen, self.node_inputs, node.size(0))
+            if isinstance(graph, CompleteGraphs) and type(self.node_function) is not _Network:
+                # A function of yours may read all nodes at once, as batch normalization does.
+                node = graph.nodes_to_rows(self.node_function(graph.rows_to_nodes(node)))
+            else:
+                node = self.node_function(node)
         result: tuple[Any, ...] = (node,)
         if self.update_edges:
             result += (stage.edges,)
@@ -377,7 +382,7 @@ class GraphNetwork(MessagePassing):
     def _through_edges(self, x: Tensor, graph: CompleteGraphs, attr: EdgeAttr, u: OptTensor) -> Any:
         """Call the block on the list of all edges, and convert the results to rows."""
         nodes, attr = edge_list(x, graph, attr)
-        out = self(nodes, graph.edge_index, attr, u, graph.batch)
+        out = self.forward(nodes, graph.edge_index, attr, u, graph.batch)  # hooks run once
         return results_in_rows(out, graph, edges=self.update_edges, weights=False)
 
     def __repr__(self) -> str:
@@ -390,9 +395,13 @@ def _chosen(option: str, given: Sequence[str], known: Sequence[str]) -> tuple[st
     return tuple(name for name in known if name in given)
 
 
+class _Network(nn.Sequential):
+    """The default function of nodes and graphs, which treats each row by itself."""
+
+
 def _network(widths: list[int], out_channels: int) -> nn.Module:
     width = -1 if min(widths) < 0 else sum(widths)
-    return nn.Sequential(Linear(width, out_channels), nn.SiLU(), Linear(out_channels, out_channels))
+    return _Network(Linear(width, out_channels), nn.SiLU(), Linear(out_channels, out_channels))
 
 
 def _reset(function: nn.Module) -> None:

@@ -63,7 +63,10 @@ def linear_together(x: Tensor, *lins: Linear) -> tuple[Tensor, ...]:
 def _is_plain(lin: nn.Module) -> bool:
     """Whether it computes :func:`linear` of its weight and bias, and nothing else."""
     return (
-        type(lin) is Linear and not _has_hooks(lin) and not is_uninitialized_parameter(lin.weight)
+        type(lin) is Linear
+        and is_unchanged(lin, Linear.forward)
+        and lin._compiled_call_impl is None
+        and not is_uninitialized_parameter(lin.weight)
     )
 
 
@@ -71,20 +74,23 @@ def is_linear(lin: Optional[nn.Module]) -> bool:
     """Whether a module is a linear map without bias and hooks; None, which adds nothing, is."""
     if lin is None:
         return True
-    is_unchanged = type(lin).forward in _FORWARDS and "forward" not in lin.__dict__
-    return is_unchanged and lin.bias is None and not _has_hooks(lin)
+    return is_unchanged(lin, *_FORWARDS) and lin.bias is None
 
 
 _FORWARDS = (Linear.forward, PyGLinear.forward, nn.Linear.forward)
 
 
-def _has_hooks(lin: nn.Module) -> bool:
-    return bool(
-        lin._forward_pre_hooks
-        or lin._forward_hooks
-        or lin._backward_pre_hooks
-        or lin._backward_hooks
+def is_unchanged(module: nn.Module, *forwards: Any) -> bool:
+    """Whether calling a module runs one of these functions as its ``forward``, and no hooks."""
+    return (
+        type(module).forward in forwards
+        and "forward" not in vars(module)
+        and not any(getattr(module, f"_{hooks}") for hooks in _HOOKS)
+        and not any(getattr(nn.modules.module, f"_global_{hooks}") for hooks in _HOOKS)
     )
+
+
+_HOOKS = ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")
 
 
 def split(x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:

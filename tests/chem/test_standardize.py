@@ -80,6 +80,14 @@ def test_a_changed_molecule_has_its_standardized_smiles(text, expected):
     assert not standardized_smiles(mol)
 
 
+@pytest.mark.parametrize("text", KNOWN)
+def test_rings_stay_known_once_the_atoms_are_ranked(text):
+    found = standardize(parse_smiles(text), reorder=False)
+    expected = Chem.MolFromSmiles(KNOWN[text]).GetRingInfo().NumRings()
+    list(Chem.CanonicalRankAtoms(found))
+    assert found.GetRingInfo().NumRings() == expected
+
+
 @pytest.mark.parametrize("text", UNCHANGED)
 def test_an_unchanged_molecule_is_returned_as_it_is(text):
     mol = parse_smiles(text)

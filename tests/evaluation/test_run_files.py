@@ -216,8 +216,9 @@ def test_the_level_of_the_intervals_is_an_option(run, tmp_path):
 def test_rows_without_a_finite_prediction_are_not_scored(tmp_path):
     path = tmp_path / "t.csv"
     rows = "".join(
-        f"{'C' * n},{n},{n % 2},{1e30 if n in (3, 5) else n * 1e-10},{'test' if n < 9 else 'train'}\n"
+        f"{'C' * n},{n},{n % 2},{feature},{'test' if n < 9 else 'train'}\n"
         for n in range(1, 31)
+        for feature in (1e30 if n in (3, 5) else n * 1e-10,)
     )
     path.write_text(f"smiles,y,c,f,part\n{rows}")
     data = DataConfig(target_columns=("y", "c"), feature_columns=("f",), split_column="part")
@@ -227,7 +228,7 @@ def test_rows_without_a_finite_prediction_are_not_scored(tmp_path):
     shown = io.StringIO()
     run = train(config)
     scores = score_run(run, Console(file=shown, width=200))
-    assert "2 test rows without a finite prediction, which are not scored" in shown.getvalue()
+    assert "2 test rows have no finite prediction and are not scored" in shown.getvalue()
     assert {scores.test.tasks[name]["count"] for name in ("y", "c")} == {6}
     assert scores.uncertainty["y"]["count"] == 6
     assert {one.tasks["y"]["count"] for one in scores.baselines.values()} == {6}

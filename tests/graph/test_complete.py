@@ -215,6 +215,21 @@ def test_reads_edges_in_any_order(sizes, self_loops, seed):
         assert graphs.self_loops == self_loops
 
 
+def test_the_last_graphs_may_have_no_nodes():
+    batch = torch.tensor([1, 1, 1])
+    graphs, _ = CompleteGraphs.from_edges(loop_edges([3], True), batch, num_graphs=3)
+    assert graphs.sizes == (0, 3, 0)
+    with pytest.raises(ValueError, match="got a graph 1, expected less than num_graphs=1"):
+        CompleteGraphs.from_edges(loop_edges([3], True), batch, num_graphs=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_tied_maxima_are_no_larger_in_half_precision(dtype):
+    graphs = CompleteGraphs([40, 3], self_loops=False)
+    rows = torch.full((graphs.num_rows, 1), 6e4, dtype=dtype)
+    assert torch.equal(graphs.rows_to_nodes(graphs.neighbor_max(rows)), rows[:43])
+
+
 def test_refuses_edges_that_are_not_all_pairs():
     edges = loop_edges([3], self_loops=False)
     graphs, _ = CompleteGraphs.from_edges(edges)

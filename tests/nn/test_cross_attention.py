@@ -92,5 +92,5 @@ def test_hooks_and_edge_masks_of_message_passing_are_refused(explain):
         block.conv.explain = True
     else:
         block.conv.register_message_forward_hook(lambda *args: None)
-    with pytest.raises(ValueError, match="hooks and edge masks of message passing cannot be used"):
+    with pytest.raises(ValueError, match="hooks, edge masks, changed steps and scores of mess"):
         block(torch.randn(1, 3, 8), torch.randn(1, 5, 8))

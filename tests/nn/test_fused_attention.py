@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from molattn.graph import CodedEdges, CompleteGraphs
 from molattn.nn import COMBINES, EdgeAttentionConv
+from molattn.nn.attention_heads import HeadScore
 from molattn.nn.fused_attention import fused_attention
 from molattn.nn.linear import Linear
 
@@ -375,6 +376,34 @@ def test_maps_of_edges_that_are_not_linear_equal_the_edge_list(kind, coded):
     with_weights, _ = conv(rows, graphs, attr, return_attention_weights=True)
     for found in (conv(rows, graphs, attr), with_weights):
         torch.testing.assert_close(graphs.rows_to_nodes(found), expected)
+
+
+class Cosine(HeadScore):
+    def forward(self, query, key):
+        return torch.cosine_similarity(query, key, dim=-1)
+
+
+def test_a_score_of_another_class_equals_the_edge_list():
+    graphs, x = CompleteGraphs([2, 3]), torch.randn(5, 4)
+    conv = EdgeAttentionConv(4, 4, 2)
+    before = conv(x, graphs.edge_index)
+    conv.head_score = Cosine("scaled_dot", 2, 2)
+    expected = conv(x, graphs.edge_index)
+    assert not torch.allclose(expected, before)
+    found = conv(graphs.nodes_to_rows(x), graphs)
+    torch.testing.assert_close(graphs.rows_to_nodes(found), expected)
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-10, 1e-38, 1e-45, 1e-60])
+def test_low_temperatures_choose_the_largest_logit(temperature):
+    graphs, x = CompleteGraphs([2, 3]), torch.randn(5, 4)
+    conv = EdgeAttentionConv(4, 4, 2, temperature=temperature)
+    found = graphs.rows_to_nodes(conv(graphs.nodes_to_rows(x), graphs))
+    torch.testing.assert_close(found, conv(x, graphs.edge_index))
+    conv.temperature = min(temperature, 1e-10)
+    cold = conv(x, graphs.edge_index)
+    conv.temperature = 0.0
+    torch.testing.assert_close(conv(x, graphs.edge_index), cold)
 
 
 @pytest.mark.parametrize("make", [torch.nn.Linear, torch_geometric.nn.Linear])

@@ -393,6 +393,23 @@ def test_a_step_that_is_not_called_cannot_be_overridden(step):
     type("Unchanged", (GraphNetwork,), {})(4, 4)
 
 
+def test_a_function_of_nodes_of_yours_sees_no_padding():
+    graphs, x = CompleteGraphs([2, 5, 3]), torch.randn(10, NODE, dtype=DOUBLE)
+    function = nn.Sequential(nn.Linear(6 + NODE, 8), nn.BatchNorm1d(8))
+    block = GraphNetwork(NODE, 6, 2, node_function=function).double()
+    expected = block(x, graphs.edge_index)
+    assert_near(graphs.rows_to_nodes(block(graphs.nodes_to_rows(x), graphs)), expected)
+
+
+def test_hooks_of_the_module_run_once_on_complete_graphs():
+    graphs, x = CompleteGraphs([2, 3]), torch.randn(5, NODE)
+    block = GraphNetwork(NODE, 6, edge_function=nn.Linear(2 * NODE, 6))
+    block.register_forward_hook(lambda module, given, out: 2 * out)
+    expected = block(x, graphs.edge_index)
+    found = graphs.rows_to_nodes(block(graphs.nodes_to_rows(x), graphs))
+    assert_near(found, expected, 1e-6)
+
+
 def test_hooks_cannot_be_used_with_a_function_of_yours():
     block = GraphNetwork(NODE, 6, edge_function=nn.Identity())
     block.register_message_forward_hook(lambda *args: None)

@@ -7,6 +7,7 @@ from torch.autograd import forward_ad
 from torch.func import grad, jacrev, jvp, vmap
 from torch.nn import functional as F
 
+from molattn.graph import CompleteGraphs
 from molattn.nn import EdgeAttentionConv
 from molattn.nn.linear import _HAS_BF16, _ONEDNN, Linear, linear, side_by_side, split
 
@@ -183,3 +184,30 @@ def test_hooks_before_the_gradient_have_their_effect() -> None:
     conv(x, torch.tensor([[0, 1, 2], [2, 2, 2]])).square().sum().backward()
     assert not conv.lin_key.weight.grad.any()
     assert conv.lin_value.weight.grad.any()
+
+
+@pytest.mark.parametrize("name", ["lin_query", "lin_key", "lin_value"])
+def test_a_forward_that_is_set_on_a_map_is_called(name) -> None:
+    graphs, x = CompleteGraphs([2, 3]), torch.randn(5, 4)
+    conv, low_rank = EdgeAttentionConv(4, 4, 2), torch.randn(4, 4)
+    lin = getattr(conv, name)
+    plain = lin.forward
+    lin.forward = lambda x: plain(x) + x @ low_rank
+    found = conv(x, graphs.edge_index), graphs.rows_to_nodes(conv(graphs.nodes_to_rows(x), graphs))
+    del lin.forward
+    with torch.no_grad():
+        lin.weight += low_rank.T
+    for one in found:
+        torch.testing.assert_close(one, conv(x, graphs.edge_index))
+
+
+def test_hooks_of_all_modules_have_their_effect() -> None:
+    conv, x = EdgeAttentionConv(4, 4), torch.randn(5, 4)
+
+    def hook(module, given, out):
+        return 0 * out if module is conv.lin_value else None
+
+    with torch.nn.modules.module.register_module_forward_hook(hook):
+        found = conv(x, torch.zeros(2, 0, dtype=torch.int64))
+        of_edges = conv(x, torch.tensor([[0, 1], [2, 2]]))
+    torch.testing.assert_close(of_edges, found)
