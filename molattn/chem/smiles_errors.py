@@ -56,10 +56,13 @@ def _character_error(text: str) -> tuple[ReasonCode, str] | None:
     if not text or text.isspace():
         return "empty", "the text is empty"
     for index, character in enumerate(text):
-        if ord(character) > 127:
+        if (code := ord(character)) > 127:
+            # How Python reads a byte that is not UTF-8.
+            is_byte = 0xDC80 <= code <= 0xDCFF
+            found = f"the byte 0x{code - 0xDC00:02X}" if is_byte else f"U+{code:04X}"
             return (
                 "non_ascii",
-                f"character {index + 1} is U+{ord(character):04X}, but SMILES are plain ASCII",
+                f"character {index + 1} is {found}, but SMILES are plain ASCII",
             )
         if not character.isprintable() and character not in "\t\r\n\v\f":
             return (

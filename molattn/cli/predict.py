@@ -154,9 +154,6 @@ def _print_summary(console: "Console", screening: "Screening", place: str) -> No
         print_line(console, f"{words}:")
         console.print(label_score_table(screening.tasks, scores))
     (done, errors), seconds = screening.counts, screening.seconds
-    if errors and not done:
-        hint = "if the SMILES are in another column, name it with --smiles-column"
-        print_line(console, f"no row has a prediction; {hint}")
     print_line(
         console,
         f"{counted(done, 'row')} predicted, {errors:,} with an error{place}, "

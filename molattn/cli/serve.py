@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from molattn.cli.shared import make_console, report_same_name, section
 from molattn.config import ServeConfig
-from molattn.errors import MolattnError
+from molattn.errors import InputError
 
 __all__ = ["EXAMPLES", "serve"]
 
@@ -41,8 +41,8 @@ def serve(
     except ImportError as error:
         if error.name is None or error.name.split(".")[0] == "molattn":
             raise
-        raise MolattnError(
-            f"molattn serve needs the package {error.name}; install it by: "
+        raise InputError(
+            f"molattn serve needs the package {error.name}, which is not installed: "
             "pip install 'molattn[serve]'"
         ) from error
     console = make_console(stderr=True)

@@ -28,8 +28,7 @@ class TableColumns(MoleculeLimits):
         target_columns: Columns to predict.
         relation_columns: Column with the relation of the labels of each target, > or < of a
             censored one; a label such as >10 needs none.
-        weight_column: Column with the weight of each row in training; 0 = unused. Intervals and
-            test scores weigh rows equally.
+        weight_column: Column of row weights, used in training and not in scores.
         partner_column: Column with the SMILES of a second molecule, such as the solvent.
         feature_columns: Numeric columns to use as extra features.
         featurizer: Name of the featurizer for atoms and bonds.

@@ -1,5 +1,6 @@
 """Rows to labeled molecules."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -438,10 +439,14 @@ def _rows_with_numbers(
 def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRow]) -> InputError:
     if not skipped:
         return InputError(f"{table.path}: the table has a header but no rows")
+    codes = Counter(row.code for row in skipped)
+    (most, _), *_ = codes.most_common(1)
+    first = next(row for row in skipped if row.code == most)
     return InputError(
-        f"{table.path}: none of the {len(skipped)} rows has both a molecule (column "
-        f"{quoted(config.smiles_column)}) and a label ({listed(config.target_columns)}); "
-        f"{table.where(skipped[0].line)}: {skipped[0].reason}"
+        f"{table.path}: none of the {counted(len(skipped), 'row')} has both a molecule (column "
+        f"{quoted(config.smiles_column)}) and a label ({listed(config.target_columns)}); reasons: "
+        f"{', '.join(f'{count:,} {code}' for code, count in codes.most_common())}; "
+        f"{table.where(first.line)}: {first.reason}"
     )
 
 

@@ -1,5 +1,6 @@
 """Cross-validation: a run for each round, and the mean of their scores."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -228,8 +229,13 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
             }
         if f"{key}_mean" in done[0]:
             summary[f"{key}_mean"] = _means([metrics[f"{key}_mean"] for metrics in done])
+    censored: dict[str, Counter[str]] = {}
+    for metrics in done:
+        for task, counts in metrics["censored"].items():
+            censored.setdefault(task, Counter()).update(counts)
     return {
         **summary,
+        "censored": censored,
         "folds": [
             {"folder": one.name, "repeat": one.repeat, "fold": one.fold, **metrics}
             for one, metrics in zip(todo, done, strict=True)

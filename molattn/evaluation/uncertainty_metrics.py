@@ -98,7 +98,7 @@ def _score_intervals(
     }
     reasons = [] if count else ["no label"]
     if not is_finite[level]:
-        reasons += calibration.without_interval(level, index)
+        reasons += calibration.shortfalls(level, index)
     low, high = intervals[level]
     part = calibration.parts[index]
     assert isinstance(part, ConformalScores)  # of a regression

@@ -26,6 +26,7 @@ from molattn.data.table import (
     escape_formula,
     free_name,
     is_resumable,
+    listed,
     open_table,
     output_schema,
     row_writer,
@@ -310,6 +311,11 @@ def stream_table(
         if not done + errors.total():
             commit(spec.take_found())  # the header alone
     print_errors(errors, console)
+    if errors and not done:
+        hint = "if the SMILES are in another column, name it with --smiles-column"
+        if errors.most_common(1)[0][0] in ("bad_feature", "missing_feature"):
+            hint = f"expected a number in each column {listed(model.config.features)}"
+        print_line(console, f"no row has a prediction; {hint}")
     return Streamed(RowCounts(done, errors.total()), time.perf_counter() - start, model)
 
 

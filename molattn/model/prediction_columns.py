@@ -112,6 +112,6 @@ class PredictionColumns:
         return [*cells, *([float(prediction.similarity[row])] if self._is_calibrated else [])]
 
     def lines(self) -> list[str]:
-        """Return a log line for each regression with too few labels for the level."""
+        """Return a log line for each task that is not calibrated, or not for the level."""
         uncertainty = self._model.uncertainty
-        return [] if uncertainty is None else uncertainty.calibration.without_interval(self._level)
+        return [] if uncertainty is None else uncertainty.calibration.shortfalls(self._level)

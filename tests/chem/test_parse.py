@@ -345,3 +345,9 @@ def test_an_rdkit_molecule_that_cannot_be_used_is_refused_by_its_code(mol, code,
     with pytest.raises(SmilesError, match=shown) as error:
         prepare_mol(mol, max_atoms=2 if code == "too_large" else 10)
     assert error.value.code == code
+
+
+def test_a_byte_that_is_not_utf8_is_named_as_a_byte():
+    text = b"CC\xe9".decode(errors="surrogateescape")
+    with pytest.raises(SmilesError, match="character 3 is the byte 0xE9, but SMILES are plain"):
+        parse_smiles(text)

@@ -83,9 +83,9 @@ def test_a_changed_molecule_has_its_standardized_smiles(text, expected):
 @pytest.mark.parametrize("text", KNOWN)
 def test_rings_stay_known_once_the_atoms_are_ranked(text):
     found = standardize(parse_smiles(text), reorder=False)
-    expected = Chem.MolFromSmiles(KNOWN[text]).GetRingInfo().NumRings()
+    expected = Chem.MolFromSmiles(KNOWN[text])  # which owns its rings
     list(Chem.CanonicalRankAtoms(found))
-    assert found.GetRingInfo().NumRings() == expected
+    assert found.GetRingInfo().NumRings() == expected.GetRingInfo().NumRings()
 
 
 @pytest.mark.parametrize("text", UNCHANGED)

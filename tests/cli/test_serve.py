@@ -62,7 +62,7 @@ def test_a_missing_package_is_told_in_a_line(model_folder, capsys, monkeypatch, 
     for name in [one for one in sys.modules if one.startswith("molattn.serve")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    line = refused(capsys, 1, ["serve", model_folder])
+    line = refused(capsys, 2, ["serve", model_folder])
     assert f"needs the package {package}" in line
     assert "pip install 'molattn[serve]'" in line
 

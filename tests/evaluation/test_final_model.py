@@ -203,6 +203,14 @@ def test_models_of_censored_labels_are_scored_and_calibrated_by_the_others(censo
             f"permitted side of the bound: {sum(kept)}."
         ) in page
         assert f"<td>{len(rows) - count}, {count} censored</td>" in page
+    kept = sum(one["censored"]["logS"]["permitted"] for one in metrics["folds"])
+    assert metrics["censored"] == {"logS": {"count": 16, "permitted": kept}}
+    page = (censored / "report.html").read_text(encoding="utf-8")
+    assert (
+        "logS: censored test labels, which are not scored: 16; predictions on the permitted side "
+        f"of the bound: {kept}."
+    ) in page
+    assert "The level is promised for molecules" in page
     # Read again by the command, from the options of the run.
     again = censored.with_name("again")
     config = censored / "config.yaml"

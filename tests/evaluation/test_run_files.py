@@ -27,6 +27,7 @@ from molattn.evaluation.run_files import write_run
 from molattn.evaluation.scoring import score_run
 from molattn.evaluation.terminal_tables import score_table
 from molattn.model.model import MolAttn
+from molattn.model.prediction_columns import PredictionColumns
 from molattn.model.uncertainty.calibration import Calibration, ProbabilityScaling
 from molattn.model.uncertainty.model_uncertainty import Uncertainty
 from molattn.training.run import train
@@ -253,6 +254,12 @@ def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_fo
     metrics = json.loads((classes_folder / "metrics.json").read_text())
     for name in ("b", "c"):  # with too few labels
         assert "not calibrated" in metrics["uncertainty"][name]["undefined"]
+    assert PredictionColumns(classes_run[0].model, 0.9).lines() == [
+        f"'{name}': probabilities not calibrated: {count} labels, at least 30 needed"
+        for name, count in (("b", 12), ("c", 9))
+    ]
+    page = (classes_folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("labels, at least 30 needed.</p>") == 2
     model, known = copy.deepcopy(classes_run[0].model), classes_run[0].model.uncertainty
     parts = tuple(
         ProbabilityScaling(0.5, (0.0,) * len(task.classes)) for task in model.config.tasks
@@ -269,6 +276,7 @@ def test_uncertainty_of_classes_is_told_before_and_after(classes_run, classes_fo
     rows = table(classes_folder / "predictions.csv")
     assert {"training_similarity", "b_probability"} <= set(rows[0])
     assert not {"b_low", "b_std"} & set(rows[0])
+    assert PredictionColumns(model, 0.9).lines() == []
     console = Console(file=io.StringIO(), width=120)
     console.print(score_table(classes_run[1], classes_run[0]), markup=False)
     assert "calibration: before → after" not in console.file.getvalue()

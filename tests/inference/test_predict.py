@@ -24,6 +24,7 @@ from molattn.config import NetworkConfig, PredictConfig, PrepareConfig
 from molattn.data.store.prepare import prepare_store
 from molattn.data.table import open_table
 from molattn.data.table.delimited import DelimitedTable
+from molattn.data.table.smiles_list import SMILESList
 from molattn.errors import InputError, MolattnError
 from molattn.inference import predict, streaming
 from molattn.inference.predict import predict_table, screen_table
@@ -238,6 +239,16 @@ def test_classes_come_with_probabilities_and_features_are_read(tmp_path, rich_fo
         np.testing.assert_allclose([float(cell) for cell in found], values, rtol=1e-5)
         assert row["toxic_predicted"] == ("yes" if values[1] > 0.5 else "no")
         assert row["phase_predicted"] == phases[int(np.argmax(values[2:]))]
+
+
+def test_what_no_row_has_is_told(tmp_path, rich_folder):
+    (tmp_path / "in.csv").write_text("smiles;pH;T\nCCO;7,0;300\nCC;7,5;300\n")
+    shown = io.StringIO()
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    predict_table(rich_folder, source, output, console=Console(file=shown, width=200))
+    assert "no row has a prediction; expected a number in each column 'pH', 'T'" in shown.getvalue()
+    with pytest.raises(InputError, match="got SMILES alone, without column 'pH' \\(a feature of"):
+        predict_table(rich_folder, SMILESList(["CCO"]), output)
 
 
 def test_a_feature_that_the_table_lacks_is_named(tmp_path, rich_folder):

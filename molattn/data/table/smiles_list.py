@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from molattn.data.table.base import Row, Table
+from molattn.errors import InputError, quoted
 
 __all__ = ["SMILESList"]
 
@@ -23,6 +24,14 @@ class SMILESList(Table):
     def __init__(self, smiles: Sequence[str], column: str = "smiles") -> None:
         self.header = [column]
         self._smiles = smiles
+
+    def column(self, name: str, option: str) -> int:
+        """Return the index of a column; see :meth:`Table.column`."""
+        if name.lower() != self.header[0].lower():
+            raise InputError(
+                f"got SMILES alone, without column {quoted(name)} ({option}); give a table with it"
+            )
+        return 0
 
     def __iter__(self) -> Iterator[Row]:
         """Read the SMILES."""

@@ -33,10 +33,7 @@ __all__ = [
 ]
 
 # A CSV file of such a name could not be opened by the program that the name is meant for.
-_NOT_WRITTEN = (
-    ".xlsm .xls .ods .json .jsonl .feather .arrow .h5 .npz .npy .pkl .db .doc .docx .odt .pdf .rtf "
-    ".html .xml .mol .mol2 .pdb .zip .tar .7z .bz2 .xz"
-).split()
+_WRITTEN_AS_CSV = ("", ".txt")
 
 
 def check_output(path: Path) -> None:
@@ -215,7 +212,7 @@ def _writer_of(path: Path) -> WriterMaker:
     expected = f"expected {', '.join(others)} or {last}"
     found = format_by_suffix(path)
     if found is None:
-        if path.suffix.lower() in _NOT_WRITTEN:
+        if path.suffix.lower() not in _WRITTEN_AS_CSV:
             raise InputError(f"{path}: got the suffix {path.suffix}, {expected}")
         found = FORMATS["csv"]
     if not found.is_text and path.suffix.lower() in COMPRESSED:

@@ -37,6 +37,7 @@ def write_fold_page(
         level=f"{config.report.interval:g}",
         exchangeable=is_exchangeable(config.data),
         repeats=config.data.repeats,
+        censored=summary["censored"],
         leakage=leakage_warnings([fold["leakage"] for fold in folds]),
         final=summary.get("final"),
         final_coverage=_final_coverage(tasks, summary),

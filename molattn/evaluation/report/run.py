@@ -21,6 +21,7 @@ from molattn.evaluation.score_tables import (
 )
 from molattn.evaluation.scoring import RunScores
 from molattn.evaluation.uncertainty_metrics import expected_coverage
+from molattn.model.prediction_columns import PredictionColumns
 from molattn.task import Task
 from molattn.training.run import TrainingRun
 
@@ -86,6 +87,7 @@ def write_run_page(
         parts=[(part, metrics[key]) for part, key in _PARTS.items()],
         split=_split_words(run),
         promise=promise,
+        uncalibrated=PredictionColumns(run.model, run.config.report.interval).lines(),
         intervals=intervals,
         labels=[*_labels(run)],
         leakage=run.leakage.lines(),

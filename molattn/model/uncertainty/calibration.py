@@ -238,7 +238,7 @@ class Calibration:
                 errors = np.abs(labels - predicted[:, 0]) / difficulty(similarity[known, place])
                 parts.append(ConformalScores.from_scores(errors))
             elif len(labels) < _FEWEST_LABELS:
-                parts.append(f"{len(labels)} labels, at least {_FEWEST_LABELS} needed")
+                parts.append(f"{counted(len(labels), 'label')}, at least {_FEWEST_LABELS} needed")
             elif len(set(labels.tolist())) == 1:
                 parts.append("all labels are of one class")
             else:
@@ -281,8 +281,10 @@ class Calibration:
         ]
         return difficulty(similarity) * np.asarray(bounds)
 
-    def without_interval(self, level: float, place: Optional[int] = None) -> list[str]:
-        """Return a log line for each regression with too few labels for a level.
+    def shortfalls(self, level: float, place: Optional[int] = None) -> list[str]:
+        """Return a log line for each regression with too few labels for a level, and for classes.
+
+        These are classes whose probabilities are not calibrated.
 
         Args:
             level: Between 0 and 1.
@@ -290,12 +292,16 @@ class Calibration:
         """
         chosen = slice(None) if place is None else slice(place, place + 1)
         fewest = math.ceil(round(level / (1.0 - level), 9))
-        return [
-            f"{quoted(task.name)}: no {level:.4g} interval: calibrated on "
-            f"{counted(part.count, 'label')}, at least {fewest} needed"
-            for task, part in zip(self.tasks[chosen], self.parts[chosen], strict=True)
-            if isinstance(part, ConformalScores) and math.isinf(part.bound(level))
-        ]
+        lines = []
+        for task, part in zip(self.tasks[chosen], self.parts[chosen], strict=True):
+            if isinstance(part, str):
+                lines.append(f"{quoted(task.name)}: {_summary(part)}")
+            elif isinstance(part, ConformalScores) and math.isinf(part.bound(level)):
+                lines.append(
+                    f"{quoted(task.name)}: no {level:.4g} interval: calibrated on "
+                    f"{counted(part.count, 'label')}, at least {fewest} needed"
+                )
+        return lines
 
     def lines(self) -> list[str]:
         """Return a log line on the calibration of each task."""

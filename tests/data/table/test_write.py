@@ -131,7 +131,7 @@ def _umask():
     return mask
 
 
-@pytest.mark.parametrize("name", ["p.xlsm", "p.csv.bz2", "p.json", "p.docx"])
+@pytest.mark.parametrize("name", ["p.xlsm", "p.csv.bz2", "p.json", "p.docx", "p.xslx"])
 def test_an_ending_that_promises_another_kind_of_file_is_refused(tmp_path, name):
     with pytest.raises(
         InputError, match=r"expected \.csv, \.tsv, \.parquet, \.xlsx, \.sdf or \.smi"

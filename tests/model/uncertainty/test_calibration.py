@@ -103,7 +103,7 @@ def test_each_task_learns_from_its_own_labels():
             similarity[rows, place : place + 1],
         )
         assert both.parts[place] == alone.parts[0]
-    assert both.without_interval(0.95) == [
+    assert both.shortfalls(0.95) == [
         "'u': no 0.95 interval: calibrated on 15 labels, at least 19 needed"
     ]
     assert np.isinf(both.half_widths(similarity, 0.95)).all(axis=0).tolist() == [True, False]
