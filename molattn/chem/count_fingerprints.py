@@ -106,7 +106,8 @@ class SubstructureCounter:
 
     def __call__(self, mol: Chem.Mol) -> HashedCounts:
         """Return the counts of a sanitized molecule."""
-        return self._joined([_counted(generator, mol) for generator in self.generators])
+        given = zip(self.kinds, self.generators, strict=True)
+        return self._joined([_counted(kind, generator, mol) for kind, generator in given])
 
     def many(self, mols: Sequence[Chem.Mol], pieces: Sequence[Pieces | None]) -> list[HashedCounts]:
         """Return the counts of sanitized molecules, faster than one at a time.
@@ -124,7 +125,7 @@ class SubstructureCounter:
                 fast = dict(zip(known, found, strict=True))
             of_kinds.append(
                 [
-                    fast[at] if at in fast else _counted(generator, mol)
+                    fast[at] if at in fast else _counted(kind, generator, mol)
                     for at, mol in enumerate(mols)
                 ]
             )
@@ -137,7 +138,8 @@ class SubstructureCounter:
         pieces = [piece for mol in mols if (piece := cut(mol)) is not None]
         if len(pieces) < len(mols):
             return None
-        expected = [_counted(_GENERATORS["atom_pairs"](self.size, 0), mol) for mol in mols]
+        generator = _GENERATORS["atom_pairs"](self.size, 0)
+        expected = [_counted("atom_pairs", generator, mol) for mol in mols]
         same = all(
             np.array_equal(one, other)
             for found, right in zip(fast(mols, pieces), expected, strict=True)
@@ -185,7 +187,9 @@ class SubstructureCounter:
             found = rdFingerprintGenerator.AdditionalOutput()
             found.AllocateBitInfoMap()
             found.AllocateBitPaths()
-            generator.GetCountFingerprint(mol, additionalOutput=found)
+            order = _order(kind, mol)
+            ordered = mol if order is None else Chem.RenumberAtoms(mol, order)
+            generator.GetCountFingerprint(ordered, additionalOutput=found)
             info = found.GetBitPaths() if kind == "torsions" else found.GetBitInfoMap()
             for place, several in info.items():
                 for one in several:
@@ -194,7 +198,7 @@ class SubstructureCounter:
                         inside = distances[center] <= radius
                     else:
                         inside = np.zeros(mol.GetNumAtoms(), dtype=bool)
-                        inside[[*one]] = True
+                        inside[[*one] if order is None else [order[atom] for atom in one]] = True
                     places.append(group.start + place)
                     atoms.append(inside)
         shape = len(atoms), mol.GetNumAtoms()
@@ -212,7 +216,19 @@ class SubstructureCounter:
         return tuple(_GENERATORS[kind](self.size, self.radius) for kind in self.kinds)
 
 
-def _counted(generator: Any, mol: Chem.Mol) -> _Counted:
+def _order(kind: str, mol: Chem.Mol) -> list[int] | None:
+    """Return the order of atoms in which RDKit counts a kind; None = any.
+
+    RDKit begins a torsion that closes a ring of three at an atom that depends on the order.
+    """
+    if kind != "torsions" or all(len(ring) > 3 for ring in mol.GetRingInfo().AtomRings()):
+        return None
+    return np.argsort(list(Chem.CanonicalRankAtoms(mol))).tolist()
+
+
+def _counted(kind: str, generator: Any, mol: Chem.Mol) -> _Counted:
+    if (order := _order(kind, mol)) is not None:
+        mol = Chem.RenumberAtoms(mol, order)
     # Pairs of position and count after four numbers: much faster than RDKit's dictionary.
     found = np.frombuffer(generator.GetCountFingerprint(mol).ToBinary(), dtype=np.uint32)[4:]
     return found[::2], found[1::2]

@@ -34,6 +34,17 @@ def test_environments_are_what_is_counted(text):
     assert {place: min(count, 255) for place, count in counted.items()} == expected
 
 
+@pytest.mark.parametrize("text", ["CC1CO1", "C1CC1C", "C1C[C@@H]2C[C@@H]2C1", "N1C2CCC12"])
+def test_counts_do_not_depend_on_how_a_molecule_is_written(text):
+    mol = parse_smiles(text)
+    expected = COUNTER(mol)
+    for seed in range(20):
+        order = np.random.default_rng(seed).permutation(mol.GetNumAtoms()).tolist()
+        other = parse_smiles(Chem.MolToSmiles(Chem.RenumberAtoms(mol, order), canonical=False))
+        for found in (COUNTER(other), *COUNTER.many([other], [cut(other)])):
+            np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("kind", ["morgan", "feature_morgan"])
 def test_a_morgan_environment_is_the_atoms_that_its_bonds_join(kind):
     mol = parse_smiles("CC(=O)Nc1ccc2c(c1)OCO2")
