@@ -66,6 +66,7 @@ def _is_plain(lin: nn.Module) -> bool:
         type(lin) is Linear
         and is_unchanged(lin, Linear.forward)
         and lin._compiled_call_impl is None
+        and not any(getattr(nn.modules.module, f"_global_{hooks}") for hooks in _HOOKS)
         and not is_uninitialized_parameter(lin.weight)
     )
 
@@ -86,7 +87,6 @@ def is_unchanged(module: nn.Module, *forwards: Any) -> bool:
         type(module).forward in forwards
         and "forward" not in vars(module)
         and not any(getattr(module, f"_{hooks}") for hooks in _HOOKS)
-        and not any(getattr(nn.modules.module, f"_global_{hooks}") for hooks in _HOOKS)
     )
 
 

@@ -6,6 +6,7 @@ import torch.fx
 from torch.autograd import forward_ad
 from torch.func import grad, jacrev, jvp, vmap
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from molattn.graph import CompleteGraphs
 from molattn.nn import EdgeAttentionConv
@@ -211,3 +212,14 @@ def test_hooks_of_all_modules_have_their_effect() -> None:
         found = conv(x, torch.zeros(2, 0, dtype=torch.int64))
         of_edges = conv(x, torch.tensor([[0, 1], [2, 2]]))
     torch.testing.assert_close(of_edges, found)
+
+
+def test_hooks_that_only_watch_leave_the_fused_step(monkeypatch) -> None:
+    """Such as those of torch's counter of operations."""
+    monkeypatch.setattr(EdgeAttentionConv, "_attend_edge_list", None)
+    graphs = CompleteGraphs([2, 3])
+    conv = EdgeAttentionConv(4, 4, 2, edge_dim=3)
+    x, e = torch.randn(graphs.num_rows, 4), torch.randn(graphs.num_pairs, 3)
+    with FlopCounterMode(display=False):
+        found = conv(x, graphs, e)
+    torch.testing.assert_close(found, conv(x, graphs, e))
