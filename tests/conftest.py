@@ -57,6 +57,15 @@ def assert_one_line(error: Exception) -> None:
 
 
 @pytest.fixture(scope="module")
+def without_figures() -> Iterator[None]:
+    """Leave out the figures of runs, which take most of the time of a small training."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("molattn.evaluation.run_files._figures", lambda *_: ())
+        patch.setattr("molattn.evaluation.report.run.figure_svg", lambda *_: "")
+        yield
+
+
+@pytest.fixture(scope="module")
 def model_folder(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the module's own ``model``."""
     folder = tmp_path_factory.mktemp("run") / "model"

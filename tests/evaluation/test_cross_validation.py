@@ -33,6 +33,8 @@ from molattn.task import Task
 from molattn.training.checkpoint import CHECKPOINT_FILE
 from molattn.training.run import read_rows, train_split
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 SMALL = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
 QUICK = SupervisedConfig(epochs=1, batch_size=16, device="cpu", seed=7)
 

@@ -13,6 +13,8 @@ from molattn.training.out_of_fold import OUT_OF_FOLD_FILE
 
 from ..conftest import rows_of
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 SMALL = "--epochs 3 --width 8 --heads 2 --layers 1 --init-from none --device cpu --bootstrap 0"
 SMALL += " --no-baselines"
 

@@ -17,6 +17,8 @@ from molattn.model.config import MolAttnConfig
 
 from .golden.record import MOLECULES, record
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 GOLDEN = Path(__file__).with_name("golden")
 RUN = GOLDEN / "regression_3"
 MODELS = {folder.name: folder for folder in sorted(GOLDEN.glob("*_*/"))}

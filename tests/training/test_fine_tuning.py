@@ -32,6 +32,8 @@ from molattn.training.fine_tuning import PretrainedWeights, load_pretrained
 from molattn.training.run import train
 from molattn.training.run_folder import RESULT_FILE
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 SMALL = NetworkConfig(width=8, heads=2, layers=2, edge_width=4, dropout=0.3)
 QUICK = SupervisedConfig(epochs=2, batch_size=8, device="cpu", learning_rate=0.01)
 SHARED = ("atom_embedding", "pair_embedding", "encoder", "readout")

@@ -31,6 +31,8 @@ from molattn.task import Task
 from ...conftest import assert_one_line
 from ...strategies import table_files
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 SMALL = "--epochs 2 --width 8 --heads 2 --layers 1 --no-baselines --bootstrap 0 --batch-size 8"
 OPTIONS = (
     "--target-columns y toxic --task-weights 1 0.5 --feature-columns pH --weight-column w "
