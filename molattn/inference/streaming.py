@@ -315,7 +315,7 @@ def stream_table(
         hint = "if the SMILES are in another column, name it with --smiles-column"
         if errors.most_common(1)[0][0] in ("bad_feature", "missing_feature"):
             hint = f"expected a number in each column {listed(model.config.features)}"
-        print_line(console, f"no row has a prediction; {hint}")
+        print_line(console, f"every row has an error; {hint}")
     return Streamed(RowCounts(done, errors.total()), time.perf_counter() - start, model)
 
 

@@ -193,7 +193,7 @@ def test_one_of_a_kind_is_not_plural(model, capsys):
     assert "1 row with labels:" in printed
     Path("in.csv").write_text("smiles\nC(\n")
     assert main(["predict", "known", "in.csv", "--output", "o.csv"]) == 0
-    assert "no row has a prediction; if the SMILES are in another column" in capsys.readouterr().err
+    assert "every row has an error; if the SMILES are in another column" in capsys.readouterr().err
     Path("in.csv").write_text("smiles\nCCO\nC(\n")
     assert main(["predict", "known", "in.csv", "--output", "o.csv"]) == 0
     assert "\n1 row predicted, 1 with an error; " in capsys.readouterr().err

@@ -43,6 +43,8 @@ from molattn.model.checkpoints import FORMAT
 from molattn.nn import LAYERS
 from molattn.version import __version__
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 TINY = (
     "--width 8 --heads 2 --layers 1 --edge-width 4 --epochs 2 --batch-size 8 --device cpu"
 ).split()

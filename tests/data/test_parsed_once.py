@@ -12,6 +12,8 @@ from molattn.cli import main
 from molattn.data.table import bundled_dataset, open_table
 from molattn.model.reference_inputs import ReferenceInputs
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 OPTIONS = (
     "--target-columns y --epochs 1 --device cpu --init-from known --bootstrap 0 --batch-size 16"
 )

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from molattn.errors import InputError
 from molattn.training.checkpoint import read_checkpoint, write_checkpoint
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 trees = st.recursive(
     leaves,

@@ -19,6 +19,8 @@ from molattn.training.run import train
 from molattn.tuning import study as module
 from molattn.tuning.study import run_study
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 SPACE = {
     "width": CategoricalDistribution((4, 8)),
     "learning_rate": FloatDistribution(1e-3, 1e-1, log=True),
