@@ -119,9 +119,9 @@ def assert_permutation_equivariant(
 
     Raises:
         AssertionError: Not equivariant; the message has the worst error and its place.
-        ValueError: Equal numbers of nodes and edges; an output whose rows match neither; a required
-            argument that is not an attribute of ``data``; a sparse ``adj_t``; outputs without
-            elements.
+        ValueError: No graph of two nodes; equal numbers of nodes and edges; an output whose rows
+            match neither; a required argument that is not an attribute of ``data``; a sparse
+            ``adj_t``; outputs without elements.
     """
     num_nodes, num_edges = _counts(data)
     if num_nodes == num_edges:
@@ -182,7 +182,7 @@ def assert_permutation_invariant(
 
     Raises:
         AssertionError: Not invariant; the message has the worst error and its place.
-        ValueError: A graph without node features; outputs without elements.
+        ValueError: No graph of two nodes; a graph without node features; outputs without elements.
     """
     orders = list(_orders(data, trials, seed))
     expected = _outputs(module, data, kwargs)
@@ -665,7 +665,7 @@ def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor
     most = int(torch.bincount(batch).max()) if num_nodes else 0
     if trials < 1 or most < 2:
         raise ValueError(
-            f"got {trials} trials and at most {most} nodes in a graph, expected at least 1 trial "
+            f"got {trials} trials and {most} nodes in the largest graph, expected at least 1 trial "
             "and 2 nodes: otherwise any module would pass"
         )
     generator = torch.Generator().manual_seed(seed)

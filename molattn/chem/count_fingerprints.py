@@ -223,7 +223,8 @@ def _order(kind: str, mol: Chem.Mol) -> list[int] | None:
     """
     if kind != "torsions" or all(len(ring) > 3 for ring in mol.GetRingInfo().AtomRings()):
         return None
-    return np.argsort(list(Chem.CanonicalRankAtoms(mol))).tolist()
+    # Of a copy: ranking the atoms clears the rings of a molecule whose atoms were renumbered.
+    return np.argsort(list(Chem.CanonicalRankAtoms(Chem.Mol(mol)))).tolist()
 
 
 def _counted(kind: str, generator: Any, mol: Chem.Mol) -> _Counted:

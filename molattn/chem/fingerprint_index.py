@@ -59,7 +59,7 @@ class FingerprintIndex:
     ) -> "FingerprintIndex":
         """Keep the distinct fingerprints of ``[n, 256]``, at most ``MOST_KEPT`` drawn at random.
 
-        They are drawn in turn for each task, so that a task with few labels keeps those it has.
+        They are drawn in turn for each task, so that of a task with few labels all are kept.
 
         Args:
             fingerprints: Of n molecules.

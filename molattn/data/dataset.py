@@ -443,7 +443,7 @@ def _no_usable_row(table: Table, config: DataConfig, skipped: Sequence[SkippedRo
     (most, _), *_ = codes.most_common(1)
     first = next(row for row in skipped if row.code == most)
     return InputError(
-        f"{table.path}: none of the {counted(len(skipped), 'row')} has both a molecule (column "
+        f"{table.path}: of {counted(len(skipped), 'row')} none has both a molecule (column "
         f"{quoted(config.smiles_column)}) and a label ({listed(config.target_columns)}); reasons: "
         f"{', '.join(f'{count:,} {code}' for code, count in codes.most_common())}; "
         f"{table.where(first.line)}: {first.reason}"
@@ -475,7 +475,8 @@ def _labels(
             labels, limits = label_values(cells, tasks[-1], _cells(rows, sign))
             if np.isnan(labels).all():
                 raise InputError("got only censored labels, expected at least one measured value")
-            if 0.0 < (spread := float(np.nanmax(labels) - np.nanmin(labels))) < _LEAST_SPREAD:
+            spread = float(np.nanmax(labels) - np.nanmin(labels))
+            if transform != "log" and 0.0 < spread < _LEAST_SPREAD:
                 raise InputError(
                     f"got labels that differ by {spread:.3g} at most, expected at least "
                     f"{_LEAST_SPREAD:g}; give them in smaller units"

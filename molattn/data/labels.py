@@ -25,6 +25,7 @@ __all__ = [
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_PLAIN_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.0+)?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")  # of no more digits than are told apart
 _NUMBER_WITHIN = re.compile(r"[^A-Za-z]*[0-9]")
 _RELATIONS = {
@@ -151,8 +152,9 @@ def infer_task(
         odd = next(text for text in texts if (text in numbers) == (kinds[True] < kinds[False]))
         raise LabelError(odd, "class labels that are all numbers or all text")
     else:
-        whole = {text for text in numbers if float(text).is_integer()}
-        classes = sorted({_class_of_number(text) if text in whole else text for text in distinct})
+        classes = sorted(
+            {_class_of_number(text) if _PLAIN_WHOLE.fullmatch(text) else text for text in distinct}
+        )
         if choice != "multiclass":
             spelled: dict[str, str] = {}
             for text in classes:

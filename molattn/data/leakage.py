@@ -111,7 +111,7 @@ def find_leakage(
     """Compare the test rows with the others, and with the molecules of a pretrained model."""
     groups = same_molecule(table.records)
     repeated = [group for group in groups if len(group) > 1]
-    rounding = 1e-9 * np.nanstd(table.targets, axis=0)
+    rounding = 1e-9 * np.nanmedian(np.abs(table.targets), axis=0)
     pairs = (_conflict(table.targets, rounding, group) for group in _same_input(table, repeated))
     conflicts = [pair for pair in pairs if pair]
     in_test = np.zeros(len(table.rows), dtype=bool)
@@ -156,7 +156,7 @@ def _same_input(table: TrainingTable, groups: list[list[int]]) -> list[list[int]
 def _conflict(
     targets: NDArray[np.float64], rounding: NDArray[np.float64], group: list[int]
 ) -> tuple[int, int] | None:
-    """Return the first two rows of a molecule whose labels of one target differ by more."""
+    """Return the first two rows of a molecule whose labels of a target differ, but for rounding."""
     for labels, noise in zip(targets[group].T, rounding, strict=True):
         known = np.flatnonzero(~np.isnan(labels))
         first = labels[known[:1]]

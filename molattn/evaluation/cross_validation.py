@@ -230,7 +230,8 @@ def _summary(todo: Sequence[Round], done: Sequence[dict[str, Any]]) -> dict[str,
         if f"{key}_mean" in done[0]:
             summary[f"{key}_mean"] = _means([metrics[f"{key}_mean"] for metrics in done])
     censored: dict[str, Counter[str]] = {}
-    for metrics in done:
+    of_repeat = [one for one, made in zip(done, todo, strict=True) if made.repeat == 1]
+    for metrics in of_repeat:
         for task, counts in metrics["censored"].items():
             censored.setdefault(task, Counter()).update(counts)
     return {

@@ -90,7 +90,7 @@ def task_results(
     """Return the labeled rows of each task; labels are ``[rows, T]``, NaN where missing."""
     results = []
     for index, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        is_finite = np.isfinite(predicted.prediction[:, part]).all(axis=1)
+        is_finite = np.isfinite(predicted.prediction).all(axis=1)
         rows = np.flatnonzero(~np.isnan(target[:, index]) & is_finite)
         one = TaskResults(
             task,

@@ -125,6 +125,7 @@ def _metrics(run: TrainingRun, scores: RunScores) -> dict[str, Any]:
         **{f"{name}_seconds": round(seconds, 3) for name, seconds in scores.seconds.items()},
         "uncertainty": scores.uncertainty,
         "censored": scores.censored,
+        "rows_test_not_finite": scores.not_finite,
         "interval_level": run.config.report.interval,
         "tasks": [task.to_dict() for task in run.table.tasks],
         "target_transforms": {

@@ -20,7 +20,7 @@ from molattn.model.target_transform import own_units
 from molattn.model.uncertainty.model_uncertainty import Prediction
 from molattn.task import Task, output_slices
 from molattn.training.run import TrainingRun
-from molattn.utils.console import print_line
+from molattn.utils.console import counted, print_line
 from molattn.utils.reproducibility import threads
 
 __all__ = ["RunScores", "score_run"]
@@ -39,6 +39,7 @@ class RunScores(NamedTuple):
         members: Test scores of each member of an ensemble, uncalibrated; empty for one model.
         censored: For each target with censored test labels, which the scores leave out, their
             ``count`` and on the ``permitted`` side of how many bounds the prediction is.
+        not_finite: Number of test rows without a finite prediction, which are not scored.
     """
 
     prediction: Prediction
@@ -49,6 +50,7 @@ class RunScores(NamedTuple):
     seconds: dict[str, float]
     members: list[TaskScores]
     censored: dict[str, dict[str, int]]
+    not_finite: int
 
     def to_dict(self) -> dict[str, dict[str, Scores] | Scores]:
         """Return the scores of each model by task, and their means, as in ``metrics.json``."""
@@ -77,10 +79,13 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
     molecules = run.table.molecules(run.parts.test)
     with threads(run.config.training.threads):
         outputs = run.model.predict_outputs(molecules.records, features=molecules.features)
-    target = _labels(run, run.parts.test, outputs)
+    is_finite = np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
+    target = np.where(is_finite[:, None], run.table.targets[run.parts.test], np.nan)
     has_test = len(target) > 0
-    if unusable := int((~_are_finite(outputs)).sum()):
-        print_line(console, f"{unusable} test rows have no finite prediction and are not scored")
+    not_finite = int((~is_finite).sum())
+    if not_finite:
+        rows = counted(not_finite, "test row")
+        print_line(console, f"not scored, without a finite prediction: {rows}")
     validation, test = (
         output.predict_with_uncertainty(predicted, run.table.fingerprints(rows))
         for predicted, rows in (
@@ -110,9 +115,7 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         uncertainty=score_uncertainty(run.model, test, outputs, target, config.interval)
         if has_test
         else {},
-        validation=score_tasks(
-            validation.prediction, _labels(run, run.parts.val, run.validation_outputs), tasks
-        )
+        validation=score_tasks(validation.prediction, run.table.targets[run.parts.val], tasks)
         if len(run.parts.val)
         else None,
         test=score(test.prediction) if has_test else None,
@@ -122,18 +125,8 @@ def score_run(run: TrainingRun, console: Console | None = None) -> RunScores:
         if has_test and len(members) > 1
         else [],
         censored=censored,
+        not_finite=not_finite,
     )
-
-
-def _are_finite(outputs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return np.asarray(np.isfinite(outputs).all(axis=(0, 2)))
-
-
-def _labels(
-    run: TrainingRun, rows: NDArray[np.int64], outputs: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the labels to score ``[n, T]``: NaN for rows without a finite prediction."""
-    return np.where(_are_finite(outputs)[:, None], run.table.targets[rows], np.nan)
 
 
 def _censored(

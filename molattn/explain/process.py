@@ -105,8 +105,8 @@ class MoleculeProcess:
 
     def combine(self, network: Tensor, process: Tensor) -> Tensor:
         """Average outputs of networks ``[..., B, outputs]`` with those of the Gaussian process."""
-        mixed = network + self._shares * (process - network)
-        return torch.where(self._shares == 1.0, process, mixed)
+        network = torch.where(self._shares == 1.0, process, network)
+        return network + self._shares * (process - network)
 
 
 class CountKernel:

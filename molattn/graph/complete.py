@@ -143,9 +143,8 @@ class CompleteGraphs(OnDevice):
     - flat: ``[num_nodes, ...]`` in the order given and ``[num_edges, ...]`` in the order of
       ``edge_index``, without padding, as everywhere in PyG;
     - rows: ``[num_rows, ...]`` and ``[num_pairs, ...]``, block after block, padding included, as
-      the layers take them. No real node reads the padding, which may hold any values up to 1e29.
-      Unless
-      rows and nodes are the same, there are more rows than nodes.
+      the layers take them. No real node reads the padding, which may hold any values up to 1e15.
+      Unless rows and nodes are the same, there are more rows than nodes.
 
     With :meth:`with_edges` only some pairs are edges, in the same layout. Index tensors are on the
     CPU until :meth:`to` moves them. A compiler sees all graphs as one block, padded to the largest,
@@ -265,9 +264,10 @@ class CompleteGraphs(OnDevice):
                 "batch: got a decreasing index, expected the graphs in ascending order"
             )
         num_nodes = batch.numel()
-        if num_graphs is not None and num_nodes and int(batch[-1]) >= num_graphs:
+        fewest = int(batch[-1]) + 1 if num_nodes else 0
+        if num_graphs is not None and num_graphs < fewest:
             raise ValueError(
-                f"batch: got a graph {int(batch[-1])}, expected less than num_graphs={num_graphs}"
+                f"num_graphs: got {num_graphs}, expected at least {fewest}, as in batch"
             )
         sizes = torch.bincount(batch, minlength=num_graphs or 0).tolist()
         looped = sum(n * n for n in sizes)

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from molattn.nn.attention_heads import HeadScore
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.functional import DenseRows, normalize, score
 
@@ -34,7 +35,8 @@ class CrossAttention(nn.Module):
         - **output**: ``[B, L, channels]``
 
     Raises:
-        ValueError: An invalid option or shape, or a hook or an edge mask on ``conv``.
+        ValueError: An invalid option or shape, or a ``conv`` with a hook, an edge mask, a changed
+            step of message passing or a score of another class.
 
     Example:
         >>> import torch
@@ -89,7 +91,7 @@ class CrossAttention(nn.Module):
     def attend(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
         """Compute the attention alone: ``self.conv`` on the edges of all pairs."""
         conv = self.conv
-        if conv.needs_messages():
+        if conv.needs_messages() or type(conv.head_score) is not HeadScore:
             raise ValueError(
                 "hooks, edge masks, changed steps and scores of message passing cannot be used "
                 "with CrossAttention: it is computed without messages"

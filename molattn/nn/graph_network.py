@@ -296,8 +296,7 @@ class GraphNetwork(MessagePassing):
             if globals_[1] is not None:
                 seen["global"] = globals_[1].at_nodes(globals_[1].values)
             node = _join(seen, self.node_inputs, node.size(0))
-            if isinstance(graph, CompleteGraphs) and type(self.node_function) is not _Network:
-                # A function of yours may read all nodes at once, as batch normalization does.
+            if isinstance(graph, CompleteGraphs):  # it may normalize over all nodes
                 node = graph.nodes_to_rows(self.node_function(graph.rows_to_nodes(node)))
             else:
                 node = self.node_function(node)
@@ -382,7 +381,8 @@ class GraphNetwork(MessagePassing):
     def _through_edges(self, x: Tensor, graph: CompleteGraphs, attr: EdgeAttr, u: OptTensor) -> Any:
         """Call the block on the list of all edges, and convert the results to rows."""
         nodes, attr = edge_list(x, graph, attr)
-        out = self.forward(nodes, graph.edge_index, attr, u, graph.batch)  # hooks run once
+        # Hooks, and a forward that a subclass has, run once.
+        out = GraphNetwork.forward(self, nodes, graph.edge_index, attr, u, graph.batch)
         return results_in_rows(out, graph, edges=self.update_edges, weights=False)
 
     def __repr__(self) -> str:
@@ -395,13 +395,9 @@ def _chosen(option: str, given: Sequence[str], known: Sequence[str]) -> tuple[st
     return tuple(name for name in known if name in given)
 
 
-class _Network(nn.Sequential):
-    """The default function of nodes and graphs, which treats each row by itself."""
-
-
 def _network(widths: list[int], out_channels: int) -> nn.Module:
     width = -1 if min(widths) < 0 else sum(widths)
-    return _Network(Linear(width, out_channels), nn.SiLU(), Linear(out_channels, out_channels))
+    return nn.Sequential(Linear(width, out_channels), nn.SiLU(), Linear(out_channels, out_channels))
 
 
 def _reset(function: nn.Module) -> None:

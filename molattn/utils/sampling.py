@@ -13,5 +13,8 @@ def in_turn(order: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.in
         order: Order of the rows, ``[n]``.
         known: Which labels each row has, ``[n, T]``; rows without any come last.
     """
-    turns = np.where(known[order], known[order].cumsum(axis=0), len(order) + 1).min(axis=1)
+    turns = np.full(len(order), len(order) + 1)
+    for of_task in known.T:
+        is_known = of_task[order]
+        turns = np.where(is_known, np.minimum(turns, is_known.cumsum()), turns)
     return order[np.argsort(turns, kind="stable")]

@@ -32,8 +32,6 @@ from molattn.training.run import train as train_run
 from ..conftest import rows_of
 from ..faulty_files import ERRORS, FaultyFiles
 
-pytestmark = pytest.mark.usefixtures("without_figures")
-
 TINY = (
     "--width 8 --heads 2 --layers 1 --edge-width 4 --batch-size 8 --device cpu "
     "--no-baselines --bootstrap 0 --init-from none --target-columns logS "

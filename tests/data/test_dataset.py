@@ -69,7 +69,7 @@ def test_rows_without_molecule_or_label_are_skipped_and_cost_no_other_row(tmp_pa
         ("smiles,y\nC,1\n", ["'z'", "--target-columns", "'smiles', 'y'"]),
         (
             "smiles,y,z\nmethane,,\nethane,1,2\nbutane,3,4\n",
-            ["none of the 3 rows", "reasons: 2 name, 1 no_label; line 3: "],
+            ["of 3 rows none has", "reasons: 2 name, 1 no_label; line 3: "],
         ),
         ("smiles,y,z\nC,1,\nCC,2,NA\n", ["'z'", "no usable row has a label"]),
         # Labels come first, so that a long table is not featurized in vain.

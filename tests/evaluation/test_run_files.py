@@ -229,11 +229,14 @@ def test_rows_without_a_finite_prediction_are_not_scored(tmp_path):
     shown = io.StringIO()
     run = train(config)
     scores = score_run(run, Console(file=shown, width=200))
-    assert "2 test rows have no finite prediction and are not scored" in shown.getvalue()
+    assert "not scored, without a finite prediction: 2 test rows" in shown.getvalue()
     assert {scores.test.tasks[name]["count"] for name in ("y", "c")} == {6}
     assert scores.uncertainty["y"]["count"] == 6
     assert {one.tasks["y"]["count"] for one in scores.baselines.values()} == {6}
     write_run(run, scores, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["rows_test_not_finite"] == 2
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Test rows without a finite prediction, which are not scored: 2." in page
     written = table(tmp_path / "run" / "predictions.csv")
     assert [row["smiles"] for row in written if not row["y_predicted"]] == ["CCC", "CCCCC"]
     assert all(not row["c_predicted"] for row in written if not row["y_predicted"])

@@ -219,7 +219,7 @@ def test_the_last_graphs_may_have_no_nodes():
     batch = torch.tensor([1, 1, 1])
     graphs, _ = CompleteGraphs.from_edges(loop_edges([3], True), batch, num_graphs=3)
     assert graphs.sizes == (0, 3, 0)
-    with pytest.raises(ValueError, match="got a graph 1, expected less than num_graphs=1"):
+    with pytest.raises(ValueError, match="num_graphs: got 1, expected at least 2"):
         CompleteGraphs.from_edges(loop_edges([3], True), batch, num_graphs=1)
 
 

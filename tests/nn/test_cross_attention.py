@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from molattn.nn.attention_heads import COMBINES
+from molattn.nn.attention_heads import COMBINES, HeadScore
 from molattn.nn.cross_attention import CrossAttention
 from molattn.nn.functional import SCORES
 
@@ -85,11 +85,20 @@ def test_shapes_that_do_not_fit_are_refused(x, y, mask):
         CrossAttention(8, 2)(torch.zeros(x), torch.zeros(y), mask)
 
 
-@pytest.mark.parametrize("explain", [False, True])
-def test_hooks_and_edge_masks_of_message_passing_are_refused(explain):
+class Score(HeadScore):
+    def query(self, query):
+        return 2 * super().query(query)
+
+
+@pytest.mark.parametrize("kind", ["explain", "hook", "step", "score"])
+def test_what_needs_messages_is_refused(kind):
     block = CrossAttention(8, 2)
-    if explain:
+    if kind == "explain":
         block.conv.explain = True
+    elif kind == "step":
+        block.conv.message = lambda value_j, edge_value, alpha: 2 * value_j
+    elif kind == "score":
+        block.conv.head_score = Score("scaled_dot", 2, 4)
     else:
         block.conv.register_message_forward_hook(lambda *args: None)
     with pytest.raises(ValueError, match="hooks, edge masks, changed steps and scores of mess"):

@@ -394,6 +394,21 @@ def test_a_score_of_another_class_equals_the_edge_list():
     torch.testing.assert_close(graphs.rows_to_nodes(found), expected)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 1e-7])
+@pytest.mark.parametrize("score", SCORES)
+def test_large_padding_reaches_no_node(score, temperature):
+    graphs, x = CompleteGraphs([2, 5, 3]), torch.randn(10, 4, requires_grad=True)
+    conv = EdgeAttentionConv(4, 4, 2, score=score, temperature=temperature)
+
+    def run(padding):
+        rows = torch.where(graphs.row_mask[:, None], graphs.nodes_to_rows(x), padding)
+        out = graphs.rows_to_nodes(conv(rows, graphs))
+        return out, *torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])
+
+    for found, expected in zip(run(torch.tensor(1e15)), run(torch.zeros(())), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("temperature", [1e-3, 1e-10, 1e-38, 1e-45, 1e-60])
 def test_low_temperatures_choose_the_largest_logit(temperature):
     graphs, x = CompleteGraphs([2, 3]), torch.randn(5, 4)

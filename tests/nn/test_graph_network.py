@@ -401,9 +401,14 @@ def test_a_function_of_nodes_of_yours_sees_no_padding():
     assert_near(graphs.rows_to_nodes(block(graphs.nodes_to_rows(x), graphs)), expected)
 
 
-def test_hooks_of_the_module_run_once_on_complete_graphs():
+def test_hooks_and_a_forward_of_a_subclass_run_once_on_complete_graphs():
     graphs, x = CompleteGraphs([2, 3]), torch.randn(5, NODE)
-    block = GraphNetwork(NODE, 6, edge_function=nn.Linear(2 * NODE, 6))
+
+    class Louder(GraphNetwork):
+        def forward(self, *given, **options):
+            return 3 * super().forward(*given, **options)
+
+    block = Louder(NODE, 6, edge_function=nn.Linear(2 * NODE, 6))
     block.register_forward_hook(lambda module, given, out: 2 * out)
     expected = block(x, graphs.edge_index)
     found = graphs.rows_to_nodes(block(graphs.nodes_to_rows(x), graphs))

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -31,9 +32,6 @@ __all__ = [
     "runs_formulas",
     "write_table",
 ]
-
-# A CSV file of such a name could not be opened by the program that the name is meant for.
-_WRITTEN_AS_CSV = ("", ".txt")
 
 
 def check_output(path: Path) -> None:
@@ -208,12 +206,14 @@ _COMPRESSIONS: dict[str, Callable[[IO[bytes]], Any]] = {".gz": _gzip, ".zst": _z
 
 
 def _writer_of(path: Path) -> WriterMaker:
-    *others, last = (one.suffixes[0] for one in FORMATS.values() if one.write is not None)
-    expected = f"expected {', '.join(others)} or {last}"
+    suffixes = (one.suffixes[0] for one in FORMATS.values() if one.write is not None)
+    expected = f"expected {', '.join(suffixes)}, .txt or none"
     found = format_by_suffix(path)
     if found is None:
-        if path.suffix.lower() not in _WRITTEN_AS_CSV:
-            raise InputError(f"{path}: got the suffix {path.suffix}, {expected}")
+        plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+        # Such as .xslx, but not the end of run_0.5 or of a date.
+        if plain.suffix.lower() != ".txt" and re.search("[A-Za-z]", plain.suffix):
+            raise InputError(f"{path}: got the suffix {plain.suffix}, {expected}")
         found = FORMATS["csv"]
     if not found.is_text and path.suffix.lower() in COMPRESSED:
         raise InputError(

@@ -87,7 +87,7 @@ def write_run_page(
         parts=[(part, metrics[key]) for part, key in _PARTS.items()],
         split=_split_words(run),
         promise=promise,
-        uncalibrated=PredictionColumns(run.model, run.config.report.interval).lines(),
+        uncalibrated=PredictionColumns(run.model, run.config.report.interval).lines()[:_MOST_TASKS],
         intervals=intervals,
         labels=[*_labels(run)],
         leakage=run.leakage.lines(),

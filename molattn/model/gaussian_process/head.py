@@ -235,7 +235,8 @@ class GaussianProcessHead:
         """Average outputs of networks and of the Gaussian process by their shares."""
         shares = self.output_shares
         # With a share of 1 the network is not trained, and its outputs may be of any size.
-        return np.where(shares == 1.0, process, network + shares * (process - network))
+        network = np.where(shares == 1.0, process, network)
+        return network + shares * (process - network)
 
     @property
     def output_shares(self) -> Array:

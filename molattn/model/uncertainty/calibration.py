@@ -282,9 +282,9 @@ class Calibration:
         return difficulty(similarity) * np.asarray(bounds)
 
     def shortfalls(self, level: float, place: Optional[int] = None) -> list[str]:
-        """Return a log line for each regression with too few labels for a level, and for classes.
+        """Return a log line for each task that is not calibrated.
 
-        These are classes whose probabilities are not calibrated.
+        These are regressions with too few labels for the level, and classifications.
 
         Args:
             level: Between 0 and 1.

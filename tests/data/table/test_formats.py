@@ -188,7 +188,7 @@ def test_a_format_that_is_only_read_is_refused_as_output(json_lines, tmp_path):
     FORMATS.register("xyz")(FileFormat("XYZ", (".xyz",), JsonLines, signature=b"XYZ"))
     with pytest.raises(
         InputError,
-        match=r"XYZ files cannot be written, expected \.csv, .*, \.smi or \.jsonl",
+        match=r"XYZ files cannot be written, expected \.csv, .*, \.smi, \.jsonl, ",
     ):
         check_output(tmp_path / "t.xyz")
     (tmp_path / "t.xyz").write_text("abc")

@@ -134,9 +134,21 @@ def _umask():
 @pytest.mark.parametrize("name", ["p.xlsm", "p.csv.bz2", "p.json", "p.docx", "p.xslx"])
 def test_an_ending_that_promises_another_kind_of_file_is_refused(tmp_path, name):
     with pytest.raises(
-        InputError, match=r"expected \.csv, \.tsv, \.parquet, \.xlsx, \.sdf or \.smi"
+        InputError, match=r"expected \.csv, \.tsv, \.parquet, \.xlsx, \.sdf, \.smi, \.txt or none"
     ):
         check_output(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["p", "p.txt", "p.gz", "p.txt.zst", "run_0.5", "p.2024-01-01"])
+def test_any_other_name_is_of_a_csv_file(tmp_path, name):
+    with write_table(tmp_path / name, ["a", "b"]) as write:
+        write([1, 2])
+    content = (tmp_path / name).read_bytes()
+    if name.endswith(".gz"):
+        content = gzip.decompress(content)
+    elif name.endswith(".zst"):
+        content = pa.input_stream(io.BytesIO(content), compression="zstd").read()
+    assert content == b"a,b\n1,2\n"
 
 
 @pytest.mark.parametrize("name", ["t.parquet.gz", "t.xlsx.zst"])

@@ -280,8 +280,7 @@ def test_predictions_are_combined_by_the_shares():
     np.testing.assert_array_equal(head.combine(network, NEW), [head.predict(NEW)] * 2)
     # With a share of 1 the network is not trained.
     diverged = np.full((2, 3, 5), np.inf)
-    with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal(head.combine(diverged, NEW), [head.predict(NEW)] * 2)
+    np.testing.assert_array_equal(head.combine(diverged, NEW), [head.predict(NEW)] * 2)
     head.shares[:] = [0.0, 0.25, 1.0]
     found, own = head.combine(network, NEW), head.predict(NEW)
     np.testing.assert_array_equal(found[..., 0], network[..., 0])
