@@ -49,7 +49,7 @@ class TrainingLoopConfig:
     epochs: int | None = field(default=DEFAULT_EPOCHS, metadata=COMMON)
     checkpoint: Checkpoint = field(default="last", metadata=FIXED)
     patience: int | None = None
-    max_hours: float | None = field(default=None, metadata=RESUMABLE)
+    max_hours: float | None = field(default=None, metadata=RESUMABLE | FIXED)
     batch_size: int = field(default=32, metadata=COMMON)
     learning_rate: float = field(default=1e-3, metadata=COMMON)
     warmup: float = 0.1

@@ -275,7 +275,8 @@ def _finish(study: optuna.Study, space: Space, chosen: Any, folder: Path) -> Stu
     figures = {*plt.get_fignums()}
     try:
         with plt.rc_context():  # Optuna changes the style of all later plots
-            _plot(study, folder, with_importance=len(complete) >= _RANDOM_TRIALS)
+            varies = len({_loss(trial) for trial in complete}) > 1
+            _plot(study, folder, with_importance=varies and len(complete) >= _RANDOM_TRIALS)
     finally:  # a plot that fails leaves its figure open
         for number in {*plt.get_fignums()} - figures:
             plt.close(number)
@@ -287,7 +288,7 @@ def _plot(study: optuna.Study, folder: Path, *, with_importance: bool) -> None:
     axes.set_yscale("log")
     _save(axes, folder / _PLOTS[0])
     if with_importance:
-        with suppress(ValueError, RuntimeError):  # all losses are equal
+        with suppress(ValueError, RuntimeError):  # losses that hardly vary
             evaluator = FanovaImportanceEvaluator(seed=0)
             _save(plot_param_importances(study, evaluator=evaluator), folder / _PLOTS[1])
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from molattn.chem.descriptors import are_atom_sums
 from molattn.config import ExplainConfig
 from molattn.data.table import Table
-from molattn.errors import ReasonCode, check_one_of, reason_meaning
+from molattn.errors import ReasonCode, check_one_of, quoted, reason_meaning
 from molattn.explain.baseline import baseline_atom
 from molattn.explain.explainer import explain_instance
 from molattn.explain.explanation import Explanation
@@ -89,6 +89,16 @@ def explain_table(
     if other := other_inputs(model.config):
         print_line(
             console, f"the model also uses {other}; their contribution is not in the atom scores"
+        )
+    of_network = [name for name in config.method if name in ("attention", "rollout")]
+    task = find_target(model, config.target, [0.0] * len(model.config.output_names)).task
+    process = model.gaussian_process
+    has_share = process is None or process.shares[model.config.tasks.index(task)] < 1.0
+    if of_network and not has_share:
+        print_line(
+            console,
+            f"{', '.join(of_network)}: of the network, which has no share in the predictions of "
+            f"{quoted(task.name)}",
         )
     facts: dict[str, Any] = {
         "molattn": __version__,

@@ -7,19 +7,22 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from molattn.cli import main
-from molattn.config import ExplainConfig
+from molattn.config import ExplainConfig, NetworkConfig
 from molattn.errors import InputError
 from molattn.explain import METHODS as KNOWN
 from molattn.explain import Method, Scores, explain, measure_faithfulness
 from molattn.explain.faithfulness.summary import summarize
 from molattn.explain.page.files import CONTENTS
 from molattn.explain.page.folder import explain_table, other_inputs
+from molattn.model.model import MolAttn, MolAttnConfig
+from molattn.task import Task
 
 from ...conftest import rows_of
-from ..conftest import GOOD, METHODS, ROWS, TARGET, make
+from ..conftest import GOOD, METHODS, ROWS, TARGET, make, with_process
 
 
 def test_the_folder_holds_what_it_promises(explained):
@@ -258,3 +261,15 @@ def test_scores_of_other_inputs_are_in_each_file(tmp_path):
     rows = json.loads((tmp_path / "out" / "explanations.json").read_text())["rows"]
     for found, one in zip(rows[0]["explanations"], own, strict=True):
         assert found["other_scores"] == pytest.approx(one.other_scores, rel=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_network_without_a_share_is_told(table, tmp_path, share):
+    torch.manual_seed(0)
+    small = NetworkConfig(width=8, heads=2, layers=1, edge_width=4)
+    model = MolAttn(MolAttnConfig((Task("y"),), small, kernels=("morgan",)))
+    model, log = with_process(model.eval(), share), io.StringIO()
+    config = ExplainConfig(method=("attention", "occlusion"), limit=1)
+    explain_table(model, table, tmp_path / "out", config, Console(file=log, width=200))
+    told = "attention: of the network, which has no share in the predictions of 'y'\n"
+    assert (log.getvalue() == told) == (share == 1.0)
