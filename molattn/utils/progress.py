@@ -31,7 +31,7 @@ def row_progress(
         done: Number of rows that were processed before; they do not count for the rate.
 
     Yields:
-        A function that counts further rows, and how many of them are refused (by default none).
+        A function that counts further rows, and how many of them have an error (by default none).
     """
     count = _Count(total, done)
     if console is None or console.quiet:
@@ -41,8 +41,8 @@ def row_progress(
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task("", total=total, completed=done, count=count)
 
-            def advance(rows: int, refused: int = 0) -> None:
-                count.add(rows, refused)
+            def advance(rows: int, errors: int = 0) -> None:
+                count.add(rows, errors)
                 bar.advance(task, rows)
 
             yield advance
@@ -90,12 +90,12 @@ class _Count:
     def __init__(self, total: int | None, done: int = 0) -> None:
         self._total = total
         self._done = self._rows = done
-        self._refused = 0
+        self._errors = 0
         self._start = time.monotonic()
 
-    def add(self, rows: int, refused: int = 0) -> None:
+    def add(self, rows: int, errors: int = 0) -> None:
         self._rows += rows
-        self._refused += refused
+        self._errors += errors
 
     def __str__(self) -> str:
         new = self._rows - self._done
@@ -104,8 +104,8 @@ class _Count:
         parts[0] += " row" if (self._total or self._rows) == 1 else " rows"
         if new:
             parts.append(f"{rate_text(rate)} a second")
-        if self._refused:
-            parts.append(f"{self._refused:,} refused")
+        if self._errors:
+            parts.append(f"{self._errors:,} with an error")
         if self._total is not None and new:
             left = max(0, self._total - self._rows) / rate
             parts.append(f"{timedelta(seconds=round(left))} left")

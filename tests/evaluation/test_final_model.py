@@ -222,6 +222,15 @@ def test_models_of_censored_labels_are_scored_and_calibrated_by_the_others(censo
     assert "16 censored labels (16 lower and 0 upper bounds)" in capsys.readouterr().out
 
 
+def test_each_censored_label_is_counted_once(censored, tmp_path):
+    words = f"train {censored.with_name('t.csv')} --target-columns logS --relation-columns relation"
+    words += f" --folds 2 --repeats 2 --output {tmp_path}/cv {SMALL}"
+    assert main(words.split()) == 0
+    metrics = metrics_of(tmp_path / "cv")
+    assert metrics["censored"]["logS"]["count"] == 16
+    assert sum(one["censored"]["logS"]["count"] for one in metrics["folds"]) == 32
+
+
 def test_a_relation_beside_classes_is_refused_in_one_line(censored, tmp_path, capsys):
     table = censored.with_name("t.csv")
     words = f"train {table} --target-columns kind --relation-columns relation --output {tmp_path}/x"

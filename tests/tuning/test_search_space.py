@@ -47,6 +47,7 @@ descriptors: [none, all]
         ("widht: [1]", r"widht: unknown option, did you mean 'width'\?"),
         ("seed: [1, 2]", "seed: cannot be varied"),
         ("checkpoint: [best, last]", "checkpoint: cannot be varied"),
+        ("max_hours: [1, 2]", "max_hours: cannot be varied"),
         ("loss: [mse, mae]", "loss: cannot be varied"),
         ("target_columns: [y]", "target_columns: cannot be varied"),
         ("width: 64", "width: got 64, expected a list of values, or low and high"),

@@ -226,12 +226,13 @@ def test_losses_and_importances_are_plotted(config, tmp_path, monkeypatch):
         assert (tmp_path / "many" / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_equal_losses_have_no_importances(config, tmp_path, monkeypatch):
+@pytest.mark.parametrize("space", [SPACE, {"heads": CategoricalDistribution((2,))}])
+def test_equal_losses_have_no_importances(config, tmp_path, monkeypatch, space):
     monkeypatch.setattr(
         module, "train_model", lambda *_, on_epoch: on_epoch(module.Epoch(1, 1.0, 1.0, 0.0, 0.0))
     )
     before = plt.get_fignums()
-    searched(config, tmp_path, 10, prune=False)
+    searched(config, tmp_path, 10, space, prune=False)
     assert (tmp_path / "study.png").exists()
     assert not (tmp_path / "importance.png").exists()
     assert plt.get_fignums() == before

@@ -11,9 +11,9 @@ from molattn.utils.progress import row_progress, step_progress
 @pytest.mark.parametrize(
     "total, line",
     [
-        (None, "500 rows, 250 a second, 3 refused"),
-        (200_500, "500 of 200,500 rows, 250 a second, 3 refused, 0:13:20 left"),
-        (400, "500 of 400 rows, 250 a second, 3 refused, 0:00:00 left"),
+        (None, "500 rows, 250 a second, 3 with an error"),
+        (200_500, "500 of 200,500 rows, 250 a second, 3 with an error, 0:13:20 left"),
+        (400, "500 of 400 rows, 250 a second, 3 with an error, 0:00:00 left"),
     ],
 )
 def test_the_count_has_a_rate_and_the_time_that_is_left(monkeypatch, total, line):
@@ -46,7 +46,7 @@ def test_a_log_has_a_line_at_regular_times_and_none_after_the_end(monkeypatch):
     lines = stream.getvalue().splitlines()
     assert lines[0] == "predicting: 0 of 10 rows"
     assert lines[-1].startswith("predicting: 4 of 10 rows, ")
-    assert ", 1 refused, " in lines[-1]
+    assert ", 1 with an error, " in lines[-1]
     time.sleep(0.1)
     assert stream.getvalue().splitlines() == lines
 
