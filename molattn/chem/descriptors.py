@@ -1,6 +1,6 @@
 """Numbers of a whole molecule: RDKit's 2D descriptors and Morgan counts."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -116,23 +116,11 @@ class DescriptorCalculator:
         Args:
             mol: A sanitized molecule.
         """
-        return calculate(mol, [self])[0]
-
-    def _numbers(self, mol: Chem.Mol, known: Mapping[str, Any]) -> NDArray[np.float32]:
-        values = np.empty(len(self))
-        for place, name in enumerate(self.descriptors):
-            values[place] = known[name]
-        if self._generator is not None:
-            counts = self._generator.GetCountFingerprintAsNumPy(mol)
-            values[len(self.descriptors) :] = np.log1p(counts)
-        numbers = values.astype(np.float32)
-        numbers[~np.isfinite(numbers)] = np.nan
-        return numbers
+        return calculate([mol], [self])[0][0]
 
     @cached_property
-    def _generator(self) -> Any:
-        if not self.morgan_counts:
-            return None
+    def generator(self) -> Any:
+        """RDKit's fingerprint generator."""
         return rdFingerprintGenerator.GetMorganGenerator(radius=_RADIUS, fpSize=self.morgan_counts)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -141,28 +129,44 @@ class DescriptorCalculator:
 
 
 def calculate(
-    mol: Chem.Mol, calculators: Iterable[DescriptorCalculator]
+    mols: Sequence[Chem.Mol], calculators: Iterable[DescriptorCalculator]
 ) -> list[NDArray[np.float32]]:
-    """Return the numbers of each calculator; a descriptor that they share is calculated once."""
+    """Return the numbers of n molecules, ``[n, len(calculator)]`` for each calculator.
+
+    A descriptor that they share is calculated once.
+    """
     calculators = list(calculators)
     names = dict.fromkeys(name for one in calculators for name in one.descriptors)
+    place = {name: number for number, name in enumerate(names)}
+    found: list[NDArray[np.float32]] = []
     # RDKit logs what it cannot calculate, and NumPy warns of it.
     with quiet, np.errstate(all="ignore"):
-        known: dict[str, Any] = {}
-        if names.keys() - _LIPINSKI:
-            mol = Chem.Mol(mol)
-            # Some descriptors count the stereocenters that are not specified.
-            Chem.AssignStereochemistry(
-                mol, cleanIt=True, force=True, flagPossibleStereoCenters=True
-            )
-            if mol.GetNumAtoms() > _MOST_ATOMS_CUBIC:
-                known = dict.fromkeys(_CUBIC, np.nan)
-            for family, function in _TOGETHER.items():
-                if any(name in names and name not in known for name in family):
-                    values = _value(function, mol)
-                    known |= dict(zip(family, np.broadcast_to(values, len(family)), strict=True))
-        known |= {name: _value(_FUNCTIONS[name], mol) for name in names if name not in known}
-        return [one._numbers(mol, known) for one in calculators]
+        values = np.array([_descriptors(mol, place) for mol in mols], dtype=np.float64)
+        values = values.reshape(len(mols), len(names))
+        for one in calculators:
+            numbers = values[:, [place[name] for name in one.descriptors]]
+            if one.morgan_counts and len(mols):
+                counts = [one.generator.GetCountFingerprintAsNumPy(mol) for mol in mols]
+                numbers = np.concatenate([numbers, np.log1p(counts)], axis=1)
+            numbers = numbers.astype(np.float32)
+            numbers[~np.isfinite(numbers)] = np.nan
+            found.append(numbers)
+    return found
+
+
+def _descriptors(mol: Chem.Mol, names: Mapping[str, Any]) -> list[Any]:
+    known: dict[str, Any] = {}
+    if names.keys() - _SUMS:
+        mol = Chem.Mol(mol)
+        # Some descriptors count the stereocenters that are not specified.
+        Chem.AssignStereochemistry(mol, cleanIt=True, force=True, flagPossibleStereoCenters=True)
+        if mol.GetNumAtoms() > _MOST_ATOMS_CUBIC:
+            known = dict.fromkeys(_CUBIC, np.nan)
+        for family, function in _TOGETHER.items():
+            if any(name in names and name not in known for name in family):
+                values = _value(function, mol)
+                known |= dict(zip(family, np.broadcast_to(values, len(family)), strict=True))
+    return [known[name] if name in known else _value(_FUNCTIONS[name], mol) for name in names]
 
 
 def are_atom_sums(descriptors: Iterable[str]) -> bool:

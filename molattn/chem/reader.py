@@ -136,6 +136,9 @@ class MoleculeReader:
     def _read(
         self, smiles: Iterable[Molecule], partners: Iterable[Molecule] | None
     ) -> Iterator[MoleculeRecord | SmilesError]:
+        if partners is None and not self._distinct:
+            yield from self._forgotten(smiles)
+            return
         if partners is None:
             yield from (first for (first,) in self._rows((one,) for one in smiles))
             return
@@ -168,6 +171,21 @@ class MoleculeReader:
             records.append(result)
         return records
 
+    def _forgotten(self, smiles: Iterable[Molecule]) -> Iterator[MoleculeRecord | SmilesError]:
+        """Yield what each molecule is read as; none is remembered beyond its block."""
+        asked: deque[list[Molecule]] = deque()
+
+        def distinct() -> Iterator[list[Molecule]]:
+            left = iter(smiles)
+            while block := list(islice(left, _BLOCK)):
+                asked.append(block)
+                yield [*dict.fromkeys(block)]
+
+        for read in self._blocks(distinct()):
+            block = asked.popleft()
+            known = dict(zip(dict.fromkeys(block), read, strict=True))
+            yield from map(known.__getitem__, block)
+
     def _rows(
         self, rows: Iterable[tuple[Molecule, ...]]
     ) -> Iterator[tuple[MoleculeRecord | SmilesError, ...]]:
@@ -186,9 +204,7 @@ class MoleculeReader:
                 asked.append((block, new, known))
                 yield new
 
-        blocks = unknown()
-        some = list(islice(blocks, self._num_workers))  # no more processes than blocks
-        for read in parallel_map(self._block, chain(some, blocks), len(some)):
+        for read in self._blocks(unknown()):
             block, new, known = asked.popleft()
             known.update(zip(new, read, strict=True))
             for row in block:
@@ -200,6 +216,13 @@ class MoleculeReader:
                     self._partners.add(one, other)
                 expected.difference_update(row[first:])
                 yield (found, *others)
+
+    def _blocks(
+        self, blocks: Iterator[list[Molecule]]
+    ) -> Iterator[list[MoleculeRecord | SmilesError]]:
+        """Read blocks of molecules, in this process or by workers."""
+        some = list(islice(blocks, self._num_workers))  # no more processes than blocks
+        return parallel_map(self._block, chain(some, blocks), len(some))
 
     def _found(self, molecule: Molecule, *places: _Read) -> MoleculeRecord | SmilesError:
         for place in places:
@@ -247,7 +270,7 @@ class _BlockReader:
     def __post_init__(self) -> None:
         self._same_featurizer = self.featurizer
         self._lacking = replace(self.fields, canonical=False)
-        self._of_fast = replace(self.fields, counter=None)  # counted in blocks
+        self._of_fast = replace(self.fields, calculators={}, counter=None)  # of these in blocks
         self._descriptors = self.fields.targets is not None or not all(
             one.is_fast for one in self.fields.calculators.values()
         )
@@ -267,7 +290,7 @@ class _BlockReader:
         mols = [mol for mol, _ in known]
         pieces = [cut(mol) for mol in mols]
         records = iter(self.featurizer.of_pieces(mols, pieces, self.radius))
-        self._add_counts(known, pieces)
+        self._add_numbers(known, pieces)
         if self.fingerprints:
             for (_, fields), packed in zip(known, self._packed(known), strict=True):
                 fields["fingerprint"] = packed
@@ -280,17 +303,22 @@ class _BlockReader:
             done.append(replace(record, **fields) if fields else record)
         return done
 
-    def _add_counts(
+    def _add_numbers(
         self, known: Sequence[tuple[Chem.Mol, dict[str, Any]]], pieces: Sequence[Pieces | None]
     ) -> None:
-        """Count the substructures of the molecules that were not counted with a limit of time."""
-        counter = self.fields.counter
-        if counter is None:
-            return
-        new = [place for place, (_, fields) in enumerate(known) if "counts" not in fields]
-        counts = counter.many([known[place][0] for place in new], [pieces[place] for place in new])
-        for place, found in zip(new, counts, strict=True):
-            known[place][1]["counts"] = found
+        """Add numbers and counts to the molecules that were not read with a limit of time."""
+        calculators, counter = self.fields.calculators, self.fields.counter
+        names = {*calculators} | ({"counts"} if counter else set())
+        new = [place for place, (_, fields) in enumerate(known) if not names <= fields.keys()]
+        mols = [known[place][0] for place in new]
+        columns: dict[str, Any] = dict(
+            zip(calculators, calculate(mols, calculators.values()), strict=True)
+        )
+        if counter is not None:
+            columns["counts"] = counter.many(mols, [pieces[place] for place in new])
+        for name, values in columns.items():
+            for place, value in zip(new, values, strict=True):
+                known[place][1][name] = value
 
     def _packed(self, known: Sequence[tuple[Chem.Mol, dict[str, Any]]]) -> NDArray[np.uint8]:
         """Return the fingerprints of the molecules."""
@@ -306,11 +334,11 @@ class _BlockReader:
         try:
             if isinstance(text, PreparedSmiles) and self._is_known(text):
                 return self._completed(text)
-            is_counted_later = is_fast(text, descriptors=self._descriptors)
+            needs_no_limit = is_fast(text, descriptors=self._descriptors)
             return read_molecule(
                 text,
                 self.limits,
-                self._of_fast if is_counted_later else self.fields,
+                self._of_fast if needs_no_limit else self.fields,
                 standardize=self.standardize,
                 descriptors=self._descriptors,
             )
@@ -359,8 +387,8 @@ class _Fields:
     def __call__(self, mol: Chem.Mol) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if self.calculators:
-            numbers = calculate(mol, self.calculators.values())
-            found.update(zip(self.calculators, numbers, strict=True))
+            numbers = calculate([mol], self.calculators.values())
+            found = {name: one[0] for name, one in zip(self.calculators, numbers, strict=True)}
         if self.counter is not None:
             found["counts"] = self.counter(mol)
         if self.canonical:

@@ -1,10 +1,12 @@
 """Temporary settings of torch: seed, threads, oneDNN."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 __all__ = ["without_onednn", "random_state", "seeded", "set_random_state", "threads"]
@@ -42,10 +44,16 @@ def threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        with threadpool_limits(count, user_api="blas"):
+        with _libraries(len(sys.modules)).limit(limits=count, user_api="blas"):
             yield
     finally:
         torch.set_num_threads(before)
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> ThreadpoolController:
+    """Find the libraries again, which takes milliseconds, when more modules are loaded."""
+    return ThreadpoolController()
 
 
 @contextmanager
