@@ -6,15 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
+from pydantic.json_schema import SkipJsonSchema
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from swagger_ui_bundle import swagger_ui_path
+from typing_extensions import TypedDict
 
 from molattn.chem.limits import is_fast
 from molattn.config import ServeConfig
@@ -24,10 +26,11 @@ from molattn.serve.batching import BusyError, Worker
 from molattn.serve.bodies import (
     CSV,
     JSON,
-    MOST_NEIGHBORS,
     NDJSON,
     SDF,
     ExplainRequest,
+    Level,
+    Neighbors,
     PredictRequest,
     accepts,
     check_parameters,
@@ -39,13 +42,20 @@ from molattn.serve.bodies import (
     unless_gone,
     validation_line,
 )
-from molattn.serve.catalog import LEVEL, Catalog
+from molattn.serve.catalog import LEVEL, Catalog, ModelsResponse
 from molattn.serve.depiction import depict
 from molattn.serve.errors import APIError
-from molattn.serve.explanations import Explanations
+from molattn.serve.explanations import ExplainResponse, Explanations
 from molattn.serve.guard import Guard
 from molattn.serve.metrics import CONTENT_TYPE, Metrics
-from molattn.serve.molecules import dumps, molecule_json
+from molattn.serve.molecules import Molecule, PredictResponse, dumps, molecule_json
+from molattn.serve.openapi import (
+    BEARER,
+    EXPLAIN_BODIES,
+    PREDICT_ANSWERS,
+    PREDICT_BODIES,
+    error_responses,
+)
 from molattn.serve.tables import (
     ROWS_HEADER,
     Extend,
@@ -74,14 +84,20 @@ _DOCS = """<!doctype html>
 <body><div id="swagger-ui"></div><script src="docs/assets/swagger-ui-bundle.js"></script>
 <script src="docs/start.js"></script></body></html>
 """
-_DOCS_SCRIPT = 'SwaggerUIBundle({url: "openapi.json", dom_id: "#swagger-ui", validatorUrl: null});'
-_TEXT = {"schema": {"type": "string"}}
-_BODIES = {
-    JSON: {"schema": PredictRequest.model_json_schema()},
-    NDJSON: {**_TEXT, "example": '{"smiles": "CCO"}\n{"smiles": "c1ccccc1O"}\n'},
-    CSV: {**_TEXT, "example": "name,smiles\nethanol,CCO\n"},
-    SDF: _TEXT,
-}
+# The bundled page knows OpenAPI 3.0 alone, and shows all that the document uses of 3.1.
+_DOCS_SCRIPT = """fetch("openapi.json").then((answer) => answer.json()).then((spec) => {
+  spec.openapi = "3.0.3";
+  SwaggerUIBundle({spec, dom_id: "#swagger-ui", validatorUrl: null});
+});
+"""
+_ERRORS_OF_BODIES = error_responses(408, 413, 415, 422, 429, 503)
+
+
+class HealthResponse(TypedDict):
+    """A server that answers."""
+
+    status: Literal["ok"]
+    version: str
 
 
 def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
@@ -103,15 +119,19 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
     app = FastAPI(
         title="molattn",
         version=__version__,
-        description='Predictions of molecules. Errors are `{"error": code, "message": words}`.',
+        description="Predictions of molecules.",
+        responses=error_responses(403, 500),
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
     )
-    app.openapi_version = "3.0.3"  # the newest that the bundled pages show
     app.state.guard = Guard(app, config, metrics, _ENDPOINTS)
     app.state.worker = worker
     _handle_errors(app)
+    guarded = APIRouter(
+        dependencies=[Depends(BEARER)] if config.token else [],
+        responses=error_responses(401) if config.token else {},
+    )
 
     @app.get("/static/colors.css", include_in_schema=False)
     async def colors() -> FileResponse:
@@ -135,34 +155,57 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         return Response(_DOCS_SCRIPT, media_type="text/javascript")
 
     @app.head("/health", include_in_schema=False)
-    @app.get("/health", summary="Whether the server answers")
-    async def health() -> dict[str, str]:
+    @app.get("/health", summary="Whether the server answers", responses=error_responses(503))
+    async def health() -> HealthResponse:
         return {"status": "ok", "version": __version__}
 
-    @app.get("/metrics", summary="Numbers of the server, in the format of Prometheus")
+    @guarded.get(
+        "/metrics",
+        summary="Numbers of the server, in the format of Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
     async def numbers() -> Response:
         return Response(metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
-    @app.get("/models", summary="The models, their tasks and what is known of them")
-    async def models() -> dict[str, Any]:
+    @guarded.get(
+        "/models",
+        summary="The models, their tasks and what is known of them",
+        responses=error_responses(503),
+    )
+    async def models() -> ModelsResponse:
         return {"models": [one.describe() for one in catalog.models.values()]}
 
-    @app.post(
+    @guarded.post(
         "/predict",
         summary="Predict molecules",
-        openapi_extra={"requestBody": {"content": _BODIES, "required": True}},
+        response_model=PredictResponse,
+        responses={200: PREDICT_ANSWERS, **_ERRORS_OF_BODIES},
+        openapi_extra={"requestBody": {"content": PREDICT_BODIES, "required": True}},
         description="JSON gives JSON, or JSON lines with `Accept: application/x-ndjson`. JSON "
         "lines give JSON lines. CSV gives CSV, as `molattn predict` writes it, or JSON lines; SDF "
-        "likewise. The parameters are for bodies other than JSON, which has fields of these names.",
+        "likewise. Each line of JSON lines is an object, of an answer a `Molecule`. The parameters "
+        "are for bodies other than JSON, which has fields of these names and defaults. CSV has no "
+        "`neighbors`.",
     )
     async def predict(
         request: Request,
-        model: str | None = None,
-        level: Annotated[float, Query(gt=0, lt=1)] = LEVEL,
-        smiles_column: str = "smiles",
-        neighbors: Annotated[int, Query(ge=0, le=MOST_NEIGHBORS)] = 0,
+        # Defaults in the document would be sent by its page, with JSON too.
+        level: Annotated[Level, Query(default_factory=lambda: LEVEL)],
+        neighbors: Annotated[Neighbors, Query(default_factory=int)],
+        smiles_column: Annotated[
+            str,
+            Query(
+                default_factory=lambda: "smiles",
+                description="Of a CSV or SDF; by default `smiles`.",
+            ),
+        ],
+        model: Annotated[
+            str | SkipJsonSchema[None],
+            Query(description="Name of the model; by default the first."),
+        ] = None,
     ) -> Response:
-        kind = content_type(request, _BODIES)
+        kind = content_type(request, PREDICT_BODIES)
         check_parameters(request, _PARAMETERS[kind])
         wants_lines = accepts(request, NDJSON)
         if kind == JSON:
@@ -213,7 +256,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
                 return HeldResponse(parts, stack.pop_all(), NDJSON, headers)
             columns = [*served.spec(asked.level).columns]
 
-            async def predicted() -> list[dict[str, Any]]:
+            async def predicted() -> list[Molecule]:
                 answers = await worker.predict(served, asked.level, found)
                 molecules = []
                 for query, answer in zip(found, answers, strict=True):
@@ -223,27 +266,28 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
                 return molecules
 
             molecules = await unless_gone(request, predicted())
-        whole = {"model": served.name, "level": asked.level, "molecules": molecules}
+        whole: PredictResponse = {
+            "model": served.name,
+            "level": asked.level,
+            "molecules": molecules,
+        }
         return Response(dumps(whole), media_type=JSON)
 
-    @app.post(
+    @guarded.post(
         "/explain",
         summary="Score the atoms of a molecule by their importance for a prediction",
-        openapi_extra={
-            "requestBody": {
-                "content": {JSON: {"schema": ExplainRequest.model_json_schema()}},
-                "required": True,
-            }
-        },
+        response_model=ExplainResponse,
+        responses=_ERRORS_OF_BODIES,
+        openapi_extra={"requestBody": {"content": EXPLAIN_BODIES, "required": True}},
     )
     async def explain(request: Request) -> Response:
-        content_type(request, [JSON])
+        content_type(request, EXPLAIN_BODIES)
         check_parameters(request, ())
         asked = await read_json(request, ExplainRequest)
         served, stop = catalog[asked.model], threading.Event()
         loop = asyncio.get_running_loop()
 
-        async def explained() -> dict[str, Any]:
+        async def explained() -> ExplainResponse:
             return await loop.run_in_executor(
                 explanations.thread, explanations.explain, served, asked, stop
             )
@@ -255,17 +299,22 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
                 stop.set()
         return Response(dumps(found), media_type=JSON)
 
-    @app.get(
+    @guarded.get(
         "/depict",
         summary="Draw a molecule as SVG",
         description="With `other`, the atoms that differ from that molecule are marked.",
+        response_class=Response,
+        responses={
+            200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}},
+            **error_responses(422, 429, 503),
+        },
     )
     async def depiction(
         request: Request,
-        smiles: str,
+        smiles: Annotated[str, Query(openapi_examples={"ethanol": {"value": "CCO"}})],
         width: Annotated[int, Query(ge=50, le=2000)] = 250,
         height: Annotated[int, Query(ge=50, le=2000)] = 180,
-        other: str | None = None,
+        other: str | SkipJsonSchema[None] = None,
     ) -> Response:
         check_parameters(request, ("smiles", "width", "height", "other"))
         pool = worker.drawing if other is None and is_fast(smiles) else worker.slow
@@ -275,6 +324,7 @@ def make_app(catalog: Catalog, config: ServeConfig) -> FastAPI:
         headers = {"Cache-Control": "private, max-age=3600"}
         return Response(svg, media_type="image/svg+xml; charset=utf-8", headers=headers)
 
+    app.include_router(guarded)
     return app
 
 

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Annotated, Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from molattn.config import ServeConfig
 from molattn.errors import InputError, quoted
+from molattn.explain import METHODS
 from molattn.serve.batching import Query
 from molattn.serve.catalog import LEVEL, ServedModel
 from molattn.serve.errors import APIError
@@ -20,10 +21,11 @@ from molattn.serve.guard import next_part
 __all__ = [
     "CSV",
     "JSON",
-    "MOST_NEIGHBORS",
     "NDJSON",
     "SDF",
     "ExplainRequest",
+    "Level",
+    "Neighbors",
     "PredictRequest",
     "accepts",
     "check_parameters",
@@ -39,9 +41,11 @@ __all__ = [
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 CSV, SDF = "text/csv", "chemical/x-mdl-sdfile"
-MOST_NEIGHBORS = 10
 _MOST_JSON = 20_000_000  # bytes: it is kept in memory
 _MOST_LINE = 1_000_000  # bytes
+
+Level = Annotated[float, Field(gt=0, lt=1, description="Level of the intervals.")]
+Neighbors = Annotated[int, Field(ge=0, le=10, description="Number of nearest training molecules.")]
 
 Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
@@ -57,10 +61,8 @@ class PredictRequest(_Request):
     """Molecules to predict."""
 
     smiles: list[str] = Field(description="The molecules.")
-    level: float = Field(LEVEL, gt=0, lt=1, description="Level of the intervals.")
-    neighbors: int = Field(
-        0, ge=0, le=MOST_NEIGHBORS, description="Number of nearest training molecules."
-    )
+    level: Level = LEVEL
+    neighbors: Neighbors = 0
     partner: list[str] | None = Field(
         None, description="The second molecule of each, where the model takes two."
     )
@@ -76,7 +78,11 @@ class ExplainRequest(_Request):
     task: str | None = Field(
         None, description="What to explain, a task or a class's column; by default the first task."
     )
-    method: str = Field("integrated_gradients", description="How to score the atoms.")
+    method: str = Field(
+        "integrated_gradients",
+        description="How to score the atoms.",
+        json_schema_extra=lambda schema: schema.update(enum=[*METHODS]),
+    )
     partner: str | None = Field(None, description="The second molecule, where the model takes two.")
     features: dict[str, FiniteFloat] | None = Field(None, description="Extra features by column.")
     check: bool = Field(

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from molattn.config import PredictConfig, ServeConfig
 from molattn.data.table import open_table
@@ -14,17 +16,80 @@ from molattn.errors import InputError, check_one_of
 from molattn.inference.predict import prediction_spec
 from molattn.inference.streaming import OutputSpec, computed, molecule_batches
 from molattn.model.artefact import PACKAGED, find_local_model
+from molattn.model.endpoints import Endpoint
 from molattn.model.model import MolAttn
 from molattn.model.training_set import LEVELS, LabelDistribution, percentile
 from molattn.model.uncertainty.calibration import ConformalScores
-from molattn.task import Task
+from molattn.task import Task, TaskKind
 from molattn.utils.reproducibility import threads
 from molattn.version import __version__
 
-__all__ = ["LEVEL", "Catalog", "ServedModel", "add_reference", "load_models"]
+__all__ = [
+    "LEVEL",
+    "Catalog",
+    "ModelsResponse",
+    "Neighbor",
+    "ServedModel",
+    "add_reference",
+    "load_models",
+]
 
 LEVEL = 0.9
 """Default level of prediction intervals."""
+
+
+class Neighbor(TypedDict):
+    """A training molecule."""
+
+    smiles: str
+    similarity: float
+    labels: dict[str, float | str | None]
+
+
+class TrainingLabels(TypedDict):
+    """What is known of the training labels of a task."""
+
+    count: int | None
+    quantiles: list[float] | None
+    class_counts: dict[str, int] | None
+
+
+class Reference(TypedDict):
+    """The predictions of the molecules of ``--reference``."""
+
+    name: str
+    quantiles: list[float]
+
+
+class TaskDescription(TypedDict):
+    """A task of a model."""
+
+    name: str
+    kind: TaskKind
+    unit: str
+    classes: list[str]
+    has_interval: bool
+    training: TrainingLabels
+    reference: Reference | None
+    card: Endpoint | None
+
+
+class ModelDescription(TypedDict):
+    """A model and its tasks."""
+
+    name: str
+    version: str
+    level: Annotated[float, Field(description="Default level of the intervals.")]
+    partner: Annotated[str | None, Field(description="Column of the second molecule, if any.")]
+    features: list[str]
+    has_neighbors: bool
+    tasks: list[TaskDescription]
+
+
+class ModelsResponse(TypedDict):
+    """The models, of which the first is the default."""
+
+    models: list[ModelDescription]
 
 
 @dataclass
@@ -41,7 +106,7 @@ class ServedModel:
 
     name: str
     model: MolAttn
-    reference_name: str | None = None
+    reference_name: str = ""
     reference: dict[str, list[float]] = field(default_factory=dict)
     _specs: dict[float, OutputSpec] = field(default_factory=dict, repr=False)
 
@@ -91,7 +156,7 @@ class ServedModel:
         if count and not self.has_neighbors:
             raise InputError("neighbors: expected 0, as the model keeps no training molecules")
 
-    def nearest(self, fingerprints: NDArray[np.uint8], count: int) -> list[list[dict[str, Any]]]:
+    def nearest(self, fingerprints: NDArray[np.uint8], count: int) -> list[list[Neighbor]]:
         """Return the training molecules that are most similar to each molecule, as JSON types.
 
         The n molecules are given by their packed fingerprints, ``uint8 [n, 256]``.
@@ -112,8 +177,8 @@ class ServedModel:
         found = None if quantiles is None else percentile(value, quantiles)
         return None if found is None else round(found, 1)
 
-    def describe(self) -> dict[str, Any]:
-        """Return what ``/models`` says of the model, as JSON types."""
+    def describe(self) -> ModelDescription:
+        """Return what ``/models`` says of the model."""
         config = self.model.config
         return {
             "name": self.name,
@@ -125,13 +190,12 @@ class ServedModel:
             "tasks": [self._describe(task) for task in config.tasks],
         }
 
-    def _describe(self, task: Task) -> dict[str, Any]:
+    def _describe(self, task: Task) -> TaskDescription:
         uncertainty, labels = self.model.uncertainty, self.labels(task)
         has_interval = False  # of any level
         if uncertainty is not None:
             part = uncertainty.calibration.parts[self.tasks.index(task)]
             has_interval = isinstance(part, ConformalScores) and part.count > 0
-        card = self.model.endpoints.get(task.name)
         reference = self.reference.get(task.name)
         return {
             "name": task.name,
@@ -148,7 +212,7 @@ class ServedModel:
             "reference": None
             if reference is None
             else {"name": self.reference_name, "quantiles": [*reference]},
-            "card": card and card.to_dict(),
+            "card": self.model.endpoints.get(task.name),
         }
 
 

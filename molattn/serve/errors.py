@@ -1,10 +1,20 @@
 """Errors of the API, each a status with a code and a message."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
+from pydantic import Field
 from starlette.responses import JSONResponse
+from typing_extensions import TypedDict
 
-__all__ = ["APIError"]
+__all__ = ["APIError", "Error"]
+
+
+class Error(TypedDict):
+    """Why a request is refused."""
+
+    error: Annotated[str, Field(description="A code, such as `too_large`.")]
+    message: Annotated[str, Field(description="The same in words.")]
 
 
 class APIError(Exception):
@@ -22,7 +32,7 @@ class APIError(Exception):
     ) -> None:
         super().__init__(message)
         self._status, self._headers = status, headers
-        self._content = {"error": code, "message": message}
+        self._content: Error = {"error": code, "message": message}
 
     def response(self) -> JSONResponse:
         """Return it as a response."""

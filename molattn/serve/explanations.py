@@ -3,9 +3,11 @@
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from molattn.chem.limits import read_molecule
 from molattn.config import ServeConfig
@@ -23,10 +25,25 @@ from molattn.serve.catalog import Catalog, ServedModel
 from molattn.serve.errors import APIError
 from molattn.utils.time_limit import StoppedError
 
-__all__ = ["Explanations"]
+__all__ = ["ExplainResponse", "Explanations"]
 
 _CHECKED = 40  # molecules, of which a method is tested on: a verdict needs 30
 _MOST_ATOMS = 200
+
+
+class ExplainResponse(TypedDict):
+    """The atoms of a molecule with their contributions to a prediction."""
+
+    model: str
+    target: str
+    method: str
+    signed: Annotated[bool, Field(description="Whether scores may be negative.")]
+    svg: str
+    smiles: str
+    atoms: Annotated[list[float], Field(description="Scores in the order of the SMILES.")]
+    unit: str
+    text: Annotated[list[str], Field(description="The explanation in words, by line.")]
+    check: Annotated[str | None, Field(description="What the tests of the method found.")]
 
 
 class Explanations:
@@ -47,7 +64,7 @@ class Explanations:
 
     def explain(
         self, served: ServedModel, asked: ExplainRequest, stop: threading.Event
-    ) -> dict[str, Any]:
+    ) -> ExplainResponse:
         """Explain a prediction, given as JSON types; called in :attr:`thread`.
 
         Args:

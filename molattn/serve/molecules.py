@@ -2,20 +2,70 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from molattn.data.table.text import ENCODING_ERRORS
 from molattn.inference.predict import DOMAIN_SIMILARITY
 from molattn.serve.batching import Answer
-from molattn.serve.catalog import ServedModel
+from molattn.serve.catalog import Neighbor, ServedModel
 from molattn.task import Task
 
-__all__ = ["dumps", "molecule_json"]
+__all__ = ["Molecule", "PredictResponse", "dumps", "molecule_json"]
+
+
+class _OfSomeModels(TypedDict):
+    std: NotRequired[Annotated[float, Field(description="Of an ensemble.")]]
+    training_similarity: NotRequired[float]
+    in_domain: NotRequired[bool]
+
+
+class RegressionPrediction(_OfSomeModels):
+    """A number, with its interval if the model has any."""
+
+    value: float
+    low: float | None
+    high: float | None
+    percentile: float | None
+
+
+_Class = TypedDict("_Class", {"class": str})
+
+
+class ClassPrediction(_Class, _OfSomeModels):
+    """The most probable class."""
+
+    probabilities: dict[str, float]
+    percentile: float | None
+
+
+class Molecule(TypedDict):
+    """A molecule with its predictions, or the reason why it has none."""
+
+    smiles: str
+    error: Annotated[str | None, Field(description="Reason code; null with predictions.")]
+    message: Annotated[str | None, Field(description="The reason in words.")]
+    training_similarity: float | None
+    in_domain: bool | None
+    predictions: dict[str, RegressionPrediction | ClassPrediction | None]
+    neighbors: list[Neighbor]
+    standardized_smiles: NotRequired[str | None]
+    name: NotRequired[Annotated[str, Field(description="Of a molecule of an SDF.")]]
+
+
+class PredictResponse(TypedDict):
+    """Predictions of molecules, in the order of the request."""
+
+    model: str
+    level: float
+    molecules: list[Molecule]
 
 
 def molecule_json(
     served: ServedModel, columns: Sequence[str], smiles: str, answer: Answer
-) -> dict[str, Any]:
+) -> Molecule:
     """Return a molecule and its predictions as JSON types.
 
     Args:
@@ -28,7 +78,7 @@ def molecule_json(
         {} if answer.cells is None else dict(zip(columns, answer.cells, strict=True))
     )
     similarity = cells.get("training_similarity")
-    found = {
+    found: Molecule = {
         "smiles": smiles,
         "error": answer.code or None,
         "message": answer.message if answer.code else None,
@@ -44,9 +94,11 @@ def molecule_json(
     return found
 
 
-def _prediction(served: ServedModel, task: Task, cells: Mapping[str, Any]) -> dict[str, Any]:
+def _prediction(
+    served: ServedModel, task: Task, cells: Mapping[str, Any]
+) -> RegressionPrediction | ClassPrediction:
     outputs = [cells[name] for name in task.output_names]
-    extra: dict[str, Any] = {}
+    extra: _OfSomeModels = {}
     if served.model.config.members > 1:
         extra["std"] = cells[f"{task.name}_std"]
     if (similarity := cells.get(f"{task.name}_training_similarity")) is not None:

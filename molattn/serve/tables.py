@@ -8,7 +8,7 @@ from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from starlette.responses import StreamingResponse
@@ -21,7 +21,7 @@ from molattn.inference.streaming import Cells, OutputRows, ReadRow, computed, mo
 from molattn.serve.batching import Answer, Query, Worker
 from molattn.serve.bodies import CSV, SDF
 from molattn.serve.catalog import ServedModel
-from molattn.serve.molecules import dumps, molecule_json
+from molattn.serve.molecules import Molecule, dumps, molecule_json
 from molattn.utils.time_limit import stopped_by
 
 __all__ = ["Extend", "HeldResponse", "OpenTable", "ROWS_HEADER", "held_folder", "predicted_lines"]
@@ -78,9 +78,7 @@ class Extend(NamedTuple):
     served: ServedModel
     neighbors: int
 
-    async def __call__(
-        self, molecules: Sequence[dict[str, Any]], answers: Sequence[Answer]
-    ) -> None:
+    async def __call__(self, molecules: Sequence[Molecule], answers: Sequence[Answer]) -> None:
         """Add them to the molecules that have a prediction."""
         pairs = zip(molecules, answers, strict=True)
         good = [(one, answer) for one, answer in pairs if answer.fingerprint is not None]
