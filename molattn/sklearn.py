@@ -293,10 +293,13 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
                 class, or an invalid option.
             ValueError: Wrong shapes or labels.
         """
-        labels: Any = column_or_1d(_given(y), warn=True)
-        missing = pd.isna(np.asarray(y, dtype=object)).ravel()
+        given = np.asarray(_given(y), dtype=object)
+        missing = pd.isna(given).ravel()
         if missing.any():
             raise InputError(f"y, row {missing.argmax() + 1}: the label is missing")
+        if isinstance(y, pd.Series) and pd.api.types.is_extension_array_dtype(y):
+            y = np.array(given.tolist())  # of Int64, scikit-learn would make floats
+        labels: Any = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         assert_all_finite(labels, input_name="y")
         weights = _weights(sample_weight, labels)

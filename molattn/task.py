@@ -79,6 +79,13 @@ class Task:
             return self.output_names
         return (f"{self.name}_predicted", *self.output_names)
 
+    @property
+    def possible_columns(self) -> tuple[str, ...]:
+        """:attr:`columns`, and those that a calibrated model or an ensemble adds."""
+        more = ("low", "high") if self.kind == "regression" else ()
+        added = (f"{self.name}_{end}" for end in (*more, "std", "training_similarity"))
+        return (*self.columns, *added)
+
     def cells(self, outputs: Sequence[float]) -> list[float | str]:
         """Return the cells of :attr:`columns` for one molecule.
 

@@ -367,3 +367,9 @@ def test_molecules_are_standardized():
         for molecules in (salts, SMILES)
     )
     np.testing.assert_array_equal(found, expected)
+
+
+def test_large_classes_of_a_nullable_series_are_told_apart():
+    labels = pd.Series([2**60, 2**60 + 1] * 10, dtype="Int64")
+    found = MolAttnClassifier(**TINY).fit(["CCO", "CCC"] * 10, labels).classes_
+    assert found.tolist() == [2**60, 2**60 + 1]

@@ -203,7 +203,7 @@ class PairDistances(BaseTransform):
     @torch.no_grad()
     def forward(self, data: Data) -> Data:
         """Transform a graph, or a ``Batch``."""
-        edge_index, features = _edges(data)
+        edge_index, features = _edges(data, data.num_nodes or 0)
         distance = _distances(data, edge_index)
         expanded = distance.unsqueeze(-1) if self.basis is None else self.basis(distance)
         if not bool(expanded.isfinite().all()):
@@ -354,6 +354,7 @@ class AddDummyNode(BaseTransform):
             shape[dim] = more
             data[name] = torch.cat([data[name], data[name].new_zeros(shape)], dim)
         if data.pos is not None:
+            _check_holds("distance", self.distance, data.pos.dtype, "pos")
             data.pos[-1, 0] = data.pos[:-1, 0].amax() + self.distance if n else self.distance
         if features is not None:
             data.edge_attr = features
@@ -421,7 +422,7 @@ def _rows(data: Data) -> dict[str, tuple[int, int]]:
     return rows
 
 
-def _edges(data: Data) -> tuple[Tensor, Tensor]:
+def _edges(data: Data, num_nodes: int) -> tuple[Tensor, Tensor]:
     """Edges of a graph and their features ``[E, D]``."""
     edge_index, features = data.edge_index, data.edge_attr
     if edge_index is None or edge_index.dim() != 2 or edge_index.size(0) != 2:
@@ -433,6 +434,12 @@ def _edges(data: Data) -> tuple[Tensor, Tensor]:
     features = features.view(-1, 1) if features.dim() == 1 else features
     if features.dim() != 2 or features.size(0) != num_edges:
         raise ValueError(f"edge_attr: got {list(features.shape)}, expected [{num_edges}, D]")
+    if num_edges:
+        low, high = (int(end) for end in edge_index.aminmax())
+        if low < 0 or high >= num_nodes:
+            raise ValueError(
+                f"edge_index: got nodes {low} to {high}, expected 0 to {num_nodes - 1}"
+            )
     return edge_index, features
 
 
@@ -440,14 +447,8 @@ def _bonds(
     data: Data, num_nodes: int, bond_column: Optional[int], *, distinct: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Bonds of a graph whose edges will be replaced, and their features ``[E, D]``."""
-    edge_index, features = _edges(data)
+    edge_index, features = _edges(data, num_nodes)
     num_edges, width = features.shape
-    if num_edges:
-        low, high = (int(end) for end in edge_index.aminmax())
-        if low < 0 or high >= num_nodes:
-            raise ValueError(
-                f"edge_index: got nodes {low} to {high}, expected 0 to {num_nodes - 1}"
-            )
     codes = not features.is_floating_point() and features.dtype != torch.bool
     for name, (_, size) in _rows(data).items():
         if "edge" in name and size == num_edges > 1:
@@ -483,12 +484,12 @@ def _all_pairs(edge_index: Tensor, num_nodes: int) -> bool:
     return (sender * num_nodes + receiver).unique().numel() == num_nodes * (num_nodes - 1)
 
 
-def _check_holds(name: str, value: float, dtype: torch.dtype) -> None:
+def _check_holds(name: str, value: float, dtype: torch.dtype, holder: str = "edge_attr") -> None:
     """Check that a dtype represents a number; floating point ones round it."""
     stored = float(torch.tensor(value, dtype=torch.float64).to(dtype))
     if not math.isclose(stored, value, rel_tol=0.01 if dtype.is_floating_point else 0):
         raise ValueError(
-            f"{name}: got {value}, expected a number that edge_attr of {dtype} can hold"
+            f"{name}: got {value}, expected a number that {holder} of {dtype} can hold"
         )
 
 

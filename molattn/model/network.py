@@ -1,6 +1,7 @@
 """The network: from a batch of molecules to outputs in scaled units and logits."""
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, Optional, Union
 
 import torch
@@ -10,7 +11,7 @@ from torch_geometric.nn.aggr import Aggregation
 
 from molattn.chem import Featurizer
 from molattn.config import Freeze
-from molattn.errors import InputError
+from molattn.errors import InputError, check_one_of
 from molattn.graph import CodedEdges, EdgeLists, MoleculeBatch
 from molattn.graph.complete import true_places
 from molattn.model.config import MolAttnConfig
@@ -308,20 +309,22 @@ class Network(nn.Module):
                 ``encoder``: the embeddings and the whole encoder; ``none`` unfreezes all.
 
         Raises:
-            InputError: More blocks than the encoder has.
+            InputError: Another name, a negative number, or more blocks than the encoder has.
         """
         embeddings = [self.atom_embedding, self.pair_embedding]
         parts = {"none": [], "embeddings": embeddings, "encoder": [*embeddings, self.encoder]}
-        if isinstance(what, int):
+        if isinstance(what, Integral) and not isinstance(what, bool):
+            count = int(what)
             blocks = getattr(self.encoder, "blocks", nn.ModuleList())  # a custom one may have none
-            if what > len(blocks):
+            if not 0 <= count <= len(blocks):
                 raise InputError(
-                    f"--freeze: got {what}, expected at most the {len(blocks)} blocks of the "
-                    "network"
+                    f"--freeze: got {what}, expected 0 to {len(blocks)}, the number of blocks of "
+                    "the network"
                 )
-            self._frozen = [*embeddings, *blocks[:what]]
+            self._frozen = [*embeddings, *blocks[:count]]
         else:
-            self._frozen = parts[what]
+            check_one_of("--freeze", what, parts)
+            self._frozen = parts[str(what)]
         self.requires_grad_(True)
         for part in self._frozen:
             part.requires_grad_(False)

@@ -1,6 +1,7 @@
 """Attention heads: their scores, combinations and gates."""
 
 import math
+from numbers import Integral
 from typing import Optional
 
 import torch
@@ -37,13 +38,23 @@ class HeadScore(nn.Module):
         """Project queries ``[N, H, C]``; :attr:`scale` is left to the caller."""
         if self.rule.query is None:
             return query
-        return self.rule.query(query.transpose(0, 1), self.weight).transpose(0, 1)
+        return self.rule.query(query.transpose(0, 1), self._projection).transpose(0, 1)
 
     def key(self, key: Tensor) -> Tensor:
         """Project keys, or one term of their sum, ``[N, H, C]``."""
         if self.rule.key is None:
             return key
-        return self.rule.key(key.transpose(0, 1), self.weight).transpose(0, 1)
+        return self.rule.key(key.transpose(0, 1), self._projection).transpose(0, 1)
+
+    @property
+    def _projection(self) -> Optional[Tensor]:
+        if vars(self).get("weight") is not None:
+            raise ValueError(
+                "head_score: its weight is set by a hook before forward, as "
+                "torch.nn.utils.weight_norm and prune do, which is too late for the projections; "
+                "use torch.nn.utils.parametrizations, or torch.nn.utils.prune.remove"
+            )
+        return self.weight
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         """Score pairs of projected queries and keys, ``[..., H, C]`` each -> ``[..., H]``."""
@@ -231,7 +242,7 @@ def check_optional_width(**options: Optional[int]) -> None:
 def check_positive(**options: int) -> None:
     """Raise ValueError for the first option that is not a whole number of at least 1."""
     for name, value in options.items():
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, Integral):
             raise ValueError(f"{name}: got {value!r}, expected a whole number")
         if value < 1:
             raise ValueError(f"{name}: got {value}, expected at least 1")

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from molattn.nn.attention_heads import HeadScore
 from molattn.nn.edge_attention import EdgeAttentionConv
 from molattn.nn.functional import DenseRows, normalize, score
+from molattn.nn.linear import is_unchanged
 
 
 class CrossAttention(nn.Module):
@@ -36,7 +37,7 @@ class CrossAttention(nn.Module):
 
     Raises:
         ValueError: An invalid option or shape, or a ``conv`` with a hook, an edge mask, a changed
-            step of message passing or a score of another class.
+            method or a score of another class.
 
     Example:
         >>> import torch
@@ -83,18 +84,25 @@ class CrossAttention(nn.Module):
                 raise ValueError(
                     f"{name}: got {tuple(given.shape)}, expected [{x.size(0)}, nodes, {channels}]"
                 )
-        if y_mask is not None and y_mask.shape != y.shape[:2]:
-            raise ValueError(f"y_mask: got {tuple(y_mask.shape)}, expected {tuple(y.shape[:2])}")
+        if y_mask is not None:
+            if y_mask.shape != y.shape[:2]:
+                shape = tuple(y_mask.shape)
+                raise ValueError(f"y_mask: got {shape}, expected {tuple(y.shape[:2])}")
+            y = y.masked_fill(~y_mask.unsqueeze(-1), 0.0)  # it may hold anything there
         x = x + self.dropout(self.attend(self.norm_x(x), self.norm_y(y), y_mask))
         return x + self.dropout(self.ff(self.norm_ff(x)))
 
     def attend(self, x: Tensor, y: Tensor, y_mask: Tensor | None = None) -> Tensor:
         """Compute the attention alone: ``self.conv`` on the edges of all pairs."""
         conv = self.conv
-        if conv.needs_messages() or type(conv.head_score) is not HeadScore:
+        if (
+            not is_unchanged(conv, EdgeAttentionConv.forward)
+            or conv.needs_messages()
+            or type(conv.head_score) is not HeadScore
+        ):
             raise ValueError(
-                "hooks, edge masks, changed steps and scores of message passing cannot be used "
-                "with CrossAttention: it is computed without messages"
+                "conv: got hooks, an edge mask, a changed method or another score, expected none "
+                "of them: CrossAttention computes it without messages"
             )
         query, key, value = (
             part.unflatten(-1, (conv.heads, -1)).transpose(1, 2)  # [B, H, nodes, C]

@@ -132,7 +132,9 @@ class PairEmbedding(CodeEmbedding):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Embed joint codes ``[E]``, or rows of component codes or coefficients."""
-        return super().forward(F.embedding(codes.long(), self.table) if codes.dim() == 1 else codes)
+        if codes.dim() == 1 and not codes.is_floating_point():
+            codes = F.embedding(codes.long(), self.table)
+        return super().forward(codes)
 
 
 class FixedPairEmbedding(PairEmbedding):

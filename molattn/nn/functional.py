@@ -16,6 +16,7 @@ with a mask). The mask selects the edges, so both give the same result.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Optional, Protocol
 
 import torch
@@ -275,8 +276,8 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
 
     :math:`b = \mathrm{softmax}(a / T)`; for :math:`T = \infty` the mean over the edges, for
     :math:`T = 0` the limit :math:`T \to 0`: 1 at the maximum, and ties share equally (picking one
-    of them would break permutation equivariance). A receiver without edges has no weights. Half
-    precision is normalized in float32.
+    of them would break permutation equivariance), as do logits that differ from the maximum by
+    rounding. A receiver without edges has no weights. Half precision is normalized in float32.
 
     Args:
         logits: ``[E, ...]`` for scattered edges, ``[..., L, S]`` for dense rows.
@@ -299,7 +300,11 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
     if temperature == math.inf:
         weights = torch.ones_like(logits)
     elif temperature < torch.finfo(logits.dtype).tiny:
-        weights = (logits == receivers.max(logits)).to(logits.dtype)
+        most = receivers.max(logits)
+        # Of the largest logit: the same inner product may be summed in another order.
+        rounding = max(32 * torch.finfo(logits.dtype).eps, 2 * torch.finfo(dtype).eps)
+        near = most - logits < rounding * receivers.max(logits.abs())
+        weights = (near | (logits == most)).to(logits.dtype)
     else:
         shifted = logits - receivers.max(logits.detach())
         # Pairs that are not edges may lie above the maximum: cut them before exp can overflow. The
@@ -311,7 +316,7 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
 
 def check_temperature(temperature: float) -> None:
     """Raise ValueError unless the temperature is a number from 0 to infinity."""
-    if not isinstance(temperature, (int, float)) or not temperature >= 0:
+    if not isinstance(temperature, Real) or not temperature >= 0:
         raise ValueError(f"temperature: got {temperature!r}, expected a number from 0 to inf")
 
 
@@ -333,7 +338,8 @@ def attention(
         query: ``[..., L, C]``.
         key: ``[..., S, C]``.
         value: ``[..., S, V]``.
-        mask: Boolean, broadcastable to ``[..., L, S]``; True where the query may attend.
+        mask: Boolean, broadcastable to ``[..., L, S]``; True where the query may attend. Values
+            must be finite elsewhere too.
         score: A name of ``SCORES``; see :func:`score`.
         temperature: 1 = softmax, 0 = hard (ties share equally), ``inf`` = uniform.
         weight: Parameter of ``general`` and ``additive``.

@@ -209,7 +209,7 @@ def read_complete(
             )
         _check_codes(edge_attr, graph)
         return Edges(graph, edge_attr)
-    rows = graph.num_pairs if edge_attr is None else edge_attr.size(0)
+    rows = graph.num_pairs if edge_attr is None or not edge_attr.dim() else edge_attr.size(0)
     if rows != graph.num_pairs and rows == graph.num_edges:
         raise ValueError(
             f"edge_attr: got {graph.num_edges} edges, expected {graph.num_pairs} pairs of the "

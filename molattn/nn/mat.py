@@ -191,6 +191,7 @@ class MATConv(AttentionConv):
         if self.kernel == "softmax":
             near = normalize(-distance, receivers)
         else:
-            near = receivers.valid((-distance).exp())
+            # Elsewhere the features may be of any size, and exp would overflow.
+            near = receivers.valid((-receivers.valid(distance)).exp())
         bonded = receivers.valid(bonded)
         return torch.stack([near, bonded / (receivers.sum(bonded) + _EPSILON)])

@@ -31,7 +31,7 @@ class MoleculeStore:
 
     Attributes:
         names: Names of the descriptors, then of the further columns to predict.
-        digest: SHA-256 of the molecules, and of the further columns if there are any.
+        digest: SHA-256 of the molecules and of the content of the store.
     """
 
     def __init__(
@@ -48,10 +48,8 @@ class MoleculeStore:
         self._folder, self._index = folder.absolute(), index
         self._shards = shards
         self._rows = rows
-        self.digest: str = about["sha256"]
-        if len(self.names) > len(PRETRAINING_DESCRIPTORS):
-            content = [self.digest, self.names, [shard["sha256"] for shard in index.shards]]
-            self.digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        content = [about["sha256"], self.names, [shard["sha256"] for shard in index.shards]]
+        self.digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
         self._ends = np.cumsum([len(shard.molecules) for shard in shards])
 
     def __reduce__(self) -> Any:

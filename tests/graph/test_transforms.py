@@ -378,6 +378,8 @@ def test_a_radius_selects_edges_of_the_complete_graph(self_loops):
     for edges in ([[0], [3]], [[-1], [0]]):
         with pytest.raises(ValueError, match=r"edge_index: got nodes .*, expected 0 to 2"):
             TopologicalRadiusGraph(1)(Data(edge_index=torch.tensor(edges), num_nodes=3))
+        with pytest.raises(ValueError, match=r"edge_index: got nodes .*, expected 0 to 2"):
+            PairDistances()(Data(edge_index=torch.tensor(edges), pos=torch.eye(3)))
 
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -537,3 +539,9 @@ def test_batch_vectors_have_a_row_for_the_dummy_node():
     empty = Data(x=torch.ones(0, 1), edge_index=torch.zeros(2, 0, dtype=torch.int64))
     empty.batch = torch.zeros(0, dtype=torch.int64)
     assert CompleteGraph()(empty).num_edges == 0
+
+
+def test_a_distance_that_positions_cannot_hold_is_refused():
+    data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), pos=torch.eye(2).half())
+    with pytest.raises(ValueError, match=r"a number that pos of torch\.float16 can"):
+        AddDummyNode()(data)

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -63,6 +65,18 @@ def test_gradients_are_finite_and_stay_within_a_pair():
     assert all(p.grad is None or p.grad.isfinite().all() for p in block.parameters())
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
+def test_padding_may_hold_anything(value):
+    block = CrossAttention(8, 2)
+    x, y, mask = (part.float() if part.is_floating_point() else part for part in blocks(SIZES))
+    expected = block(x, y, mask)
+    y = y.masked_fill(~mask.unsqueeze(-1), value).requires_grad_()
+    out = block(x, y, mask)
+    assert torch.equal(out, expected)
+    (gradient,) = torch.autograd.grad(out.sum(), y)
+    assert gradient.isfinite().all()
+
+
 def test_a_graph_with_nobody_to_attend_to_is_left_to_itself():
     block = CrossAttention(8, 2).double()
     x, y, _ = blocks([(2, 3)])
@@ -90,7 +104,7 @@ class Score(HeadScore):
         return 2 * super().query(query)
 
 
-@pytest.mark.parametrize("kind", ["explain", "hook", "step", "score"])
+@pytest.mark.parametrize("kind", ["explain", "hook", "forward hook", "forward", "step", "score"])
 def test_what_needs_messages_is_refused(kind):
     block = CrossAttention(8, 2)
     if kind == "explain":
@@ -99,7 +113,11 @@ def test_what_needs_messages_is_refused(kind):
         block.conv.message = lambda value_j, edge_value, alpha: 2 * value_j
     elif kind == "score":
         block.conv.head_score = Score("scaled_dot", 2, 4)
+    elif kind == "forward":
+        block.conv.forward = lambda *args: None
+    elif kind == "forward hook":
+        block.conv.register_forward_hook(lambda *args: None)
     else:
         block.conv.register_message_forward_hook(lambda *args: None)
-    with pytest.raises(ValueError, match="hooks, edge masks, changed steps and scores of mess"):
+    with pytest.raises(ValueError, match="conv: got hooks, an edge mask, a changed method or anot"):
         block(torch.randn(1, 3, 8), torch.randn(1, 5, 8))

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils import prune
 from torch_geometric.nn import GATv2Conv, TransformerConv
 
 from molattn.graph import CompleteGraphs
@@ -337,3 +338,24 @@ def test_receivers_without_features_need_senders_and_a_number(senders, size, err
 def test_another_number_type_than_the_layers_is_named():
     with pytest.raises(TypeError, match=r"x: got torch.float64, expected torch.float32"):
         EdgeAttentionConv(4, 4)(torch.randn(3, 4, dtype=DOUBLE), torch.tensor([[0], [1]]))
+
+
+@pytest.mark.parametrize("kind", ["prune", "weight_norm"])
+def test_projections_of_a_score_that_would_be_stale_are_refused(kind):
+    x, edges = torch.randn(3, 4), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    conv = EdgeAttentionConv(4, 8, 2, score="general")
+    if kind == "prune":
+        prune.l1_unstructured(conv.head_score, "weight", 0.5)
+    else:
+        with pytest.warns(FutureWarning, match="deprecated"):
+            torch.nn.utils.weight_norm(conv.head_score, "weight", dim=0)
+    with pytest.raises(ValueError, match="head_score: its weight is set by a hook before forward"):
+        conv(x, edges)
+    if kind == "prune":
+        prune.remove(conv.head_score, "weight")
+        assert conv(x, edges).shape == (3, 8)
+
+
+def test_numbers_of_numpy_are_numbers():
+    conv = EdgeAttentionConv(4, 8, np.int64(2), temperature=np.float32(0.5))
+    assert (conv.heads, conv.temperature) == (2, 0.5)

@@ -274,3 +274,21 @@ def test_a_scaled_score_divides_the_projected_query(monkeypatch):
 def test_integer_logits_are_refused(receivers):
     with pytest.raises(TypeError, match=r"logits: got torch.int64, expected a floating-point"):
         normalize(torch.tensor([1, 2]), receivers)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_equal_senders_share_equally_at_temperature_zero(dtype):
+    for seed in range(40):
+        torch.manual_seed(seed)
+        size = 3 + seed % 9
+        query, key = torch.randn(5, 7, dtype=dtype), torch.randn(1, 7, dtype=dtype).repeat(size, 1)
+        _, weights = attention(query, key, key, temperature=0.0, return_weights=True)
+        torch.testing.assert_close(weights, torch.full_like(weights, 1 / size))
+
+
+@pytest.mark.parametrize("most", [math.inf, 3e38, 1.0, 0.0, -1e30])
+def test_temperature_zero_takes_the_maximum_of_any_size(most):
+    logits = torch.tensor([[most, most - abs(most) / 2 - 1.0, most], [most, most, -math.inf]])
+    logits[0, 1] = -1e38 if most == math.inf else logits[0, 1]
+    weights = normalize(logits, DenseRows(torch.tensor([[True] * 3, [True, True, False]])), 0.0)
+    assert weights.tolist() == [[0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]

@@ -206,3 +206,13 @@ def test_the_values_of_adj_t_are_distances_and_bonds():
     edge_index, e = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.rand(3, 2)
     adj_t = torch.sparse_coo_tensor(edge_index.flip(0), e, (3, 3, 2)).coalesce()
     torch.testing.assert_close(conv(x, adj_t), conv(x, edge_index, e))
+
+
+def test_any_size_in_padding_has_no_gradient():
+    graphs = CompleteGraphs([2, 3])
+    conv = MATConv(4, 4, 2, kernel="exp")
+    x, edge_attr = torch.randn(graphs.num_rows, 4), torch.randn(graphs.num_pairs, 2)
+    edge_attr[graphs.edges_to_pairs(torch.ones(graphs.num_edges)) == 0] = -1e15
+    edge_attr.requires_grad_()
+    conv(x, graphs, edge_attr).sum().backward()
+    assert edge_attr.grad.isfinite().all()

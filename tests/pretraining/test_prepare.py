@@ -145,6 +145,15 @@ def test_other_columns_are_other_data(tmp_path):
     assert digest(1, ()) == digest(2, ())
 
 
+def test_other_isotopes_are_other_data(tmp_path):
+    def digest(name, smiles):
+        (tmp_path / f"{name}.csv").write_text(f"smiles\n{smiles}\n")
+        files = [str(tmp_path / f"{name}.csv")]
+        return prepare_molecules(files, MoleculesConfig(), tmp_path / name).digest
+
+    assert digest("a", "CCO") == digest("b", "CCO") != digest("c", "[13CH3]CO")
+
+
 @pytest.mark.parametrize(
     "columns, said",
     [

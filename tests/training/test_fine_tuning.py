@@ -459,7 +459,7 @@ def test_options_of_another_network_are_refused_and_dropout_is_the_runs_own(tabl
     other = replace(config, network=NetworkConfig(edge_width=8))
     with pytest.raises(InputError, match=r"--edge-width: got 8, but the model .* has 4"):
         load_pretrained(other)
-    with pytest.raises(InputError, match=r"--freeze: got 3, expected at most the 2 blocks"):
+    with pytest.raises(InputError, match=r"--freeze: got 3, expected 0 to 2, the number of blocks"):
         train(config_of(table, folder, freeze=3))
 
 
