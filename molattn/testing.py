@@ -108,11 +108,14 @@ def assert_permutation_equivariant(
         tolerance: Largest error relative to the largest magnitude in that output, or to the scale
             of the inputs if that is larger. This is the largest of the median magnitudes of the
             floating-point tensors that the layer is called with; entries that are 0 or not finite
-            do not count, nor does ``y`` if it is called with ``data`` itself. Give a larger one for
-            outputs in which large inputs cancel. None = 1e-10 in float64, 1e-5 in float32, 2e-2 in
-            half precision; 0 = any difference is an error.
+            do not count, nor does ``y`` if it is called with ``data`` itself. Equal magnitudes
+            count once, so that a number that stands for many missing paths does not decide. Give a
+            larger one for outputs in which large inputs cancel, and use float64 if most inputs are
+            large: where they are 1e5, float32 allows an error of 1. None = 1e-10 in float64, 1e-5
+            in float32, 2e-2 in half precision; 0 = any difference is an error.
         seed: Seed of the permutations.
-        kwargs: Further arguments of the layer.
+        kwargs: Further arguments of the layer, the same in all calls: what has a row for each node
+            or edge belongs in ``data``.
 
     Returns:
         The worst error, relative as above.
@@ -120,18 +123,15 @@ def assert_permutation_equivariant(
     Raises:
         AssertionError: Not equivariant; the message has the worst error and its place.
         ValueError: No graph of two nodes; equal numbers of nodes and edges; an output whose rows
-            match neither; a required argument that is not an attribute of ``data``; a sparse
-            ``adj_t``; outputs without elements.
+            match neither; a keyword argument with a row for each node or edge; a required argument
+            that is not an attribute of ``data``; a sparse ``adj_t``; outputs without elements.
     """
     num_nodes, num_edges = _counts(data)
-    if num_nodes == num_edges:
-        raise ValueError(
-            f"data: got {num_nodes} nodes and as many edges, expected different numbers: "
-            "outputs of nodes and of edges could not be distinguished"
-        )
+    orders = list(_orders(data, trials, seed))
+    _check_rows(data, kwargs)
     expected = _outputs(module, data, kwargs)
     worst = _Worst(tolerance, _scale(module, data, kwargs))
-    for node_order, edge_order in _orders(data, trials, seed):
+    for node_order, edge_order in orders:
         permuted = permute_nodes(data, node_order, edge_order)
         new_label = _inverse(node_order)
         for before, after in _pairs(expected, _outputs(module, permuted, kwargs)):
@@ -145,14 +145,14 @@ def assert_permutation_equivariant(
                     worst.see_edges(moved, after, num_nodes)
                 continue
             rows = before.value.size(0) if before.value.dim() else 0
-            orders = {num_nodes: node_order, num_edges: edge_order}
-            if rows not in orders:
+            order_of = {num_nodes: node_order, num_edges: edge_order}
+            if rows not in order_of:
                 raise ValueError(
                     f"{before.name}: got shape {list(before.value.shape)}, expected a row for each "
                     f"of {num_nodes} nodes or {num_edges} edges; "
                     "use assert_permutation_invariant for outputs of the whole graph"
                 )
-            worst.see(before.name, before.value[orders[rows]], after.value)
+            worst.see(before.name, before.value[order_of[rows]], after.value)
     return worst.check(f"{type(module).__name__} is not permutation equivariant")
 
 
@@ -171,20 +171,23 @@ def assert_permutation_invariant(
 
     Args:
         module: The model.
-        data: A graph, or a PyG ``Batch`` (nodes are then reordered within each graph).
+        data: A graph, or a PyG ``Batch`` (nodes are then reordered within each graph), with
+            different numbers of nodes and edges.
         trials: Number of random permutations.
         tolerance: See :func:`assert_permutation_equivariant`.
         seed: Seed of the permutations.
-        kwargs: Further arguments of the model.
+        kwargs: Further arguments of the model; see :func:`assert_permutation_equivariant`.
 
     Returns:
         The worst error, relative as in :func:`assert_permutation_equivariant`.
 
     Raises:
         AssertionError: Not invariant; the message has the worst error and its place.
-        ValueError: No graph of two nodes; a graph without node features; outputs without elements.
+        ValueError: No graph of two nodes; equal numbers of nodes and edges; a keyword argument with
+            a row for each node or edge; a graph without node features; outputs without elements.
     """
     orders = list(_orders(data, trials, seed))
+    _check_rows(data, kwargs)
     expected = _outputs(module, data, kwargs)
     worst = _Worst(tolerance, _scale(module, data, kwargs))
     for node_order, edge_order in orders:
@@ -213,9 +216,9 @@ def assert_graphs_independent(
     of the outputs of one graph with respect to the features of the others must be 0. Features are
     the attributes that the module is called with: floating-point ones with a row for each node,
     edge or graph, and codes (integers or booleans, but no indices) with a row for each node or
-    edge. To floating-point features, also to 0, a random number is added. All codes of a graph are
-    replaced by a row that another node or edge of the batch has, so that they stay valid; they have
-    no gradients.
+    edge. To floating-point features, also to 0, a random number is added. In each column of codes,
+    all those of a graph are replaced by one that another node or edge of the batch has there; rows
+    may then be new combinations of valid codes. Codes have no gradients.
 
     Args:
         module: The layer or model. Its outputs have a row for each node, edge or graph.
@@ -267,10 +270,12 @@ def assert_graphs_independent(
             changed[name] = torch.where(mine, new, value).detach()
         for name, value in codes.items():
             mine = graph_of[value.size(0)] == graph
-            # One row for all: a permutation would not change the mean of the graph.
-            other = value[(value != value[mine][:1]).flatten(1).any(1)] if mine.any() else value
-            row = other[torch.randint(len(other), (1,), generator=generator).to(value.device)]
-            changed[name] = torch.where(_mask(mine, value), row, value)
+            new = value.clone(memory_format=torch.contiguous_format)
+            for column in new.view(len(value), -1).t() if mine.any() else ():
+                other = column[column != column[mine][0]]
+                if len(other):  # One code for all: a permutation would not change their mean.
+                    column[mine] = other[torch.randint(len(other), (), generator=generator)]
+            changed[name] = new
         got = _outputs(module, changed, kwargs)
         for (before, after), owner in zip(_pairs(expected, got), owners, strict=True):
             others = (owner != graph).nonzero().flatten()
@@ -310,7 +315,7 @@ def assert_batch_invariant(
         module: The layer or model. Its outputs have a row for each node, edge or graph.
         data: A batch made by ``Batch.from_data_list``, or a list, of at least two graphs.
         tolerance: See :func:`assert_permutation_equivariant`.
-        kwargs: Further arguments of the module.
+        kwargs: Further arguments of the module; see :func:`assert_permutation_equivariant`.
 
     Returns:
         The worst error, relative as in :func:`assert_permutation_equivariant`.
@@ -318,12 +323,17 @@ def assert_batch_invariant(
     Raises:
         AssertionError: The batch gives other outputs; the message has the worst error and its
             place.
-        ValueError: A single graph; an output without rows; outputs without elements.
+        ValueError: A single graph; a keyword argument with a row for each node or edge; an output
+            without rows; outputs without elements.
     """
     data = _as_batch(data)
     if not isinstance(data, Batch) or data.num_graphs < 2:
         raise ValueError("data: got one graph, expected a Batch of at least two")
-    graphs: list[Any] = [Batch.from_data_list([graph]) for graph in data.to_data_list()]
+    _check_rows(data, kwargs)
+    graphs: list[Any] = data.to_data_list()
+    names = set(data.keys()) - set(graphs[0].keys())
+    follow = [name.removesuffix("_batch") for name in names if name.endswith("_batch")]
+    graphs = [Batch.from_data_list([graph], follow) for graph in graphs]
     together = _outputs(module, data, kwargs)
     alone = [_outputs(module, graph, kwargs) for graph in graphs]
     worst = _Worst(tolerance, _scale(module, data, kwargs))
@@ -362,12 +372,13 @@ def assert_attention_normalized(
 
     Raises:
         AssertionError: Not normalized; the message has the worst error and its place.
-        ValueError: The layer returns no such pair, or one without elements.
+        ValueError: The layer returns no such pair, or one without elements; a module without an
+            attribute ``flow`` that has layers of both flows.
     """
     if "return_attention_weights" in inspect.signature(_original(module).forward).parameters:
         kwargs = {"return_attention_weights": True, **kwargs}
     num_nodes, _ = _counts(data)
-    receiver = 0 if getattr(module, "flow", "") == "target_to_source" else 1
+    receiver = _receiver(module)
     pairs = [output for output in _outputs(module, data, kwargs) if output.edges is not None]
     if not pairs or pairs[-1].edges is None or not pairs[-1].value.numel():
         raise ValueError(
@@ -388,7 +399,10 @@ def assert_smooth(module: nn.Module, data: Data, **kwargs: Any) -> None:
     :func:`torch.autograd.gradcheck` and :func:`torch.autograd.gradgradcheck` (in fast mode) with
     respect to all parameters and all floating-point attributes of ``data`` that the module reads,
     in float64: forces, Hessians and gradient penalties need the second derivatives. At a kink, such
-    as that of a ReLU at 0, derivatives do not exist: use random features.
+    as that of a ReLU at 0, derivatives do not exist: use random features. Finite differences, with
+    steps of 1e-6, also miss derivatives that change within a step, such as those of
+    :class:`~molattn.nn.MATConv` by the bonds of a node without bonds (that of
+    :class:`~molattn.graph.AddDummyNode`, for example): use a graph without such nodes.
 
     Args:
         module: The layer or model. It is copied.
@@ -487,12 +501,12 @@ class _Worst:
         if allowed is None:
             half = expected.dtype in (torch.float16, torch.bfloat16)
             allowed = _HALF_TOLERANCE if half else _TOLERANCE.get(expected.dtype, 1e-10)
-        scale = max(_largest(expected), self.scale) or 1.0
-        if rows is not None:
-            expected, got = expected[rows], got[rows]
-        if expected.numel() == 0:
-            return
         before, after = expected.detach().double(), got.detach().double()
+        scale = max(_largest(before), self.scale) or 1.0
+        if rows is not None:
+            before, after = before[rows], after[rows]
+        if before.numel() == 0:
+            return
         error = (before - after).abs() / scale
         error = torch.where(before == after, 0.0, error)  # two equal infinities
         error = error.nan_to_num(nan=torch.inf)
@@ -539,8 +553,21 @@ def _check_edges(output: _Output, data: Data) -> None:
 
 
 def _is_given(output: _Output, data: Data) -> bool:
-    edges = (output.edges, data.edge_index)
-    return all(edge is not None for edge in edges) and torch.equal(*edges)  # pyright: ignore[reportArgumentType]
+    if output.edges is None or data.edge_index is None:
+        return False
+    return torch.equal(output.edges, data.edge_index.long())
+
+
+def _receiver(module: nn.Module) -> int:
+    """The row of edge_index that holds the receivers, by the flow of a module or its layers."""
+    layers = [module] if hasattr(module, "flow") else module.modules()
+    flows = {layer.flow for layer in layers if isinstance(getattr(layer, "flow", None), str)}
+    if len(flows) > 1:
+        raise ValueError(
+            f"{type(module).__name__}: got layers of both flows, expected one; give it the "
+            "attribute flow of the layer that returns the attention weights"
+        )
+    return 0 if flows == {"target_to_source"} else 1
 
 
 def _as_batch(data: Union[Data, Sequence[Data]]) -> Data:
@@ -559,7 +586,9 @@ def _graph_of_rows(data: Data) -> dict[int, Tensor]:
             "data: got {} nodes, {} edges and {} graphs, expected three different numbers, and at "
             "least two graphs".format(*numbers)
         )
-    return dict(zip(numbers, (data.batch, data.batch[data.edge_index[0]], graphs), strict=True))
+    return dict(
+        zip(numbers, (data.batch, data.batch[data.edge_index[0].long()], graphs), strict=True)
+    )
 
 
 def _owners(output: _Output, graph_of: dict[int, Tensor]) -> Tensor:
@@ -595,12 +624,12 @@ def _largest(x: Tensor) -> float:
 
 
 def _median(x: Tensor) -> float:
-    magnitudes = x.detach()[x.isfinite() & (x != 0)].abs()
+    magnitudes = x.detach()[x.isfinite() & (x != 0)].abs().unique()
     return float(magnitudes.median()) if magnitudes.numel() else 0.0
 
 
 def _scale(module: nn.Module, data: Data, kwargs: dict[str, Any]) -> float:
-    """The largest median magnitude of the inputs: of a maximum, one far value could decide."""
+    """The largest median of distinct magnitudes: far values, however often, do not decide."""
     args, given = _arguments(module, data, kwargs)
     if args:
         given = {name: value for name, value in _floats(data).items() if name != "y"} | kwargs
@@ -658,6 +687,16 @@ def _counts(data: Data) -> tuple[int, int]:
     return data.num_nodes, data.num_edges
 
 
+def _check_rows(data: Data, kwargs: dict[str, Any]) -> None:
+    """Refuse keyword arguments of nodes or edges, which would not follow these."""
+    for name, value in kwargs.items():
+        if isinstance(value, Tensor) and value.dim() and value.size(0) in _counts(data):
+            raise ValueError(
+                f"{name}: got shape {list(value.shape)} as a keyword argument, expected what has a "
+                f"row for each node or edge as an attribute of data: data.{name}"
+            )
+
+
 def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     num_nodes, num_edges = _counts(data)
     batch = data.get("batch")
@@ -668,15 +707,21 @@ def _orders(data: Data, trials: int, seed: int) -> Iterator[tuple[Tensor, Tensor
             f"got {trials} trials and {most} nodes in the largest graph, expected at least 1 trial "
             "and 2 nodes: otherwise any module would pass"
         )
+    if num_nodes == num_edges:
+        raise ValueError(
+            f"data: got {num_nodes} nodes and as many edges, expected different numbers: "
+            "what is of nodes and what is of edges could not be distinguished"
+        )
     generator = torch.Generator().manual_seed(seed)
-    same = torch.arange(num_nodes)
+    same, same_edges = torch.arange(num_nodes), torch.arange(num_edges)
     for _ in range(trials):
-        order = same
+        order, edges = same, same_edges
         while torch.equal(order, same):
             order = torch.randperm(num_nodes, generator=generator)
             # Keep each graph's nodes together, as PyG's batches do.
             order = order[batch[order].argsort(stable=True)]
-        edges = torch.randperm(num_edges, generator=generator)
+        while num_edges > 1 and torch.equal(edges, same_edges):
+            edges = torch.randperm(num_edges, generator=generator)
         device = data.edge_index.device if data.edge_index is not None else None
         yield order.to(device), edges.to(device)
 
@@ -737,12 +782,12 @@ def _read(name: str, thing: Any) -> Iterator[_Output]:
     """Find the tensors in what a module returned."""
     if isinstance(thing, Tensor):
         if _is_edge_index(thing):
-            yield _Output(name, torch.zeros(thing.size(1), 0, device=thing.device), thing)
+            yield _Output(name, torch.zeros(thing.size(1), 0, device=thing.device), thing.long())
         else:
             yield _Output(name, thing)
     elif isinstance(thing, (tuple, list)):
         if len(thing) == 2 and _is_edge_index(thing[0]) and _has_rows(thing[1], thing[0].size(1)):
-            yield _Output(f"{name}[1]", thing[1], thing[0])
+            yield _Output(f"{name}[1]", thing[1], thing[0].long())
             return
         for i, part in enumerate(thing):
             yield from _read(f"{name}[{i}]", part)
@@ -753,7 +798,7 @@ def _read(name: str, thing: Any) -> Iterator[_Output]:
 def _is_edge_index(thing: object) -> bool:
     return (
         isinstance(thing, Tensor)
-        and thing.dtype == torch.int64
+        and thing.dtype in _INTEGERS
         and thing.dim() == 2
         and thing.size(0) == 2
     )

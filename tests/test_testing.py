@@ -11,6 +11,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, global_add_pool
 from torch_geometric.utils import softmax
 
+import molattn
 from molattn.graph import AddDummyNode, BondsAndDistances
 from molattn.nn import MATConv
 from molattn.testing import (
@@ -298,9 +299,9 @@ def test_errors_are_relative_to_outputs_and_inputs():
 
 
 class MATPlusPlace(nn.Module):
-    def __init__(self):
+    def __init__(self, in_channels=4):
         super().__init__()
-        self.conv = MATConv(4, 8, heads=2)
+        self.conv = MATConv(in_channels, 8, heads=2)
 
     def forward(self, x, edge_index, edge_attr):
         out = self.conv(x, edge_index, edge_attr)
@@ -795,3 +796,134 @@ def test_negative_indices_of_nodes_stay():
     data.parent_index = torch.tensor([-1, 0, 1])
     permuted = permute_nodes(data, torch.tensor([2, 0, 1]))
     assert permuted.parent_index.tolist() == [2, -1, 1]
+
+
+@pytest.mark.parametrize("smiles", ["O.O.O.CCO", "C"])
+def test_distances_without_a_path_hide_no_error(smiles):
+    data = BondsAndDistances(bond_column=0)(molattn.from_smiles(smiles))
+    data = AddDummyNode()(data) if smiles == "C" else data
+    data.x = data.x.float()
+    layer = MATPlusPlace(data.num_features)
+    with pytest.raises(AssertionError, match="MATPlusPlace is not permutation equivariant"):
+        EQUIVARIANT(layer, data)
+    EQUIVARIANT(layer.conv, data)
+
+
+def test_large_inputs_that_cancel_pass():
+    def centered(x, edge_index, edge_attr):
+        return x - x.mean(0)
+
+    data = graph(30, 200)
+    data.x += 1e5  # rounding errors of 0.01
+    assert EQUIVARIANT(Function(centered), data, tolerance=1) > 0
+    EQUIVARIANT(Function(centered), data)
+
+
+@pytest.mark.parametrize("num_nodes", [17, 32, 34])
+def test_some_edges_always_move(num_nodes):
+    by_place = Function(lambda x, i, e: torch.arange(2.0))
+    with pytest.raises(AssertionError):
+        EQUIVARIANT(by_place, graph(num_nodes, 2), trials=1)
+    with pytest.raises(AssertionError):
+        INVARIANT(Function(lambda x, i, e: e[0]), graph(num_nodes, 2), trials=1)
+    EQUIVARIANT(Function(lambda x, i, e: e), graph(num_nodes, 1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_column_of_codes_is_changed(seed):
+    """The second code of the last node leaks; most rows differ in the first code alone."""
+    graphs = [
+        Data(x=torch.tensor(codes), edge_index=torch.zeros(2, edges).long())
+        for codes, edges in (([[0, 0]] * 3, 2), ([[1, 0], [1, 1], [1, 0]], 3))
+    ]
+    leak = Layer(lambda x, i, batch: x[:, 1] + x[:, 1].roll(1))
+    with pytest.raises(AssertionError, match="graphs of a batch affect each other"):
+        INDEPENDENT(leak, graphs, seed=seed)
+
+
+def test_codes_may_have_one_dimension():
+    batch = batch_of_codes()
+    batch.x = batch.x[:, 0]
+    assert INDEPENDENT(Layer(lambda x, i, batch: 2 * x), batch) == 0
+    with pytest.raises(AssertionError, match="graphs of a batch affect each other"):
+        INDEPENDENT(Layer(lambda x, i, batch: x + x.sum()), batch)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
+def test_edges_may_be_of_any_integer_type(dtype):
+    data = batch_of_graphs()
+    data.edge_index = data.edge_index.to(dtype)
+
+    def attention(x, edge_index, batch):
+        nodes, (_, alpha) = own(x, edge_index.long(), batch)
+        return edge_index, nodes, (edge_index, alpha)
+
+    for assertion in (EQUIVARIANT, INDEPENDENT, assert_batch_invariant, NORMALIZED):
+        assertion(Layer(attention), data)
+    misaligned = Layer(lambda x, i, b: (i.flip(1), attention(x, i, b)[2][1]))
+    with pytest.raises(AssertionError, match="not permutation equivariant"):
+        EQUIVARIANT(misaligned, data)
+
+
+@pytest.mark.parametrize(
+    "assertion, function",
+    [
+        (EQUIVARIANT, lambda x, i, b: torch.arange(len(x)) == 0),
+        (INDEPENDENT, lambda x, i, b: x == x.max()),
+        (assert_batch_invariant, lambda x, i, b: x == x.max()),
+    ],
+)
+def test_boolean_outputs_are_compared(assertion, function):
+    data = batch_of_graphs()
+    assert assertion(Layer(lambda x, i, b: x > 0), data) == 0
+    with pytest.raises(AssertionError, match="worst error "):
+        assertion(Layer(function), data)
+
+
+class Both(nn.Module):
+    """An attention layer of the given flow after a convolution of another."""
+
+    def __init__(self, first, flow):
+        super().__init__()
+        self.first = pyg.GCNConv(3, 3, flow=first)
+        self.last = pyg.GATv2Conv(3, 4, edge_dim=2, flow=flow)
+
+    def forward(self, x, edge_index, edge_attr):
+        x = self.first(x, edge_index)
+        return self.last(x, edge_index, edge_attr, return_attention_weights=True)
+
+
+def test_the_flow_is_that_of_the_layers_of_a_module():
+    data = graph(6, 9, dtype=torch.float64)
+    turned, default = "target_to_source", "source_to_target"
+    assert NORMALIZED(Both(turned, turned).double(), data) < 1e-10
+    assert NORMALIZED(Both(default, default).double(), data) < 1e-10
+    mixed = Both(default, turned).double()
+    with pytest.raises(ValueError, match="Both: got layers of both flows, expected one"):
+        NORMALIZED(mixed, data)
+    mixed.flow = turned
+    assert NORMALIZED(mixed, data) < 1e-10
+
+
+@pytest.mark.parametrize("assertion", [EQUIVARIANT, INVARIANT, assert_batch_invariant])
+def test_keyword_arguments_of_nodes_or_edges_are_refused(assertion):
+    data = batch_of_graphs()
+    for rows in (13, 23):
+        message = f"scale: got shape [{rows}] as a keyword argument, expected what has a row for"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            assertion(TakesData(lambda data: data.x), data, scale=torch.ones(rows))
+
+
+def test_features_that_may_be_of_nodes_or_edges_are_refused():
+    data = Data(x=torch.randn(5, 3), edge_index=torch.zeros(2, 5).long(), bond=torch.randn(5))
+    with pytest.raises(ValueError, match="got 5 nodes and as many edges, expected different"):
+        INVARIANT(TakesData(lambda data: data.bond.sum()), data)
+
+
+def test_batches_may_follow_an_attribute():
+    class Model(nn.Module):
+        def forward(self, x, x_batch):
+            return global_add_pool(x, x_batch)
+
+    graphs = batch_of_graphs().to_data_list()
+    assert_batch_invariant(Model(), Batch.from_data_list(graphs, follow_batch=["x"]))
