@@ -1,5 +1,6 @@
 """The input of a command as a table: a file, SMILES, or standard input."""
 
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -85,10 +86,12 @@ def _suffix(path: Path, config: TableConfig) -> str:
     lines = file_start(path).split(b"\n")
     if len(lines) > 3 and lines[3].rstrip().endswith(_VERSIONS):
         return ".sdf"
-    words = lines[0].decode(errors="replace").split()
-    if words and words[0] != config.smiles_column and _error(words[0], config) is None:
-        return ".smi"
-    return ".csv"
+    first = lines[0].decode(errors="replace")
+    names = [name.strip(' "\r').lower() for name in re.split("[,;\t]", first)]
+    if config.smiles_column.lower() in names:  # the first may be a SMILES, such as "SN"
+        return ".csv"
+    word = next(iter(first.split()), "")
+    return ".smi" if word and _error(word, config) is None else ".csv"
 
 
 def _exists(word: str) -> bool:

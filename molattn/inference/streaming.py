@@ -17,6 +17,7 @@ from rich.console import Console
 from molattn.chem.reader import MoleculeReader
 from molattn.config import WORKER_OPTIONS, StreamConfig, TableConfig
 from molattn.data.labels import LabelError, is_missing, number
+from molattn.data.store.index import is_store
 from molattn.data.table import (
     Row,
     Structure,
@@ -258,6 +259,8 @@ def stream_table(
             raise InputError(f"{output}: --output is the input file; expected another file")
     console = console or Console(quiet=True)
     table, model = open_with_model(source, model_folder, config, console)
+    if isinstance(output, Path) and path.resolve() in output.resolve().parents and is_store(path):
+        raise InputError(f"{output}: --output is in the store that is read; expected another place")
     spec = make_spec(model)
     rows_of = OutputRows(table, model, spec, config, output)
     places = _find_columns(table, config, model.config, spec.reads_numbers)

@@ -87,6 +87,21 @@ def test_a_column_named_as_a_molecule_is_a_column():
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        b"SN\tsmiles\ty\n1\tCCO\t-1\n",
+        b"NO\tSMILES\r\n1\tCCO\r\n",
+        b'N\t"smiles"\n1\tCCO\n',
+        b"C N,smiles\n1,CCO\n",
+    ],
+)
+def test_a_first_column_named_as_a_molecule_does_not_hide_that_of_the_smiles(content):
+    with open_stream(io.BytesIO(content), CONFIG) as table:
+        place = table.column("smiles", "--smiles-column")
+        assert [row.cells[place] for row in table] == ["CCO"]
+
+
+@pytest.mark.parametrize(
     "content, words",
     [
         (b"", "standard input: the file is empty"),

@@ -10,6 +10,7 @@ from datetime import date, datetime
 
 import numpy as np
 import openpyxl
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -441,6 +442,26 @@ def test_an_sd_file_keeps_its_structures_and_properties(tmp_path, model_folder):
     assert (rows[1][0], rows[1][3], rows[1][-1]) == ("", "nonsense", "name")
 
 
+def test_a_data_frame_keeps_its_types(tmp_path, model_folder):
+    frame = pd.DataFrame(
+        {
+            "smiles": ["CCO", "C"],
+            "n": pd.array([7, None], "Int64"),
+            "single": np.array([0.1, np.nan], np.float32),
+            "yes": [True, False],
+            "when": [pd.Timestamp(2024, 1, 5), pd.NaT],
+        }
+    )
+    assert predict_table(model_folder, frame, tmp_path / "out.xlsx") == (2, 0)
+    _, first, second = openpyxl.load_workbook(tmp_path / "out.xlsx").active.values
+    assert first[:5] == ("CCO", 7, 0.1, True, datetime(2024, 1, 5))
+    assert second[:5] == ("C", None, None, False, None)
+    predict_table(model_folder, frame, tmp_path / "out.parquet")
+    first, second = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [*first.values()][:5] == ["CCO", "7", "0.1", "True", "2024-01-05"]
+    assert [*second.values()][:5] == ["C", None, None, "False", None]
+
+
 def test_a_workbook_keeps_its_types(tmp_path, model_folder):
     book = openpyxl.Workbook()
     for row in (["smiles", "when", "n", "note"], ["CCO", date(2024, 1, 5), 7, "'=1"], ["=C"]):
@@ -577,6 +598,18 @@ def test_predictions_of_a_store_are_those_of_the_table(tmp_path, rich_folder, mo
             outputs.append(rows_of(output))
         assert outputs[0] == outputs[1]
         assert sum(bool(row["error"]) for row in outputs[0]) >= 2
+
+
+def test_the_store_that_is_read_is_no_place_for_the_output(tmp_path, model_folder):
+    store = tmp_path / "store"
+    prepare_store([saved(tmp_path, "smiles\nCCO\n")], store)
+    (tmp_path / "link").symlink_to(store)
+    before = sorted(store.iterdir())
+    for output in (store / "out.csv", tmp_path / "link" / "out.csv"):
+        with pytest.raises(InputError, match=r"out\.csv: --output is in the store that is read"):
+            predict_table(model_folder, store, output)
+    assert sorted(store.iterdir()) == before
+    assert predict_table(model_folder, store, tmp_path / "out.csv") == (1, 0)
 
 
 def test_a_store_of_another_featurizer_is_refused(tmp_path):

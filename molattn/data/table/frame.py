@@ -4,7 +4,9 @@ import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from rdkit import Chem
 
@@ -60,15 +62,15 @@ class FrameTable(Table):
         rows = zip(*(self.frame.iloc[:, k].array for k in range(len(self.header))), strict=True)
         missing = self.frame.isna().to_numpy()
         for number, values, gaps in zip(self._numbers, rows, missing, strict=True):
-            found, error = list(values), None
-            for place, (value, gap) in enumerate(zip(values, gaps, strict=True)):
-                if isinstance(value, Chem.Mol) or (gap and place == self._smiles):
+            cells = zip(values, gaps, strict=True)
+            found, error = [None if gap else _plain(value) for value, gap in cells], None
+            for place, value in enumerate(found):
+                if isinstance(value, Chem.Mol) or (value is None and place == self._smiles):
                     try:
-                        molecule = None if gap else value
-                        found[place] = read_molecule(molecule, _LIMITS, Chem.MolToSmiles)[1]
+                        found[place] = read_molecule(value, _LIMITS, Chem.MolToSmiles)[1]
                     except SmilesError as fault:
                         found[place], error = fault.smiles, fault
-            cells = ["" if gap else cell_text(one) for one, gap in zip(found, gaps, strict=True)]
+            cells = [cell_text(one) for one in found]
             if error is None:
                 yield Row(number, cells, values=tuple(found))
             else:
@@ -80,3 +82,11 @@ class FrameTable(Table):
         for cells in (self.header, *(row.cells for row in self)):
             digest.update(ascii(cells).encode())
         return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of NumPy as Python's, a number in single precision with the same digits."""
+    if isinstance(value, np.floating):
+        return float(str(value))
+    is_time = isinstance(value, np.datetime64 | np.timedelta64)  # which could become an integer
+    return value.item() if isinstance(value, np.generic) and not is_time else value

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from molattn.data.table.base import LeftOpen, Row, Table, TableWriter, cell_text
+from molattn.data.table.base import LeftOpen, Row, Table, TableWriter, cell_text, listed
 from molattn.data.table.text import valid_text
 from molattn.errors import InputError, quoted
 
@@ -17,6 +17,7 @@ __all__ = ["ParquetTable", "ParquetWriter", "arrow_schema"]
 _ROWS_READ = 1024
 _ROWS_AT_ONCE = 8192
 _CELLS_AT_ONCE = 2**20
+_ERRORS = (pa.ArrowException, ValueError, ArithmeticError, LookupError, OSError)
 
 
 class ParquetTable(Table):
@@ -33,9 +34,11 @@ class ParquetTable(Table):
         try:
             with pq.ParquetFile(path) as file:
                 self.schema = file.schema_arrow
-        except (pa.ArrowException, OSError) as error:
+        except _ERRORS as error:
             raise InputError(f"{path}: not a readable Parquet file: {_line(error)}") from error
         self.header = list(self.schema.names)
+        if times := [field.name for field in self.schema if field.type == pa.time64("ns")]:
+            self.remarks += (f"times are read without nanoseconds: {listed(times)}",)
         self.check_header()
 
     def count(self) -> int:
@@ -47,13 +50,16 @@ class ParquetTable(Table):
         """Read the rows.
 
         Raises:
-            InputError: The file is damaged.
+            InputError: The file is damaged, or Python has no such value, as a date before year 1.
         """
         number = 0
         try:
             with pq.ParquetFile(self.path) as file:
                 for batch in file.iter_batches(batch_size=_ROWS_READ):
-                    columns = [column.to_pylist() for column in batch.columns]
+                    columns = [
+                        self._values(column, field, number)
+                        for column, field in zip(batch.columns, self.schema, strict=True)
+                    ]
                     texts = [
                         [_text(value, field.type) for value in values]
                         for values, field in zip(columns, self.schema, strict=True)
@@ -65,6 +71,17 @@ class ParquetTable(Table):
         except (pa.ArrowException, OSError) as error:
             raise InputError(
                 f"{self.path}, after row {number}: not readable Parquet data: {_line(error)}"
+            ) from error
+
+    def _values(self, column: pa.Array, field: pa.Field, before: int) -> list[Any]:
+        try:
+            return column.to_pylist()
+        except _ERRORS as error:
+            raise InputError(
+                f"{self.path}, rows {before + 1} to {before + len(column)}, column "
+                f"{quoted(field.name)}: got a value of type {quoted(str(field.type))} that cannot "
+                f"be read ({_line(error)}); expected text in UTF-8, numbers, or dates and times of "
+                "the years 1 to 9999"
             ) from error
 
 

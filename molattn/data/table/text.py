@@ -176,6 +176,8 @@ def _open_zstandard(path: Path) -> Any:
 _COMPRESSIONS: dict[bytes, tuple[str, Callable[[Path], Any]]] = {
     b"\x1f\x8b": ("gzip", _open_gzip),
     b"\x28\xb5\x2f\xfd": ("Zstandard", _open_zstandard),
+    # Frames without content, with which some programs begin their files.
+    **{bytes([0x50 + n]) + b"\x2a\x4d\x18": ("Zstandard", _open_zstandard) for n in range(16)},
 }
 """By the first bytes of a file."""
 

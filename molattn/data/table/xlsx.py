@@ -40,7 +40,7 @@ _CHUNK = 2**20
 _MARKS = ("row", "f", "mergeCell")
 _MARK = re.compile(rb"<(?:[A-Za-z]+:)?(row|f|mergeCell)[ />]")
 _LONGEST_MARK = 64
-_ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
+_ESCAPED = re.compile("(_x[0-9A-Fa-f]{4}_)+")
 _LIKE_ESCAPED = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 _NOT_XML = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff]")
 _NUMBER = re.compile(r"-?[0-9.]{1,17}(e[-+]?[0-9]{1,3})?")
@@ -279,8 +279,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         if len(value) > MOST_CHARACTERS:
             raise ValueError(f"a text of {len(value):,} characters")
-        return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), value)
+        return _ESCAPED.sub(_unescaped, value)
     return value
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    """Return the characters of escaped UTF-16; half a character is a replacement character."""
+    digits = match[0].replace("_x", "").replace("_", "")
+    return bytes.fromhex(digits).decode("utf-16-be", errors="replace")
 
 
 def _text(value: Any) -> str:

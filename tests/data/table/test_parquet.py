@@ -5,6 +5,8 @@ import pytest
 from molattn.data.table import open_table
 from molattn.errors import InputError
 
+from ...conftest import assert_one_line
+
 
 def saved(tmp_path, columns, name="t.parquet", **options):
     path = tmp_path / name
@@ -52,3 +54,37 @@ def test_a_damaged_file_is_refused(tmp_path):
         (tmp_path / name).write_bytes(damaged)
         with pytest.raises(InputError, match=name):
             list(open_table(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    "values, kind",
+    [
+        (pa.array([0, -1_000_000], pa.int32()).cast(pa.date32()), "date32[day]"),
+        (pa.array([0, 10**18], pa.int64()).cast(pa.timestamp("us")), "timestamp[us]"),
+        (pa.array([b"C", b"\xff"]).view(pa.string()), "string"),
+        (pa.StructArray.from_arrays([pa.array([1, 2])] * 2, ["a", "a"]), "struct<a: int64,"),
+    ],
+)
+def test_a_value_that_python_does_not_have_is_an_error_that_names_its_column(
+    tmp_path, values, kind
+):
+    path = saved(tmp_path, {"smiles": ["C", "CC"], "odd": values})
+    with pytest.raises(InputError) as error:
+        list(open_table(path))
+    told = f"{path}, rows 1 to 2, column 'odd': got a value of type '{kind}"
+    assert str(error.value).startswith(told)
+    assert_one_line(error.value)
+
+
+def test_a_name_that_is_not_in_utf_8_is_refused(tmp_path):
+    path = saved(tmp_path, {"smiles": ["C"]}, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"smiles", b"sm\xffles"))
+    with pytest.raises(InputError, match=r"t\.parquet: not a readable Parquet file"):
+        open_table(path)
+
+
+def test_nanoseconds_that_are_lost_are_told(tmp_path):
+    times = pa.array([1_234_567_891], pa.time64("ns"))
+    table = open_table(saved(tmp_path, {"at": times, "n": [1]}))
+    assert table.remarks == ("times are read without nanoseconds: 'at'",)
+    assert [row.cells for row in table] == [["00:00:01.234567", "1"]]

@@ -1,4 +1,5 @@
 import gzip
+import struct
 
 import pyarrow as pa
 import pytest
@@ -64,3 +65,16 @@ def test_compressed_data_that_are_cut_or_expand_without_limit_are_refused(tmp_pa
         path.write_bytes(whole[:size])
         with pytest.raises(InputError, match=f"the {kind} file is damaged or incomplete"):
             read(path)
+
+
+@pytest.mark.parametrize("number", [0, 15])
+@pytest.mark.parametrize("size", [0, 9, 100_000])
+def test_zstandard_may_begin_with_frames_without_content(tmp_path, number, size):
+    empty = struct.pack("<II", 0x184D2A50 + number, size) + bytes(size)
+    path = tmp_path / "t.csv"
+    path.write_bytes(empty + empty + zstandard(b"a,b\n") + empty + zstandard(b"1,2\n"))
+    assert read(path) == ["a,b\n", "1,2\n"]
+    assert open_table(path).header == ["a", "b"]
+    path.write_bytes(empty[:-1])
+    with pytest.raises(InputError, match="the Zstandard file is damaged or incomplete"):
+        read(path)

@@ -283,3 +283,15 @@ def test_parquet_of_a_workbook_is_text(tmp_path):
         for row in table:
             write(row.values)
     assert pq.read_table(tmp_path / "t.parquet").to_pylist() == [{"smiles": "C", "y": "1.5"}]
+
+
+def test_escaped_halves_of_a_character_are_joined_or_replaced(tmp_path):
+    texts = {
+        "_xD83D__xDE00_": "\U0001f600",
+        "a_xDE00_b": "a\ufffdb",
+        "_xD83D_C_x0041_": "\ufffdCA",
+        "_x005F_x0041_": "_x0041_",
+        "_xFEFF_a": "\ufeffa",
+    }
+    path = book_of(tmp_path / "t.xlsx", [["smiles", "note"], *(["C", text] for text in texts)])
+    assert [row.cells[1] for row in open_table(path)] == [*texts.values()]
