@@ -9,6 +9,7 @@ so that the last entry which the file of rows bears out is where a killed run is
 
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -290,11 +291,21 @@ def _borne_out(rows: Path, lines: Sequence[tuple[dict[str, Any], int]]) -> tuple
 def _check_resumable(folder: Path, path: Path, run: UnfinishedRun, console: Console) -> None:
     if (kept := _kept(folder)) is not None:
         _check_same(kept, run, folder, console)
+        _take_back(path, folder)
     if path.exists() and not resume_hint(path):
         raise InputError(
             f"--resume: {path} exists, and there is no interrupted run ({folder}) to go on "
             "with; leave out --resume to replace it"
         )
+
+
+def _take_back(path: Path, folder: Path) -> None:
+    """Copy the table to the rows if the run was killed between moving these and cleaning up."""
+    rows, lines = folder / _ROWS, _whole_lines(folder / _JOURNAL)[1:]
+    if path.is_file() and not rows.exists():
+        entries, _ = _borne_out(path, lines)
+        if len(entries) == len(lines) and path.stat().st_size == entries[-1]["size"]:
+            shutil.copyfile(path, rows)
 
 
 def _check_same(was: UnfinishedRun, now: UnfinishedRun, folder: Path, console: Console) -> None:

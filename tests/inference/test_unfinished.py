@@ -286,6 +286,34 @@ def test_with_nothing_to_resume_it_begins_or_is_refused(model_folder, capsys):
     assert sorted(os.listdir()) == ["in.csv", "o.csv"]
 
 
+def test_a_whole_table_whose_run_was_killed_while_cleaning_up_is_resumed(
+    model_folder, capsys, monkeypatch
+):
+    words = ["predict", str(model_folder), "in.csv", "--output", "o.csv", "--resume"]
+
+    def act():
+        with monkeypatch.context() as patch:
+            patch.setattr(unfinished, "_remove", Mock())
+            assert main(words) == 0
+        assert sorted(os.listdir("o.csv.unfinished")) == ["journal.jsonl"]
+
+    act()
+    whole = content("o.csv")
+    capsys.readouterr()
+    act()
+    assert "resuming after 40 rows" in capsys.readouterr().err
+    assert content("o.csv") == whole
+    assert main(words) == 0
+    assert sorted(os.listdir()) == ["in.csv", "o.csv"]
+    assert content("o.csv") == whole
+    for changed in (whole + b"more\n", whole[:-9], whole[:-1] + b" "):
+        Path("o.csv").unlink()
+        act()
+        Path("o.csv").write_bytes(changed)
+        assert main(words) == 2
+        assert content("o.csv") == changed
+
+
 @pytest.mark.parametrize(
     "output, told",
     [
