@@ -35,6 +35,8 @@ def standardized_columns(config: MolAttnConfig) -> list[str]:
 
 def standardized_cells(record: MoleculeRecord | None, config: MolAttnConfig) -> list[str | None]:
     """Return the cells of these columns: None where standardizing changed nothing."""
+    if not config.standardize:
+        return []
     molecules = (record, record and record.partner)[: len(standardized_columns(config))]
     return [(one and one.standardized) or None for one in molecules]
 

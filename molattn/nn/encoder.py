@@ -3,9 +3,14 @@
 from collections.abc import Callable
 from typing import Any, Optional
 
+import torch
 from torch import Tensor, nn
 
-from molattn.nn.linear import Linear
+from molattn.nn.linear import Linear, is_transformed
+
+
+# Nodes whose hidden features fit into the cache of a processor.
+_ROWS = 1024
 
 
 class AttentionBlock(nn.Module):
@@ -47,7 +52,19 @@ class AttentionBlock(nn.Module):
         if isinstance(update, tuple):
             update, edge_attr = update
         x = x + self.dropout(update)
-        return x + self.dropout(self.ff(self.norm_ff(x))), edge_attr
+        if not self._may_split(x):
+            return x + self.dropout(self.ff(self.norm_ff(x))), edge_attr
+        for rows in x.split(_ROWS):
+            rows += self.dropout(self.ff(self.norm_ff(rows)))
+        return x, edge_attr
+
+    def _may_split(self, x: Tensor) -> bool:
+        """Whether nobody can tell that nodes are updated in parts, and in place."""
+        if torch.compiler.is_compiling() or torch.is_grad_enabled() or is_transformed(x):
+            return False
+        parts = (self.norm_ff, *self.ff.modules(), self.dropout)
+        hooks = (one for part in parts for one in (part._forward_pre_hooks, part._forward_hooks))
+        return x.device.type == "cpu" and not any(hooks)
 
 
 class Encoder(nn.Module):

@@ -93,3 +93,16 @@ def test_layers_of_blocks_are_their_own(graph):
     encoder = Encoder(lambda: EdgeAttentionConv(WIDTH, WIDTH, 2), 3, WIDTH)
     weights = {p.data_ptr() for block in encoder.blocks for p in block.conv.parameters()}
     assert len(weights) == 3 * sum(1 for _ in encoder.blocks[0].conv.parameters())
+
+
+def test_many_nodes_without_gradients_are_updated_in_parts_with_the_same_result():
+    block = AttentionBlock(EdgeAttentionConv(4, 4), 4).eval()
+    x, edge_index = torch.randn(2500, 4), torch.randint(2500, (2, 5000))
+    expected, _ = block(x, edge_index)
+    with torch.no_grad():
+        found, _ = block(x, edge_index)
+        torch.testing.assert_close(found, expected)
+        seen = []
+        block.ff[0].register_forward_hook(lambda module, given, out: seen.append(len(out)))
+        torch.testing.assert_close(block(x, edge_index)[0], expected)
+    assert seen == [2500]

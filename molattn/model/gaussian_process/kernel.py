@@ -167,7 +167,7 @@ class TanimotoKernel:
         reached = counts.places.astype(np.int64) << 8 | counts.counts.astype(np.int64)
         levels, column = np.unique(reached), counts.rows
         places = levels >> 8
-        self._first = np.searchsorted(places, np.arange(2**16 + 1))
+        self._first = np.searchsorted(places, np.arange(2**16 + 1)).astype(np.int32)
         self._upper = (levels & 255).astype(np.float32)
         self._lower = np.concatenate([[0.0], self._upper[:-1]]).astype(np.float32)
         self._lower[self._first[np.unique(places)]] = 0.0
@@ -181,14 +181,15 @@ class TanimotoKernel:
         often = np.diff(reaches.indptr) > _OFTEN * len(counts)
         self._rare, self._often = reaches[~often], reaches[often].toarray()
         # Places of the levels in the two matrices.
-        self._is_often, self._column = often, np.where(often, often.cumsum(), (~often).cumsum()) - 1
+        column = np.where(often, often.cumsum(), (~often).cumsum()) - 1
+        self._is_often, self._column = often, column.astype(np.int32)
         self.totals = _totals(counts)
 
     def __call__(self, counts: CountMatrix) -> NDArray[np.float32]:
         """Return the kernel of n molecules with the m, ``[n, m]``."""
         counts = counts.between(self._kind.start, self._kind.stop)
         often, rare = self._parts(counts)
-        common = often.toarray() @ self._often
+        common = often @ self._often
         common += (rare @ self._rare).toarray()
         maxima = _totals(counts)[:, None] + self.totals
         maxima -= common
@@ -209,29 +210,29 @@ class TanimotoKernel:
         place = np.repeat(np.arange(len(places)), stop - first)
         return Levels(place, self._lower[level], self._upper[level], reached)
 
-    def _parts(self, counts: CountMatrix) -> list[sparse.csr_matrix]:
+    def _parts(self, counts: CountMatrix) -> tuple[NDArray[np.float32], sparse.csr_matrix]:
         """Return the part of each count between each level and the one below it.
 
         ``[n, levels]`` each, for the levels that many molecules reach and for the others. What a
         count has above the highest level of its position is in common with no molecule.
         """
-        places = counts.places.astype(np.int64)
+        places = counts.places.astype(np.int32)
         first, stop = self._first[places], self._first[places + 1]
         level = _ranges(first, stop)
         given = np.repeat(counts.counts.astype(np.float32), stop - first)
         part = np.minimum(given, self._upper[level]) - self._lower[level]
-        kept = np.flatnonzero(part > 0.0)
-        row, level, part = np.repeat(counts.rows, stop - first)[kept], level[kept], part[kept]
-        is_often, column = self._is_often[level], self._column[level]
-        return [
-            sparse.csr_matrix(
-                (part[mask], (row[mask], column[mask])), (len(counts), levels.shape[0])
-            )
-            for mask, levels in ((is_often, self._often), (~is_often, self._rare))
-        ]
+        row, column = np.repeat(counts.rows, stop - first), self._column[level]
+        is_common, is_often = part > 0.0, self._is_often[level]
+        often = np.zeros((len(counts), len(self._often)), dtype=np.float32)
+        chosen = np.flatnonzero(is_common & is_often)
+        often[row[chosen], column[chosen]] = part[chosen]
+        chosen = np.flatnonzero(is_common & ~is_often)
+        starts = np.searchsorted(row[chosen], np.arange(len(counts) + 1)).astype(np.int32)
+        rare = part[chosen], column[chosen], starts
+        return often, sparse.csr_matrix(rare, (len(counts), self._rare.shape[0]))
 
 
-def _ranges(first: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.int64]:
+def _ranges(first: NDArray[np.integer], stop: NDArray[np.integer]) -> NDArray[np.integer]:
     """Join the ranges from each first number to before its stop."""
     sizes = stop - first
     ends = np.cumsum(sizes)
