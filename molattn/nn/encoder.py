@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from molattn.nn.linear import Linear, is_transformed
 
-
 # Nodes whose hidden features fit into the cache of a processor.
 _ROWS = 1024
 
