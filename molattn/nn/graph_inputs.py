@@ -366,6 +366,9 @@ def _read_index(
                 f"adj_t: got shape {list(edge_index.shape)}, expected "
                 f"[{num_receivers}, {num_senders}] (receivers, senders)"
             )
+        if edge_index.layout == torch.sparse_coo and not edge_index.is_coalesced():
+            # PyG would mark it as coalesced, which it is not.
+            return edge_index._indices().flip(0), edge_index._values()
         transposed, values = to_edge_index(edge_index)
         return transposed.flip(0), values
     return edge_index, None

@@ -56,6 +56,15 @@ def test_a_sparse_matrix_of_receivers_gives_edges_and_their_values(convert):
     assert read_edges(graph, None, 3, 2, None).attr is None
 
 
+def test_a_matrix_that_is_not_coalesced_stays_so():
+    twice = torch.cat([INDEX, INDEX[:, :1]], dim=1).flip(0)
+    graph = torch.sparse_coo_tensor(twice, torch.arange(5.0), (2, 3))
+    edges = read_edges(graph, None, 3, 2, 1)
+    assert torch.equal(edges.index.flip(0), twice)
+    assert torch.equal(edges.attr[:, 0], torch.arange(5.0))
+    assert not graph.is_coalesced()
+
+
 def test_values_of_several_columns():
     values = torch.rand(4, 2)
     edges = read_edges(adj_t(values), None, 3, 2, 2)

@@ -95,11 +95,9 @@ def explain_table(
     process = model.gaussian_process
     has_share = process is None or process.shares[model.config.tasks.index(task)] < 1.0
     if of_network and not has_share:
-        print_line(
-            console,
-            f"{', '.join(of_network)}: of the network, which has no share in the predictions of "
-            f"{quoted(task.name)}",
-        )
+        remark = f"of the network, which has no share in the predictions of {quoted(task.name)}"
+        print_line(console, f"{', '.join(of_network)}: {remark}")
+        meanings |= {name: f"{meanings[name]}; {remark}" for name in of_network}
     facts: dict[str, Any] = {
         "molattn": __version__,
         "model": str(model_folder),

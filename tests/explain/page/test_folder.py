@@ -273,3 +273,5 @@ def test_a_network_without_a_share_is_told(table, tmp_path, share):
     explain_table(model, table, tmp_path / "out", config, Console(file=log, width=200))
     told = "attention: of the network, which has no share in the predictions of 'y'\n"
     assert (log.getvalue() == told) == (share == 1.0)
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert ("has no share in the predictions of" in page) == (share == 1.0)
