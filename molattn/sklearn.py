@@ -297,8 +297,11 @@ class MolAttnClassifier(ClassifierMixin, _MolAttnEstimator):
         missing = pd.isna(given).ravel()
         if missing.any():
             raise InputError(f"y, row {missing.argmax() + 1}: the label is missing")
-        if isinstance(y, pd.Series) and pd.api.types.is_extension_array_dtype(y):
-            y = np.array(given.tolist())  # of Int64, scikit-learn would make floats
+        column = y.iloc[:, 0] if isinstance(y, pd.DataFrame) and y.shape[1] == 1 else y
+        kind = getattr(column, "dtype", None)
+        # Of pandas types such as Int64, of which scikit-learn would make floats.
+        if (plain := getattr(kind, "numpy_dtype", None)) is not None:
+            y = given.astype(plain)
         labels: Any = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         assert_all_finite(labels, input_name="y")

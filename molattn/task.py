@@ -1,12 +1,13 @@
 """Prediction tasks: regression, binary and multiclass classification."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 from molattn.errors import InputError, quoted
 
-__all__ = ["Task", "TaskKind", "output_slices"]
+__all__ = ["Task", "TaskKind", "check_columns", "output_slices"]
 
 TaskKind = Literal["regression", "binary", "multiclass"]
 
@@ -112,6 +113,18 @@ class Task:
         for key in sorted(set(task) ^ {field.name for field in fields(cls)}):
             raise InputError(f"task: {'unknown' if key in task else 'missing'} key {key!r}")
         return cls(**task)
+
+
+def check_columns(tasks: Sequence[Task]) -> None:
+    """Raise InputError if tables of predictions could have two columns of one name."""
+    names = Counter(name for task in tasks for name in task.possible_columns)
+    for name, count in names.items():
+        if count > 1:
+            among = [quoted(task.name) for task in tasks if name in task.possible_columns]
+            raise InputError(
+                f"predictions of {' and '.join(among)} would have the same column {quoted(name)}; "
+                "rename a target"
+            )
 
 
 def output_slices(tasks: Sequence[Task]) -> list[slice]:

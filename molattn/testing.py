@@ -624,12 +624,14 @@ def _largest(x: Tensor) -> float:
 
 
 def _median(x: Tensor) -> float:
-    magnitudes = x.detach()[x.isfinite() & (x != 0)].abs().unique()
-    return float(magnitudes.median()) if magnitudes.numel() else 0.0
+    magnitudes = x.detach()[x.isfinite() & (x != 0)].abs()
+    if not magnitudes.numel():
+        return 0.0
+    return min(float(magnitudes.median()), float(magnitudes.unique().median()))
 
 
 def _scale(module: nn.Module, data: Data, kwargs: dict[str, Any]) -> float:
-    """The largest median of distinct magnitudes: far values, however often, do not decide."""
+    """The largest median magnitude: neither few values nor a single one, however often, decide."""
     args, given = _arguments(module, data, kwargs)
     if args:
         given = {name: value for name, value in _floats(data).items() if name != "y"} | kwargs

@@ -369,7 +369,14 @@ def test_molecules_are_standardized():
     np.testing.assert_array_equal(found, expected)
 
 
-def test_large_classes_of_a_nullable_series_are_told_apart():
-    labels = pd.Series([2**60, 2**60 + 1] * 10, dtype="Int64")
+@pytest.mark.parametrize("make", [pd.Series, pd.array, pd.Index])
+def test_large_classes_of_nullable_integers_are_told_apart(make):
+    labels = make([2**60, 2**60 + 1] * 10, dtype="Int64")
     found = MolAttnClassifier(**TINY).fit(["CCO", "CCC"] * 10, labels).classes_
     assert found.tolist() == [2**60, 2**60 + 1]
+
+
+def test_classes_of_several_types_are_refused():
+    labels = pd.Series([1, "1", 2] * 4).astype("category")
+    with pytest.raises((TypeError, ValueError)):
+        MolAttnClassifier(**TINY).fit(["CCO", "CCC", "CCN"] * 4, labels)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from molattn.errors import InputError
-from molattn.task import Task, output_slices
+from molattn.task import Task, check_columns, output_slices
 
 TASKS = [
     Task("logS", unit="log mol/L"),
@@ -61,3 +61,10 @@ def test_an_unknown_key_is_refused_by_name():
         Task.from_dict({**TASKS[0].to_dict(), "color": "red"})
     with pytest.raises(InputError, match="missing key 'unit'"):
         Task.from_dict({"name": "y", "kind": "regression", "classes": []})
+
+
+def test_targets_whose_predictions_would_share_a_column_are_refused():
+    tri = Task("tri", "multiclass", ("high", "low", "mid"))
+    with pytest.raises(InputError, match="'tri' and 'tri_probability' would have the same column"):
+        check_columns([tri, Task("tri_probability")])
+    check_columns([tri, Task("tri_high"), Task("y"), Task("y_std"), Task("y_low")])

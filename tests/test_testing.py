@@ -308,6 +308,19 @@ class MATPlusPlace(nn.Module):
         return out + torch.arange(len(x)).unsqueeze(-1)
 
 
+def test_few_large_values_hide_no_error():
+    edge_index = torch.randint(8, (2, 60))
+    edge_attr = torch.cat([torch.ones(53), 1e5 * torch.arange(1.0, 8.0)]).unsqueeze(-1)
+    data = Data(x=torch.randn(8, 2), edge_index=edge_index, edge_attr=edge_attr)
+
+    class First(nn.Module):
+        def forward(self, x, edge_index, edge_attr):
+            return x + 0.5 * (torch.arange(8) == 0).unsqueeze(-1)
+
+    with pytest.raises(AssertionError, match="worst error"):
+        assert_permutation_equivariant(First(), data)
+
+
 def test_far_values_of_the_transforms_hide_no_error():
     bonds = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
     data = AddDummyNode()(BondsAndDistances()(Data(x=torch.randn(4, 3), edge_index=bonds)))

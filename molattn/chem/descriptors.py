@@ -119,8 +119,7 @@ class DescriptorCalculator:
         return calculate([mol], [self])[0][0]
 
     @cached_property
-    def generator(self) -> Any:
-        """RDKit's fingerprint generator."""
+    def _generator(self) -> Any:
         return rdFingerprintGenerator.GetMorganGenerator(radius=_RADIUS, fpSize=self.morgan_counts)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -145,8 +144,10 @@ def calculate(
         values = values.reshape(len(mols), len(names))
         for one in calculators:
             numbers = values[:, [place[name] for name in one.descriptors]]
-            if one.morgan_counts and len(mols):
-                counts = [one.generator.GetCountFingerprintAsNumPy(mol) for mol in mols]
+            if one.morgan_counts:
+                counts = np.zeros((len(mols), one.morgan_counts))
+                for row, mol in zip(counts, mols, strict=True):
+                    row[:] = one._generator.GetCountFingerprintAsNumPy(mol)
                 numbers = np.concatenate([numbers, np.log1p(counts)], axis=1)
             numbers = numbers.astype(np.float32)
             numbers[~np.isfinite(numbers)] = np.nan

@@ -311,9 +311,11 @@ class _BlockReader:
         names = {*calculators} | ({"counts"} if counter else set())
         new = [place for place, (_, fields) in enumerate(known) if not names <= fields.keys()]
         mols = [known[place][0] for place in new]
-        columns: dict[str, Any] = dict(
-            zip(calculators, calculate(mols, calculators.values()), strict=True)
-        )
+        numbers = calculate(mols, calculators.values())
+        columns: dict[str, Any] = {  # copies, which do not keep the numbers of the whole block
+            name: [row.copy() for row in rows]
+            for name, rows in zip(calculators, numbers, strict=True)
+        }
         if counter is not None:
             columns["counts"] = counter.many(mols, [pieces[place] for place in new])
         for name, values in columns.items():

@@ -37,7 +37,7 @@ from molattn.data.labels import (
 from molattn.data.table import Row, Table, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
-from molattn.task import Task
+from molattn.task import Task, check_columns
 from molattn.utils.console import counted
 from molattn.utils.progress import row_progress
 from molattn.utils.spooled_list import Selection, SpooledList
@@ -488,6 +488,7 @@ def _labels(
                         raise LabelError(cells[row], expected, row)
         targets.append(labels)
         bounds.append(limits)
+    check_columns(tasks)
     found = np.stack(bounds, axis=-1)
     return tasks, np.column_stack(targets), None if np.isnan(found).all() else found
 

@@ -354,8 +354,10 @@ class AddDummyNode(BaseTransform):
             shape[dim] = more
             data[name] = torch.cat([data[name], data[name].new_zeros(shape)], dim)
         if data.pos is not None:
-            _check_holds("distance", self.distance, data.pos.dtype, "pos")
-            data.pos[-1, 0] = data.pos[:-1, 0].amax() + self.distance if n else self.distance
+            far = self.distance + (float(data.pos[:-1, 0].amax()) if n else 0.0)
+            if not math.isnan(far):
+                _check_holds("position of the dummy node", far, data.pos.dtype, "pos")
+            data.pos[-1, 0] = far
         if features is not None:
             data.edge_attr = features
         data.edge_index = torch.cat([edge_index, new_edges], dim=1)

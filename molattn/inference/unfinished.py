@@ -304,7 +304,7 @@ def _take_back(path: Path, folder: Path) -> None:
     rows, lines = folder / _ROWS, _whole_lines(folder / _JOURNAL)[1:]
     if path.is_file() and not rows.exists():
         entries, _ = _borne_out(path, lines)
-        if len(entries) == len(lines) and path.stat().st_size == entries[-1]["size"]:
+        if entries and len(entries) == len(lines) and path.stat().st_size == entries[-1]["size"]:
             shutil.copyfile(path, rows)
 
 

@@ -81,7 +81,7 @@ class MolAttnConfig:
         object.__setattr__(self, "tasks", tasks)
         names = (self.features,) if isinstance(self.features, str) else self.features
         object.__setattr__(self, "features", tuple(names))
-        columns = tuple(name for task in tasks for name in task.possible_columns)
+        columns = tuple(name for task in tasks for name in task.columns)
         named = {"tasks": self.targets, "outputs": columns, "features": self.features}
         for what, names in named.items():
             if len(set(names)) != len(names):

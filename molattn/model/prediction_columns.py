@@ -9,7 +9,7 @@ from molattn.model.config import MolAttnConfig
 from molattn.model.model import MolAttn
 from molattn.model.uncertainty.model_uncertainty import Prediction, assemble_prediction
 from molattn.record import MoleculeRecord
-from molattn.task import output_slices
+from molattn.task import check_columns, output_slices
 
 __all__ = ["PredictionColumns", "number_text", "standardized_cells", "standardized_columns"]
 
@@ -66,21 +66,24 @@ class PredictionColumns:
         process = model.gaussian_process
         shares = np.zeros(len(self._slices)) if process is None else process.shares
         self._network_shares = 1.0 - shares
-        self.columns: dict[str, str] = {}
-        """The Arrow type of each column, by name."""
+        columns: list[tuple[str, str]] = []
         for task in model.config.tasks:
             numbers = list(task.output_names)
             if task.kind != "regression":
-                self.columns[task.columns[0]] = "string"
+                columns.append((task.columns[0], "string"))
             elif self._is_calibrated:
                 numbers += [f"{task.name}_low", f"{task.name}_high"]
             if model.config.members > 1:
                 numbers.append(f"{task.name}_std")
             if self._by_task:
                 numbers.append(f"{task.name}_training_similarity")
-            self.columns |= dict.fromkeys(numbers, "float64")
+            columns += [(name, "float64") for name in numbers]
         if self._is_calibrated:
-            self.columns["training_similarity"] = "float64"
+            columns.append(("training_similarity", "float64"))
+        self.columns: dict[str, str] = dict(columns)
+        """The Arrow type of each column, by name."""
+        if len(self.columns) < len(columns):
+            check_columns(model.config.tasks)
 
     def predict_with_uncertainty(
         self, outputs: NDArray[np.float64], molecules: Sequence[str] | NDArray[np.uint8]

@@ -48,7 +48,7 @@ class HeadScore(nn.Module):
 
     @property
     def _projection(self) -> Optional[Tensor]:
-        if vars(self).get("weight") is not None:
+        if self._forward_pre_hooks and vars(self).get("weight") is not None:
             raise ValueError(
                 "head_score: its weight is set by a hook before forward, as "
                 "torch.nn.utils.weight_norm and prune do, which is too late for the projections; "

@@ -301,9 +301,9 @@ def normalize(logits: Tensor, receivers: Receivers, temperature: float = 1.0) ->
         weights = torch.ones_like(logits)
     elif temperature < torch.finfo(logits.dtype).tiny:
         most = receivers.max(logits)
-        # Of the largest logit: the same inner product may be summed in another order.
-        rounding = max(32 * torch.finfo(logits.dtype).eps, 2 * torch.finfo(dtype).eps)
-        near = most - logits < rounding * receivers.max(logits.abs())
+        # The same inner product may be summed in another order.
+        rounding = max(32 * torch.finfo(logits.dtype).eps, torch.finfo(dtype).eps)
+        near = most - logits < rounding * most.abs()
         weights = (near | (logits == most)).to(logits.dtype)
     else:
         shifted = logits - receivers.max(logits.detach())

@@ -66,7 +66,7 @@ def _is_plain(lin: nn.Module) -> bool:
         type(lin) is Linear
         and is_unchanged(lin, Linear.forward)
         and lin._compiled_call_impl is None
-        and not any(getattr(nn.modules.module, f"_global_{hooks}") for hooks in _HOOKS)
+        and not has_global_hooks()
         and not is_uninitialized_parameter(lin.weight)
     )
 
@@ -88,6 +88,11 @@ def is_unchanged(module: nn.Module, *forwards: Any) -> bool:
         and "forward" not in vars(module)
         and not any(getattr(module, f"_{hooks}") for hooks in _HOOKS)
     )
+
+
+def has_global_hooks() -> bool:
+    """Whether there are hooks of all modules."""
+    return any(getattr(nn.modules.module, f"_global_{hooks}") for hooks in _HOOKS)
 
 
 _HOOKS = ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")

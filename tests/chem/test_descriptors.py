@@ -12,6 +12,7 @@ from molattn.chem.descriptors import (
     DESCRIPTORS,
     DescriptorCalculator,
     atom_contributions,
+    calculate,
     descriptor_matrix,
 )
 from molattn.chem.parse import parse_smiles
@@ -128,3 +129,8 @@ def test_descriptors_of_cubic_time_are_undefined_for_very_large_molecules() -> N
     )
     assert np.isfinite(calculator(parse_smiles("C" * 100))).all()
     assert np.isnan(calculator(parse_smiles("C" * 501))).tolist() == [True] * 4 + [False]
+
+
+def test_no_molecules_have_no_rows():
+    calculators = [DescriptorCalculator(("MolWt",), morgan_counts=8), DescriptorCalculator()]
+    assert [found.shape for found in calculate([], calculators)] == [(0, 9), (0, 0)]

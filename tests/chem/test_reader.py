@@ -5,7 +5,7 @@ import pytest
 from rdkit import Chem
 
 from molattn.chem import Featurizer, featurize_smiles, parse_smiles
-from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator
+from molattn.chem.descriptors import DESCRIPTORS, DescriptorCalculator, calculate
 from molattn.chem.fingerprints import packed_fingerprints
 from molattn.chem.groups import same_cluster, same_molecule, same_scaffold
 from molattn.chem.reader import MoleculeReader
@@ -145,3 +145,19 @@ def test_rdkit_molecules_are_read_as_texts_are_first_and_second() -> None:
         reader.all(Chem.MolFromSmiles("OCC"))
     with pytest.raises(SmilesError, match=r"its partner, 'C': the mol.*position 1.*partner_sanit"):
         reader.all(["C", "C"], ["C", Chem.MolFromSmiles("C", sanitize=False)])
+
+
+def test_descriptors_of_molecules_read_with_a_limit_of_time_are_not_calculated_again(monkeypatch):
+    slow, calculated = "C" * 300, []
+
+    def record(mols, calculators):
+        calculated.append(len(mols))
+        return calculate(mols, calculators)
+
+    monkeypatch.setattr("molattn.chem.reader.calculate", record)
+    calculator = DescriptorCalculator(("MolWt", "TPSA"), morgan_counts=16)
+    read = MoleculeReader(FEATURIZER, calculator).all(["CCO", slow, "CCN"])
+    assert calculated == [2]
+    for text, got in zip(["CCO", slow, "CCN"], read, strict=True):
+        np.testing.assert_array_equal(got.numbers, calculator(parse_smiles(text)))
+        assert got.numbers.base is None or got.numbers.base.size == got.numbers.size

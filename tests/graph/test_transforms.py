@@ -544,4 +544,7 @@ def test_batch_vectors_have_a_row_for_the_dummy_node():
 def test_a_distance_that_positions_cannot_hold_is_refused():
     data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), pos=torch.eye(2).half())
     with pytest.raises(ValueError, match=r"a number that pos of torch\.float16 can"):
-        AddDummyNode()(data)
+        AddDummyNode()(copy.copy(data))
+    data.pos *= 6e4
+    with pytest.raises(ValueError, match=r"position of the dummy node: got 70000\.0, expected"):
+        AddDummyNode(1e4)(data)

@@ -577,9 +577,3 @@ def test_a_config_with_any_value_is_one_error_or_loads(saved, tmp_path_factory, 
     config = json.loads((saved[1] / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(data.draw(altered(config))))
     assert_one_error_or_loads(folder)
-
-
-def test_columns_of_a_target_that_another_one_has_are_refused():
-    tasks = (Task("tri", "multiclass", ("high", "low", "mid")), Task("tri_probability"))
-    with pytest.raises(InputError, match="outputs: got 'tri_probability_high' twice"):
-        MolAttnConfig(tasks)

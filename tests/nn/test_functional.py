@@ -292,3 +292,10 @@ def test_temperature_zero_takes_the_maximum_of_any_size(most):
     logits[0, 1] = -1e38 if most == math.inf else logits[0, 1]
     weights = normalize(logits, DenseRows(torch.tensor([[True] * 3, [True, True, False]])), 0.0)
     assert weights.tolist() == [[0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]
+
+
+@pytest.mark.parametrize("least", [-math.inf, -1e9, -3.0])
+def test_logits_far_below_leave_the_maximum_alone(least):
+    logits = torch.tensor([1.0, 0.5, least])
+    for receivers in (DenseRows(None), ScatteredEdges(torch.zeros(3, dtype=torch.long), 1)):
+        assert normalize(logits, receivers, 0.0).tolist() == [1.0, 0.0, 0.0]
