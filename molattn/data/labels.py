@@ -25,6 +25,7 @@ __all__ = [
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
 _PLAIN_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.0+)?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")  # of no more digits than are told apart
 _NUMBER_WITHIN = re.compile(r"[^A-Za-z]*[0-9]")
@@ -75,6 +76,8 @@ def number(cell: str) -> float:
         return nan
     if not _NUMBER.fullmatch(text):
         mended = " with a decimal point" if _NUMBER.fullmatch(text.replace(",", ".")) else ""
+        if _THOUSANDS.fullmatch(text):
+            mended = " with a decimal point and without separators of thousands"
         raise LabelError(cell, f"a number{mended} or an empty cell")
     value = float(text)
     if abs(value) > _LARGEST:

@@ -212,3 +212,9 @@ def test_classes_of_large_numbers_keep_apart():
     assert sorted(task.classes) == sorted({"5", str(2**53), str(2**53 + 1)})
     places = label_values(cells, task)[0].astype(int)
     assert [task.classes[place] for place in places] == [cells[0], cells[1], "5", "5", "5"]
+
+
+def test_separators_of_thousands_are_told():
+    for cell in ("57,544.0", "1,200"):
+        with pytest.raises(LabelError, match="with a decimal point and without separators"):
+            number(cell)

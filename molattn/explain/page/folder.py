@@ -88,7 +88,8 @@ def explain_table(
         )
     if other := other_inputs(model.config):
         print_line(
-            console, f"the model also uses {other}; their contribution is not in the atom scores"
+            console,
+            f"not in the atom scores: the contribution of {other}, which the model also uses",
         )
     of_network = [name for name in config.method if name in ("attention", "rollout")]
     task = find_target(model, config.target, [0.0] * len(model.config.output_names)).task

@@ -230,7 +230,7 @@ def test_other_inputs_of_a_model_are_reported(tmp_path, capsys):
     assert main(["explain", *words]) == 0
     other = "2 descriptors and 8 Morgan counts"
     assert (
-        f"the model also uses {other}; their contribution is not in the atom scores"
+        f"not in the atom scores: the contribution of {other}, which the model also uses"
         in capsys.readouterr().out
     )
     given = json.loads((tmp_path / "out" / "explanations.json").read_text())
