@@ -108,11 +108,12 @@ def assert_permutation_equivariant(
         tolerance: Largest error relative to the largest magnitude in that output, or to the scale
             of the inputs if that is larger. This is the largest of the median magnitudes of the
             floating-point tensors that the layer is called with; entries that are 0 or not finite
-            do not count, nor does ``y`` if it is called with ``data`` itself. Equal magnitudes
-            count once, so that a number that stands for many missing paths does not decide. Give a
-            larger one for outputs in which large inputs cancel, and use float64 if most inputs are
-            large: where they are 1e5, float32 allows an error of 1. None = 1e-10 in float64, 1e-5
-            in float32, 2e-2 in half precision; 0 = any difference is an error.
+            do not count, nor does ``y`` if it is called with ``data`` itself. If the median of the
+            distinct magnitudes is smaller, it counts, so that a number that stands for many missing
+            paths does not decide. Give a larger one for outputs in which large inputs cancel, and
+            use float64 if most inputs are large: where they are 1e5, float32 allows an error of 1.
+            None = 1e-10 in float64, 1e-5 in float32, 2e-2 in half precision; 0 = any difference is
+            an error.
         seed: Seed of the permutations.
         kwargs: Further arguments of the layer, the same in all calls: what has a row for each node
             or edge belongs in ``data``.

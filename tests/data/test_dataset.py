@@ -196,6 +196,13 @@ def test_weights_and_features_that_are_no_numbers_are_refused(tmp_path, text, wo
         assert word in str(error.value)
 
 
+def test_targets_whose_predictions_would_share_a_column_are_refused(tmp_path):
+    rows = "".join(f"C,{label},{number}\n" for number, label in enumerate(("high", "low", "mid")))
+    config = DataConfig(target_columns=("t", "t_probability"))
+    with pytest.raises(InputError, match="would have the same column 't_probability_high'"):
+        read(tmp_path, f"smiles,t,t_probability\n{rows}", config)
+
+
 @pytest.mark.parametrize("columns", [{"feature_columns": ("y",)}, {"smiles_column": "y"}])
 def test_a_target_is_not_read_as_an_input(tmp_path, columns):
     with pytest.raises(InputError, match="column 'y' is both a target"):
