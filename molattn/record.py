@@ -34,6 +34,8 @@ class MoleculeRecord:
             empty; None if molecules are not standardized.
         scaffold: Canonical SMILES of the Bemis-Murcko scaffold, empty without rings.
         symbols: Element symbol of each atom.
+        atom_numbers: Number of each atom in the input, see
+            :func:`molattn.chem.parse.atom_numbers`.
         counts: Positions and counts of substructures, see
             :class:`molattn.chem.count_fingerprints.HashedCounts`.
         baseline_numbers: Descriptors and counts that the random forest uses, ``float32 [G]``, NaN
@@ -52,6 +54,7 @@ class MoleculeRecord:
     smiles: str | None = None
     scaffold: str | None = None
     symbols: tuple[str, ...] | None = None
+    atom_numbers: tuple[int, ...] | None = None
     counts: tuple[NDArray[np.uint16], NDArray[np.uint8]] | None = None
     baseline_numbers: NDArray[np.float32] | None = None
     standardized: str | None = None

@@ -12,7 +12,6 @@ from molattn.chem.parse import (
     Molecule,
     parse_smiles,
     prepare_mol,
-    smiles_of_mol_block,
     written,
 )
 from molattn.chem.standardize import standardize as standard_form
@@ -85,18 +84,18 @@ def read_molecule(
     return Chem.Mol(data), result  # pyright: ignore
 
 
-def read_mol_block(block: str) -> str | None:
-    """Return the canonical SMILES of a mol block, as :func:`smiles_of_mol_block` does.
+def read_mol_block(block: str, read: Callable[[str], Result]) -> Result:
+    """Return what a function of :mod:`molattn.chem.parse` reads from a mol block.
 
     Raises:
-        SmilesError: It takes too long.
+        SmilesError: The function raises it, or takes too long.
     """
     # The number of bonds and not of closures, which depends on that of the parts of the molecule.
     if counts := _COUNTS.match(block):
         atoms, bonds = (int(number) for number in counts.groups() if number is not None)
         if atoms <= _MOST_ATOMS and bonds <= _ALWAYS_FAST:
-            return smiles_of_mol_block(block)
-    return _within(block, MoleculeLimits().max_seconds, "", smiles_of_mol_block, block)
+            return read(block)
+    return _within(block, MoleculeLimits().max_seconds, "", read, block)
 
 
 def write_mol_block(smiles: str, limits: MoleculeLimits) -> str:

@@ -5,6 +5,7 @@ Invalid text is rejected before RDKit's parser reads it.
 
 import re
 import sys
+from collections.abc import Iterable
 
 from rdkit import Chem
 
@@ -17,18 +18,23 @@ from molattn.errors import SmilesError, quoted
 __all__ = [
     "Molecule",
     "assign_stereo",
+    "atom_numbers",
     "check_list",
-    "drop_atom_maps",
+    "mol_of_mol_block",
+    "number_atoms",
     "parse_accepted",
     "parse_smiles",
     "prepare_mol",
     "smiles_of_mol_block",
+    "without_labels",
     "written",
 ]
 
 Molecule = str | Chem.Mol
 """A SMILES or an RDKit molecule."""
 
+_NUMBER = "_molattn_number"
+_QUERY = "it has query atoms or bonds, or an R group: not one molecule"
 _WHITE_SPACE = " \t\r\n\v\f"
 _MAX_NESTING = 200
 
@@ -61,7 +67,8 @@ def parse_smiles(
     White space around the SMILES is dropped. A CXSMILES extension (``CCO |...|``) is read if it is
     valid; other text after a space is refused, since RDKit would ignore it silently. Atom-map
     numbers are dropped, since RDKit would treat equivalent atoms with different map
-    numbers as different.
+    numbers as different, and the centers of stereo groups become unspecified, see
+    :func:`without_labels`.
 
     Args:
         text: The SMILES.
@@ -105,15 +112,16 @@ def parse_smiles(
 def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> Chem.Mol:
     """Return a copy of an RDKit molecule as :func:`parse_smiles` reads its SMILES.
 
-    Explicit hydrogen atoms, atom-map numbers, conformers and properties are dropped. The atoms that
-    are left keep their order.
+    Explicit hydrogen atoms, atom-map numbers, stereo groups, conformers and properties are dropped.
+    The atoms that are left keep their order.
 
     Args:
         mol: A sanitized molecule.
         max_atoms: Maximum number of atoms, without the hydrogen atoms that are dropped.
 
     Raises:
-        SmilesError: No atoms, a molecule that is not sanitized or cannot be, or too many atoms.
+        SmilesError: No atoms, a molecule that is not sanitized or cannot be, a query, or too many
+            atoms.
 
     Example:
         >>> [atom.GetSymbol() for atom in prepare_mol(Chem.MolFromSmiles("OCC")).GetAtoms()]
@@ -124,8 +132,10 @@ def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> 
     if mol.NeedsUpdatePropertyCache():
         reason = "the molecule is not sanitized; call rdkit.Chem.SanitizeMol first"
         raise SmilesError(written(mol), "sanitize", reason)
-    copy = Chem.Mol(mol, True)  # without conformers and properties
-    drop_atom_maps(copy)
+    if mol.HasQuery():
+        raise SmilesError(written(mol), "smarts", _QUERY)
+    copy = without_labels(Chem.Mol(mol, True))  # without conformers and properties
+    number_atoms(copy, range(copy.GetNumAtoms()))
     with quiet:
         copy = Chem.RemoveHs(copy, sanitize=False)
         if copy.GetNumAtoms() > max_atoms:
@@ -136,10 +146,37 @@ def prepare_mol(mol: Chem.Mol, *, max_atoms: int = MoleculeLimits.max_atoms) -> 
     return copy
 
 
-def drop_atom_maps(mol: Chem.Mol) -> None:
-    """Drop atom-map numbers, by which RDKit would tell equivalent atoms apart."""
-    for atom in mol.GetAtoms():
+def without_labels(mol: Chem.Mol) -> Chem.Mol:
+    """Return a copy without atom-map numbers and stereo groups; its stereo is not assigned anew.
+
+    RDKit would tell equivalent atoms apart by their numbers. Which stereoisomer of a group of type
+    AND or OR is meant is not known, so that its centers and bonds become unspecified.
+    """
+    copy = Chem.RWMol(mol)
+    for atom in copy.GetAtoms():
         atom.SetAtomMapNum(0)
+    for group in copy.GetStereoGroups():
+        if group.GetGroupType() != Chem.StereoGroupType.STEREO_ABSOLUTE:
+            for atom in group.GetAtoms():
+                atom.SetChiralTag(Chem.ChiralType.CHI_UNSPECIFIED)
+            for bond in group.GetBonds():
+                bond.SetStereo(Chem.BondStereo.STEREONONE)
+    copy.SetStereoGroups([])
+    return copy.GetMol()
+
+
+def number_atoms(mol: Chem.Mol, numbers: Iterable[int]) -> None:
+    """Let atoms keep their numbers in the input when others are removed."""
+    for atom, number in zip(mol.GetAtoms(), numbers, strict=True):
+        atom.SetIntProp(_NUMBER, number)
+
+
+def atom_numbers(mol: Chem.Mol) -> tuple[int, ...]:
+    """Return the number of each atom in the input, from 0, explicit hydrogen atoms included."""
+    atoms = mol.GetAtoms()
+    return tuple(
+        atom.GetIntProp(_NUMBER) if atom.HasProp(_NUMBER) else atom.GetIdx() for atom in atoms
+    )
 
 
 def assign_stereo(mol: Chem.Mol) -> None:
@@ -187,14 +224,32 @@ def smiles_of_mol_block(block: str) -> str | None:
 
     A block whose molecule cannot be sanitized gives a SMILES that :func:`parse_smiles` refuses for
     the same reason.
+
+    Raises:
+        SmilesError: It is a query.
     """
+    with quiet:
+        mol = mol_of_mol_block(block, removeHs=True)
+        if mol is None:
+            mol = mol_of_mol_block(block, sanitize=False)
+        if mol is None:
+            return None
+        if mol.HasQuery() or any(atom.GetAtomicNum() == 0 for atom in mol.GetAtoms()):
+            raise SmilesError("", "smarts", _QUERY)
+        if mol.GetStereoGroups():
+            mol = without_labels(mol)
+            assign_stereo(mol)
+        return Chem.MolToSmiles(mol)
+
+
+def mol_of_mol_block(
+    block: str, *, sanitize: bool = True, removeHs: bool = False
+) -> Chem.Mol | None:
+    """Return the molecule of a mol block, its atoms in order, or None if it is not valid."""
     text = block.encode(errors="replace").decode()
     with quiet:
         try:
-            mol = Chem.MolFromMolBlock(text)
-            if mol is None:
-                mol = Chem.MolFromMolBlock(text, sanitize=False)
-            return None if mol is None else Chem.MolToSmiles(mol)
+            return Chem.MolFromMolBlock(text, sanitize=sanitize, removeHs=removeHs)
         except RuntimeError:  # RDKit's own checks fail on some broken blocks
             return None
 
@@ -203,7 +258,7 @@ def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol |
     try:
         has_hydrogens = _EXPLICIT_HYDROGEN.search(smiles) is not None
         if parameters is not None:
-            mol = _without_atom_maps(Chem.MolFromSmiles(smiles, parameters))
+            mol = _without_labels(Chem.MolFromSmiles(smiles, parameters))
         else:
             mol = Chem.MolFromSmiles(smiles, _RAW)
             if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
@@ -211,6 +266,7 @@ def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol |
             if _STEREO.search(smiles):
                 Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
         if mol is not None and has_hydrogens:
+            number_atoms(mol, range(mol.GetNumAtoms()))
             mol = Chem.RemoveHs(mol, sanitize=False)
             if Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
                 return None
@@ -221,9 +277,11 @@ def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol |
     return mol
 
 
-def _without_atom_maps(mol: Chem.Mol | None) -> Chem.Mol | None:
-    if mol is not None and any(atom.GetAtomMapNum() for atom in mol.GetAtoms()):
-        drop_atom_maps(mol)
+def _without_labels(mol: Chem.Mol | None) -> Chem.Mol | None:
+    if mol is not None and (
+        mol.GetStereoGroups() or any(atom.GetAtomMapNum() for atom in mol.GetAtoms())
+    ):
+        mol = without_labels(mol)
         Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
     return mol
 

@@ -21,7 +21,7 @@ from molattn.chem.fingerprints import (
 from molattn.chem.groups import scaffold_smiles
 from molattn.chem.limits import is_fast, read_molecule
 from molattn.chem.mol_binary import Pieces, cut
-from molattn.chem.parse import Molecule, check_list
+from molattn.chem.parse import Molecule, atom_numbers, check_list
 from molattn.chem.prepared import PreparedSmiles
 from molattn.chem.rdkit_log import quiet
 from molattn.chem.standardize import standardized_smiles
@@ -70,7 +70,7 @@ class MoleculeReader:
         counter: Counts substructures, ``counts`` of the record; None = none.
         canonical: Whether to add ``smiles``, the canonical SMILES.
         scaffolds: Whether to add ``scaffold``.
-        symbols: Whether to add ``symbols``.
+        symbols: Whether to add ``symbols`` and ``atom_numbers``.
         baseline: Further descriptors and counts, ``baseline_numbers`` of the record; a descriptor
             that ``calculator`` has too is calculated once.
         remember: How many of the latest second molecules to remember, None = all: a solvent of many
@@ -399,6 +399,7 @@ class _Fields:
             found["scaffold"] = scaffold_smiles(mol)
         if self.symbols:
             found["symbols"] = tuple(atom.GetSymbol() for atom in mol.GetAtoms())
+            found["atom_numbers"] = atom_numbers(mol)
         if self.standardized:
             found["standardized"] = standardized_smiles(mol)
         if self.targets is not None:

@@ -7,7 +7,7 @@ import numpy as np
 from rdkit import Chem
 from rdkit.Chem.MolStandardize import rdMolStandardize
 
-from molattn.chem.parse import parse_accepted
+from molattn.chem.parse import atom_numbers, number_atoms, parse_accepted
 from molattn.chem.rdkit_log import quiet
 
 __all__ = ["standardize", "standardized_smiles"]
@@ -51,6 +51,7 @@ def standardize(mol: Chem.Mol, *, reorder: bool = False) -> Chem.Mol:
     if not reorder:
         order = form.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]
         found = Chem.RenumberAtoms(found, np.argsort(order).tolist())
+        number_atoms(found, atom_numbers(form))
         Chem.GetSymmSSSR(found)  # or ranking the atoms would clear its rings
     found.SetProp(_SMILES, smiles)
     return found

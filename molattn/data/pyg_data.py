@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 from molattn.chem import FEATURIZERS, ConformerGenerator, Featurizer
 from molattn.chem.limits import read_molecule
-from molattn.chem.parse import Molecule, assign_stereo, drop_atom_maps
+from molattn.chem.parse import Molecule, assign_stereo, without_labels
 from molattn.chem.rdkit_log import quiet
 from molattn.config import MoleculeLimits
 from molattn.errors import InputError
@@ -86,8 +86,8 @@ def from_mol(
 
     Raises:
         InputError: Not a molecule (RDKit returns None for unreadable text), one without atoms or
-            not sanitized, coordinates that are not finite, or RDKit's legacy stereo perception is
-            off.
+            not sanitized, coordinates that are not finite, a query, or RDKit's legacy stereo
+            perception is off.
 
     Example:
         >>> from molattn.chem import parse_smiles
@@ -100,10 +100,11 @@ def from_mol(
         raise InputError(f"mol: got {got}, expected an RDKit molecule")
     if not _is_sanitized(mol):
         raise InputError("mol: got a molecule that is not sanitized; call rdkit.Chem.SanitizeMol")
+    if mol.HasQuery():
+        raise InputError("mol: got a query, expected one molecule")
     if isinstance(featurizer, str):
         featurizer = FEATURIZERS[featurizer]()
-    mol = Chem.Mol(mol)
-    drop_atom_maps(mol)
+    mol = without_labels(mol)
     assign_stereo(mol)
     return _complete_graph(mol, featurizer(mol), featurizer, self_loops, conformer)
 

@@ -250,9 +250,9 @@ class Drawing:
         return drawer.GetDrawingText()
 
 
-def molecule_outline(smiles: str) -> Outline | None:
+def molecule_outline(molecule: Molecule) -> Outline | None:
     """Return a structure as lines, for the page to color; None if it cannot be drawn."""
-    if (mol := laid_out(smiles)) is None:
+    if (mol := laid_out(molecule)) is None:
         return None
     drawer = drawing_module().MolDraw2DSVG(-1, -1)
     _set_options(drawer, 1, padding=0.0)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rdkit import Chem
 
-from molattn.chem.parse import Molecule, check_list
+from molattn.chem.parse import Molecule, atom_numbers, check_list
 from molattn.explain.baseline import baseline_atom
 from molattn.explain.explanation import Explanation
 from molattn.explain.instance import LEVEL, Instance
@@ -141,6 +141,7 @@ def explain_instance(
         high=high,
         baseline=scores.baseline,
         symbols=tuple(atom.GetSymbol() for atom in instance.mol.GetAtoms()),
+        atom_numbers=atom_numbers(instance.mol),
         bonds=instance.bonds,
         atom_scores=scores.atoms,
         bond_scores=scores.bonds,

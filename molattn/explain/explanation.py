@@ -47,6 +47,8 @@ class Explanation:
             average ones (integrated gradients) or masked ones, with the features of
             ``other_scores`` at their training means; None for an unsigned method.
         symbols: Element of each atom.
+        atom_numbers: Number of each atom in the molecule that was given, from 0, where explicit
+            hydrogen atoms count.
         bonds: Pairs of bonded atoms.
         atom_scores: ``float64 [n]``.
         bond_scores: ``float64 [len(bonds)]``; what they measure depends on the method. They are not
@@ -76,6 +78,7 @@ class Explanation:
     high: Optional[float]
     baseline: Optional[float]
     symbols: tuple[str, ...]
+    atom_numbers: tuple[int, ...]
     bonds: tuple[tuple[int, int], ...]
     atom_scores: NDArray[np.float64]
     bond_scores: NDArray[np.float64]
@@ -94,8 +97,8 @@ class Explanation:
 
     @property
     def atom_names(self) -> tuple[str, ...]:
-        """Element and index of each atom, counted from 0 as RDKit does: ``C0``, ``C1``, ``O2``."""
-        return tuple(f"{symbol}{place}" for place, symbol in enumerate(self.symbols))
+        """Element and number of each atom, counted from 0 as RDKit does: ``C0``, ``C1``, ``O2``."""
+        return tuple(map("{}{}".format, self.symbols, self.atom_numbers))
 
     @property
     def adds_up(self) -> Optional[bool]:

@@ -28,8 +28,9 @@ def fingerprint_table(
     The output has all rows and columns of the table, in order, the columns ``embedding_0``,
     ``embedding_1``, ..., and ``error``, the reason code of a row without an embedding.
 
-    With ``config.atoms`` it has a row for each atom: ``row`` (number of the input row, from 1),
-    ``atom`` (in the order of the SMILES, from 0), ``symbol`` (the element), the embedding, and
+    With ``config.atoms`` it has a row for each atom, in the order of the input: ``row`` (number of
+    the input row, from 1), ``atom`` (number in the molecule of the input, from 0), ``symbol`` (the
+    element), ``smiles`` (of the molecule, standardized if the model does that), the embedding, and
     ``error``. A molecule without an embedding has one row, in which ``atom`` is empty.
 
     Args:
@@ -53,20 +54,25 @@ def _embedding_spec(model: MolAttn, atoms: bool) -> OutputSpec:
         records = [molecule.record for molecule in molecules if molecule.record is not None]
         embeddings = model.embed_records(records, len(records), atoms=atoms)
         ends = np.cumsum([record.num_atoms if atoms else 1 for record in records])
-        for record, rows in zip(records, np.split(embeddings, ends[:-1]), strict=True):
+        smiles = [molecule.smiles for molecule in molecules if molecule.record is not None]
+        for text, record, rows in zip(
+            smiles, records, np.split(embeddings, ends[:-1]), strict=True
+        ):
             if not np.isfinite(rows).all():
                 yield "not_finite"
             elif atoms:
-                symbols = record.symbols or ()
-                cells = zip(symbols, rows.tolist(), strict=True)
-                yield [[place, symbol, *row] for place, (symbol, row) in enumerate(cells)]
+                text = record.standardized or str(text)
+                cells = zip(
+                    record.atom_numbers or (), record.symbols or (), rows.tolist(), strict=True
+                )
+                yield [[number, symbol, text, *row] for number, symbol, row in cells]
             else:
                 yield rows.tolist()
 
-    columns = {"atom": "int64", "symbol": "string"} if atoms else {}
+    columns = {"atom": "int64", "symbol": "string", "smiles": "string"} if atoms else {}
     width = model.embedding_width(atoms=atoms)
     columns |= {f"embedding_{place}": "float32" for place in range(width)}
     verb = "embedding atoms" if atoms else "embedding"
     return OutputSpec(
-        verb, columns, compute, reads_numbers=False, reads_symbols=atoms, keeps_columns=not atoms
+        verb, columns, compute, reads_numbers=False, reads_atoms=atoms, keeps_columns=not atoms
     )

@@ -14,6 +14,8 @@ from typing import IO, Any, Literal, NamedTuple, Union
 import torch
 from rich.console import Console
 
+from molattn.chem.limits import read_mol_block
+from molattn.chem.parse import Molecule, mol_of_mol_block
 from molattn.chem.reader import MoleculeReader
 from molattn.config import WORKER_OPTIONS, StreamConfig, TableConfig
 from molattn.data.labels import LabelError, is_missing, number
@@ -89,6 +91,7 @@ class ReadRow(NamedTuple):
         record: The molecule, with its second one if the model takes two; None if it is invalid.
         features: Its extra features from the table.
         code: The reason code of a row with an error; "" otherwise.
+        molecule: What was read: the SMILES, or the RDKit molecule of a mol block.
     """
 
     number: int
@@ -97,6 +100,7 @@ class ReadRow(NamedTuple):
     record: MoleculeRecord | None
     features: list[float]
     code: ReasonCode | Literal[""]
+    molecule: Molecule = ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,8 @@ class OutputSpec:
         reads_numbers: Whether extra molecule features are needed: feature columns of the table,
             descriptors and Morgan counts.
         reads_similarity: Whether records need the fingerprints that similarity is computed from.
-        reads_symbols: Whether records need the element symbols of the atoms.
+        reads_atoms: Whether the output is by atom: records then have the symbols and numbers of
+            the atoms, which are in the order of the SMILES or of the mol block.
         keeps_columns: Whether the output begins with the columns of the input; otherwise with the
             row number, as when molecules have several output rows.
         remarks: Lines to print before the first row.
@@ -122,7 +127,7 @@ class OutputSpec:
     compute: Callable[[Sequence[ReadRow]], Iterable[Sequence[Cells] | ReasonCode]]
     reads_numbers: bool = True
     reads_similarity: bool = False
-    reads_symbols: bool = False
+    reads_atoms: bool = False
     keeps_columns: bool = True
     remarks: Sequence[str] = ()
     take_found: Callable[[], Any] = lambda: None
@@ -130,7 +135,7 @@ class OutputSpec:
     @property
     def reads(self) -> dict[str, bool]:
         """What :func:`molecule_batches` reads for it."""
-        names = ("reads_numbers", "reads_similarity", "reads_symbols")
+        names = ("reads_numbers", "reads_similarity", "reads_atoms")
         return {name: getattr(self, name) for name in names}
 
 
@@ -496,7 +501,7 @@ def molecule_batches(
     *,
     reads_numbers: bool = True,
     reads_similarity: bool = False,
-    reads_symbols: bool = False,
+    reads_atoms: bool = False,
 ) -> Iterator[list[ReadRow]]:
     """Read the rows of a table for a model, in batches that fit into memory.
 
@@ -507,7 +512,7 @@ def molecule_batches(
     """
     places = _find_columns(table, config, model.config, reads_numbers)
     table.check_featurizer(model.config.featurizer)
-    reads = {"reads_similarity": reads_similarity, "reads_symbols": reads_symbols}
+    reads = {"reads_similarity": reads_similarity, "reads_atoms": reads_atoms}
     read = _row_reader(model, config, places, reads_numbers=reads_numbers, **reads)
     rows = chain.from_iterable(map(read, _Blocks(table, 0, _ROWS_AT_ONCE)))
     return batches(rows, config.batch_size, lambda row: row.record)
@@ -520,20 +525,20 @@ def _row_reader(
     *,
     reads_numbers: bool,
     reads_similarity: bool,
-    reads_symbols: bool,
+    reads_atoms: bool,
 ) -> "_RowReader":
     reader = MoleculeReader(
         model.config.featurizer,
         model.config.calculator if reads_numbers else None,
         fingerprints=reads_similarity,
         counter=model.config.counter if reads_numbers else None,
-        symbols=reads_symbols,
+        symbols=reads_atoms,
         remember=_PARTNERS_KEPT,
         limits=config,
         standardize=model.config.standardize,
         radius=model.config.network.radius,
     )
-    return _RowReader(places, reader)
+    return _RowReader(places, reader, reads_atoms)
 
 
 class _Places(NamedTuple):
@@ -585,6 +590,7 @@ class _RowReader:
 
     places: _Places
     read: MoleculeReader
+    in_order: bool
 
     def __call__(self, block: Sequence[tuple[int, Row]]) -> Iterator[ReadRow]:
         whole = [row for _, row in block if row.fault is None]
@@ -592,7 +598,8 @@ class _RowReader:
             None if place is None else [row.cells[place] for row in whole]
             for place in (self.places.smiles, self.places.partner)
         )
-        records = self.read(texts or (), partners)
+        molecules = [_in_order(text) if self.in_order else text for text in texts or ()]
+        records, read = self.read(molecules, partners), iter(molecules)
         for place, row in block:
             if row.fault is not None:
                 yield ReadRow(place, row, "", None, [], row.code)
@@ -601,7 +608,14 @@ class _RowReader:
             features, code = _features(row, self.places.features)
             if isinstance(record, SmilesError):
                 record, code = None, record.code
-            yield ReadRow(place, row, smiles, None if code else record, features, code)
+            found = None if code else record
+            yield ReadRow(place, row, smiles, found, features, code, next(read))
+
+
+def _in_order(cell: str) -> Molecule:
+    """Return the molecule of a mol block, its atoms in order; the cell if it has none."""
+    block = cell.block if isinstance(cell, Structure) else None
+    return (block and read_mol_block(block, mol_of_mol_block)) or cell
 
 
 def _features(row: Row, indices: Sequence[int]) -> tuple[list[float], ReasonCode | Literal[""]]:

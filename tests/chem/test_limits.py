@@ -108,7 +108,7 @@ def test_a_mol_block_that_takes_too_long_is_refused(monkeypatch):
     block += "    0.0000    0.0000    0.0000 C   0  0\n" * 80
     block += "".join(f"{begin:3}{end:3}  1  0\n" for begin, end in bonds) + "M  END\n"
     with pytest.raises(SmilesError, match=r"more than 0.3 s or 2 GB"):
-        read_mol_block(block)
+        read_mol_block(block, smiles_of_mol_block)
     lines = "".join(f"M  V30 {n} 1 {begin} {end}\n" for n, (begin, end) in enumerate(bonds, 1))
     atoms = "".join(f"M  V30 {n} C 0 0 0 0\n" for n in range(1, 81))
     block = (
@@ -117,7 +117,7 @@ def test_a_mol_block_that_takes_too_long_is_refused(monkeypatch):
         f"M  V30 BEGIN BOND\n{lines}M  V30 END BOND\nM  V30 END CTAB\nM  END\n"
     )
     with pytest.raises(SmilesError, match=r"more than 0.3 s or 2 GB"):
-        read_mol_block(block)
+        read_mol_block(block, smiles_of_mol_block)
     assert read_mol_block(Chem.MolToMolBlock(Chem.MolFromSmiles("OCC"))) == "CCO"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from molattn.chem.limits import read_mol_block, write_mol_block
+from molattn.chem.parse import smiles_of_mol_block
 from molattn.config import MoleculeLimits
 from molattn.data.table.base import (
     MOST_CHARACTERS,
@@ -87,7 +88,7 @@ class SDFTable(Table):
         block = "\n".join(lines[:end]) + "\n"
         cells[0] = Structure("", block)
         try:
-            smiles = read_mol_block(block)
+            smiles = read_mol_block(block, smiles_of_mol_block)
         except SmilesError as error:
             return Row(line, cells, error.reason, error.code)
         if smiles is None:
@@ -182,11 +183,12 @@ def _end_of_structure(lines: list[str]) -> int | None:
 
 def _properties(lines: list[str]) -> Iterator[tuple[str, str]]:
     name, values = None, []
-    for line in lines:
+    for line, after in zip(lines, [*lines, "> <>"][1:], strict=True):
         match = _PROPERTY.match(line) if line.startswith(">") and name is None else None
         if match is not None:
             name, values = match[1], []
-        elif name is not None and line:
+        # Some programs end a value by a line of spaces; within a value it is one of its lines.
+        elif name is not None and line and not (line.isspace() and _PROPERTY.match(after)):
             values.append(line)
         elif name is not None:
             yield name, "\n".join(values)

@@ -44,11 +44,13 @@ class ExplanationFiles:
         """Write the explanations of a row (counted from 1), one for each method, in their order."""
         first = explanations[0]
         scores = np.stack([one.atom_scores for one in explanations], axis=1)
-        for atom, (symbol, cells) in enumerate(zip(first.symbols, scores.tolist(), strict=True)):
-            self._atoms([row, atom, symbol, *map(_text, cells), ""])
+        numbers, smiles = first.atom_numbers, first.smiles
+        for atom, symbol, cells in zip(numbers, first.symbols, scores.tolist(), strict=True):
+            self._atoms([row, atom, symbol, smiles, *map(_text, cells), ""])
         scores = np.stack([one.bond_scores for one in explanations], axis=1)
         for (begin, end), cells in zip(first.bonds, scores.tolist(), strict=True):
-            self._bonds([row, begin, end, *map(_text, cells), ""])
+            ends = numbers[begin], numbers[end]
+            self._bonds([row, *ends, smiles, *map(_text, cells), ""])
         for name in dict.fromkeys(name for one in explanations for name in one.other_scores):
             found = (one.other_scores.get(name) for one in explanations)
             cells = ("" if score is None else _text(score) for score in found)
@@ -70,10 +72,10 @@ class ExplanationFiles:
 
     def add_error(self, row: int, smiles: str, code: str) -> None:
         """Write a row that has no explanation, with its reason code."""
-        empty = [""] * (2 + len(self._methods))
+        empty = [""] * (3 + len(self._methods))
         self._atoms([row, *empty, code])
         self._bonds([row, *empty, code])
-        self._others([row, *empty[1:], code])
+        self._others([row, *empty[2:], code])
         self._rows({"row": row, "smiles": smiles, "error": code, "explanations": []})
 
 
@@ -84,7 +86,8 @@ def explanation_files(
     """Write the files of explanations into a folder.
 
     ``atoms.csv``, ``bonds.csv`` and ``other_inputs.csv`` (a row for each feature group of the whole
-    molecule) have a column for each method; ``explanations.json`` holds all
+    molecule) have a column for each method; atoms are in the order of the input and have its
+    numbers, from 0; ``explanations.json`` holds all
     numbers except attention and gates, which are in ``attention.npz`` as ``attention_ROW``
     ``[layers, heads, n receivers, n senders]`` and ``gates_ROW`` ``[layers, heads, n]``;
     ``molecules`` holds the drawings. ``facts`` are further entries of ``explanations.json``, read
@@ -92,8 +95,8 @@ def explanation_files(
     """
     pictures = folder / _PICTURES
     pictures.mkdir()
-    atoms = ("row", "atom", "symbol", *methods, "error")
-    bonds = ("row", "atom_1", "atom_2", *methods, "error")
+    atoms = ("row", "atom", "symbol", "smiles", *methods, "error")
+    bonds = ("row", "atom_1", "atom_2", "smiles", *methods, "error")
     others = ("row", "input", *methods, "error")
     with (
         write_table(folder / _ATOMS, atoms) as write_atom,

@@ -153,7 +153,9 @@ def _explained_rows(
     table: Table, model: MolAttn, config: ExplainConfig
 ) -> Iterator[tuple[ReadRow, _Explained | ReasonCode]]:
     is_calibrated = model.uncertainty is not None
-    batches = molecule_batches(table, model, config, reads_similarity=is_calibrated)
+    batches = molecule_batches(
+        table, model, config, reads_similarity=is_calibrated, reads_atoms=True
+    )
     baseline = baseline_atom(model.config.featurizer)
     molecules = islice(chain.from_iterable(batches), config.limit)
     return ((molecule, _explained(model, molecule, config, baseline)) for molecule in molecules)
@@ -183,7 +185,7 @@ def _explained(
         return "not_finite"
     target = find_target(model, config.target, predicted.tolist())
     record = molecule.record
-    instance = Instance(model, molecule.smiles, record, target, baseline, predicted, features)
+    instance = Instance(model, molecule.molecule, record, target, baseline, predicted, features)
     try:
         return instance, [
             explain_instance(instance, method, MethodOptions(), level=config.interval)

@@ -158,10 +158,10 @@ def pack(explanations: Sequence[Explanation]) -> str:
     """
     first = explanations[0]
     weights, weight_scales = _quantized(first.attention)
-    outline = molecule_outline(first.smiles)
+    outline = molecule_outline(first.mol or first.smiles)
     gates, gate_scales = (b"", None) if first.gates is None else _quantized(first.gates)
     head = {
-        "symbols": first.symbols,
+        "names": first.atom_names,
         "bonds": first.bonds,
         "outline": None if outline is None else outline._asdict(),
         "not_drawn": " ".join(NOT_DRAWN),

@@ -35,10 +35,9 @@ async function decode(place) {
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const length = new DataView(bytes.buffer).getUint32(0, true);
   const molecule = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
-  const n = molecule.symbols.length;
+  const n = molecule.names.length;
   const [layers, heads] = molecule.shape;
   molecule.n = n;
-  molecule.names = molecule.symbols.map((symbol, atom) => `${symbol}${atom}`);
   const start = 4 + length;
   molecule.weights = bytes.subarray(start, start + layers * heads * n * n);
   molecule.gates = molecule.gate_scales && bytes.subarray(start + layers * heads * n * n);
