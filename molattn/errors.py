@@ -35,7 +35,8 @@ REASONS: dict[ReasonCode, str] = {
     "sequence": "A sequence of letters, as of amino acids or nucleotides.",
     "name": "A chemical name or another word: convert it to SMILES first.",
     "reaction": "A reaction, not one molecule.",
-    "smarts": "A query (SMARTS), not a molecule.",
+    "smarts": "A query (SMARTS, or an SDF with `A`, `Q`, `*`, an atom list, an R group or a query "
+    "bond), not a molecule.",
     "whitespace": "More text follows the SMILES after a space.",
     "cxsmiles": "The CXSMILES extension after the SMILES is not valid.",
     "bracket_atom": "Invalid bracket atom, or a bracket that is not closed.",

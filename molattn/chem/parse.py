@@ -161,6 +161,8 @@ def without_labels(mol: Chem.Mol) -> Chem.Mol:
                 atom.SetChiralTag(Chem.ChiralType.CHI_UNSPECIFIED)
             for bond in group.GetBonds():
                 bond.SetStereo(Chem.BondStereo.STEREONONE)
+                for other in (*bond.GetBeginAtom().GetBonds(), *bond.GetEndAtom().GetBonds()):
+                    other.SetBondDir(Chem.BondDir.NONE)  # from which it would be assigned again
     copy.SetStereoGroups([])
     return copy.GetMol()
 
@@ -173,10 +175,8 @@ def number_atoms(mol: Chem.Mol, numbers: Iterable[int]) -> None:
 
 def atom_numbers(mol: Chem.Mol) -> tuple[int, ...]:
     """Return the number of each atom in the input, from 0, explicit hydrogen atoms included."""
-    atoms = mol.GetAtoms()
-    return tuple(
-        atom.GetIntProp(_NUMBER) if atom.HasProp(_NUMBER) else atom.GetIdx() for atom in atoms
-    )
+    key = _NUMBER
+    return tuple(a.GetIntProp(key) if a.HasProp(key) else a.GetIdx() for a in mol.GetAtoms())
 
 
 def assign_stereo(mol: Chem.Mol) -> None:
@@ -228,29 +228,28 @@ def smiles_of_mol_block(block: str) -> str | None:
     Raises:
         SmilesError: It is a query.
     """
+    mol = mol_of_mol_block(block, hydrogens=False) or mol_of_mol_block(block, sanitize=False)
+    if mol is None:
+        return None
+    if mol.HasQuery() or any(atom.GetAtomicNum() == 0 for atom in mol.GetAtoms()):
+        raise SmilesError("", "smarts", _QUERY)
     with quiet:
-        mol = mol_of_mol_block(block, removeHs=True)
-        if mol is None:
-            mol = mol_of_mol_block(block, sanitize=False)
-        if mol is None:
+        try:
+            if mol.GetStereoGroups():
+                mol = without_labels(mol)
+                assign_stereo(mol)
+            return Chem.MolToSmiles(mol)
+        except RuntimeError:  # RDKit's own checks fail on some broken blocks
             return None
-        if mol.HasQuery() or any(atom.GetAtomicNum() == 0 for atom in mol.GetAtoms()):
-            raise SmilesError("", "smarts", _QUERY)
-        if mol.GetStereoGroups():
-            mol = without_labels(mol)
-            assign_stereo(mol)
-        return Chem.MolToSmiles(mol)
 
 
-def mol_of_mol_block(
-    block: str, *, sanitize: bool = True, removeHs: bool = False
-) -> Chem.Mol | None:
+def mol_of_mol_block(block: str, sanitize: bool = True, hydrogens: bool = True) -> Chem.Mol | None:
     """Return the molecule of a mol block, its atoms in order, or None if it is not valid."""
     text = block.encode(errors="replace").decode()
     with quiet:
         try:
-            return Chem.MolFromMolBlock(text, sanitize=sanitize, removeHs=removeHs)
-        except RuntimeError:  # RDKit's own checks fail on some broken blocks
+            return Chem.MolFromMolBlock(text, sanitize, not hydrogens)
+        except RuntimeError:  # as above
             return None
 
 
@@ -258,7 +257,10 @@ def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol |
     try:
         has_hydrogens = _EXPLICIT_HYDROGEN.search(smiles) is not None
         if parameters is not None:
-            mol = _without_labels(Chem.MolFromSmiles(smiles, parameters))
+            mol = Chem.MolFromSmiles(smiles, parameters)
+            if mol is not None:
+                mol = without_labels(mol)
+                Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
         else:
             mol = Chem.MolFromSmiles(smiles, _RAW)
             if mol is None or Chem.SanitizeMol(mol, catchErrors=True) != Chem.SANITIZE_NONE:
@@ -274,15 +276,6 @@ def _read(smiles: str, parameters: Chem.SmilesParserParams | None) -> Chem.Mol |
                 assign_stereo(mol)
     except RuntimeError:  # RDKit's own checks fail on some atoms with over a hundred bonds.
         return None
-    return mol
-
-
-def _without_labels(mol: Chem.Mol | None) -> Chem.Mol | None:
-    if mol is not None and (
-        mol.GetStereoGroups() or any(atom.GetAtomMapNum() for atom in mol.GetAtoms())
-    ):
-        mol = without_labels(mol)
-        Chem.AssignStereochemistry(mol, cleanIt=True, force=True)
     return mol
 
 

@@ -34,11 +34,11 @@ from molattn.data.labels import (
     number,
     numbers_expected,
 )
-from molattn.data.table import Row, Table, listed, open_table
+from molattn.data.table import Row, Table, has_stereo_groups, listed, open_table
 from molattn.errors import InputError, ReasonCode, SmilesError, quoted
 from molattn.record import MoleculeRecord
 from molattn.task import Task, check_columns
-from molattn.utils.console import counted
+from molattn.utils.console import counted, print_groups
 from molattn.utils.progress import row_progress
 from molattn.utils.spooled_list import Selection, SpooledList
 
@@ -258,19 +258,20 @@ def read_training_table(
         radius=radius,
         num_workers=config.num_workers,
     )
-    complete, rows = rows, SpooledList[Row](_MOST_IN_MEMORY)
+    complete, rows, groups = rows, SpooledList[Row](_MOST_IN_MEMORY), 0
     records = SpooledList[MoleculeRecord](_MOST_IN_MEMORY, shared=MoleculeRecord)
     texts, partners = _cells(complete, columns.smiles), _cells(complete, columns.partner)
     with row_progress(console, "reading molecules", len(complete)) as advance:
         for row, record in zip(complete, read(texts or (), partners), strict=True):
             advance(1)
-            row = row._replace(cells=[str(cell) for cell in row.cells])
             if isinstance(record, SmilesError):
-                text = row.cells[columns.smiles]
+                text = str(row.cells[columns.smiles])
                 skipped.append(SkippedRow(row.line, text, record.code, record.reason))
             else:
-                rows.append(row)
+                groups += has_stereo_groups(row.cells[columns.smiles])
+                rows.append(row._replace(cells=[str(cell) for cell in row.cells]))
                 records.append(record)
+    print_groups(groups, console)
     skipped.sort()
     if not rows:
         raise _no_usable_row(table, config, skipped)

@@ -28,6 +28,7 @@ from molattn.data.table import (
     check_resumable,
     escape_formula,
     free_name,
+    has_stereo_groups,
     is_resumable,
     listed,
     open_table,
@@ -47,7 +48,7 @@ from molattn.model.prediction_columns import (
     standardized_columns,
 )
 from molattn.record import MoleculeRecord
-from molattn.utils.console import print_errors, print_line
+from molattn.utils.console import print_errors, print_groups, print_line
 from molattn.utils.progress import row_progress
 from molattn.utils.ray_workers import check_ray, ray_map
 from molattn.utils.reproducibility import threads, without_onednn
@@ -283,7 +284,7 @@ def stream_table(
 
     for remark in spec.remarks:
         print_line(console, remark)
-    done, errors, seconds = 0, Counter[str](), 0.0
+    done, errors, seconds, groups = 0, Counter[str](), 0.0, 0
     with (
         _open_output(output, rows_of, run, config.resume, console) as sink,
         row_progress(
@@ -311,6 +312,7 @@ def stream_table(
                 for cells in rows_of.joined(number, row, *molecule):
                     sink.write(cells)
                 done += not molecule.code
+                groups += not molecule.code and has_stereo_groups(row.cells[places.smiles])
                 errors.update([molecule.code] if molecule.code else [])
             take_found(computed_block.found)
             seconds = time.perf_counter() - start
@@ -319,6 +321,7 @@ def stream_table(
         if not done + errors.total():
             commit(spec.take_found())  # the header alone
     print_errors(errors, console)
+    print_groups(groups, console)
     if errors and not done:
         hint = "if the SMILES are in another column, name it with --smiles-column"
         if errors.most_common(1)[0][0] in ("bad_feature", "missing_feature"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["aligned", "counted", "print_errors", "print_line", "rate_text"]
+__all__ = ["aligned", "counted", "print_errors", "print_groups", "print_line", "rate_text"]
 
 
 def print_line(console: "Console | None", line: str) -> None:
@@ -26,6 +26,13 @@ def print_errors(errors: Counter[str], console: "Console | None") -> None:
     if errors:
         counts = (f"{count} {code}" for code, count in errors.most_common())
         print_line(console, f"errors: {', '.join(counts)}")
+
+
+def print_groups(count: int, console: "Console | None") -> None:
+    """Print how many molecules have stereo groups, if any have."""
+    if count:
+        what = f"{counted(count, 'molecule')} with stereo groups (& or o)"
+        print_line(console, f"{what}: read with unspecified centers")
 
 
 def counted(count: int, noun: str) -> str:

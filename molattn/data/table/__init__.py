@@ -11,6 +11,7 @@ from molattn.data.table.base import Table as Table
 from molattn.data.table.base import TableWriter as TableWriter
 from molattn.data.table.base import escape_formula as escape_formula
 from molattn.data.table.base import free_name as free_name
+from molattn.data.table.base import has_stereo_groups as has_stereo_groups
 from molattn.data.table.base import listed as listed
 from molattn.data.table.bundled import BUNDLED_TARGET as BUNDLED_TARGET
 from molattn.data.table.bundled import BUNDLED_UNIT as BUNDLED_UNIT

@@ -23,6 +23,7 @@ __all__ = [
     "cell_text",
     "escape_formula",
     "free_name",
+    "has_stereo_groups",
     "listed",
 ]
 
@@ -31,6 +32,7 @@ MOST_CHARACTERS = 2**25
 """In a line, a cell or a mol block; an unclosed quote or a binary file exceeds it."""
 _COLUMNS_SHOWN = 10
 _NUMBER = r"[+-]?(?:(?:\d+|\d{1,3}(?:,\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?%?"
+_STEREO_GROUPS = re.compile(r"\|.*?(?:&|\bo)\d*:|MDLV30/STE(?:RAC|REL)")
 _FORMULA = re.compile(rf"(?!{_NUMBER}\Z)[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n].", re.DOTALL)
 
 
@@ -210,6 +212,11 @@ def free_name(name: str, taken: Sequence[str]) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def has_stereo_groups(cell: str) -> bool:
+    """Return whether a SMILES or its mol block has stereo groups of type AND or OR."""
+    return _STEREO_GROUPS.search(getattr(cell, "block", None) or cell) is not None
 
 
 def listed(names: Sequence[str]) -> str:

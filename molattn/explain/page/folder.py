@@ -13,7 +13,7 @@ from rich.console import Console
 
 from molattn.chem.descriptors import are_atom_sums
 from molattn.config import ExplainConfig
-from molattn.data.table import Table
+from molattn.data.table import Table, has_stereo_groups
 from molattn.errors import ReasonCode, check_one_of, quoted, reason_meaning
 from molattn.explain.baseline import baseline_atom
 from molattn.explain.explainer import explain_instance
@@ -33,7 +33,7 @@ from molattn.inference.streaming import (
     open_with_model,
 )
 from molattn.model.model import MolAttn, MolAttnConfig
-from molattn.utils.console import counted, print_errors, print_line
+from molattn.utils.console import counted, print_errors, print_groups, print_line
 from molattn.utils.files import atomic_folder, check_output_folder
 from molattn.utils.progress import row_progress
 from molattn.utils.reproducibility import threads
@@ -115,7 +115,7 @@ def explain_table(
         explanation_files(folder, config.method, facts) as files,
     ):
         page = ExplanationPage(blobs, f"{100 * config.interval:g}% prediction interval")
-        errors: list[InvalidRow] = []
+        errors, groups = list[InvalidRow](), 0
         sample = _Sample(_MOST_CHECKED if config.check else 0)
         with row_progress(console, "explain") as advance:
             for molecule, found in rows:
@@ -125,11 +125,13 @@ def explain_table(
                     meaning = reason_meaning(found)
                     errors.append(InvalidRow(molecule.number, molecule.smiles, found, meaning))
                     continue
+                groups += has_stereo_groups(molecule.smiles)
                 instance, explanations = found
                 files.add(molecule.number, explanations)
                 page.add(molecule.number, explanations)
                 sample.add(instance)
         print_errors(Counter(row.code for row in errors), console)
+        print_groups(groups, console)
         check = _check(sample.kept, config, console) if config.check else None
         summary = None if check is None else summarize(check)
         if summary is not None:
