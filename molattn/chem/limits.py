@@ -75,7 +75,7 @@ def read_molecule(
     if is_fast(molecule, descriptors=descriptors):
         mol = _parsed(molecule, limits)
         if standardize:
-            arguments = molecule, mol
+            arguments = molecule, _data(mol)  # which keeps the numbers of its atoms
             data = _within(molecule, limits.max_seconds, _OPTION, _standard_data, *arguments)
             mol = mol if data is None else Chem.Mol(data)  # pyright: ignore
         return mol, calculate(mol)
@@ -163,7 +163,8 @@ def _read(
     return _data(mol), calculate(mol)
 
 
-def _standard_data(molecule: Molecule, mol: Chem.Mol) -> bytes | None:
+def _standard_data(molecule: Molecule, data: bytes) -> bytes | None:
+    mol = Chem.Mol(data)  # pyright: ignore
     found = _standard(molecule, mol)
     return None if found is mol else _data(found)
 

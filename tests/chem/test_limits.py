@@ -11,6 +11,7 @@ from molattn.chem import limits as limits_module
 from molattn.chem.count_fingerprints import SubstructureCounter
 from molattn.chem.descriptors import DESCRIPTOR_SETS, DESCRIPTORS, descriptor_matrix
 from molattn.chem.limits import read_mol_block, read_molecule
+from molattn.chem.parse import smiles_of_mol_block
 from molattn.config import MoleculeLimits
 from molattn.data import pyg_data
 from molattn.errors import InputError, SmilesError
@@ -118,7 +119,8 @@ def test_a_mol_block_that_takes_too_long_is_refused(monkeypatch):
     )
     with pytest.raises(SmilesError, match=r"more than 0.3 s or 2 GB"):
         read_mol_block(block, smiles_of_mol_block)
-    assert read_mol_block(Chem.MolToMolBlock(Chem.MolFromSmiles("OCC"))) == "CCO"
+    block = Chem.MolToMolBlock(Chem.MolFromSmiles("OCC"))
+    assert read_mol_block(block, smiles_of_mol_block) == "CCO"
 
 
 @pytest.mark.parametrize(
@@ -142,9 +144,8 @@ def test_a_mol_block_that_takes_too_long_is_refused(monkeypatch):
 def test_a_mol_block_is_read_in_this_process_only_if_its_own_counts_are_small(
     monkeypatch, text, is_fast
 ):
-    monkeypatch.setattr(limits_module, "smiles_of_mol_block", lambda block: "here")
     monkeypatch.setattr(limits_module, "call_within", lambda *_: "child")
-    assert read_mol_block(text) == ("here" if is_fast else "child")
+    assert read_mol_block(text, lambda block: "here") == ("here" if is_fast else "child")
 
 
 def test_a_record_from_the_child_process_is_that_of_this_one(monkeypatch):

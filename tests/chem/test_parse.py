@@ -14,11 +14,12 @@ from hypothesis import given
 from rdkit import Chem
 from rdkit.Chem import rdDepictor, rdDistGeom
 
-from molattn.chem import DescriptorCalculator, Featurizer, parse_smiles
+from molattn import from_mol
+from molattn.chem import DescriptorCalculator, Featurizer, MoleculeReader, parse_smiles
 from molattn.chem.descriptors import DESCRIPTORS
 from molattn.chem.grammar import SMILES
-from molattn.chem.parse import parse_accepted, prepare_mol
-from molattn.errors import REASONS, SmilesError
+from molattn.chem.parse import parse_accepted, prepare_mol, smiles_of_mol_block
+from molattn.errors import REASONS, InputError, SmilesError
 
 from ..conftest import assert_one_line
 from ..strategies import smiles, smiles_texts
@@ -245,6 +246,47 @@ def test_atom_map_numbers_change_nothing() -> None:
         assert Chem.MolToSmiles(one) == Chem.MolToSmiles(other)
         np.testing.assert_array_equal(calculator(one), calculator(other))
         np.testing.assert_array_equal(featurizer(one).atoms, featurizer(other).atoms)
+
+
+# Each with what is left of it: the centers of groups that are not absolute are unspecified.
+STEREO_GROUPS = {
+    "C[C@H](O)CC |&1:1|": "CC(O)CC",
+    "C[C@@H](O)CC |o1:1|": "CC(O)CC",
+    "C[C@@H](O)CC |a:1|": "C[C@@H](O)CC",
+    "C[C@H](F)[C@H](Cl)Br |a:1,&1:3|": "C[C@H](F)C(Cl)Br",
+    "[H]/C(F)=C/[C@H](O)C |&1:4|": "F/C=C\\C(O)C",
+    # The center between two of a group is none without them.
+    "C[C@H](O)[C@H](F)[C@@H](O)C |&1:1,5|": "CC(O)C(F)C(O)C",
+    "CC1=CC=C(F)C(C)=C1C1=C(C)C=CC(F)=C1C |wU:8.8,&1:8|": "CC1=CC=C(F)C(C)=C1C1=C(C)C=CC(F)=C1C",
+}
+
+
+@pytest.mark.parametrize("text, plain", STEREO_GROUPS.items())
+def test_the_centers_of_stereo_groups_are_unspecified(text: str, plain: str) -> None:
+    kept = Chem.SmilesParserParams()
+    kept.removeHs = False
+    mol = Chem.MolFromSmiles(text, kept)
+    rdDepictor.Compute2DCoords(mol)
+    block = Chem.MolToV3KMolBlock(mol)
+    expected = parse_smiles(plain)
+    for found in (parse_smiles(text), prepare_mol(mol), parse_smiles(smiles_of_mol_block(block))):
+        assert Chem.MolToSmiles(found) == Chem.MolToSmiles(expected)
+        assert not found.GetStereoGroups()
+        assert [*map(str, (b.GetStereo() for b in found.GetBonds() if b.GetStereo()))] == [
+            *map(str, (b.GetStereo() for b in expected.GetBonds() if b.GetStereo()))
+        ]
+
+
+def test_a_query_is_no_molecule() -> None:
+    with pytest.raises(SmilesError) as caught:
+        MoleculeReader(Featurizer.default()).all([Chem.MolFromSmarts("[#6]-[#8]"), "C"])
+    assert caught.value.code in ("smarts", "sanitize")
+    mol = Chem.MolFromMolBlock(Chem.MolToMolBlock(Chem.MolFromSmiles("CC*")).replace(" R ", " A "))
+    with pytest.raises(SmilesError) as caught:
+        prepare_mol(mol)
+    assert caught.value.code == "smarts"
+    with pytest.raises(InputError, match=r"^mol: "):
+        from_mol(mol)
 
 
 def test_an_accepted_molecule_is_read_again_whatever_its_size() -> None:

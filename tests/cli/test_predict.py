@@ -5,15 +5,19 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rdkit import Chem
+from rdkit.Chem import rdDepictor
 
 from molattn.cli import main
 from molattn.cli import predict as command
 from molattn.config import NetworkConfig
+from molattn.explain import explain
 from molattn.inference import predict as inference
 from molattn.inference import streaming
 from molattn.model.model import MolAttn, MolAttnConfig
@@ -60,6 +64,85 @@ def test_other_commands_take_molecules_and_standard_input_too(
     first, *others = [Path(f"{place}{table}").read_text() for place in "abc"]
     assert first.rstrip().endswith(",name")
     assert others == [first, first]
+
+
+def drawn(text, order, write):
+    """A molecule with its hydrogen atoms, and its mol block, in some order of its atoms."""
+    mol = Chem.AddHs(Chem.MolFromSmiles(text))
+    mol = Chem.RenumberAtoms(mol, sorted(range(mol.GetNumAtoms()), key=order))
+    rdDepictor.Compute2DCoords(mol)
+    return mol, write(mol) + "$$$$\n"
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_atoms_of_an_sdf_have_its_order_and_numbers(model, standardize):
+    model = MolAttn(replace(model.config, standardize=standardize)).eval()
+    model.save_pretrained("model")
+    texts = ["[Na+].CC(=O)Nc1ccc([O-])cc1", "F/C=C/[C@H](O)N", "F/C=C/[C@H](O)N"]
+    writers = [Chem.MolToMolBlock, Chem.MolToV3KMolBlock, Chem.MolToMolBlock]
+    orders = [lambda n: -n, lambda n: n * 7 % 11, lambda n: n * 5 % 13]
+    mols, blocks = zip(*map(drawn, texts, orders, writers), strict=True)
+    Path("in.sdf").write_text("".join(blocks))
+    for name, output in (("explain", "out"), ("fingerprint", "f.csv")):
+        options = ["--method", "occlusion"] if name == "explain" else ["--atoms"]
+        assert main([name, "model", "in.sdf", "--output", output, *options]) == 0
+    atoms, embedded = rows_of(Path("out/atoms.csv")), rows_of(Path("f.csv"))
+    bonds = rows_of(Path("out/bonds.csv"))
+    vectors = iter(model.embed(mols, atoms=True))
+    for row, mol in enumerate(mols, start=1):
+        own = explain(model, mol, "occlusion")
+        found = [one for one in atoms if one["row"] == str(row)]
+        numbers = [int(one["atom"]) for one in found]
+        kept = [
+            atom.GetIdx()
+            for atom in mol.GetAtoms()
+            if atom.GetSymbol() not in ("H", *["Na"] * standardize)
+        ]
+        assert numbers == kept != [*range(len(kept))]
+        symbols = [mol.GetAtomWithIdx(number).GetSymbol() for number in numbers]
+        assert [one["symbol"] for one in found] == symbols
+        assert {one["smiles"] for one in found} == {own.smiles}
+        scores = [float(one["occlusion"]) for one in found]
+        np.testing.assert_allclose(scores, own.atom_scores, rtol=1e-4, atol=1e-6)
+        pairs = [
+            (int(one["atom_1"]), int(one["atom_2"])) for one in bonds if one["row"] == str(row)
+        ]
+        assert len(pairs) == len(own.bonds)
+        assert all(mol.GetBondBetweenAtoms(*pair) for pair in pairs)
+        of_row = [one for one in embedded if one["row"] == str(row)]
+        assert [int(one["atom"]) for one in of_row] == numbers
+        for one in of_row:
+            vector = [
+                float(one[f"embedding_{k}"]) for k in range(model.embedding_width(atoms=True))
+            ]
+            np.testing.assert_allclose(vector, next(vectors), rtol=1e-4, atol=1e-5)
+            assert one["smiles"] == own.smiles
+
+
+def test_hydrogen_atoms_of_a_smiles_count(model_folder):
+    assert main(["explain", str(model_folder), "[H]OC", "--output", "out"]) == 0
+    atoms = rows_of(Path("out/atoms.csv"))
+    assert [(one["atom"], one["symbol"]) for one in atoms] == [("1", "O"), ("2", "C")]
+
+
+def test_a_racemate_is_one_molecule_and_said(model_folder, capfd):
+    texts = ["C[C@H](O)CC |&1:1|", "C[C@@H](O)CC |&1:1|", "C[C@H](O)CC |o1:1|", "CC(O)CC"]
+    Path("in.csv").write_text("smiles,y\n" + "".join(f"{text},1.0\n" for text in texts))
+    mols = [Chem.MolFromSmiles(text) for text in texts]
+    Path("in.sdf").write_text("".join(f"{Chem.MolToV3KMolBlock(mol)}$$$$\n" for mol in mols))
+    for name in ("in.csv", "in.sdf"):
+        capfd.readouterr()
+        assert main(["predict", str(model_folder), name, "--output", "out.csv"]) == 0
+        assert "3 molecules with stereo groups" in capfd.readouterr().err
+        values = {f"{float(row['y_predicted']):.5g}" for row in rows_of(Path("out.csv"))}
+        assert len(values) == 1
+    with open("in.csv", "a") as file:
+        file.writelines(f"{'C' * size},{size}\n" for size in range(1, 41))
+    options = "--no-baselines --epochs 1 --init-from none --width 8 --heads 2 --layers 1".split()
+    main(["train", "in.csv", "--target-columns", "y", "--output", "run", *options])
+    said = capfd.readouterr().out
+    assert "3 molecules with stereo groups" in said
+    assert "1 molecule occurs in more than one row" in said
 
 
 @pytest.mark.parametrize("name", ["explain", "fingerprint", "prepare"])

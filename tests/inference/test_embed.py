@@ -102,18 +102,19 @@ def test_with_atoms_there_is_a_row_for_each_atom(tmp_path, model, model_folder, 
     assert counts == (4, 1)
     rows = rows_of(output) if kind == "csv" else pq.read_table(output).to_pylist()
     width = model.embedding_width(atoms=True)
-    assert list(rows[0])[:3] == ["row", "atom", "symbol"]
-    assert len(rows[0]) == 3 + width + 1
+    assert list(rows[0])[:4] == ["row", "atom", "symbol", "smiles"]
+    assert len(rows[0]) == 4 + width + 1
     refused = [row for row in rows if row["error"]]
     assert [(int(row["row"]), row["atom"] or None) for row in refused] == [(2, None)]
     whole = [row for row in rows if not row["error"]]
     expected = [
-        (number, atom.GetIdx(), atom.GetSymbol())
+        (number, atom.GetIdx(), atom.GetSymbol(), text)
         for number, text in enumerate(texts, start=1)
         if text != "nonsense"
         for atom in Chem.MolFromSmiles(text).GetAtoms()
     ]
-    assert [(int(row["row"]), int(row["atom"]), row["symbol"]) for row in whole] == expected
+    read = [(int(row["row"]), int(row["atom"]), row["symbol"], row["smiles"]) for row in whole]
+    assert read == expected
     found = [embedding(row, width) for row in whole]
     np.testing.assert_allclose(found, model.embed(SMILES, atoms=True), rtol=1e-5, atol=1e-6)
 
@@ -159,6 +160,7 @@ def test_atoms_are_those_of_the_standardized_smiles(tmp_path):
     rows = rows_of(output)
     assert [row["symbol"] for row in rows] == [*"CCOO", *"OCC"]
     assert [row["standardized_smiles"] for row in rows] == ["CC(=O)O"] * 4 + [""] * 3
+    assert [row["smiles"] for row in rows] == ["CC(=O)O"] * 4 + ["OCC"] * 3
     width = model.embedding_width(atoms=True)
     found = [[float(row[f"embedding_{k}"]) for k in range(width)] for row in rows]
     np.testing.assert_allclose(found, model.embed(["CC(=O)O", "OCC"], atoms=True), 1e-5, 1e-6)

@@ -57,6 +57,26 @@ def test_a_value_or_a_title_is_no_property(tmp_path):
     assert [row.cells[1:] for row in table] == [["> <a>", ">5 <10\n> 7 <z>"], ["m1", ""]]
 
 
+def test_a_line_of_spaces_ends_a_value_like_a_blank_one(tmp_path):
+    records = sdf_text(["CCO", "CC"], [{"id": "a\n \nb", "y": "1.5"}, {"id": "c", "y": "2"}])
+    for blank in ("", " ", "\t"):
+        text = records.replace("\n\n>", f"\n{blank}\n>").replace("\n\n$$$$", f"\n{blank}\n$$$$")
+        table = open_table(saved(tmp_path, text))
+        assert table.header == ["smiles", "name", "id", "y"]
+        assert [row.cells[2:] for row in table] == [["a\n \nb", "1.5"], ["c", "2"]]
+
+
+@pytest.mark.parametrize("symbol", ["A", "Q", "*", "X", "R", "R#", "R1", "L"])
+def test_a_query_is_no_molecule(tmp_path, symbol):
+    good = sdf_text(["CCO"])
+    text = good.replace(" O  ", f" {symbol:3}").replace("M  END", "M  RGP  1   3   1\nM  END")
+    if symbol == "L":
+        text = text.replace("M  RGP  1   3   1", "M  ALS   3  2 F N   O   ")
+    rows = list(open_table(saved(tmp_path, text + good.replace("  1  2  1", "  1  2  8") + good)))
+    assert [row.code for row in rows] == ["smarts", "smarts", ""]
+    assert rows[2].cells[0] == "CCO"
+
+
 def test_stereo_is_read_from_a_structure_in_space(tmp_path):
     mol = Chem.AddHs(Chem.MolFromSmiles("C[C@H](N)C(=O)O"))
     AllChem.EmbedMolecule(mol, randomSeed=1)
