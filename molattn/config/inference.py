@@ -105,7 +105,7 @@ class EmbedConfig(StreamConfig):
 
     Args:
         atoms: Write a row for each atom instead of each molecule: row (of the molecule in the
-            input, from 1), atom (from 0), symbol, embedding and error.
+            input, from 1), atom (number in the input, from 0), symbol, smiles, embedding and error.
     """
 
     atoms: bool = False
