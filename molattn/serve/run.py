@@ -6,11 +6,12 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import uvicorn
 from rich.console import Console
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from molattn.config import ServeConfig
 from molattn.config.serving import is_loopback
@@ -23,7 +24,9 @@ from molattn.utils.devices import check_device, torch_device
 
 __all__ = ["run_server"]
 
-_IDLE_SECONDS = 5  # after which a connection without a request is closed
+_log = logging.getLogger(__package__)
+_IDLE_SECONDS = 5  # after which a connection that has not sent the head of a request is closed
+_MOST_CONNECTIONS = 2048  # containers may open a million
 
 
 def run_server(models: Sequence[str | Path], config: ServeConfig, console: Console) -> None:
@@ -75,7 +78,9 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
                 log_config=None,
                 access_log=False,
                 lifespan="on",
+                http=_Connection,
                 timeout_keep_alive=_IDLE_SECONDS,
+                backlog=1,  # asyncio accepts as many at once, before it looks at any of them
                 server_header=False,
                 ws="none",
                 proxy_headers=False,
@@ -86,6 +91,44 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
         server.run(sockets=[listener])
     if server.signum is not None:  # rather than wait for the threads
         os._exit(128 + server.signum)
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed if the head of a request is long in coming.
+
+    If there are too many, each new one closes that which has waited longest for a head, or itself.
+    """
+
+    _told = -60.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Wait for a request, as uvicorn does after an answer."""
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(_IDLE_SECONDS, transport.abort)
+        if len(self.connections) <= _most_connections():
+            return
+        ends = {one.timeout_keep_alive_task: one for one in self.connections}  # pyright: ignore
+        oldest = ends[min(filter(None, ends))]
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+        if self.loop.time() > _Connection._told + 60:
+            _Connection._told = self.loop.time()
+            _log.warning("connections above half of ulimit -n: those without a request are closed")
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; uvicorn stops waiting at the first byte, not at the end of the head."""
+        end = self.timeout_keep_alive_task
+        super().data_received(data)
+        if end is not None and (self.cycle is None or self.cycle.response_complete):
+            self.timeout_keep_alive_task = self.loop.call_at(end.when(), self.transport.abort)
+
+
+def _most_connections() -> int:
+    with suppress(ImportError):  # not on Windows
+        import resource
+
+        return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, _MOST_CONNECTIONS)
+    return _MOST_CONNECTIONS
 
 
 class _Server(uvicorn.Server):
@@ -120,6 +163,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start."""
         await super().startup(sockets)
+        for one in sockets or ():
+            one.listen()  # with the system's own backlog
         self._announce()
 
     def _end(self, signum: int) -> None:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import httpx
 import pytest
@@ -30,10 +30,10 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", **QUIET}
 
 
 @contextmanager
-def running(folder, *options, **environment):
+def running(folder, *options, prefix=(), **environment):
     """Start a server on a free port; its process and a client."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "molattn", "serve", str(folder), "--port", "0", *options],
+        [*prefix, sys.executable, "-m", "molattn", "serve", str(folder), "--port", "0", *options],
         stderr=subprocess.PIPE,
         text=True,
         env={**ENVIRONMENT, **environment},
@@ -184,6 +184,49 @@ def test_concurrent_clients_get_their_own_rows(model_folders):
     for smiles, value in found:
         assert value == pytest.approx(expected[smiles], abs=1e-4)
     assert float(count[1]) < 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: loc"])
+def test_connections_without_a_request_are_closed_and_others_answered(model_folders, sent):
+    few_files = ("sh", "-c", 'ulimit -n 60; exec "$@"', "sh")
+    with running(model_folders[0], prefix=few_files) as (process, client), ExitStack() as stack:
+        address, start, idle = (client.base_url.host, client.base_url.port), time.monotonic(), []
+        for _ in range(100):
+            one = stack.enter_context(socket.create_connection(address, timeout=10))
+            one.sendall(sent)
+            idle.append(one)
+        answer = {"smiles": ["CCO"]}
+        while time.monotonic() < start + 3:
+            asked = time.monotonic()
+            assert httpx.post(client.base_url.join("/predict"), json=answer).status_code == 200
+            assert time.monotonic() < asked + 2
+        for one in idle:  # all are closed within seconds, also those that there was room for
+            one.settimeout(max(0.1, start + 15 - time.monotonic()))
+            with suppress(ConnectionResetError):
+                assert one.recv(1) == b""
+        assert client.get("/health").status_code == 200
+        client.close()
+        process.send_signal(signal.SIGTERM)
+        code, log = ended(process)
+        assert code == 0
+        assert "ulimit -n" in log
+        assert log.count("\n") == 1
+
+
+def test_a_connection_that_is_kept_must_go_on_with_a_head(model_folders):
+    """Byte by byte, a head can be begun for ever; an answered connection can do it too."""
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+    with running(model_folders[0]) as (_, client):
+        address = client.base_url.host, client.base_url.port
+        with socket.create_connection(address, timeout=10) as one:
+            one.sendall(head + b"\r\n")
+            assert one.recv(4096).startswith(b"HTTP/1.1 200")
+            start = time.monotonic()
+            with pytest.raises(ConnectionError):  # noqa: PT012
+                for place in range(60):
+                    one.sendall((head + b"X: " + b"x" * 60)[place : place + 1])
+                    time.sleep(0.25)
+            assert time.monotonic() < start + 12
 
 
 def test_nothing_of_a_request_is_logged(model_folders):
