@@ -202,9 +202,35 @@ _CONTRASTS = """() => {
 }"""
 
 
+# Texts in columns of a character or two a line, and texts that leave a box around them.
+_SQUEEZED_OR_SPILT = """() => {
+  const found = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = texts.nextNode());) {
+    const text = node.data.trim();
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    const rects = [...range.getClientRects()].filter(r => r.width);
+    if (!text || !rects.length || node.parentElement.closest('svg, option, .hidden')) continue;
+    const lines = new Set(rects.map(r => r.top)).size;
+    if (lines > 1 && text.length / lines < 3) found.push(['squeezed', text]);
+    for (let box = node.parentElement; box !== document.body; box = box.parentElement) {
+      const style = getComputedStyle(box);
+      if (style.overflowX !== 'visible' || style.position === 'absolute') break;
+      if (style.display.startsWith('inline') || style.display === 'contents') continue;
+      const edge = box.getBoundingClientRect();
+      const spilt = rects.some(r => r.left < edge.left - 1 || r.right > edge.right + 1);
+      if (spilt) { found.push(['spilt', text, box.tagName, box.className]); break; }
+    }
+  }
+  return found;
+}"""
+
+
 def assert_fits_and_can_be_read(page: Any, width: int) -> None:
-    """Check that a page is no wider than its window, and that its texts stand out."""
+    """Check that a page is no wider than its window, and that its texts fit and stand out."""
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(_SQUEEZED_OR_SPILT) == []
     assert page.evaluate(_CONTRASTS) == []
 
 
