@@ -50,7 +50,7 @@ _NUMBERS = [
         -8,
     ),
     ("clearance_microsome", "Excretion", "Clearance by microsomes", "mL/min/g", 28.0, 10.0, -7.0),
-    ("ld50", "Toxicity", "Acute toxicity, LD50", "-log mol/kg", 2.3, 0.2, -0.1),
+    ("ld50", "Toxicity", "Acute toxicity, LD50", "log(1/(mol/kg))", 2.3, 0.2, -0.1),
 ]
 _CLASSES = [
     ("hia", "Absorption", "Absorbed by the intestine", 2.5, 0.3, -0.9),
@@ -141,9 +141,14 @@ PLAIN = {
 }
 PHASE = PLAIN | {"name": "phase", "kind": "multiclass", "unit": "", "classes": ["gas", "solid"]}
 PHASE["classes"] = ["gas", "liquid", "solid"]
+LONG = PLAIN | {"name": "rate_of_intrinsic_clearance_in_human_hepatocytes_at_37_degrees"}
+LONG["unit"] = "nmol/min/mg_of_microsomal_protein_at_37_degrees"
+LONG_CLASS = LONG | {"name": "class", "kind": "multiclass", "unit": ""}
+LONG_CLASS["classes"] = ["low", "high", "Pneumonoultramicroscopicsilicovolcanoconiosis_like"]
 MODELS = [
     model("admet", TASKS),
     model("plain", [PLAIN, PHASE], features=["pH"], partner="solvent", has_neighbors=False),
+    model("long", [LONG, LONG_CLASS]),
 ]
 
 
@@ -190,6 +195,8 @@ def molecule(
     for place, near in enumerate(TRAINING[: neighbors if model["has_neighbors"] else 0]):
         labels = {task["name"]: None for task in model["tasks"]}
         labels |= {"caco2": -4.6 - place, "ames": "1" if place else "0", "solubility": -1.72}
+        labels |= {LONG["name"]: 1e-12, "class": LONG_CLASS["classes"][2]}
+        labels |= {"clearance_hepatocyte": 123.4, "ld50": 2.345} if place == 1 else {}
         near_similarity = similarity - 0.06 * place
         found["neighbors"].append({"smiles": near, "similarity": near_similarity, "labels": labels})
     return found

@@ -508,6 +508,64 @@ def test_what_if_shows_how_each_value_moves(opened):
         assert page.locator(".color:visible").count() == len(TASKS)
 
 
+# Whether an editor of structures shows none.
+_IS_BLANK = """one => one.getContext("2d").getImageData(0, 0, one.width, one.height).data
+  .every((value, place) => place % 4 === 3 || value > 200)"""
+
+
+def test_nothing_of_a_molecule_stays_when_the_next_has_no_prediction(opened, stub):
+    changed = "CC(=O)Oc1ccccc1C(=O)N"
+    with opened(complaints=("401", "getImageData")) as page:
+        editor = page.locator("#editor canvas").last
+        editor.wait_for()
+        predict(page, ASPIRIN)
+        wait_until(lambda: not editor.evaluate(_IS_BLANK))
+        page.fill("#smiles", "C1CC")
+        wait_until(lambda: editor.evaluate(_IS_BLANK))
+        assert page.input_value("#smiles") == "C1CC"
+        page.click("text=What if I change it?")
+        before, after = page.locator(".what-if figure").all()
+        editor = page.locator(".what-if .editor canvas").last
+        editor.wait_for()
+        for wrong, token in (("C1CC", None), ("", None), ("CCO", "now asked for")):
+            stub.token = None
+            page.fill("#changed-smiles", changed)
+            before.locator("svg [style*='--differs']").first.wait_for()
+            assert not editor.evaluate(_IS_BLANK)
+            stub.token = token
+            page.fill("#changed-smiles", wrong)
+            page.locator(".said:has-text('No prediction')").wait_for()
+            assert after.locator(".undrawn").is_visible()
+            wait_until(lambda: not before.locator("svg [style*='--differs']").count())
+            assert page.locator(".moved").count() == 0
+            if token is None:
+                assert editor.evaluate(_IS_BLANK)
+            assert page.input_value("#changed-smiles") == wrong
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [("in.png", "\x89PNG"), ("in.csv", "smiles,note\n"), ("in.sdf", ""), ("in.csv.gz", "no gzip")],
+)
+def test_a_refused_file_is_not_listed(opened, tmp_path, name, content):
+    (tmp_path / "what.csv").write_text("code,what\na,CCO\n")
+    (tmp_path / name).write_text(content)
+    with opened() as page:
+        predict(page, f"{ASPIRIN} aspirin")
+        page.set_input_files("#file", tmp_path / "what.csv")
+        page.locator("#column").wait_for()
+        page.set_input_files("#file", tmp_path / name)
+        page.locator(f"#problem:has-text('{name}')").wait_for()
+        assert page.inner_text("#chosen") == ""
+        assert page.locator("#column").count() == 0
+        page.set_input_files("#file", tmp_path / "what.csv")
+        page.locator("#column").wait_for()
+        assert page.locator("#problem").is_hidden()
+        predict(page, f"{ASPIRIN} aspirin")
+        assert page.locator("#column").count() == 0
+        assert page.inner_text("#molecule-name") == "aspirin"
+
+
 def test_drawing_writes_smiles_and_moves_values(opened):
     with opened() as page:
         canvas = page.locator("#editor canvas").last
@@ -626,6 +684,18 @@ def views(page):
     page.click("#next")
     page.locator(".failed").wait_for()
     yield "failed"
+    page.select_option("#model", label="long")
+    predict(page, ASPIRIN)
+    page.locator(".neighbor svg").nth(2).wait_for()
+    page.locator(".property .title").first.click()
+    yield "long names"
+    page.click("text=What if I change it?")
+    page.fill("#changed-smiles", "CC(=O)Oc1ccccc1")
+    page.locator(".moved").first.wait_for()
+    yield "what if of long names"
+    predict(page, "CCO\nCCN")
+    page.click(".columns summary")
+    yield "table of long names"
 
 
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (1280, "dark"), (400, "light")])

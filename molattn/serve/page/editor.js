@@ -5,7 +5,7 @@ function read(Molecule, smiles) {
   try {
     return Molecule.fromSmiles(smiles || "");
   } catch {
-    return null; // the server says what is wrong with it
+    return new Molecule(1, 1); // empty; the server says what is wrong with it
   }
 }
 
@@ -22,10 +22,8 @@ export async function openEditor(host, smiles, changed) {
   const opened = {
     editor,
     show(text) {
-      const molecule = read(Molecule, text);
-      if (molecule) editor.setMolecule(molecule);
+      editor.setMolecule(read(Molecule, text)); // clearAll would pass for a change by the user
     },
-    clear: () => editor.clearAll(),
     destroy() {
       if (!editor.isDestroyed) editor.destroy();
     },

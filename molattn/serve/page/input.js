@@ -89,8 +89,7 @@ export class Input {
     const { smiles } = this.line;
     if (!this.editor || smiles === this.drawn || this.text.value.length > 100_000) return;
     this.drawn = smiles;
-    if (smiles) this.editor.show(smiles);
-    else this.editor.clear();
+    this.editor.show(smiles);
   }
 
   fromEditor() {
@@ -127,15 +126,16 @@ export class Input {
   }
 
   async take(file) {
-    $("which").replaceChildren();
+    this.forget();
+    this.complain("");
     $("chosen").textContent = file.name;
     try {
       const found = await readFile(file, this.context.model);
       if (found.encoding) $("chosen").textContent = `${file.name}, which is not UTF-8, read as ${found.encoding}`;
-      if (!found.rows.length && found.header?.length) return this.askColumn(file.name, found);
+      if (found.asks) return this.askColumn(file.name, found);
       this.startFile(found, file.name);
     } catch (error) {
-      this.complain(error instanceof NoRows ? error.message : `${file.name} cannot be read: ${error.message}`);
+      this.refuse(error instanceof NoRows ? error.message : `${file.name} cannot be read: ${error.message}`);
     }
     return undefined;
   }
@@ -157,6 +157,12 @@ export class Input {
   forget() {
     this.chosen = null;
     $("chosen").textContent = "";
+    $("which").replaceChildren();
+  }
+
+  refuse(text) {
+    this.forget();
+    this.complain(text);
   }
 
   submit() {
@@ -180,14 +186,14 @@ export class Input {
   start(found, name) {
     const { model } = this.context;
     if (!found.rows.length) {
-      this.complain(`No molecules in ${name}.`);
+      this.refuse(`No molecules in ${name}.`);
       return;
     }
     if (found.header === null && found.rows[0].block === null) this.addExtra(found.rows);
     const lacking = [model.partner, ...model.features].filter((name) =>
       name !== null && found.header !== null && !found.header.includes(name));
     if (lacking.length) {
-      this.complain(`${name} has no column ${lacking.map((one) => `\u201c${one}\u201d`).join(", ")}, which the model needs.`);
+      this.refuse(`${name} has no column ${lacking.map((one) => `\u201c${one}\u201d`).join(", ")}, which the model needs.`);
       return;
     }
     announce(`${count(found.rows.length)} molecules read`);

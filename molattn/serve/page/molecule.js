@@ -11,9 +11,9 @@ const WORDS_OF_ERROR = "No prediction";
 
 // Puts the drawing of a molecule into a place that has its size already.
 export async function draw(host, smiles, width, height, { other = null, label = `Structure of ${smiles}` } = {}) {
-  host.dataset.smiles = smiles;
+  const asked = host.dataset.asked = `${smiles} ${other}`;
   const text = smiles ? await depict(smiles, width, height, other) : null;
-  if (host.dataset.smiles !== smiles) return;
+  if (host.dataset.asked !== asked) return;
   host.replaceChildren(text === null ? element("p", { class: "undrawn" }, "not drawn") : picture(text, label));
 }
 
@@ -279,7 +279,7 @@ export class MoleculeView {
       const found = await explain({ smiles: this.smiles, model: model.name, task: task.name, check,
         ...(partner === null ? {} : { partner }), ...(Object.keys(features).length ? { features } : {}) }, signal);
       if (this.colored !== task) return;
-      this.figure.dataset.smiles = "";
+      this.figure.dataset.asked = "";
       this.figure.classList.add("colored");
       this.figure.replaceChildren(picture(found.svg, `Atoms colored by their part in ${titleOf(task)}`, { recolor: false }));
       this.legend.replaceChildren(element("div", {},
@@ -311,6 +311,7 @@ export class MoleculeView {
   }
 
   closePair() {
+    this.trial?.abort();
     this.editor?.destroy();
     this.editor = null;
     this.pair.replaceChildren();
@@ -350,20 +351,20 @@ export class MoleculeView {
 
   async changeTo(smiles, typed) {
     this.trial?.abort();
-    if (!smiles) return;
     this.trial = new AbortController();
     const { signal } = this.trial;
     const row = { ...this.row, smiles, block: null, answer: null };
     try {
       for await (const [, found] of predict([row], { ...this.context.options(), neighbors: 0 }, signal)) row.answer = found;
     } catch (error) {
-      if (error.name !== "AbortError") this.said.textContent = error.message;
-      return;
+      if (error.name === "AbortError") return;
+      row.answer = { error: error.code, message: error.message };
     }
     if (this.pair.hidden) return;
     if (typed) this.editor?.show(smiles);
     if (row.answer.error !== null) {
       this.showAfter(null);
+      draw(this.figures[0], this.smiles, 300, 220);
       draw(this.figures[1], null, 300, 220);
       this.said.textContent = `${WORDS_OF_ERROR}: ${row.answer.message || row.answer.error}`;
       return;

@@ -28,7 +28,7 @@ export function readTable(text, mark, model, column = null) {
   const [header = [], ...lines] = cellsOf(text.replace(/^\ufeff/, ""), mark);
   const names = header.map((cell) => cell.trim());
   const place = column ?? names.findIndex((name) => SMILES_NAMES.includes(name.toLowerCase()));
-  if (place < 0) return { rows: [], header: names, mark };
+  if (place < 0) return { rows: [], header: names, mark, asks: true };
   const partner = model.partner === null ? -1 : names.indexOf(model.partner);
   const title = names.findIndex((name) => ["name", "id", "title", "compound"].includes(name.toLowerCase()));
   const rows = lines.filter((cells) => cells.length > 1 || cells[0]?.trim() || names.length === 1)
