@@ -63,6 +63,11 @@ class TrainingResult:
         with names, run_folder(folder, overwrite=overwrite) as place:
             write_run(self.run, self.run_scores, place)
 
+    def __repr__(self) -> str:
+        more = "print(run): all scores; run.model.predict(smiles); run.save(folder)"
+        rows = f"trained with {len(self.run.table.smiles):,} rows; {more}"
+        return "\n".join([*map(str.rstrip, str(self).splitlines()[:4]), rows])
+
     def __str__(self) -> str:
         console = Console(width=100)
         with console.capture() as text:

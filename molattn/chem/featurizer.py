@@ -1,7 +1,7 @@
 """Molecules as small integers: one row of codes per atom, one joint code per atom pair."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import product
 from typing import Any, TypeVar
@@ -72,8 +72,8 @@ class Featurizer:
         [0, 1, 2]
     """
 
-    atom_columns: tuple[Column, ...] = ATOM_COLUMNS
-    bond_columns: tuple[Column, ...] = BOND_COLUMNS
+    atom_columns: tuple[Column, ...] = field(default=ATOM_COLUMNS, repr=False)
+    bond_columns: tuple[Column, ...] = field(default=BOND_COLUMNS, repr=False)
     max_distance: int = 10
     version: int = _VERSION
 

@@ -104,7 +104,7 @@ class PretrainLoopConfig(TrainingLoopConfig):
         check(self, "init_from", bool, "the name or folder of a model, or none", str)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PretrainConfig(RunConfig):
     """Everything that determines a pretraining run; written as ``config.yaml`` into its folder.
 

@@ -39,7 +39,7 @@ class ReportConfig:
         check(self, "bootstrap", lambda n: 0 <= n <= 10**6, "a whole number from 0 to 1000000", int)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainConfig(RunConfig):
     """Everything that determines a training run; written as ``config.yaml`` into its folder.
 

@@ -97,7 +97,7 @@ class SkippedRow(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainingTable:
     """The usable rows of a table, as molecules with labels.
 

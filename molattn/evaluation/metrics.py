@@ -122,6 +122,8 @@ class TaskScores(NamedTuple):
     tasks: dict[str, Scores]
     mean: Scores
 
+    __repr__ = object.__repr__
+
 
 def score_tasks(
     prediction: Array,

@@ -52,6 +52,8 @@ class RunScores(NamedTuple):
     censored: dict[str, dict[str, int]]
     not_finite: int
 
+    __repr__ = object.__repr__
+
     def to_dict(self) -> dict[str, dict[str, Scores] | Scores]:
         """Return the scores of each model by task, and their means, as in ``metrics.json``."""
         given = {"test": self.test, **self.baselines, "validation": self.validation}

@@ -1,5 +1,6 @@
 """The configuration of a model: everything except its weights."""
 
+import reprlib
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -33,7 +34,7 @@ def substructure_counter(kernels: Collection[str]) -> Optional[SubstructureCount
     return SubstructureCounter(kinds, _COUNT_SIZE) if kinds else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MolAttnConfig:
     """The configuration of a model: everything except its weights.
 
@@ -74,6 +75,9 @@ class MolAttnConfig:
     custom_parts: tuple[tuple[str, str], ...] = ()
     relation_columns: tuple[str, ...] = ()
     standardize: bool = False
+
+    def __repr__(self) -> str:
+        return f"MolAttnConfig(tasks={reprlib.repr(self.targets)}, network={self.network}, ...)"
 
     def __post_init__(self) -> None:
         given: Any = (self.tasks,) if isinstance(self.tasks, (str, Task)) else self.tasks

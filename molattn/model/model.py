@@ -168,6 +168,9 @@ class MolAttn(
             self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=number_type()))
             self.register_buffer(f"{name}_scale", torch.ones(size, dtype=number_type()))
 
+    def __repr__(self) -> str:
+        return f"<MolAttn of {self.config!r}; its modules: .nets>"
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Apply ``half()``, ``to(...)`` and the like; means and scales keep their precision."""
         scaling = dict(self.named_buffers(recurse=False))

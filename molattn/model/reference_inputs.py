@@ -60,6 +60,8 @@ class ReferenceInputs(NamedTuple):
     versions: Mapping[str, str]
     molecules: Sequence[Mapping[str, Any]]
 
+    __repr__ = object.__repr__
+
     @classmethod
     def of(
         cls, config: "MolAttnConfig", smiles: Sequence[str] = REFERENCE_MOLECULES

@@ -244,7 +244,7 @@ class TrainingMolecules:
         return one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainingSet:
     """What a model keeps of its training rows.
 

@@ -26,7 +26,6 @@ __all__ = ["run_server"]
 
 _log = logging.getLogger(__package__)
 _IDLE_SECONDS = 5  # after which a connection that has not sent the head of a request is closed
-_MOST_CONNECTIONS = 2048  # containers may open a million
 
 
 def run_server(models: Sequence[str | Path], config: ServeConfig, console: Console) -> None:
@@ -65,6 +64,7 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
         name = f"[{host}]" if ":" in host else host
 
         def announce() -> None:
+            listener.listen()  # with the system's backlog again
             names = ", ".join(catalog.models)
             print_line(console, f"serving {names} at http://{name}:{port}/ (Ctrl+C to end)")
             if not is_loopback(config.host):
@@ -94,15 +94,11 @@ def run_server(models: Sequence[str | Path], config: ServeConfig, console: Conso
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed if the head of a request is long in coming.
-
-    If there are too many, each new one closes that which has waited longest for a head, or itself.
-    """
+    """Closed if the head of a request is long in coming, or at once to make room for others."""
 
     _told = -60.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Wait for a request, as uvicorn does after an answer."""
         super().connection_made(transport)
         self.timeout_keep_alive_task = self.loop.call_later(_IDLE_SECONDS, transport.abort)
         if len(self.connections) <= _most_connections():
@@ -116,9 +112,8 @@ class _Connection(H11Protocol):
             _log.warning("connections above half of ulimit -n: those without a request are closed")
 
     def data_received(self, data: bytes) -> None:
-        """Read on; uvicorn stops waiting at the first byte, not at the end of the head."""
         end = self.timeout_keep_alive_task
-        super().data_received(data)
+        super().data_received(data)  # stops waiting, also if the head goes on
         if end is not None and (self.cycle is None or self.cycle.response_complete):
             self.timeout_keep_alive_task = self.loop.call_at(end.when(), self.transport.abort)
 
@@ -127,8 +122,8 @@ def _most_connections() -> int:
     with suppress(ImportError):  # not on Windows
         import resource
 
-        return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, _MOST_CONNECTIONS)
-    return _MOST_CONNECTIONS
+        return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 2048)
+    return 2048
 
 
 class _Server(uvicorn.Server):
@@ -163,8 +158,6 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start."""
         await super().startup(sockets)
-        for one in sockets or ():
-            one.listen()  # with the system's own backlog
         self._announce()
 
     def _end(self, signum: int) -> None:

@@ -76,7 +76,7 @@ _FEW_LABELS = 2_500  # of classes: training the encoder does not pay (docs/accur
 _MOST_CALIBRATION = 20_000  # labeled validation rows of a target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainingRun:
     """A trained model with the data that it was trained on.
 

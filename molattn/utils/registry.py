@@ -64,6 +64,9 @@ class Registry(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __repr__(self) -> str:
+        return f"<Registry of kind {self.kind!r}: {', '.join(self)}>"
+
 
 def load_plugins() -> None:
     """Load the entry points of other packages, which register their extensions.

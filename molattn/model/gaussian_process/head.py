@@ -60,7 +60,7 @@ class Neighbor(NamedTuple):
     smiles: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaussianProcessHead:
     """A Gaussian process for each output of a model, on one kernel.
 

@@ -25,7 +25,7 @@ __all__ = ["Prediction", "Uncertainty", "assemble_prediction"]
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Uncertainty:
     """The uncertainty of a model.
 

@@ -25,7 +25,7 @@ export class Input {
   constructor(context, run, complain) {
     this.context = context;
     this.run = run;
-    this.complain = complain;
+    this.complain = (text) => { this.forget(); complain(text); };
     this.text = $("smiles");
     this.chosen = null; // the file that was read last, until the text is changed
     $("examples").append(...EXAMPLES.map(([name, text]) => button(name, () => {
@@ -126,7 +126,6 @@ export class Input {
   }
 
   async take(file) {
-    this.forget();
     this.complain("");
     $("chosen").textContent = file.name;
     try {
@@ -135,7 +134,7 @@ export class Input {
       if (found.asks) return this.askColumn(file.name, found);
       this.startFile(found, file.name);
     } catch (error) {
-      this.refuse(error instanceof NoRows ? error.message : `${file.name} cannot be read: ${error.message}`);
+      this.complain(error instanceof NoRows ? error.message : `${file.name} cannot be read: ${error.message}`);
     }
     return undefined;
   }
@@ -160,11 +159,6 @@ export class Input {
     $("which").replaceChildren();
   }
 
-  refuse(text) {
-    this.forget();
-    this.complain(text);
-  }
-
   submit() {
     if (this.chosen) {
       this.start(this.chosen.found, this.chosen.name);
@@ -186,14 +180,14 @@ export class Input {
   start(found, name) {
     const { model } = this.context;
     if (!found.rows.length) {
-      this.refuse(`No molecules in ${name}.`);
+      this.complain(`No molecules in ${name}.`);
       return;
     }
     if (found.header === null && found.rows[0].block === null) this.addExtra(found.rows);
     const lacking = [model.partner, ...model.features].filter((name) =>
       name !== null && found.header !== null && !found.header.includes(name));
     if (lacking.length) {
-      this.refuse(`${name} has no column ${lacking.map((one) => `\u201c${one}\u201d`).join(", ")}, which the model needs.`);
+      this.complain(`${name} has no column ${lacking.map((one) => `\u201c${one}\u201d`).join(", ")}, which the model needs.`);
       return;
     }
     announce(`${count(found.rows.length)} molecules read`);
