@@ -1,6 +1,7 @@
 """What a notebook shows of an object in the last line of a cell."""
 
 from importlib import import_module
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -26,7 +27,7 @@ def test_public_names_are_short(one):
 @pytest.fixture(scope="module")
 def run():
     count = 400  # so that arrays are long, but not so long that NumPy leaves their middle out
-    columns = {f"y{n}": [k / 7 for k in range(count)] for n in range(8)}
+    columns: dict[str, list[Any]] = {f"y{n}": [k / 7 for k in range(count)] for n in range(8)}
     columns["smiles"] = ["C" * (k % 20 + 1) + "ONF"[k % 3] for k in range(count)]
     columns["c"] = [f"class {k % 2}" for k in range(count)]
     targets = [name for name in columns if name != "smiles"]
